@@ -2,13 +2,15 @@
 //!
 //! The only state is the store's listing, whose cursors are passed on. In a draft, `a.array.json`, `a.group.json` and
 //! `a` may be the same child: it is returned for the first of them that exists, and only such possible duplicates cost
-//! a request.
+//! a request. For a store that cannot list, the children are those that attributes name; a name counts only if the node
+//! exists.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::hierarchy::child_context::Rule;
+use crate::hierarchy::image_attributes::{ImageAttributes, MAX_NAMES};
 use crate::hierarchy::node_cache::CachedNode;
-use crate::hierarchy::scope::Rule;
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use zarr_format::dialect::draft::EntryPoint;
 use zarr_format::error::{Error, Kind, Result};
@@ -16,113 +18,184 @@ use zarrfs_store::listing::NameList;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Key, LeftOut, Listing, Name};
 
-impl Hierarchy {
-    /// Lists all children of a group as directories, in the order of the store.
-    ///
-    /// Fails with `NotADirectory` for an array, broken or not, and with `Unsupported` if the store cannot list and
-    /// there are no consolidated metadata: attributes may name some children, but not all. A broken node may be a
-    /// group; its children are found by listing its folder.
-    pub fn children(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        found: &Arc<NodeEntry>,
-    ) -> Result<Box<dyn Listing>> {
-        if found.is_array() {
+/// The children of a group.
+pub(super) struct GroupChildren<'a> {
+    pub(super) hierarchy: &'a Arc<Hierarchy>,
+    pub(super) context: &'a RequestContext,
+    pub(super) group: &'a Arc<NodeEntry>,
+}
+
+impl GroupChildren<'_> {
+    /// Lists all children; `Hierarchy::children` says how.
+    pub(super) fn all(&self) -> Result<Box<dyn Listing>> {
+        if self.group.is_array() {
             let why = "an array has no children";
-            return Err(Error::new(Kind::NotADirectory, &found.path, why));
+            return Err(Error::new(Kind::NotADirectory, &self.group.path, why));
         }
-        if found.scope.store.info().lists {
-            return self.stored_children(context, found);
+        if self.group.child_context.store.info().lists {
+            return self.stored();
         }
-        Err(unlisted(found))
+        Err(unlisted(self.group))
     }
 
-    /// Lists the children as `children` does. If no complete list is available, lists the children that attributes
-    /// name, and `left_out` says that there may be others. Fails as `children` does if attributes name none.
-    pub fn children_or_named(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        found: &Arc<NodeEntry>,
-    ) -> Result<Box<dyn Listing>> {
-        if found.scope.store.info().lists || found.is_array() {
-            return self.children(context, found);
+    /// Lists all children or, if no complete list is available, those that attributes name.
+    pub(super) fn all_or_named(&self) -> Result<Box<dyn Listing>> {
+        if self.group.child_context.store.info().lists || self.group.is_array() {
+            return self.all();
         }
-        let named = self.named_children(context, found)?;
+        let named = self.named()?;
         if named.is_empty() {
-            return Err(unlisted(found));
+            return Err(unlisted(self.group));
         }
         Ok(folders(named))
     }
 
     /// Lists the children of a group from the listing of its folder.
-    fn stored_children(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        found: &Arc<NodeEntry>,
-    ) -> Result<Box<dyn Listing>> {
-        let scope = &found.scope;
-        let folder = match &scope.rule {
-            Rule::Plain(_) | Rule::Closed => found.path.clone(),
-            Rule::Draft(entry) => entry.folder(&found.path)?,
+    fn stored(&self) -> Result<Box<dyn Listing>> {
+        let child_context = &self.group.child_context;
+        let folder = match &child_context.rule {
+            Rule::Plain(_) | Rule::Closed => self.group.path.clone(),
+            Rule::Draft(entry) => entry.folder(&self.group.path)?,
         };
-        let stored = match scope.store.list(context, &folder) {
+        let stored = match child_context.store.list(self.context, &folder) {
             Ok(stored) => stored,
             // A group with a document needs no keys below it.
-            Err(error) if error.kind() == Kind::NotFound && found.version != 0 => {
+            Err(error) if error.kind() == Kind::NotFound && self.group.version != 0 => {
                 Box::new(NameList::new([]))
             }
             Err(error) => return Err(error),
         };
-        Ok(Box::new(Children {
+        Ok(Box::new(ChildListing {
             stored,
             folder,
-            hierarchy: self.clone(),
-            found: found.clone(),
+            hierarchy: self.hierarchy.clone(),
+            found: self.group.clone(),
         }))
     }
 
-    /// Lists the known children of a group: those that `children` lists or, if no complete list is available, those
-    /// that attributes name and those that were looked up before and are still cached. In a tree over such a store, the
-    /// listing also has the children that were created there.
-    pub fn known_children(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        found: &Arc<NodeEntry>,
-    ) -> Result<Box<dyn Listing>> {
-        if found.scope.store.info().lists || found.is_array() {
-            return self.children(context, found);
+    /// Lists the known children; `Hierarchy::known_children` says which.
+    pub(super) fn known(&self) -> Result<Box<dyn Listing>> {
+        if self.group.child_context.store.info().lists || self.group.is_array() {
+            return self.all();
         }
-        let named = self.named_children(context, found)?;
-        let is_folder = matches!(found.scope.rule, Rule::Plain(_));
-        if self.is_tree && is_folder && named.is_empty() {
-            return self.stored_children(context, found);
+        let named = self.named()?;
+        let is_folder = matches!(self.group.child_context.rule, Rule::Plain(_));
+        if self.hierarchy.is_tree && is_folder && named.is_empty() {
+            return self.stored();
         }
         let mut names: BTreeSet<Vec<u8>> = named.into_iter().collect();
-        if self.is_tree && is_folder {
-            let mut made = self.stored_children(context, found)?;
-            while let Some(name) = made.next(context)? {
+        if self.hierarchy.is_tree && is_folder {
+            let mut created = self.stored()?;
+            while let Some(name) = created.next(self.context)? {
                 names.insert(name.name);
             }
         } else {
-            names.extend(self.met_children(context, found)?);
+            names.extend(self.looked_up()?);
         }
         Ok(folders(names))
     }
 
     /// Returns the names of children that were looked up before and are still cached. A child that was changed through
     /// the store since is looked up again.
-    fn met_children(&self, context: &RequestContext, found: &NodeEntry) -> Result<Vec<Vec<u8>>> {
-        let changes = &self.store.info().changes;
+    fn looked_up(&self) -> Result<Vec<Vec<u8>>> {
+        let changes = &self.hierarchy.store.info().changes;
         let is_unchanged = |cached: &CachedNode| {
             !changes.any_changed_since(cached.stamp.position, &cached.depends)
         };
         let mut names = Vec::new();
-        for (name, is_unchanged) in self.nodes.names_below(&found.path, is_unchanged) {
-            if is_unchanged || self.child(context, found, &name)?.is_some() {
+        for (name, is_unchanged) in self
+            .hierarchy
+            .nodes
+            .names_below(&self.group.path, is_unchanged)
+        {
+            if is_unchanged
+                || self
+                    .hierarchy
+                    .child(self.context, self.group, &name)?
+                    .is_some()
+            {
                 names.push(name);
             }
         }
         Ok(names)
+    }
+
+    /// Returns the names of a group's children from its attributes, or from the attributes of an ancestor: a plate
+    /// names its wells, which are two levels below it.
+    fn named(&self) -> Result<Vec<Vec<u8>>> {
+        let mut names = self.names_in_attributes()?;
+        let mut above = self.group.path.parent();
+        while let Some(path) = above.filter(|_| names.is_empty()) {
+            if let Some(group) = self.hierarchy.node(self.context, &path)? {
+                let paths = ImageAttributes::of(&group).paths().into_iter();
+                let below =
+                    paths.filter_map(|named| joined(&path, &named)?.below(&self.group.path));
+                names.extend(below.filter_map(|rest| Some(rest.names().next()?.to_vec())));
+            }
+            above = path.parent();
+        }
+        let names: Vec<Vec<u8>> = names.into_iter().take(MAX_NAMES).collect();
+        self.prefetch(&names)?;
+        let mut existing = Vec::new();
+        for name in names {
+            if self
+                .hierarchy
+                .child(self.context, self.group, &name)?
+                .is_some()
+            {
+                existing.push(name);
+            }
+        }
+        Ok(existing)
+    }
+
+    /// Returns the names of children in a group's own attributes.
+    fn names_in_attributes(&self) -> Result<BTreeSet<Vec<u8>>> {
+        let attributes = ImageAttributes::of(self.group);
+        let first = |path: Key| Some(path.names().next()?.to_vec());
+        let mut names: BTreeSet<Vec<u8>> =
+            attributes.paths().into_iter().filter_map(first).collect();
+        if attributes.is_image() {
+            names.insert(b"labels".to_vec());
+        }
+        if attributes.has_series() {
+            names.extend(self.series()?);
+        }
+        Ok(names)
+    }
+
+    /// Returns the names of the images that bioformats2raw has written into a group, and of the group `OME` next to them:
+    /// the list in that group, else numbers from 0.
+    fn series(&self) -> Result<Vec<Vec<u8>>> {
+        let mut names = vec![b"OME".to_vec()];
+        if let Some(group) = self.hierarchy.child(self.context, self.group, b"OME")? {
+            names.extend(ImageAttributes::of(&group).series());
+        }
+        if names.len() == 1 {
+            let numbers = (0..MAX_NAMES).map(|number| number.to_string().into_bytes());
+            for name in numbers {
+                // Some servers return a page for any key.
+                let child = self.hierarchy.child(self.context, self.group, &name)?;
+                if child.is_none_or(|child| child.node.is_err()) {
+                    break;
+                }
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    /// Prefetches the documents of children, so that their requests run concurrently.
+    fn prefetch(&self, names: &[Vec<u8>]) -> Result<()> {
+        let Rule::Plain([dialect, ..]) = &self.group.child_context.rule else {
+            return Ok(());
+        };
+        let mut keys = Vec::new();
+        for name in names {
+            keys.extend((dialect.documents)(&self.group.path.child(name)?)?);
+        }
+        self.group.child_context.hints.prefetch(&keys);
+        Ok(())
     }
 }
 
@@ -135,7 +208,7 @@ fn folders(names: impl IntoIterator<Item = Vec<u8>>) -> Box<dyn Listing> {
 
 /// Returns the error for a group whose children are unknown because the store cannot list.
 fn unlisted(found: &NodeEntry) -> Error {
-    let why = match (&found.node, &found.scope.unread_copies) {
+    let why = match (&found.node, &found.child_context.unread_copies) {
         (Err(fault), _) => format!("the store cannot list, and the metadata do not read: {fault}"),
         (Ok(_), Some(fault)) => {
             format!("the store cannot list, and the consolidated metadata do not read: {fault}")
@@ -147,28 +220,18 @@ fn unlisted(found: &NodeEntry) -> Error {
     Error::unsupported(&found.path, why)
 }
 
-impl NodeEntry {
-    /// Returns the entry point of the draft that the node is in, or `None` if its documents are in its own folder.
-    pub fn entry_point(&self) -> Option<&Arc<EntryPoint>> {
-        match &self.scope.rule {
-            Rule::Draft(entry) => Some(entry),
-            Rule::Plain(_) | Rule::Closed => None,
-        }
-    }
-}
-
 /// The listing of a group's children.
-struct Children {
+struct ChildListing {
     stored: Box<dyn Listing>,
     folder: Key,
     hierarchy: Arc<Hierarchy>,
     found: Arc<NodeEntry>,
 }
 
-impl Children {
+impl ChildListing {
     /// Returns the name of the child that a name in the store belongs to, if there is one.
     fn child(&self, context: &RequestContext, name: &Name) -> Result<Option<Vec<u8>>> {
-        match &self.found.scope.rule {
+        match &self.found.child_context.rule {
             Rule::Plain(_) => {
                 let is_node = match name.kind {
                     EntryKind::Directory => true,
@@ -199,7 +262,7 @@ impl Children {
             if document == key && name.kind != EntryKind::Directory {
                 break;
             }
-            let meta = match self.found.scope.store.head(context, &document) {
+            let meta = match self.found.child_context.store.head(context, &document) {
                 Err(error) if error.kind() == Kind::NameTooLong => None,
                 answer => answer?,
             };
@@ -216,7 +279,7 @@ impl Children {
     }
 }
 
-impl Listing for Children {
+impl Listing for ChildListing {
     fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {
         while let Some(stored) = self.stored.next(context)? {
             if let Some(name) = self.child(context, &stored)? {
@@ -236,10 +299,16 @@ impl Listing for Children {
     }
 
     fn left_out(&self) -> LeftOut {
-        if self.found.scope.store.info().lists {
+        if self.found.child_context.store.info().lists {
             self.stored.left_out()
         } else {
             LeftOut::Any
         }
     }
+}
+
+/// Joins a group's path and a path relative to it.
+fn joined(group: &Key, path: &Key) -> Option<Key> {
+    let mut names = path.names();
+    names.try_fold(group.clone(), |above, name| above.child(name).ok())
 }

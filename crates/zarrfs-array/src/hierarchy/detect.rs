@@ -4,9 +4,8 @@
 //! root is implied, the first document below `meta`. Names alone decide nothing, and the search is bounded.
 
 use crate::hierarchy::MAX_DOCUMENT;
-use crate::hierarchy::scope::ChildScope;
-use zarr_format::dialect::Document;
-use zarr_format::dialect::draft;
+use crate::hierarchy::child_context::ChildContext;
+use zarr_format::dialect::{Document, draft};
 use zarr_format::error::{Kind, Result};
 use zarr_format::model::document::{ROOTS_2019, is_draft_document};
 use zarrfs_store::request_context::RequestContext;
@@ -19,19 +18,23 @@ const MAX_NAMES: usize = 1024;
 const MAX_DOCUMENTS: usize = 8;
 
 /// Whether the folder `top` is a hierarchy of the 2019 draft.
-pub(super) fn is_2019(context: &RequestContext, scope: &mut ChildScope, top: &Key) -> Result<bool> {
+pub(super) fn is_2019(
+    context: &RequestContext,
+    child_context: &mut ChildContext,
+    top: &Key,
+) -> Result<bool> {
     let tops = ROOTS_2019.map(|name| top.child(name.as_bytes()));
     let tops = tops.into_iter().collect::<Result<Vec<_>>>()?;
-    scope.hints.prefetch(&tops);
-    let store = &*scope.store;
+    child_context.hints.prefetch(&tops);
+    let store = &*child_context.store;
     for top in &tops {
-        scope.depends.add_key(top);
+        child_context.depends.add_key(top);
         if is_of_2019(context, store, top)? {
             return Ok(true);
         }
     }
     let meta = top.child(b"meta")?;
-    scope.depends.add_below(&meta);
+    child_context.depends.add_below(&meta);
     let is_folder = store
         .head(context, &meta)?
         .is_some_and(|meta| meta.kind == EntryKind::Directory);

@@ -3,16 +3,27 @@
 //! An edit is planned from the stored documents, and put on the condition that they are unchanged. If a document was
 //! changed in between, the edit is planned again. But if the stored node differs from the node that the author saw, the
 //! put is conditional on the versions that the author saw, and so fails with `Changed`. The edited documents are parsed
-//! before they are stored: if they would read as another node, the edit is refused and the old documents stay.
+//! before they are stored: if they would read as another node, the edit is refused and the old documents stay. Their
+//! copies in consolidated metadata are not put: the overlay derives them from the documents (`overlay/derived.rs`).
 
-use crate::hierarchy::format::NodeDocuments;
-use crate::hierarchy::publish::{DocumentChange, DocumentVersions, MAX_ATTEMPTS};
+use crate::hierarchy::node_documents::NodeDocuments;
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use zarr_format::dialect::{Document, DocumentMap};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::{Attributes, Group, Node};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Condition, Key, Version};
+
+/// Documents and their versions.
+pub type DocumentVersions = Vec<(Key, Version)>;
+
+/// A change of a document.
+struct DocumentChange {
+    key: Key,
+    bytes: Vec<u8>,
+    /// The condition of the put.
+    condition: Condition,
+}
 
 /// The state of a node that the author of an edit saw.
 #[derive(Clone, Copy)]
@@ -70,34 +81,24 @@ impl EditPlan {
     }
 }
 
-impl Hierarchy {
-    /// Replaces the attributes of a node.
-    ///
-    /// Fails with `Invalid` if the edited documents would read as another node, or if no document describes the node;
-    /// `Changed` if the documents differ from the state that the author has `seen`.
-    pub fn edit(
-        &self,
-        context: &RequestContext,
-        found: &NodeEntry,
-        attributes: &Attributes,
-        seen: Option<SeenNode<'_>>,
-    ) -> Result<EditedNode> {
-        let edit = || self.try_edits(context, found, attributes, seen);
-        self.editing.with(&found.path, edit)
-    }
+/// An edit of the attributes of a node.
+pub(super) struct AttributesEdit<'a> {
+    pub(super) hierarchy: &'a Hierarchy,
+    pub(super) context: &'a RequestContext,
+    pub(super) node: &'a NodeEntry,
+    pub(super) attributes: &'a Attributes,
+    /// The state that its author saw.
+    pub(super) seen: Option<SeenNode<'a>>,
+}
 
+impl AttributesEdit<'_> {
     /// Plans an edit and puts its documents; retries if they change concurrently.
-    fn try_edits(
-        &self,
-        context: &RequestContext,
-        found: &NodeEntry,
-        attributes: &Attributes,
-        seen: Option<SeenNode<'_>>,
-    ) -> Result<EditedNode> {
-        let path = &found.path;
+    pub(super) fn run(&self) -> Result<EditedNode> {
+        let path = &self.node.path;
         let mut refused = None;
-        for _ in 0..MAX_ATTEMPTS {
-            let plan = self.plan_edit(context, found, attributes)?;
+        // Programs that change the documents all the time end it.
+        for _ in 0..16 {
+            let plan = self.plan()?;
             if plan.changes.is_empty() {
                 // A put that was refused may be visible here, but is not in the store.
                 return match refused {
@@ -105,14 +106,14 @@ impl Hierarchy {
                     Some(error) => Err(error),
                 };
             }
-            let unseen = seen.filter(|seen| !(seen.is_shown_by)(&plan.old));
+            let unseen = self.seen.filter(|seen| !(seen.is_shown_by)(&plan.old));
             let read = match unseen {
                 None => Some(plan.read.as_slice()),
                 Some(seen) => seen.documents,
             };
             let published = read
                 .ok_or_else(|| changed(path))
-                .and_then(|read| self.publish(context, &plan.conditional(read)));
+                .and_then(|read| self.put_all(&plan.conditional(read)));
             match published {
                 Err(error) if error.kind() == Kind::Changed && unseen.is_none() => {
                     refused = Some(error);
@@ -124,18 +125,14 @@ impl Hierarchy {
     }
 
     /// Plans an edit from the stored documents of a node.
-    fn plan_edit(
-        &self,
-        context: &RequestContext,
-        found: &NodeEntry,
-        attributes: &Attributes,
-    ) -> Result<EditPlan> {
-        let path = &found.path;
-        let Some(documents) = self.documents_of(context, found)? else {
-            return Err(undescribed(found));
+    fn plan(&self) -> Result<EditPlan> {
+        let (path, attributes) = (&self.node.path, self.attributes);
+        let store = &**self.hierarchy.store();
+        let Some(documents) = NodeDocuments::read(store, self.context, self.node)? else {
+            return Err(undescribed(self.node));
         };
         let invalid = |error: Error| Error::invalid(path, error);
-        let old = self.parsed(&documents.format, path, &documents.documents);
+        let old = documents.format.parse(path, &documents.documents);
         let old = old.map_err(invalid)?;
         let (new, changes) = if old.attributes() == attributes {
             (old.clone(), DocumentMap::new())
@@ -144,7 +141,7 @@ impl Hierarchy {
                 .check_replaces(old.attributes())
                 .map_err(invalid)?;
             let changes = documents.edited(attributes)?;
-            let new = self.read_edited(path, &documents, &changes, &old, attributes);
+            let new = self.parse_edited(&documents, &changes, &old);
             (new.map_err(invalid)?, changes)
         };
         Ok(EditPlan {
@@ -156,13 +153,11 @@ impl Hierarchy {
     }
 
     /// Returns the node that the edited documents describe; fails unless it is the old one with these attributes.
-    fn read_edited(
+    fn parse_edited(
         &self,
-        path: &Key,
         stored: &NodeDocuments,
         edited: &DocumentMap,
         old: &Node,
-        attributes: &Attributes,
     ) -> Result<Node> {
         let changed = |document: &Document| {
             let new = edited.iter().find(|(key, _)| *key == document.key);
@@ -176,17 +171,30 @@ impl Hierarchy {
             }
         };
         let documents: Vec<Document> = stored.documents.iter().map(changed).collect();
-        let read = self.parsed(&stored.format, path, &documents)?;
+        let read = stored.format.parse(&self.node.path, &documents)?;
         if !is_same_data(old, &read) {
             let why = "the chunks that are stored would mean something else";
             return Err(Error::invalid("attributes", why));
         }
-        if read.attributes() != attributes {
+        if read.attributes() != self.attributes {
             let dialect = stored.format.name();
             let why = format!("{dialect} would read something else than was written");
             return Err(Error::invalid("attributes", why));
         }
         Ok(read)
+    }
+
+    /// Puts documents in the given order, and returns their versions. `Changed` if a key does not have the content that
+    /// its change was made from.
+    fn put_all(&self, changes: &[DocumentChange]) -> Result<DocumentVersions> {
+        let mut versions = DocumentVersions::new();
+        for change in changes {
+            let etag =
+                self.hierarchy
+                    .put(self.context, &change.key, &change.bytes, &change.condition)?;
+            versions.push((change.key.clone(), etag.version));
+        }
+        Ok(versions)
     }
 }
 

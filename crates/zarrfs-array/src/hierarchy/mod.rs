@@ -1,6 +1,6 @@
 //! Finds the groups and arrays of a store and caches them.
 //!
-//! Nodes are found from the root down: each passes a `ChildScope` on to its children, so that an entry point governs
+//! Nodes are found from the root down: each passes a `ChildContext` on to its children, so that an entry point governs
 //! the nodes below it. A cached node is valid for the TTL of the store, counted from the request for the oldest of its
 //! documents, unless one of its documents is changed through the store. Then its documents are read again, and the node
 //! keeps its identity if they did not change. Cached nodes count in a memory budget.
@@ -10,41 +10,42 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::hierarchy::child_context::{ChildContext, Rule};
+use crate::hierarchy::children::GroupChildren;
 use crate::hierarchy::document_locks::DocumentLocks;
+use crate::hierarchy::edit::AttributesEdit;
 use crate::hierarchy::node_cache::{CachedNode, NodeCache};
-use crate::hierarchy::scope::{ChildScope, Rule};
+use crate::hierarchy::node_reader::{NodeReader, ReadNode};
+use crate::hierarchy::reconsolidation::Reconsolidation;
+use zarr_format::dialect::consolidated::ConsolidatedDocument;
+use zarr_format::dialect::draft::DocumentRole;
 use zarr_format::dialect::{Choice, DIALECTS};
-use zarr_format::error::Result;
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::model::Attributes;
 use zarrfs_store::Presence;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::budget::MemoryBudget;
-use zarrfs_store::{Dependencies, Hints, Key, NoHints, Store};
+use zarrfs_store::{
+    Condition, Dependencies, ETag, Hints, Key, Listing, NoHints, Object, PutBody, Store,
+};
 
-mod asked_documents;
-mod broken;
+mod child_context;
 mod children;
 mod consolidated;
-mod consolidation;
-mod copied;
 mod detect;
 mod document_locks;
 mod edit;
-mod format;
-mod named_children;
+mod image_attributes;
 mod node_cache;
+mod node_documents;
 mod node_entry;
-mod publish;
-mod read;
-mod reading;
-mod rebuild;
-mod scope;
+mod node_reader;
+mod node_reading;
+mod reconsolidation;
 
-pub use broken::{BrokenDocument, BrokenNode};
-pub use copied::{Copied, DocumentCopy};
-pub use edit::{EditedNode, SeenNode};
-pub use node_entry::NodeEntry;
-pub use publish::DocumentVersions;
-pub use rebuild::RebuiltCopies;
+pub use edit::{DocumentVersions, EditedNode, SeenNode};
+pub use node_entry::{BrokenDocument, BrokenNode, Copied, DocumentCopy, NodeEntry};
+pub use reconsolidation::RebuiltCopies;
 
 /// The longest metadata document that is read, 64 MiB.
 pub const MAX_DOCUMENT: u64 = zarr_format::dialect::consolidated::MAX_DOCUMENT;
@@ -194,7 +195,7 @@ impl Hierarchy {
             Some(Choice::Plain(dialects)) => dialects,
             Some(Choice::Draft(_)) | None => DIALECTS,
         };
-        let scope = ChildScope {
+        let child_context = ChildContext {
             rule: Rule::Plain(dialects),
             store: self.store.clone(),
             hints: self.hints.clone(),
@@ -203,7 +204,7 @@ impl Hierarchy {
             unread_copies: None,
             version: 0,
         };
-        self.cached_or_read(context, &Key::root(), &scope)
+        self.cached_or_read(context, &Key::root(), &child_context)
     }
 
     /// Returns a child of a node by name, or `None` if it does not exist. Arrays have no children.
@@ -216,7 +217,7 @@ impl Hierarchy {
         if parent.is_array() {
             return Ok(None);
         }
-        self.cached_or_read(context, &parent.path.child(name)?, &parent.scope)
+        self.cached_or_read(context, &parent.path.child(name)?, &parent.child_context)
     }
 
     /// Returns the node at a path from the cache, or reads it.
@@ -224,7 +225,7 @@ impl Hierarchy {
         &self,
         context: &RequestContext,
         path: &Key,
-        scope: &ChildScope,
+        child_context: &ChildContext,
     ) -> Result<Option<Arc<NodeEntry>>> {
         match self.cached(context, path) {
             Presence::Unknown => context.check_may_wait()?,
@@ -233,19 +234,19 @@ impl Hierarchy {
         let old = self.nodes.peek(path).and_then(|(found, _)| found);
         if let Some(old) = &old {
             let (is_unchanged, stamp) = self.store.info().ask(context, |context| {
-                self.note_scope(context, path, scope);
-                self.is_unchanged(context, old, scope)
+                self.record_context_age(context, path, child_context);
+                self.is_unchanged(context, old, child_context)
             });
             if is_unchanged? && self.nodes.renew(path, old, stamp) {
                 return Ok(Some(old.clone()));
             }
         }
         let read = |context: &RequestContext| {
-            self.note_scope(context, path, scope);
-            self.read(context, path, scope, old.as_deref())
+            self.record_context_age(context, path, child_context);
+            NodeReader::new(self, context, path, child_context, old.as_deref()).read()
         };
         let (read, stamp) = self.store.info().ask(context, read);
-        let (found, depends) = read?;
+        let ReadNode { found, depends } = read?;
         let found = match (found, old) {
             (Some(new), Some(old)) if new.is_same_as(&old) => Some(old),
             (new, _) => new.map(|new| Arc::new(self.nodes.counted(new))),
@@ -254,13 +255,194 @@ impl Hierarchy {
         Ok(found)
     }
 
-    /// Reports the age of the documents above, if the scope of a node was read from them.
-    fn note_scope(&self, context: &RequestContext, path: &Key, scope: &ChildScope) {
-        let is_plain = matches!(scope.rule, Rule::Plain(_)) && scope.consolidated.is_none();
+    /// Whether a node that was read earlier is known to be unchanged, without reading its documents.
+    fn is_unchanged(
+        &self,
+        context: &RequestContext,
+        old: &NodeEntry,
+        child_context: &ChildContext,
+    ) -> Result<bool> {
+        let Some(validators) = &old.validators else {
+            return Ok(false);
+        };
+        let is_of_now = old.replacements == self.store.info().archive_generation.number();
+        if !is_of_now || old.parent_context != child_context.identity() {
+            return Ok(false);
+        }
+        for (key, version) in &**validators {
+            if self.store.version(context, key)? != *version {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads a document of a broken node from the store.
+    ///
+    /// Fails with `Changed` if its version is not the one that the node was read from, which is then read again; with
+    /// the error of the store if that cannot return the document.
+    pub fn document_as_found(
+        &self,
+        context: &RequestContext,
+        found: &NodeEntry,
+        document: &BrokenDocument,
+    ) -> Result<Object> {
+        context.check_may_wait()?;
+        let object = found
+            .child_context
+            .store
+            .get(context, &document.key, MAX_DOCUMENT)?;
+        let version = document.stored.map(|(_, version)| version);
+        match object {
+            Some(object) if version.is_none_or(|version| version.may_be(object.version)) => {
+                Ok(object)
+            }
+            _ => {
+                self.nodes.forget(&found.path);
+                let why = "was changed since it was found";
+                Err(Error::new(Kind::Changed, &document.key, why))
+            }
+        }
+    }
+
+    /// Reports the age of the documents above, if the child context was read from them.
+    fn record_context_age(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+        child_context: &ChildContext,
+    ) {
+        let is_plain =
+            matches!(child_context.rule, Rule::Plain(_)) && child_context.consolidated.is_none();
         if let Some(above) = path.parent().filter(|_| !is_plain)
             && let Some((_, asked)) = self.nodes.peek(&above)
         {
             context.record_age(asked);
+        }
+    }
+
+    /// Replaces the attributes of a node.
+    ///
+    /// Fails with `Invalid` if the edited documents would read as another node, or if no document describes the node;
+    /// `Changed` if the documents differ from the state that the author has `seen`.
+    pub fn edit(
+        &self,
+        context: &RequestContext,
+        found: &NodeEntry,
+        attributes: &Attributes,
+        seen: Option<SeenNode<'_>>,
+    ) -> Result<EditedNode> {
+        let edit = AttributesEdit {
+            hierarchy: self,
+            context,
+            node: found,
+            attributes,
+            seen,
+        };
+        self.editing.with(&found.path, || edit.run())
+    }
+
+    /// Puts a document. On a conflict, invalidates cached answers about its key.
+    pub(super) fn put(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        bytes: &[u8],
+        condition: &Condition,
+    ) -> Result<ETag> {
+        let put = self
+            .store
+            .put(context, key, PutBody::Bytes(bytes), condition);
+        if matches!(&put, Err(error) if error.kind() == Kind::Changed) {
+            self.store.info().changes.record(key);
+        }
+        put
+    }
+
+    /// Rebuilds the copies in a document. It gets one for each of `documents` that is a JSON object, and keeps copies
+    /// of other documents that are stored. `threads` is the number of concurrent reads.
+    ///
+    /// Fails with `Changed` on a conflict with another program, `Invalid` if the document has a duplicate name or is a
+    /// group's document without JSON, `TooLarge` if the copies do not fit in a document.
+    pub fn rebuild_copies(
+        &self,
+        context: &RequestContext,
+        holder: &ConsolidatedDocument,
+        documents: impl Iterator<Item = (String, Key)>,
+        threads: usize,
+    ) -> Result<RebuiltCopies> {
+        let rebuild = Reconsolidation {
+            hierarchy: self,
+            context,
+            holder,
+            threads,
+        };
+        let folder = holder.key().parent().unwrap_or_default();
+        self.editing.with(&folder, || rebuild.run(documents))
+    }
+
+    /// Returns the document of a draft's array and the folder of its chunks; `None` for other dialects, and if the user
+    /// has chosen the draft, since the meaning of the document then does not follow from the entry point.
+    pub fn draft_keys(&self, found: &NodeEntry) -> Option<(Key, Key)> {
+        let Rule::Draft(entry) = &found.child_context.rule else {
+            return None;
+        };
+        if self.config.dialect.is_some() {
+            return None;
+        }
+        let read = found.described_by();
+        let keys = entry.documents(&found.path).ok()?.into_iter();
+        let of_arrays = keys.filter(|(role, _)| *role == DocumentRole::Array);
+        // A node from consolidated metadata does not have the key of its document.
+        let mut documents: Vec<Key> = of_arrays.map(|(_, key)| key).collect();
+        documents.sort_by_key(|key| !read.contains(&key));
+        let document = documents.into_iter().next()?;
+        Some((document, entry.data(&found.path).ok()?))
+    }
+
+    /// Lists all children of a group as directories, in the order of the store.
+    ///
+    /// Fails with `NotADirectory` for an array, broken or not, and with `Unsupported` if the store cannot list and
+    /// there are no consolidated metadata: attributes may name some children, but not all. A broken node may be a
+    /// group; its children are found by listing its folder.
+    pub fn children(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        group: &Arc<NodeEntry>,
+    ) -> Result<Box<dyn Listing>> {
+        self.children_of(context, group).all()
+    }
+
+    /// Lists the children as `children` does. If no complete list is available, lists the children that attributes
+    /// name, and `left_out` says that there may be others. Fails as `children` does if attributes name none.
+    pub fn children_or_named(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        group: &Arc<NodeEntry>,
+    ) -> Result<Box<dyn Listing>> {
+        self.children_of(context, group).all_or_named()
+    }
+
+    /// Lists the known children of a group: those that `children` lists or, if no complete list is available, those
+    /// that attributes name and those that were looked up before and are still cached. In a tree over such a store, the
+    /// listing also has the children that were created there.
+    pub fn known_children(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        group: &Arc<NodeEntry>,
+    ) -> Result<Box<dyn Listing>> {
+        self.children_of(context, group).known()
+    }
+
+    fn children_of<'a>(
+        self: &'a Arc<Self>,
+        context: &'a RequestContext,
+        group: &'a Arc<NodeEntry>,
+    ) -> GroupChildren<'a> {
+        GroupChildren {
+            hierarchy: self,
+            context,
+            group,
         }
     }
 
@@ -277,6 +459,11 @@ impl Hierarchy {
     /// Returns the first symbolic link that was left out because it leads to one of its own ancestors.
     pub fn link_back(&self) -> Option<Key> {
         self.warned.lock().get(LEADS_BACK).cloned()
+    }
+
+    /// Whether consolidated metadata are to be used.
+    fn wants_consolidated(&self) -> bool {
+        self.config.consolidated || !self.store.info().lists
     }
 
     /// Returns the errors of consolidated metadata that could not be read, each with its key.

@@ -1,17 +1,25 @@
-//! Holds a node as last read from its documents; immutable and shared by its users.
+//! Describes a node as last read from its documents.
+//!
+//! An entry is immutable and shared by its users. The bytes of documents that cannot be parsed are not held, since they
+//! may be arbitrary and long; they are read on request.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
-use crate::hierarchy::asked_documents::AskedVersions;
-use crate::hierarchy::broken::BrokenNode;
-use crate::hierarchy::scope::{ChildScope, Rule};
-use zarr_format::dialect::{DIALECTS, Dialect};
+use bytes::Bytes;
+use serde_json::Value;
+
+use crate::hierarchy::child_context::{ChildContext, Rule};
+use crate::hierarchy::consolidated::Consolidated;
+use zarr_format::dialect::draft::EntryPoint;
+use zarr_format::dialect::{DIALECTS, Dialect, Document, consolidated};
 use zarr_format::error::{Error, Result};
+use zarr_format::model::document::IN_NODE_FOLDER;
 use zarr_format::model::{Array, Node};
+use zarrfs_store::Presence;
 use zarrfs_store::sync::budget::Reservation;
-use zarrfs_store::{Key, Version};
+use zarrfs_store::{EntryKind, Key, Version};
 
 /// A node of a hierarchy, as last read from its documents.
 pub struct NodeEntry {
@@ -32,10 +40,10 @@ pub struct NodeEntry {
     /// The lengths of the metadata and attributes documents that views generate from the node; set by the views.
     pub lengths: [OnceLock<u64>; 2],
     /// The versions to ask before the node is read again, if that is worth a request.
-    pub(super) asked: Option<AskedVersions>,
-    /// The identity of the scope that it was found in.
-    pub(super) found_in: (u64, Option<Version>),
-    pub(super) scope: ChildScope,
+    pub(super) validators: Option<Arc<[(Key, Option<Version>)]>>,
+    /// The identity of the child context of its parent.
+    pub(super) parent_context: (u64, Option<Version>),
+    pub(super) child_context: ChildContext,
     /// The memory that the node counts in, until its last holder drops it; `None` if the budget had no room.
     pub(super) room: Option<Reservation>,
 }
@@ -63,7 +71,7 @@ impl NodeEntry {
         if let Some(array) = self.array() {
             return Some(array.dialect);
         }
-        if let Rule::Draft(entry) = &self.scope.rule {
+        if let Rule::Draft(entry) = &self.child_context.rule {
             return Some(entry.name());
         }
         let read = self.documents_in_folder();
@@ -81,7 +89,7 @@ impl NodeEntry {
 
     /// Whether its children are read from consolidated metadata, and so known without requests.
     pub fn is_consolidated(&self) -> bool {
-        self.scope.consolidated.is_some()
+        self.child_context.consolidated.is_some()
     }
 
     /// Whether this is an array, broken or not: it has no children.
@@ -98,15 +106,153 @@ impl NodeEntry {
 
     /// Returns the keys of the documents that it was read from: its own, or the consolidated metadata.
     pub fn described_by(&self) -> Vec<&Key> {
-        let consolidated = self.scope.consolidated.as_ref();
+        let consolidated = self.child_context.consolidated.as_ref();
         match &self.documents {
             Some(documents) => documents.iter().map(|(key, _)| key).collect(),
             None => consolidated.map(|used| used.key()).into_iter().collect(),
         }
     }
 
+    /// Returns the entry point of the draft that the node is in, or `None` if its documents are in its own folder.
+    pub fn entry_point(&self) -> Option<&Arc<EntryPoint>> {
+        match &self.child_context.rule {
+            Rule::Draft(entry) => Some(entry),
+            Rule::Plain(_) | Rule::Closed => None,
+        }
+    }
+
+    /// Returns the entry of a key below the node in the consolidated metadata that its children, or an array's keys,
+    /// are read from.
+    pub fn copied(&self, key: &Key) -> Presence<Copied> {
+        let Some(used) = &self.child_context.consolidated else {
+            return Presence::Unknown;
+        };
+        used.kind_of(key).map(|kind| match used.document(key) {
+            Some(text) if kind == EntryKind::File => Copied::Document(DocumentCopy {
+                text,
+                modified: used.modified(),
+                _held: used.clone(),
+            }),
+            _ => Copied::Folder,
+        })
+    }
+
+    /// Returns the keys of the documents in its folder that it was read from, including its consolidated metadata.
+    pub fn documents_in_folder(&self) -> Vec<Key> {
+        let names = IN_NODE_FOLDER.iter();
+        let keys = names.filter_map(|name| self.path.child(name.as_bytes()).ok());
+        keys.filter(|key| self.has_read(key)).collect()
+    }
+
+    /// Whether the node was read from a document, or has its consolidated metadata in it.
+    fn has_read(&self, key: &Key) -> bool {
+        let read = self.documents.as_deref().unwrap_or_default();
+        let broken = self.broken.iter().flat_map(|broken| &broken.documents);
+        let used = self.child_context.consolidated.as_ref();
+        read.iter().any(|(read, _)| read == key)
+            || broken.into_iter().any(|broken| broken.key == *key)
+            || used.is_some_and(|used| used.is_source(key) || used.document(key).is_some())
+    }
+
     /// Returns the node, or the error about its documents.
     pub fn node(&self) -> Result<&Node> {
         self.node.as_ref().map_err(Error::clone)
+    }
+}
+
+/// A document of a broken node.
+#[derive(Clone, Debug)]
+pub struct BrokenDocument {
+    /// The key of the document.
+    pub key: Key,
+    /// Its length in bytes, and its version; `None` if the store cannot return it.
+    pub stored: Option<(u64, Version)>,
+}
+
+/// The properties of a node whose documents cannot be read.
+#[derive(Clone, Debug)]
+pub struct BrokenNode {
+    /// The documents that are stored.
+    pub documents: Vec<BrokenDocument>,
+    /// Whether they are an array's, so that its folders hold chunks and not nodes.
+    pub is_array: bool,
+    /// Whether it is the entry point of a hierarchy, so that the nodes below it cannot be located.
+    pub is_entry_point: bool,
+}
+
+/// Whether a document appears to be an array's: by its members or, if it is not JSON, by words in it.
+pub(super) fn is_of_array(document: &Document) -> bool {
+    let Some(bytes) = &document.bytes else {
+        return false;
+    };
+    let members = document.object().ok().flatten();
+    let has = |name: &str| match &members {
+        Some(members) => members.contains_key(name),
+        None => has_word(bytes, name),
+    };
+    let is_array = match &members {
+        Some(members) => members.get("node_type").and_then(Value::as_str) == Some("array"),
+        // A group may hold copies of the documents of arrays.
+        None => has("node_type") && has("array") && !has(consolidated::MEMBER),
+    };
+    is_array || (has("dimensions") && has("blockSize"))
+}
+
+/// Whether a text contains a word in quotes.
+pub(super) fn has_word(text: &[u8], word: &str) -> bool {
+    let quoted = format!("\"{word}\"");
+    let mut places = text.windows(quoted.len());
+    places.any(|part| part == quoted.as_bytes())
+}
+
+/// The kind of a key in consolidated metadata.
+pub enum Copied {
+    /// A folder with documents below it.
+    Folder,
+    /// A document.
+    Document(DocumentCopy),
+}
+
+/// A document in consolidated metadata, whose text it shares.
+pub struct DocumentCopy {
+    /// Its text.
+    pub text: Bytes,
+    /// The time of the last change of the consolidated metadata.
+    pub modified: SystemTime,
+    /// Counts the text in the memory budget.
+    _held: Arc<Consolidated>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_of_arrays_are_told_from_those_of_groups() {
+        let is_of_array = |text: &str| {
+            let key = Key::new("a/zarr.json").unwrap();
+            let bytes = Some(text.as_bytes().to_vec().into());
+            is_of_array(&Document {
+                key,
+                bytes,
+                ..Document::default()
+            })
+        };
+        for text in [
+            r#"{"node_type": "array", "shape": 3}"#,
+            r#"{"zarr_format": 3, "node_type": "array", "sha"#,
+            r#"{"dimensions": [1], "blockSize": "#,
+        ] {
+            assert!(is_of_array(text), "{text}");
+        }
+        for text in [
+            r#"{"node_type": "group", "zarr_format": 4}"#,
+            r#"{"consolidated_metadata": {"metadata": {"a": {"node_type": "array"}}}, "node_type": 3}"#,
+            r#"{"consolidated_metadata": {"metadata": {"a": {"node_type": "array"}}"#,
+            "[]",
+            "",
+        ] {
+            assert!(!is_of_array(text), "{text}");
+        }
     }
 }

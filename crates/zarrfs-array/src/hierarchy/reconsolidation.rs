@@ -11,13 +11,11 @@ use crate::hierarchy::{Hierarchy, MAX_DOCUMENT};
 use zarr_format::dialect::consolidated::{ConsolidatedDocument, Copies};
 use zarr_format::dialect::{consolidated, text_of};
 use zarr_format::error::{Error, Kind, Result};
-use zarr_format::json_text::{self, MemberChange, ObjectText};
+use zarr_format::json_text;
+use zarr_format::json_text::{MemberChange, ObjectText};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{Condition, Key};
-
-/// The number of documents that are read before the next ones are looked for.
-const PART: usize = 256;
 
 /// The result of rebuilding the consolidated metadata in one document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,35 +35,29 @@ pub struct RebuiltCopies {
 /// The names of copies, in the order in which zarr-python writes them: outer nodes first.
 type WantedCopies = BTreeMap<(usize, String), Key>;
 
-impl Hierarchy {
-    /// Rebuilds the copies in a document. It gets one for each of `documents` that is a JSON object, and keeps copies
-    /// of other documents that are stored. `threads` is the number of concurrent reads.
-    ///
-    /// Fails with `Changed` on a conflict with another program, `Invalid` if the document has a duplicate name or is a
-    /// group's document without JSON, `TooLarge` if the copies do not fit in a document.
-    pub fn rebuild_copies(
+/// A rebuild of the copies in one document.
+pub(super) struct Reconsolidation<'a> {
+    pub(super) hierarchy: &'a Hierarchy,
+    pub(super) context: &'a RequestContext,
+    /// The document.
+    pub(super) holder: &'a ConsolidatedDocument,
+    /// The number of concurrent reads.
+    pub(super) threads: usize,
+}
+
+impl Reconsolidation<'_> {
+    /// Rebuilds the copies, with copies of `documents`, whose names are those of the copies.
+    pub(super) fn run(
         &self,
-        context: &RequestContext,
-        holder: &ConsolidatedDocument,
         documents: impl Iterator<Item = (String, Key)>,
-        threads: usize,
     ) -> Result<RebuiltCopies> {
-        let wanted = documents
-            .map(|(name, key)| ((name.matches('/').count(), name), key))
-            .collect();
-        let folder = holder.key().parent().unwrap_or_default();
-        self.editing
-            .with(&folder, || self.rebuild(context, holder, wanted, threads))
+        let wanted = documents.map(|(name, key)| ((name.matches('/').count(), name), key));
+        self.rebuild(wanted.collect())
     }
 
-    fn rebuild(
-        &self,
-        context: &RequestContext,
-        holder: &ConsolidatedDocument,
-        mut wanted: WantedCopies,
-        threads: usize,
-    ) -> Result<RebuiltCopies> {
-        let object = self.store.get(context, holder.key(), MAX_DOCUMENT)?;
+    fn rebuild(&self, mut wanted: WantedCopies) -> Result<RebuiltCopies> {
+        let (holder, store) = (self.holder, self.hierarchy.store());
+        let object = store.get(self.context, holder.key(), MAX_DOCUMENT)?;
         let (old, version) = match object {
             Some(object) => (object.bytes, Some(object.version)),
             None => (Vec::new(), None),
@@ -82,7 +74,7 @@ impl Hierarchy {
             }
         }
         let documents: Vec<Key> = wanted.values().cloned().collect();
-        changes.extend(self.read_copies(context, holder, wanted, threads)?);
+        changes.extend(self.read_copies(wanted)?);
         let bytes = match &copies {
             Some(copies) => copies.edited(&changes),
             None => whole_document(holder, &old, &changes)?,
@@ -91,34 +83,33 @@ impl Hierarchy {
         rebuilt.is_put = bytes != old;
         if rebuilt.is_put {
             check_length(holder, bytes.len())?;
-            self.put(
-                context,
-                holder.key(),
-                &bytes,
-                &Condition::unchanged(version),
-            )
-            .map_err(|error| refused(holder, error))?;
+            self.hierarchy
+                .put(
+                    self.context,
+                    holder.key(),
+                    &bytes,
+                    &Condition::unchanged(version),
+                )
+                .map_err(|error| refused(holder, error))?;
         }
         // Later comparisons ask the store again, and see concurrent changes.
-        let log = &self.store.info().changes;
+        let log = &store.info().changes;
         documents.iter().for_each(|document| log.record(document));
         Ok(rebuilt)
     }
 
     /// Reads the documents to copy.
-    fn read_copies(
-        &self,
-        context: &RequestContext,
-        holder: &ConsolidatedDocument,
-        wanted: WantedCopies,
-        threads: usize,
-    ) -> Result<Vec<MemberChange>> {
+    fn read_copies(&self, wanted: WantedCopies) -> Result<Vec<MemberChange>> {
+        let holder = self.holder;
         let mut copies = Vec::new();
         // Checked during reading, since a batch of long documents must not fill the memory before the check.
         let length = AtomicUsize::new(0);
         let read = |((_, name), document): ((usize, String), Key)| -> Result<MemberChange> {
             check_length(holder, length.load(Ordering::Relaxed))?;
-            let text = self.store.get(context, &document, MAX_DOCUMENT)?;
+            let text = self
+                .hierarchy
+                .store()
+                .get(self.context, &document, MAX_DOCUMENT)?;
             let text = text.and_then(|object| holder.copy_of(&object.bytes));
             let own = text.as_ref().map_or(0, |text| name.len() + text.len());
             check_length(holder, length.fetch_add(own, Ordering::Relaxed) + own)?;
@@ -126,11 +117,12 @@ impl Hierarchy {
         };
         let mut wanted = wanted.into_iter();
         loop {
-            let part: Vec<_> = wanted.by_ref().take(PART).collect();
+            // Bounds the memory for texts that are read and not counted yet.
+            let part: Vec<_> = wanted.by_ref().take(256).collect();
             if part.is_empty() {
                 return Ok(copies);
             }
-            for copy in parallel_map(threads, part, &read) {
+            for copy in parallel_map(self.threads, part, &read) {
                 copies.push(copy?);
             }
         }

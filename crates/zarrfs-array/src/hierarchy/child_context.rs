@@ -21,7 +21,7 @@ pub(super) enum Rule {
 
 /// The state that a node passes on to its children: how their documents are found, and in which store.
 #[derive(Clone)]
-pub(super) struct ChildScope {
+pub(super) struct ChildContext {
     pub(super) rule: Rule,
     /// The store that documents are read from: the plain store, or consolidated metadata over it.
     pub(super) store: Arc<dyn Store>,
@@ -37,8 +37,8 @@ pub(super) struct ChildScope {
     pub(super) version: u64,
 }
 
-impl ChildScope {
-    /// Returns a value that differs between scopes of one path.
+impl ChildContext {
+    /// Returns a value that differs between child contexts of one path.
     pub(super) fn identity(&self) -> (u64, Option<Version>) {
         (self.version, self.consolidated_version())
     }

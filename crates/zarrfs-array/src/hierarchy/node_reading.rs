@@ -1,4 +1,4 @@
-//! Holds the state of one reading of a node: its documents and its dependencies.
+//! Collects the documents of a node while it is read, and builds its entry.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -6,11 +6,10 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 
-use crate::hierarchy::asked_documents::AskedDocuments;
-use crate::hierarchy::broken::{BrokenDocument, BrokenNode};
+use crate::hierarchy::child_context::{ChildContext, Rule};
 use crate::hierarchy::consolidated::{Consolidated, version_of};
-use crate::hierarchy::publish::DocumentVersions;
-use crate::hierarchy::scope::{ChildScope, Rule};
+use crate::hierarchy::edit::DocumentVersions;
+use crate::hierarchy::node_entry::{BrokenDocument, BrokenNode};
 use crate::hierarchy::{MAX_DOCUMENT, NodeEntry};
 use zarr_format::dialect::Document;
 use zarr_format::error::{Error, Kind, Result};
@@ -20,16 +19,20 @@ use zarrfs_store::Presence;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Dependencies, EntryKind, Key, Object, Version};
 
+/// The versions of a node's documents are asked before it is read again if all together have at least this many bytes:
+/// reading shorter ones costs as much as a request for their versions.
+const MIN_VALIDATED: usize = 64 << 10;
+
 /// One reading of a node.
 pub(super) struct NodeReading<'a> {
     pub(super) path: &'a Key,
-    /// The scope that the node was found in; becomes the scope of its children step by step.
-    pub(super) scope: ChildScope,
-    /// The identity of the scope that the node was found in.
-    found_in: (u64, Option<Version>),
+    /// The child context of its parent; becomes its own step by step.
+    pub(super) child_context: ChildContext,
+    /// The identity of the child context of its parent.
+    parent_context: (u64, Option<Version>),
     /// How many times the whole store had been replaced before the reading.
     replacements: u64,
-    /// The dependencies of the answer besides those of the scope.
+    /// The dependencies of the answer besides those of `child_context`.
     pub(super) depends: Dependencies,
     /// The time of the last change of any of its documents.
     pub(super) modified: Option<SystemTime>,
@@ -45,8 +48,10 @@ pub(super) struct NodeReading<'a> {
     pub(super) old: Option<&'a NodeEntry>,
     /// The documents that exist in the store.
     stored: Vec<BrokenDocument>,
-    /// The keys and versions that show a later reading whether the node is unchanged.
-    asked: AskedDocuments,
+    /// The documents that were requested and their versions, which show a later reading whether the node is unchanged;
+    /// and the bytes of all documents together.
+    validators: Vec<(Key, Option<Version>)>,
+    validated_bytes: usize,
     /// The documents that were read, with their versions; `None` if they are copies.
     documents: Option<DocumentVersions>,
     versions: DefaultHasher,
@@ -56,15 +61,15 @@ impl<'a> NodeReading<'a> {
     /// Begins a reading of the node at a path; `old` is the entry of an earlier reading.
     pub(super) fn new(
         path: &'a Key,
-        scope: ChildScope,
+        child_context: ChildContext,
         old: Option<&'a NodeEntry>,
     ) -> NodeReading<'a> {
-        let is_copied = scope.consolidated.is_some();
+        let is_copied = child_context.consolidated.is_some();
         NodeReading {
             path,
-            found_in: scope.identity(),
-            replacements: scope.store.info().archive_generation.number(),
-            scope,
+            parent_context: child_context.identity(),
+            replacements: child_context.store.info().archive_generation.number(),
+            child_context,
             documents: (!is_copied).then(Vec::new),
             depends: Dependencies::default(),
             modified: None,
@@ -74,16 +79,17 @@ impl<'a> NodeReading<'a> {
             looked_up: Presence::Unknown,
             old,
             stored: Vec::new(),
-            asked: AskedDocuments::default(),
+            validators: Vec::new(),
+            validated_bytes: 0,
             versions: DefaultHasher::new(),
         }
     }
 
     /// Layers consolidated metadata below the node's children.
     pub(super) fn use_consolidated(&mut self, used: Arc<Consolidated>) {
-        self.scope.store = used.clone();
-        self.scope.hints = used.clone();
-        self.scope.consolidated = Some(used);
+        self.child_context.store = used.clone();
+        self.child_context.hints = used.clone();
+        self.child_context.consolidated = Some(used);
     }
 
     /// Reads the node's own documents from consolidated metadata too.
@@ -98,7 +104,7 @@ impl<'a> NodeReading<'a> {
         if let Some(kept) = self.kept.take_if(|kept| kept.key == *key) {
             return Ok(kept);
         }
-        self.scope.depends.add_key(key);
+        self.child_context.depends.add_key(key);
         match self.copy_of(key) {
             Presence::Unknown => {}
             known => {
@@ -110,9 +116,9 @@ impl<'a> NodeReading<'a> {
             }
         }
         let (object, refusal) = self.stored(context, key)?;
-        self.note_asked(key, object.as_ref());
+        self.record_validator(key, object.as_ref());
         if let Some(object) = &object {
-            self.note_version(context, key, object)?;
+            self.record_version(context, key, object)?;
         }
         Ok(Document {
             key: key.clone(),
@@ -127,11 +133,11 @@ impl<'a> NodeReading<'a> {
         context: &RequestContext,
         key: &Key,
     ) -> Result<(Option<Object>, Option<String>)> {
-        let answer = match self.scope.store.get(context, key, MAX_DOCUMENT) {
+        let answer = match self.child_context.store.get(context, key, MAX_DOCUMENT) {
             Err(error) if error.kind() == Kind::NameTooLong => return Ok((None, None)),
             answer => answer,
         };
-        self.note_stored(key, &answer);
+        self.record_stored(key, &answer);
         match answer {
             Err(error) if error.kind() == Kind::TooLarge => {
                 Ok((None, Some(error.detail().to_string())))
@@ -141,14 +147,19 @@ impl<'a> NodeReading<'a> {
     }
 
     /// Records the version and time of a document in the node's version.
-    fn note_version(&mut self, context: &RequestContext, key: &Key, object: &Object) -> Result<()> {
+    fn record_version(
+        &mut self,
+        context: &RequestContext,
+        key: &Key,
+        object: &Object,
+    ) -> Result<()> {
         (key, object.version).hash(&mut self.versions);
         if let Some(documents) = &mut self.documents {
             documents.push((key.clone(), object.version));
         }
         let modified = match object.modified {
             None => self
-                .scope
+                .child_context
                 .store
                 .head(context, key)?
                 .map(|meta| meta.modified),
@@ -159,13 +170,15 @@ impl<'a> NodeReading<'a> {
     }
 
     /// Records an answer of the store.
-    pub(super) fn note_asked(&mut self, key: &Key, object: Option<&Object>) {
-        self.asked.note(key, object);
+    pub(super) fn record_validator(&mut self, key: &Key, object: Option<&Object>) {
+        self.validated_bytes += object.map_or(0, |object| object.bytes.len());
+        let version = object.map(|object| object.version);
+        self.validators.push((key.clone(), version));
     }
 
     /// Returns a document from consolidated metadata, as a slice of their text.
     fn copy_of(&mut self, key: &Key) -> Presence<Bytes> {
-        let Some(copies) = self.scope.consolidated.clone() else {
+        let Some(copies) = self.child_context.consolidated.clone() else {
             return Presence::Unknown;
         };
         let bytes = match copies.kind_of(key) {
@@ -187,7 +200,7 @@ impl<'a> NodeReading<'a> {
     }
 
     /// Records a document that exists in the store, even if it cannot be read.
-    fn note_stored(&mut self, key: &Key, answer: &Result<Option<Object>>) {
+    fn record_stored(&mut self, key: &Key, answer: &Result<Option<Object>>) {
         let stored = match answer {
             Ok(Some(object)) => Some((object.size, object.version)),
             Err(error) if is_lasting(error.kind()) => None,
@@ -199,19 +212,21 @@ impl<'a> NodeReading<'a> {
 
     /// Returns all dependencies of the answer.
     pub(super) fn dependencies(&self) -> Dependencies {
-        self.scope.depends.with(&self.depends)
+        self.child_context.depends.with(&self.depends)
     }
 
     /// Returns the entry of the node that was read.
     pub(super) fn entry(self, node: Result<Node>) -> NodeEntry {
         let version = if self.is_implied {
-            self.scope.implied_version()
+            self.child_context.implied_version()
         } else {
             let mut versions = self.versions;
-            self.scope.version.hash(&mut versions);
+            self.child_context.version.hash(&mut versions);
             if !matches!(node, Ok(Node::Array(_))) {
-                self.scope.consolidated_version().hash(&mut versions);
-                self.scope.unread_copies.hash(&mut versions);
+                self.child_context
+                    .consolidated_version()
+                    .hash(&mut versions);
+                self.child_context.unread_copies.hash(&mut versions);
             }
             versions.finish()
         };
@@ -219,16 +234,19 @@ impl<'a> NodeReading<'a> {
             && error.kind() == Kind::Corrupt
         {
             let stored = self.stored.iter();
-            stored.for_each(|document| self.scope.store.drop_cached(&document.key, None));
+            stored.for_each(|document| self.child_context.store.drop_cached(&document.key, None));
         }
+        let mut known = self.validators.iter().filter_map(|(_, version)| *version);
+        let is_worth_asking =
+            self.validated_bytes >= MIN_VALIDATED && known.all(Version::is_lasting);
         let broken = |_: &Error| BrokenNode {
             is_array: self.is_array || self.stored.iter().any(is_of_v2_array),
-            is_entry_point: matches!(self.scope.rule, Rule::Closed),
+            is_entry_point: matches!(self.child_context.rule, Rule::Closed),
             documents: self.stored,
         };
         NodeEntry {
-            asked: self.asked.worth_asking(node.is_ok()),
-            found_in: self.found_in,
+            validators: (is_worth_asking && node.is_ok()).then(|| self.validators.into()),
+            parent_context: self.parent_context,
             replacements: self.replacements,
             path: self.path.clone(),
             broken: node.as_ref().err().map(broken),
@@ -236,7 +254,7 @@ impl<'a> NodeReading<'a> {
             version,
             modified: self.modified.unwrap_or(SystemTime::UNIX_EPOCH),
             documents: self.documents.map(Arc::from),
-            scope: self.scope,
+            child_context: self.child_context,
             lengths: Default::default(),
             room: None,
         }
@@ -254,4 +272,38 @@ pub(super) fn is_lasting(kind: Kind) -> bool {
         kind,
         Kind::TooLarge | Kind::Corrupt | Kind::Denied | Kind::Unsupported
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hierarchy::Hierarchy;
+    use zarrfs_store::backend::memory::MemoryStore;
+    use zarrfs_store::layer::counting::CountingStore;
+    use zarrfs_store::request_context::UNLIMITED;
+    use zarrfs_store::stats::Stats;
+
+    fn group(words: &str) -> Vec<u8> {
+        let words = words.repeat(MIN_VALIDATED);
+        format!(r#"{{"zarr_format": 3, "node_type": "group", "attributes": {{"a": "{words}"}}}}"#)
+            .into_bytes()
+    }
+
+    #[test]
+    fn long_documents_that_did_not_change_are_read_once() {
+        let (memory, stats) = (Arc::new(MemoryStore::default()), Arc::new(Stats::default()));
+        let key = Key::new("zarr.json").unwrap();
+        memory.set(key.clone(), group("x"));
+        let store = CountingStore::new(memory.clone(), stats.clone());
+        let hierarchy = Hierarchy::new(Arc::new(store));
+        let read = || {
+            let root = hierarchy.node(&UNLIMITED, &Key::root()).unwrap().unwrap();
+            let attributes = root.node().unwrap().attributes().text().len();
+            (stats.store_get_requests.get(), attributes)
+        };
+        let (first, length) = read();
+        assert_eq!(read(), (first, length));
+        memory.set(key, group("yy"));
+        assert_eq!(read(), (2 * first, length + MIN_VALIDATED));
+    }
 }
