@@ -16,10 +16,6 @@ use zarrfs_store::Version;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::read_bytes::ReadBytes;
 
-/// Runs are read from the spill file if their span is at most N times their bytes; else the chunk is loaded into
-/// memory.
-const MAX_SPREAD: usize = 8;
-
 /// A callback in the middle of a copy.
 #[cfg(test)]
 pub(super) type WhileCopying = Option<Box<dyn Fn() + Send + Sync>>;
@@ -137,7 +133,8 @@ impl Assembler<'_> {
         let decoder = &self.reader.decoder;
         let pipeline = decoder.pipeline_of(ChunkIndex(decoder.stored_number(chunk)))?;
         let length = pipeline.chunk_bytes();
-        let is_dense = runs.span().len() <= MAX_SPREAD * runs.bytes();
+        // Otherwise reading their span costs more than loading the chunk.
+        let is_dense = runs.span().len() <= 8 * runs.bytes();
         let spill = self.reader.array.engine.spill.as_ref().filter(|_| is_dense);
         let key = self.reader.array.chunk_key(chunk);
         if spill.is_some_and(|spill| spill.read_runs(&key, version, length, runs, out)) {

@@ -199,9 +199,6 @@ impl StoredChunks {
     }
 }
 
-/// The number of chunks in a batch if the store is listed folder by folder.
-const BATCH: usize = 4096;
-
 /// The details wanted of each chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanDetail {
@@ -257,7 +254,7 @@ impl ChunkScan {
             },
             ScannedNames::Folders(chunks) => {
                 let mut batch = Vec::new();
-                while batch.len() < BATCH
+                while batch.len() < 4096
                     && let Some(found) = chunks.next_found(context)?
                 {
                     batch.push(found);

@@ -25,12 +25,6 @@ use zarrfs_store::Presence;
 use zarrfs_store::Version;
 use zarrfs_store::request_context::RequestContext;
 
-/// The maximum number of retries for a chunk that appears after it was found missing.
-const MAX_LOOKS: usize = 4;
-
-/// The maximum number of retries for a read whose chunks had several contents.
-const MAX_READS: usize = 8;
-
 /// The current content of a chunk.
 enum CurrentChunk {
     /// Dirty, or not stored at all.
@@ -302,7 +296,8 @@ impl ChunkReader {
         chunk: ChunkIndex,
         location: &ChunkLocation,
     ) -> Result<(Chunk, Option<Version>)> {
-        for _ in 0..MAX_LOOKS {
+        // A chunk may appear after it was found missing.
+        for _ in 0..4 {
             match self.get_stored(context, chunk, location)? {
                 Chunk::Data(decoded) => {
                     let version = decoded.version;
@@ -373,13 +368,13 @@ impl ChunkReader {
     }
 
     /// Runs a read that records its chunks; retries if these were of several contents of one stored chunk, and fails
-    /// with `Changed` after `MAX_READS` attempts.
+    /// with `Changed` after eight attempts.
     pub(super) fn read_one_content<T>(
         &self,
         context: &RequestContext,
         mut read: impl FnMut(&mut ReadContents) -> Result<T>,
     ) -> Result<T> {
-        for _ in 0..MAX_READS {
+        for _ in 0..8 {
             let mut contents = ReadContents::default();
             let found = read(&mut contents)?;
             if self.are_of_one(context, contents)? {
@@ -441,7 +436,7 @@ mod tests {
     /// new content, and only the new one once the change was recorded.
     #[test]
     fn readers_at_once_see_no_content_that_was_replaced_before() {
-        const PLANE: u64 = 256 * 256;
+        let plane_bytes = 256 * 256;
         let sample = SampleArray::new(&[32, 256, 256], &[8, 32, 32]);
         let array = sample.open(512 << 10);
         let newest = AtomicU64::new(0);
@@ -449,8 +444,8 @@ mod tests {
             let (array, newest) = (&array, &newest);
             let check = move |file: &FlatFile, plane: u64| {
                 let before = newest.load(Ordering::SeqCst);
-                let range = plane * PLANE..plane * PLANE + 32;
-                let found = read(file, plane * PLANE..(plane + 1) * PLANE);
+                let range = plane * plane_bytes..plane * plane_bytes + 32;
+                let found = read(file, plane * plane_bytes..(plane + 1) * plane_bytes);
                 let after = newest.load(Ordering::SeqCst) + 1;
                 let is_of = |seed| found[..32] == values(range.clone(), seed);
                 assert!(

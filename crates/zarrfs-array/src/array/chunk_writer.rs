@@ -26,9 +26,6 @@ use zarrfs_store::sync::budget::Reservation;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{Condition, EncodedBy, Key, PutBody, Version};
 
-/// The maximum number of attempts to put a chunk whose key keeps changing.
-const MAX_ATTEMPTS: usize = 8;
-
 /// Writing needs memory for N copies of a chunk: before the edit, after it, and encoded.
 const COPIES: u64 = 3;
 
@@ -279,7 +276,8 @@ impl ChunkWriter {
             .array
             .key_of(context, &self.reader.decoder.stored.indices(number))?;
         let mut condition = self.renewed_condition(context, number, chunk)?;
-        let mut attempts = MAX_ATTEMPTS;
+        // A key that keeps changing ends it.
+        let mut attempts = 8;
         loop {
             let encoded = self.encoded(context, &pipeline, &key, chunk);
             let encoded = encoded.map_err(|error| error.about(&key))?;

@@ -35,21 +35,14 @@ use zarrfs_store::{Key, Version};
 /// The number of cached pipelines of a rectilinear grid.
 const MAX_PIPELINES: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
-/// A chunk is fetched without a HEAD if its encoded length is at most 9/8 of the decoded one plus this many bytes.
-const ENCODED_OVERHEAD: u64 = 64 << 10;
-
-/// The memory of consumed chunks is reused only if the cache holds more than this many bytes, so that other files of a
-/// short array find its chunks.
-const FREELY_HELD: u64 = 16 << 20;
-
 /// Returns the maximum encoded length of a chunk of `decoded` bytes.
 fn max_encoded(decoded: u64) -> u64 {
     decoded.saturating_mul(8).saturating_add(1 << 20)
 }
 
-/// Returns the expected encoded length of a chunk of `decoded` bytes.
+/// Returns the expected encoded length of a chunk of `decoded` bytes. A longer one costs a HEAD.
 pub(super) fn usual_length(decoded: u64) -> u64 {
-    let more = (decoded / 8).saturating_add(ENCODED_OVERHEAD);
+    let more = (decoded / 8).saturating_add(64 << 10);
     decoded.saturating_add(more)
 }
 
@@ -281,7 +274,8 @@ impl Decoder {
     /// decoding into it.
     pub(super) fn reclaim(&self, length: usize) {
         let cache = &self.array.engine.cache;
-        if cache.budget().held() > FREELY_HELD && !buffer::is_pooled(length) {
+        // With less in the cache, other files of a short array find its chunks.
+        if cache.budget().held() > 16 << 20 && !buffer::is_pooled(length) {
             cache.reclaim();
         }
     }
@@ -426,9 +420,6 @@ impl EstimatedSizes {
     }
 }
 
-/// The maximum number of chunks in an array whose decoded chunks are recorded.
-const MAX_KNOWN: u64 = 1 << 20;
-
 /// One bit per chunk of an array; empty if the array has too many chunks.
 #[derive(Default)]
 pub(super) struct DecodedChunks(OnceLock<Box<[AtomicU64]>>);
@@ -436,7 +427,8 @@ pub(super) struct DecodedChunks(OnceLock<Box<[AtomicU64]>>);
 impl DecodedChunks {
     /// Records that one of `count` chunks is decoded; returns whether it is known to have been decoded before.
     pub(super) fn note(&self, count: u64, chunk: ChunkIndex) -> bool {
-        if count > MAX_KNOWN {
+        // 128 KiB of bits.
+        if count > 1 << 20 {
             return false;
         }
         let empty = || (0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();

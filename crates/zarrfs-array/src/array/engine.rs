@@ -38,25 +38,16 @@ pub struct Limits {
     pub lossy: bool,
 }
 
-/// A chunk of variable-length elements may take 1/N of the memory decoded.
-const VARIABLE_SHARE: u64 = 5;
-
 impl Limits {
-    /// Returns the maximum decoded bytes of a chunk.
+    /// Returns the maximum decoded bytes of a chunk; of variable-length elements, at most 1/5 of the memory.
     pub(super) fn of_chunk(&self, is_variable: bool) -> u64 {
         if is_variable {
-            self.max_chunk.min(self.memory / VARIABLE_SHARE)
+            self.max_chunk.min(self.memory / 5)
         } else {
             self.max_chunk
         }
     }
 }
-
-/// The overhead of an open array besides its metadata, in bytes.
-const OVERHEAD: u64 = 2 << 10;
-
-/// An open array holds its metadata N times: as they are, as a grid, and as codecs.
-const FORMS: u64 = 3;
 
 /// Memory, threads and counters that all arrays of a mount share.
 pub struct Engine {
@@ -95,15 +86,6 @@ pub struct EngineDisk {
     /// Where chunks are spilled that are evicted before a sequential reader has consumed them.
     pub spill: SpillConfig,
 }
-
-/// Open arrays may use 1/N of the memory besides their chunks.
-const ARRAYS_SHARE: u64 = 4;
-
-/// The upper limit for open arrays in bytes: opening one again costs little.
-const MAX_ARRAYS_BYTES: u64 = 32 << 20;
-
-/// The maximum number of batches in the queue of the decoding threads.
-const MAX_QUEUED: usize = 1024;
 
 impl Engine {
     /// Creates an engine with one decoding thread per core, or per concurrent fetch if these are more: a thread that
@@ -152,7 +134,8 @@ impl Engine {
         file_limits::add_cache(closing);
         let cache = Cache::new(budget.clone(), Priority::Used, Some(Box::new(on_evict)));
         Arc::new(Engine {
-            metadata: budget.part(MAX_ARRAYS_BYTES.min(budget.limit() / ARRAYS_SHARE)),
+            // Opening an array again costs little.
+            metadata: budget.part((32 << 20).min(budget.limit() / 4)),
             readers,
             opening: SingleFlight::default(),
             // Registered after the decoded chunks, which are evicted first: consumed chunks are among them.
@@ -160,7 +143,7 @@ impl Engine {
             cache,
             spill,
             disk: disk.cache,
-            decoders: ThreadPool::new("decode", cores.max(limits.fetches), MAX_QUEUED),
+            decoders: ThreadPool::new("decode", cores.max(limits.fetches), 1024),
             loads: cores.max(limits.fetches) as u64 + 1,
             encoders: cores.max(limits.fetches),
             stats,
@@ -178,8 +161,9 @@ impl Engine {
 
     /// Reserves memory for an array that is going to be opened, or returns `None` if there is no room.
     pub(super) fn room_of(&self, array: &Array) -> Option<Reservation> {
+        // The metadata are held as they are, as a grid and as codecs.
         self.metadata
-            .try_reserve(OVERHEAD + FORMS * array.metadata_bytes())
+            .try_reserve((2 << 10) + 3 * array.metadata_bytes())
     }
 
     pub(super) fn deadline(&self) -> Instant {

@@ -19,14 +19,6 @@ use zarr_format::error::Result;
 use zarr_format::grid::{ChunkIndex, Coordinates, Grid, Layout, Region, Runs, boxes, permuted};
 use zarr_format::model::bytes_of;
 
-/// The maximum memory for the slices of a read, in bytes.
-const MAX_SLICES_BYTES: u64 = 3 << 20;
-
-/// The memory of a slice in bytes, and of each dimension beyond those that coordinates hold inline.
-const SLICE_BYTES: u64 = 192;
-const DIMENSION_BYTES: u64 = 3 * 8;
-const DIMENSIONS: u64 = 6;
-
 /// The order of the elements of a box in a flat file.
 pub(super) struct FileLayout {
     pub(super) region: Region,
@@ -100,16 +92,17 @@ impl FileLayout {
         range.start / size..range.end.div_ceil(size)
     }
 
-    /// Returns the maximum number of bytes that are read at a time, so that the slices of their chunks use about
-    /// `MAX_SLICES_BYTES`.
+    /// Returns the maximum number of bytes that are read at a time, so that the slices of their chunks use about 3 MiB of
+    /// memory.
     pub(super) fn max_read(&self, grid: &Grid) -> u64 {
         let row = if grid.is_regular() {
             grid.chunk_shape().last().copied().unwrap_or(1)
         } else {
             1
         };
-        let more = (grid.chunk_shape().len() as u64).saturating_sub(DIMENSIONS);
-        let slices = MAX_SLICES_BYTES / (SLICE_BYTES + more * DIMENSION_BYTES);
+        // A slice has 192 bytes, and three numbers for each dimension beyond those that coordinates hold inline.
+        let more = (grid.chunk_shape().len() as u64).saturating_sub(6);
+        let slices = (3 << 20) / (192 + more * 3 * 8);
         (slices * self.element.max(1) as u64).saturating_mul(row)
     }
 

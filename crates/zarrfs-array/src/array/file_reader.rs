@@ -21,9 +21,6 @@ use zarr_format::grid::ChunkIndex;
 use zarrfs_store::request_context::{RequestContext, would_wait};
 use zarrfs_store::sync::read_bytes::ReadBytes;
 
-/// The shortest runs in bytes that are read directly: each run is one buffer of a system call.
-const MIN_DIRECT_RUN: u64 = 256;
-
 /// Reads one flat file.
 pub(super) struct FileReader {
     pub(super) reader: Arc<ChunkReader>,
@@ -50,7 +47,8 @@ impl FileReader {
     /// Creates the reader of a file and its tracker.
     pub(super) fn new(prefetcher: Arc<Prefetcher>, layout: Arc<FileLayout>) -> FileReader {
         let reader = prefetcher.reader.clone();
-        let direct = layout.order.is_none() && reader.reads_direct(MIN_DIRECT_RUN);
+        // Each run is one buffer of a system call, so short ones are copied from memory.
+        let direct = layout.order.is_none() && reader.reads_direct(256);
         let grid = &reader.decoder.grid;
         let rows = ChunkRows::new(grid, &layout.region, layout.slowest_axis(), layout.length);
         let window = if direct {

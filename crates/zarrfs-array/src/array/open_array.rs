@@ -27,9 +27,6 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::budget::Reservation;
 use zarrfs_store::{Key, LogPosition, Version};
 
-/// The size that an inner chunk on a network counts as in the block size of files, in bytes.
-const REMOTE_INNER_CHUNK: u64 = 128;
-
 /// The objects that read and write the chunks of an array that can be decoded.
 struct Chunks {
     reader: Arc<ChunkReader>,
@@ -265,7 +262,7 @@ impl OpenArray {
         let bytes = shape.fold(self.element as u64, bytes);
         match self.engine.limits.fetches {
             0 => bytes,
-            _ if decoder.reads_groups() => bytes.min(REMOTE_INNER_CHUNK),
+            _ if decoder.reads_groups() => bytes.min(128),
             _ => bytes,
         }
     }

@@ -27,9 +27,6 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::file_limits::ClosesFiles;
 use zarrfs_store::{ByteRange, EntryKind, Key, LogPosition, Meta, Reader, Store, Version};
 
-/// The maximum number of times that a chunk is opened again if it changes while it is read.
-const MAX_REOPENS: usize = 3;
-
 /// The open chunks of an array, by number in the grid of stored chunks.
 pub(super) struct OpenChunks {
     array: Arc<StoredArray>,
@@ -94,7 +91,7 @@ impl OpenChunks {
     }
 
     /// Calls `read` with a stored chunk. If `read` returns `Changed`, opens the chunk again and retries, at most
-    /// `MAX_REOPENS` times. Returns `None` if the chunk is missing.
+    /// three times. Returns `None` if the chunk is missing.
     pub(super) fn read<T>(
         &self,
         context: &RequestContext,
@@ -102,7 +99,7 @@ impl OpenChunks {
         mut read: impl FnMut(&OpenChunk) -> Result<T>,
     ) -> Result<Option<T>> {
         let mut stored = self.current(context, number)?;
-        for _ in 0..MAX_REOPENS {
+        for _ in 0..3 {
             let Some(open) = &stored else { return Ok(None) };
             match read(open) {
                 Err(error) if error.kind() == Kind::Changed => {}
@@ -228,9 +225,6 @@ pub(super) struct OpenChunk {
     pub(super) reader: Arc<dyn Reader>,
 }
 
-/// The maximum number of buffers in one system call (IOV_MAX).
-const MAX_BUFFERS: usize = 1024;
-
 impl OpenChunk {
     /// Opens an object, or returns `None` if it is missing; `known` are its attributes if the store returned them just
     /// now.
@@ -281,7 +275,8 @@ impl OpenChunk {
         let mut consumed = 0;
         let joined = |a: &(usize, usize), b: &(usize, usize)| a.0 + size == b.0;
         for row in places.chunk_by(joined) {
-            for group in row.chunks(MAX_BUFFERS) {
+            // IOV_MAX, the most buffers of a system call.
+            for group in row.chunks(1024) {
                 let mut parts = Vec::with_capacity(group.len());
                 for &(_, to) in group {
                     let (_, after) = rest.split_at_mut(to - consumed);

@@ -19,10 +19,6 @@ use zarrfs_store::request_context::{RequestContext, RequestLimit};
 /// Decoded bytes of a batch, enough to be worth the hand-over to another thread.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// The minimum and maximum decoded bytes of inner chunks per request over a network.
-const MIN_GROUP_BYTES: usize = 1 << 20;
-const MAX_GROUP_BYTES: usize = 4 << 20;
-
 /// Bytes that must be read before inner chunks are prefetched over a network: the kernel reads at most this much for a
 /// program that looks at a header, and each plane may have parts of many shards.
 const AFTER_HEADER: u64 = 2 << 20;
@@ -162,7 +158,7 @@ impl Prefetcher {
             fetches => {
                 let chunk = self.reader.decoder.usual_bytes();
                 let each = chunk.saturating_mul(count) / fetches;
-                each.clamp(MIN_GROUP_BYTES, MAX_GROUP_BYTES)
+                each.clamp(1 << 20, 4 << 20)
             }
         };
         self.count_of(bytes)

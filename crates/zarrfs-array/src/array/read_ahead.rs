@@ -17,13 +17,6 @@ use crate::array::shard_groups::OrderedSpan;
 use zarr_format::buffer;
 use zarr_format::grid::ChunkIndex;
 
-/// A sequential reader counts as going on after this many bytes: more than a program that looks at a header reads, with
-/// the kernel's readahead.
-const GONE_ON: u64 = 4 << 20;
-
-/// The number of chunks that are prefetched for a reader in equal steps on a local store.
-const MIN_STEPPED_CHUNKS: usize = 4;
-
 /// The longest file in bytes whose first reader is expected to read it whole.
 pub(super) const MAX_READ_WHOLE: u64 = 16 << 30;
 
@@ -131,7 +124,8 @@ impl ReadAhead {
             axis,
             begins_here: place == 0,
             shards: shards.fold(1, u64::saturating_mul),
-            has_gone_on: self.tracker.has_read(two_planes.max(GONE_ON)),
+            // More than a program that looks at a header reads, with the kernel's readahead.
+            has_gone_on: self.tracker.has_read(two_planes.max(4 << 20)),
         }))
     }
 
@@ -174,7 +168,7 @@ impl ReadAhead {
         let limits = &self.reader.array.engine.limits;
         let size = self.reader.decoder.pipeline.chunk_bytes() as u64 + CHUNK_OVERHEAD;
         let room = usize::try_from(limits.memory / 4 / size).unwrap_or(usize::MAX);
-        let wanted = limits.fetches.max(MIN_STEPPED_CHUNKS).min(room);
+        let wanted = limits.fetches.max(4).min(room);
         let mut chunks: Vec<ChunkIndex> = Vec::new();
         for range in ahead.ranges(self.layout.length) {
             for chunk in self.layout.chunks(&self.reader.decoder.grid, &range) {

@@ -30,9 +30,6 @@ const MIN_SEQUENTIAL: u64 = 256 << 10;
 /// Number of equal steps in a row after which the next steps are prefetched.
 const MIN_EQUAL_STEPS: u32 = 3;
 
-/// The maximum number of steps that are predicted.
-const MAX_STEPS: u32 = 4096;
-
 /// A reader that is idle for this long no longer needs its unread chunks.
 const READER_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -102,7 +99,7 @@ impl Prediction {
         let (first, step, len, count) = match self.clone() {
             Prediction::Nothing => (0, 0, 0, 0),
             Prediction::Range(range) => (range.start, 0, range.end - range.start, 1),
-            Prediction::Steps { first, step, len } => (first, step, len, MAX_STEPS),
+            Prediction::Steps { first, step, len } => (first, step, len, 4096),
         };
         let starts = (0..i128::from(count))
             .map_while(move |number| u64::try_from(i128::from(first) + number * step).ok());

@@ -29,9 +29,6 @@ use zarrfs_store::sync::budget::{MemoryBudget, Priority, Reservation};
 use zarrfs_store::sync::cache::Cache;
 use zarrfs_store::sync::pool::parallel_map;
 
-/// Runs may use 1/N of the memory budget, as much as prefetched chunks.
-const SHARE_OF_MEMORY: u64 = 4;
-
 /// The unwanted bytes that a run may include: reading them costs less than another request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gaps {
@@ -77,15 +74,6 @@ impl Gaps {
 /// The maximum length of a run in bytes, so that several are read concurrently. Runs of 4 MiB took 100 requests in
 /// place of 68 for 32 shards of 5 MiB, 20 and 50 ms away, and 1.02 to 1.06 of the time.
 const MAX_RUN: u64 = 8 << 20;
-
-/// The overhead of an inner chunk in a run, in bytes.
-const PART_BYTES: u64 = 96;
-
-/// The maximum number of runs of a shard that are read concurrently: two layers in Morton order are four.
-const MAX_TOGETHER: usize = 4;
-
-/// The maximum number of inner chunks of a shard that are planned together; plans count in no budget.
-const MAX_PLANNED: u64 = 1 << 14;
 
 /// The range that a sequential reader over a network is going to read.
 pub(super) struct OrderedSpan {
@@ -144,9 +132,9 @@ pub(super) struct RunKey {
 /// Runs that were read and still have inner chunks.
 pub(super) type ShardRuns = Cache<RunKey, Arc<ShardRun>>;
 
-/// Creates the cache of the runs of a mount.
+/// Creates the cache of the runs of a mount, which may use 1/4 of the memory budget, as much as prefetched chunks.
 pub(super) fn shard_runs(budget: &Arc<MemoryBudget>) -> Arc<ShardRuns> {
-    let part = budget.part(budget.limit() / SHARE_OF_MEMORY);
+    let part = budget.part(budget.limit() / 4);
     Cache::new(part, Priority::Used, None)
 }
 
@@ -341,7 +329,8 @@ impl ShardGroups {
             let count = inner.fold(1, |all: u64, (&length, &of_chunk)| {
                 all.saturating_mul(length.div_ceil(of_chunk.max(1)))
             });
-            if count <= MAX_PLANNED {
+            // Plans count in no budget.
+            if count <= 1 << 14 {
                 let mut chunks = Vec::new();
                 self.decoder.grid.visit(&wanted, |chunk, _, _| {
                     chunks.push(chunk);
@@ -396,7 +385,8 @@ impl ShardGroups {
             loaded.map(drop).unwrap_or_default();
         };
         parallel_map(
-            plan.runs.len().min(MAX_TOGETHER),
+            // Two layers in Morton order are four runs.
+            plan.runs.len().min(4),
             plan.runs.iter().collect(),
             &read,
         );
@@ -485,9 +475,9 @@ impl ShardGroups {
         stored: &OpenChunk,
         run: &PlannedRun,
     ) -> Result<ShardRun> {
-        // The gaps stay in memory with the inner chunks.
+        // The gaps stay in memory with the inner chunks, and each has an entry of 96 bytes.
         let length = run.key.end.saturating_sub(run.key.start);
-        let length = length.saturating_add(PART_BYTES * run.ranges.len() as u64);
+        let length = length.saturating_add(96 * run.ranges.len() as u64);
         let room = self.array.engine.shard_runs.budget().try_reserve(length);
         let room = room.ok_or_else(|| Error::too_large(&stored.key, "no room"))?;
         let parts = stored.reader.read_ranges(context, &run.ranges)?;

@@ -11,22 +11,11 @@ use zarr_format::grid::ChunkIndex;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Key, QueryStamp};
 
-/// An array with fewer bytes and chunks is never sparse: it can be read whole within seconds.
-const MIN_LARGE_BYTES: u64 = 4 << 30;
-const MIN_LARGE_CHUNKS: u64 = 1 << 20;
-
 /// An array is sparse if less than 1/N of its chunks are stored.
 const SPARSE: u64 = 16;
 
 /// The number of chunks that are sampled in a local store, evenly spread over the grid.
 const SAMPLES: u64 = 64;
-
-/// The maximum number of chunks, and of folders with chunks, that are counted in a remote store listed by folder.
-const MAX_FOUND: u64 = 1000;
-const MAX_FOLDERS: u64 = 16;
-
-/// The fraction of the golden ratio in units of 2^-64: its multiples are spread evenly over the unit interval.
-const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Caches whether an array is sparse.
 pub(super) struct Sparsity {
@@ -48,8 +37,9 @@ impl Sparsity {
     /// that.
     pub(super) fn is_sparse(&self, context: &RequestContext) -> Result<bool> {
         let grid = self.array.grid()?;
-        let is_large = grid.len() >= MIN_LARGE_CHUNKS
-            || (self.array.metadata.byte_length()).is_ok_and(|bytes| bytes >= MIN_LARGE_BYTES);
+        // A smaller array can be read whole within seconds.
+        let is_large = grid.len() >= 1 << 20
+            || (self.array.metadata.byte_length()).is_ok_and(|bytes| bytes >= 4 << 30);
         if !is_large || !self.array.info.lists {
             return Ok(false);
         }
@@ -120,13 +110,14 @@ impl Sparsity {
 
     /// Like `few_are_listed`, for a store that is listed folder by folder.
     fn few_are_found(&self, context: &RequestContext) -> Result<bool> {
-        let most = (self.array.grid()?.len() / SPARSE).min(MAX_FOUND);
+        let most = (self.array.grid()?.len() / SPARSE).min(1000);
         let mut stored = StoredChunks::new(self.array.clone())?;
         for _ in 0..=most {
             if stored.next_chunk(context)?.is_none() {
                 return Ok(true);
             }
-            if stored.entered > MAX_FOLDERS {
+            // Each folder costs a request.
+            if stored.entered > 16 {
                 return Ok(false);
             }
         }
@@ -136,7 +127,8 @@ impl Sparsity {
 
 /// Returns number `sample` of a sequence that is evenly spread over the numbers below `count`.
 fn spread(sample: u64, count: u64) -> u64 {
-    let share = u128::from(sample.wrapping_add(1).wrapping_mul(GOLDEN_RATIO));
+    // Multiples of the golden ratio, in units of 2^-64, are spread evenly over the unit interval.
+    let share = u128::from(sample.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     u64::try_from((share * u128::from(count)) >> 64).unwrap_or_default()
 }
 

@@ -20,9 +20,6 @@ use zarr_format::model::bytes_of;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::read_bytes::ReadBytes;
 
-/// The maximum number of chunks of a read that are handed to the decoding threads.
-const MAX_BESIDE: usize = 1024;
-
 /// Selected elements as a flat file.
 pub struct StridedFile {
     array: Arc<OpenArray>,
@@ -104,7 +101,8 @@ impl StridedFile {
         for part in &parts {
             self.visit(decoder, part, &mut |chunk, _| {
                 chunks.push(chunk);
-                Ok(chunks.len() <= MAX_BESIDE)
+                // The queue of the decoding threads is as long.
+                Ok(chunks.len() <= 1024)
             })?;
         }
         let others = chunks.into_iter().skip(1);

@@ -140,9 +140,6 @@ pub struct Growing<'a> {
     limit: u64,
 }
 
-/// The least memory that is reserved at a time, in bytes.
-const MIN_GROWTH: usize = 1 << 16;
-
 impl Growing<'_> {
     /// Creates a growing buffer of at most 1/2 of the budget.
     pub(super) fn new(array: &StoredArray) -> Growing<'_> {
@@ -204,7 +201,7 @@ impl Growing<'_> {
             return Err(self.too_large());
         }
         if length > capacity {
-            let grown = length.max(capacity + (capacity / 2).max(MIN_GROWTH));
+            let grown = length.max(capacity + (capacity / 2).max(1 << 16));
             let grown = grown.min(usize::try_from(self.limit).unwrap_or(usize::MAX));
             self.room
                 .push(self.array.reserve((grown - capacity) as u64)?);

@@ -199,12 +199,6 @@ impl VlenReader<'_> {
     }
 }
 
-/// Prefetched chunks may use 1/N of the memory.
-const SHARE_OF_MEMORY: u64 = 4;
-
-/// The maximum number of prefetched chunks.
-const MAX_CHUNKS: u64 = 512;
-
 /// The chunks of some slabs, in the order in which they are consumed.
 pub(super) struct VlenAhead<'a> {
     prefetcher: &'a Arc<Prefetcher>,
@@ -250,9 +244,9 @@ impl<'a> VlenAhead<'a> {
         let Some(guessed) = decoder.estimated_sizes() else {
             return 0;
         };
-        let memory = self.prefetcher.reader.array.engine.limits.memory / SHARE_OF_MEMORY;
+        let memory = self.prefetcher.reader.array.engine.limits.memory / 4;
         let chunks = memory / guessed.while_decoded(&decoder.pipeline).max(1);
-        usize::try_from(chunks.min(MAX_CHUNKS)).unwrap_or(0)
+        usize::try_from(chunks.min(512)).unwrap_or(0)
     }
 
     /// Queues at least `count` chunks if there are as many.

@@ -29,9 +29,6 @@ use zarr_format::error::{Error, Kind, Result};
 use zarr_format::grid::Coordinates;
 use zarrfs_store::Key;
 
-/// The maximum number of recorded chunks; the oldest record is dropped first.
-const MAX_CHUNKS: usize = 1 << 16;
-
 /// How long to wait for the last close of another file: the kernel reports it after the program has gone on.
 pub(super) const CLOSE_WAIT: Duration = Duration::from_millis(500);
 
@@ -58,7 +55,8 @@ struct OpenWriters {
 impl OpenWriters {
     fn add(&mut self, chunk: Coordinates, digest: Option<u64>) {
         self.shown.put(chunk, ShownChunk::of(digest));
-        if self.shown.len() > MAX_CHUNKS {
+        // Bounds the memory for records.
+        if self.shown.len() > 1 << 16 {
             self.shown.pop_lru();
         }
     }

@@ -11,12 +11,6 @@ use zarr_format::model::document::{ROOTS_2019, is_draft_document};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Key, Store};
 
-/// The maximum number of names that are listed before `meta` counts as an ordinary folder.
-const MAX_NAMES: usize = 1024;
-
-/// The maximum number of documents that are read before `meta` counts as an ordinary folder.
-const MAX_DOCUMENTS: usize = 8;
-
 /// Whether the folder `top` is a hierarchy of the 2019 draft.
 pub(super) fn is_2019(
     context: &RequestContext,
@@ -57,7 +51,8 @@ fn search(context: &RequestContext, store: &dyn Store, meta: Key) -> Result<bool
         };
         while let Some(name) = listing.next(context)? {
             names += 1;
-            if names > MAX_NAMES || documents >= MAX_DOCUMENTS {
+            // Then it counts as an ordinary folder.
+            if names > 1024 || documents >= 8 {
                 return Ok(false);
             }
             match name.kind {

@@ -50,15 +50,6 @@ pub use reconsolidation::RebuiltCopies;
 /// The longest metadata document that is read, 64 MiB.
 pub const MAX_DOCUMENT: u64 = zarr_format::dialect::consolidated::MAX_DOCUMENT;
 
-/// The memory limit of cached nodes in bytes, unless the configuration has another one.
-const USUAL_MEMORY: u64 = 256 << 20;
-
-/// Nodes may use 1/N of the budget.
-const NODES_SHARE: u64 = 2;
-
-/// The upper limit for cached nodes, in bytes: twice the longest document, so that each document can be cached.
-const MAX_NODES_BYTES: u64 = 2 * MAX_DOCUMENT;
-
 /// The warning about a symbolic link to one of its own ancestors.
 pub const LEADS_BACK: &str = "a symbolic link to a folder that it lies in, which is left out";
 
@@ -106,7 +97,7 @@ impl Hierarchy {
             is_tree: false,
             may_change: false,
             config,
-            nodes: NodeCache::new(MemoryBudget::new(USUAL_MEMORY, Arc::default())),
+            nodes: NodeCache::new(MemoryBudget::new(256 << 20, Arc::default())),
             editing: DocumentLocks::default(),
             warned: Mutex::default(),
             unread_copies: Mutex::default(),
@@ -121,7 +112,8 @@ impl Hierarchy {
 
     /// Counts cached nodes in a budget.
     pub fn within(mut self, memory: &Arc<MemoryBudget>) -> Hierarchy {
-        let most = MAX_NODES_BYTES.min(memory.limit() / NODES_SHARE);
+        // Each document can be cached.
+        let most = (2 * MAX_DOCUMENT).min(memory.limit() / 2);
         self.nodes = NodeCache::new(memory.part(most));
         self
     }

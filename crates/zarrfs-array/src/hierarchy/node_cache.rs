@@ -13,12 +13,6 @@ use zarrfs_store::sync::aged_map::{AgedMap, Minute};
 use zarrfs_store::sync::budget::{Evict, MemoryBudget, Priority, Reservation};
 use zarrfs_store::{Dependencies, Key, QueryStamp};
 
-/// The overhead of an answer besides its node and its path, in bytes.
-const ANSWER_OVERHEAD: u64 = 320;
-
-/// The overhead of a node besides its text, its metadata and its path, in bytes.
-const NODE_OVERHEAD: u64 = 768;
-
 /// The answer for a path, which may be that there is no node.
 pub(super) struct CachedNode {
     found: Option<Arc<NodeEntry>>,
@@ -94,7 +88,8 @@ impl NodeCache {
         depends: Dependencies,
     ) {
         let is_counted = found.as_ref().is_none_or(|node| node.room.is_some());
-        let bytes = ANSWER_OVERHEAD + 2 * path.as_bytes().len() as u64;
+        // The overhead of an answer, measured, and the path in the map and in its node.
+        let bytes = 320 + 2 * path.as_bytes().len() as u64;
         let room = is_counted.then(|| self.memory.try_reserve(bytes)).flatten();
         let mut nodes = self.nodes.lock();
         let replaced = match room {
@@ -161,7 +156,8 @@ fn bytes_of(node: &NodeEntry) -> u64 {
     let own = node.node.as_ref().map_or(0, |read| {
         read.attributes().text_bytes() + read.metadata_bytes()
     });
-    NODE_OVERHEAD + path + own
+    // The overhead of a node was measured.
+    768 + path + own
 }
 
 #[cfg(test)]
