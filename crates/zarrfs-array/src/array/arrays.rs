@@ -186,7 +186,7 @@ impl Arrays {
 
     /// Opens the array of a node; `Invalid` if the node is not an array.
     pub fn open(&self, entry: &Arc<NodeEntry>) -> Result<Arc<OpenArray>> {
-        let is_same = |array: &Arc<OpenArray>| array.is_same(entry);
+        let is_same = |array: &Arc<OpenArray>| array.stored.is_same(entry);
         if let Some(array) = self.open.get(&entry.path).filter(is_same) {
             return Ok(array);
         }

@@ -428,7 +428,7 @@ mod tests {
         let file = FlatFile::new(array.clone(), Region::whole(&[count])).unwrap();
         assert!(read(&file, 0..count) == values(0..count, 0));
         let key = sample.put(0, 1);
-        array.info.changes.record(&key);
+        array.stored.info.changes.record(&key);
         assert_eq!(read(&file, 0..1), values(0..1, 1));
     }
 
@@ -464,7 +464,7 @@ mod tests {
                 // The first chunk of each row.
                 for number in [0, 64, 128, 192] {
                     let key = sample.put(number, seed);
-                    array.info.changes.record(&key);
+                    array.stored.info.changes.record(&key);
                 }
                 newest.store(seed, Ordering::SeqCst);
                 thread::sleep(Duration::from_millis(20));

@@ -36,7 +36,7 @@ impl FlatFile {
         region: Region,
         order: Option<Box<[usize]>>,
     ) -> Result<FlatFile> {
-        let element = array.metadata.element_size()?;
+        let element = array.stored.metadata.element_size()?;
         let layout = Arc::new(FileLayout::new(region, order, element)?);
         let prefetcher = array.prefetcher();
         let reader = prefetcher.map(|it| FileReader::new(it.clone(), layout.clone()));
@@ -53,7 +53,7 @@ impl FlatFile {
         let rank = region.shape.len();
         if order.len() != rank || (0..rank).any(|axis| !order.contains(&axis)) {
             let found = format!("{order:?} is no order of {rank} dimensions");
-            return Err(Error::invalid(&array.path, found));
+            return Err(Error::invalid(&array.stored.path, found));
         }
         let is_own = order.iter().enumerate().all(|(place, &axis)| place == axis);
         FlatFile::build(array, region, (!is_own).then(|| order.into()))
@@ -138,7 +138,7 @@ impl FlatFile {
         self.array.check_writable()?;
         if !self.has_own_order() {
             let why = "has its dimensions in another order, and so is not written";
-            return Err(Error::new(Kind::ReadOnly, &self.array.path, why));
+            return Err(Error::new(Kind::ReadOnly, &self.array.stored.path, why));
         }
         let writer = self.array.writer()?;
         let grid = self.array.decoded_grid()?;
@@ -146,10 +146,10 @@ impl FlatFile {
         let Some(end) = end.filter(|&end| end <= self.layout.length) else {
             let length = self.layout.length;
             let found = format!("the file has {length} bytes, as many as its array");
-            return Err(Error::too_large(&self.array.path, found));
+            return Err(Error::too_large(&self.array.stored.path, found));
         };
         writer.check_values(bytes)?;
-        self.array.check_metadata(context)?;
+        self.array.stored.check_metadata(context)?;
         let most = self.layout.max_read(grid);
         let mut start = offset;
         while start < end {
@@ -342,7 +342,7 @@ mod tests {
         let file = FlatFile::new(array.clone(), Region::whole(&[8])).unwrap();
         file.write(&UNLIMITED, 1, &[9], WriteSource::Program)
             .unwrap();
-        array.engine.write_budget.close();
+        array.stored.engine.write_budget.close();
         for (place, written) in [(1, 1), (1, 2), (5, 1)] {
             let refused = file.write(&UNLIMITED, place, &vec![7; written], WriteSource::Program);
             assert_eq!(refused.unwrap_err().kind(), Kind::Unavailable, "{place}");
@@ -359,7 +359,7 @@ mod tests {
     fn an_array_is_listed_as_written_once_it_has_something_to_store() {
         let array = SampleArray::new(&[8], &[4]).open(1 << 20);
         let file = FlatFile::new(array.clone(), Region::whole(&[8])).unwrap();
-        let list = array.engine.write_budget.writers.lock();
+        let list = array.stored.engine.write_budget.writers.lock();
         thread::scope(|scope| {
             let write = scope.spawn(|| file.write(&UNLIMITED, 1, &[9], WriteSource::Program));
             let is_written = || !array.buffer.is_empty();
@@ -374,6 +374,6 @@ mod tests {
             write.join().unwrap().unwrap();
             assert!(is_first, "it was about to be listed");
         });
-        assert_eq!(array.engine.write_budget.writers.lock().len(), 1);
+        assert_eq!(array.stored.engine.write_budget.writers.lock().len(), 1);
     }
 }

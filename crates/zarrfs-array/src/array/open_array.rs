@@ -1,6 +1,5 @@
 //! Bundles the objects that read and write one array.
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
@@ -36,7 +35,8 @@ struct Chunks {
 
 /// An array, ready to be read.
 pub struct OpenArray {
-    stored: Arc<StoredArray>,
+    /// The path and the metadata.
+    pub(super) stored: Arc<StoredArray>,
     /// `Err` if the array cannot be decoded.
     chunks: Result<Chunks>,
     pub(super) versions: Arc<ChunkVersions>,
@@ -54,14 +54,6 @@ pub struct ArrayState {
     position: LogPosition,
     /// The content number.
     content: u64,
-}
-
-impl Deref for OpenArray {
-    type Target = StoredArray;
-
-    fn deref(&self) -> &StoredArray {
-        &self.stored
-    }
 }
 
 impl OpenArray {
@@ -92,22 +84,22 @@ impl OpenArray {
     /// Returns the number of this open array. It is unique, and stays the same as long as the metadata describe the
     /// same files.
     pub fn id(&self) -> u64 {
-        self.id
+        self.stored.id
     }
 
     /// Returns the metadata, without attributes.
     pub fn array(&self) -> &Array {
-        &self.metadata
+        &self.stored.metadata
     }
 
     /// Returns the path of the array.
     pub fn path(&self) -> &Key {
-        &self.path
+        &self.stored.path
     }
 
     /// Returns the time of the last change of the array's documents, as of when the array was opened.
     pub fn modified(&self) -> SystemTime {
-        self.modified
+        self.stored.modified
     }
 
     /// Returns the grid of stored chunks; it exists whether or not the chunks decode.
@@ -120,9 +112,14 @@ impl OpenArray {
         self.decoder().map(drop)
     }
 
+    /// Adds the option that raises the limit to an error about a chunk that is too large.
+    pub fn with_option(&self, error: Error) -> Error {
+        self.stored.with_option(error)
+    }
+
     /// Reserves memory for bytes of this array.
     pub fn room(&self, bytes: u64) -> Result<Reservation> {
-        self.reserve(bytes)
+        self.stored.reserve(bytes)
     }
 
     pub(super) fn decoder(&self) -> Result<&Arc<Decoder>> {
@@ -159,7 +156,7 @@ impl OpenArray {
     /// Returns the state of the content, without a request.
     pub fn state(&self) -> ArrayState {
         ArrayState {
-            position: self.info.changes.position(),
+            position: self.stored.info.changes.position(),
             content: self.content_number(),
         }
     }
@@ -179,9 +176,9 @@ impl OpenArray {
     /// Fails if the array cannot be written: `ReadOnly` if encoding is lossy and that is not allowed, or if elements
     /// have no fixed length; `TooLarge` if chunks are too large for the memory; or the error that prevents decoding.
     pub fn check_writable(&self) -> Result<()> {
-        if self.metadata.data_type.is_variable() {
+        if self.stored.metadata.data_type.is_variable() {
             let why = "elements without a fixed length are not written";
-            return Err(Error::new(Kind::ReadOnly, &self.path, why));
+            return Err(Error::new(Kind::ReadOnly, &self.stored.path, why));
         }
         self.writer()?.check_writable()
     }
@@ -259,8 +256,8 @@ impl OpenArray {
         };
         let bytes = |all: u64, &length: &u64| all.saturating_mul(length);
         let shape = decoder.grid.chunk_shape().iter();
-        let bytes = shape.fold(self.element as u64, bytes);
-        match self.engine.limits.fetches {
+        let bytes = shape.fold(self.stored.element as u64, bytes);
+        match self.stored.engine.limits.fetches {
             0 => bytes,
             _ if decoder.reads_groups() => bytes.min(128),
             _ => bytes,
@@ -285,7 +282,7 @@ impl OpenArray {
 
     /// Whether `stored_chunks` can list the stored chunks.
     pub fn tells_stored_chunks(&self) -> bool {
-        self.metadata.keys.is_known() && self.info.lists
+        self.stored.metadata.keys.is_known() && self.stored.info.lists
     }
 
     /// Begins to list the stored chunks; `Unsupported` if the store cannot list its keys.
@@ -313,7 +310,7 @@ impl OpenArray {
     /// has too many elements without a fixed length, `Unavailable` if the store takes longer than a request may.
     pub fn region_version(&self, context: &RequestContext, region: &Region) -> Result<Version> {
         let decoder = self.decoder()?;
-        if self.metadata.data_type.is_variable() {
+        if self.stored.metadata.data_type.is_variable() {
             self.element_count(region)?;
         }
         self.versions.of_region(context, &decoder.stored, region)

@@ -15,7 +15,7 @@ use zarrfs_store::sync::budget::Reservation;
 use zarrfs_store::{Key, LogPosition, MovingPosition, QueryStamp, Store, StoreInfo};
 
 /// An array of a store, which may not be decodable.
-pub struct StoredArray {
+pub(super) struct StoredArray {
     /// Unique for each array that is opened.
     pub(super) id: u64,
     pub(super) path: Key,
@@ -89,7 +89,7 @@ impl StoredArray {
     }
 
     /// Adds the option that raises the limit to an error about a chunk that is too large.
-    pub fn with_option(&self, error: Error) -> Error {
+    pub(super) fn with_option(&self, error: Error) -> Error {
         let is_variable = self.metadata.data_type.is_variable();
         match error.kind() {
             Kind::TooLarge if is_variable => self.engine.with_option(error, is_variable),

@@ -60,7 +60,7 @@ impl StridedFile {
         order: Vec<usize>,
     ) -> Result<StridedFile> {
         let counts: Vec<u64> = selection.axes.iter().map(|axis| axis.count).collect();
-        let length = bytes_of(&counts, array.metadata.element_size()?)?;
+        let length = bytes_of(&counts, array.stored.metadata.element_size()?)?;
         Ok(StridedFile {
             array,
             selection,
@@ -91,9 +91,9 @@ impl StridedFile {
             return Ok(ReadBytes::default());
         }
         let decoder = self.array.decoder()?;
-        self.array.check_metadata(context)?;
-        let size = self.array.element as u64;
-        let elements = elements(self.array.element, &range);
+        self.array.stored.check_metadata(context)?;
+        let size = self.array.stored.element as u64;
+        let elements = elements(self.array.stored.element, &range);
         let first = elements.start * size;
         let mut out = Buffer::of_length(in_buffer(elements.end * size - first));
         let parts = boxes(&self.shape, elements.clone());
@@ -120,7 +120,7 @@ impl StridedFile {
                 }
                 Ok(())
             })?;
-        self.array.check_store()?;
+        self.array.stored.check_store()?;
         out.cut(in_buffer(range.start - first)..in_buffer(range.end - first));
         Ok(ReadBytes::Own(out))
     }
@@ -145,7 +145,8 @@ impl StridedFile {
         loop {
             let indices: Coordinates = runs.iter().map(|run| run.chunk).collect();
             let chunk = decoder.grid.index(&indices);
-            let chunk = chunk.ok_or_else(|| Error::corrupt(&self.array.path, "no such chunk"))?;
+            let chunk =
+                chunk.ok_or_else(|| Error::corrupt(&self.array.stored.path, "no such chunk"))?;
             if !visit(chunk, &runs)? || !self.step(decoder, &mut runs, &bounds) {
                 return Ok(());
             }
@@ -182,7 +183,7 @@ impl StridedFile {
 
     /// Copies selected elements of one chunk into a buffer that begins with element `first` of the file.
     fn copy(&self, chunk: &Chunk, runs: &[AxisRun], first: u64, out: &mut [u8]) -> Result<()> {
-        let size = self.array.element;
+        let size = self.array.stored.element;
         let (mut from, mut to) = (0_u64, 0_u64);
         let mut lanes = Vec::with_capacity(self.order.len());
         for (place, &axis) in self.order.iter().enumerate() {
@@ -207,7 +208,7 @@ impl StridedFile {
             Chunk::Data(decoded) => copy_lanes(&lanes, decoded.bytes(), from, out, to, size),
             Chunk::Fill => {
                 lanes.iter_mut().for_each(|lane| lane.from = 0);
-                let fill = &self.array.metadata.fill_value.bytes;
+                let fill = &self.array.stored.metadata.fill_value.bytes;
                 copy_lanes(&lanes, fill, 0, out, to, size);
             }
         }
@@ -215,7 +216,7 @@ impl StridedFile {
     }
 
     fn too_large(&self, error: impl std::fmt::Display) -> Error {
-        Error::too_large(&self.array.path, error)
+        Error::too_large(&self.array.stored.path, error)
     }
 }
 
