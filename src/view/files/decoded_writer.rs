@@ -152,8 +152,8 @@ impl TreeFile for DecodedWriter {
         self.store.sync(context)
     }
 
-    fn mark_pages_dropped(&self) {
-        self.export.array().mark_pages_dropped();
+    fn record_pages_dropped(&self) {
+        self.export.array().record_pages_dropped();
     }
 
     fn stat(&self, _context: &RequestContext) -> Result<Stat> {

@@ -2,11 +2,8 @@
 //!
 //! All users of an array share one `OpenArray` as long as its metadata describe the same files: a change of its
 //! attributes does not invalidate it, and cached chunks serve all users. Dirty chunks survive a change of the metadata
-//! as long as chunks keep their meaning.
-//!
-//! Keeps arrays open while they are in use, and longer if memory allows.
-//!
-//! An array counts until its last holder drops it. An array without room in the budget is open only while it is in use.
+//! as long as chunks keep their meaning. An array stays open while it is in use, and longer if memory allows: it counts
+//! until its last holder drops it, and one without room in the budget is open only while it is in use.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -32,12 +29,12 @@ pub struct Arrays {
     open: Arc<OpenArrays>,
     /// Held while an array is opened, so that it is opened once.
     opening: Mutex<()>,
-    dirty: Mutex<WrittenArrays>,
+    dirty: Mutex<WriteBuffers>,
     pub(super) written_keys: Arc<WrittenKeys>,
 }
 
 /// The write buffers of all arrays.
-struct WrittenArrays {
+struct WriteBuffers {
     by_path: HashMap<Key, Arc<WriteBuffer>>,
     /// The number of buffers at which clean ones without handles are dropped.
     swept_at: usize,
@@ -46,7 +43,7 @@ struct WrittenArrays {
 /// The least value of `swept_at`.
 const MIN_SWEPT: usize = 1 << 10;
 
-impl WrittenArrays {
+impl WriteBuffers {
     fn sweep(&mut self) {
         if self.by_path.len() < self.swept_at {
             return;
@@ -66,7 +63,7 @@ impl Arrays {
             open: OpenArrays::new(&engine.metadata),
             engine,
             opening: Mutex::default(),
-            dirty: Mutex::new(WrittenArrays {
+            dirty: Mutex::new(WriteBuffers {
                 by_path: HashMap::new(),
                 swept_at: MIN_SWEPT,
             }),
@@ -121,7 +118,7 @@ impl Arrays {
         let dirty = self.dirty.lock();
         let arrays = dirty.by_path.iter();
         let arrays = arrays.map(|(path, dirty)| {
-            let is_open = dirty.writers.are_some();
+            let is_open = dirty.writers.is_open();
             (path, is_open, is_open || !dirty.is_empty())
         });
         let mut found: Vec<(Key, bool)> = arrays
@@ -134,7 +131,7 @@ impl Arrays {
 
     /// Returns the write buffer of the array that a chunk key belongs to, if the array is open for writing.
     pub(super) fn in_writing_of(&self, key: &Key) -> Option<Arc<WriteBuffer>> {
-        let is_open = |dirty: &Arc<WriteBuffer>| dirty.writers.are_some() && dirty.has_key(key);
+        let is_open = |dirty: &Arc<WriteBuffer>| dirty.writers.is_open() && dirty.has_key(key);
         let arrays = self.dirty.lock();
         arrays
             .by_path
@@ -240,12 +237,12 @@ fn array_of(entry: &NodeEntry) -> Result<&Array> {
 
 /// The open arrays.
 pub(super) struct OpenArrays {
-    state: Mutex<KeptArrays>,
+    state: Mutex<CachedArrays>,
 }
 
-struct KeptArrays {
-    /// The last arrays that were used, kept open even if they are not in use.
-    kept: AgedMap<Key, Arc<OpenArray>>,
+struct CachedArrays {
+    /// The last arrays that were used, cached open even if they are not in use.
+    cached: AgedMap<Key, Arc<OpenArray>>,
     /// The arrays in use, and some that no longer are.
     used: HashMap<Key, Weak<OpenArray>>,
     /// The length of `used` at which arrays that are no longer in use are removed.
@@ -256,8 +253,8 @@ impl OpenArrays {
     /// Creates an empty set that is evicted when the budget needs memory.
     pub(super) fn new(memory: &Arc<MemoryBudget>) -> Arc<OpenArrays> {
         let arrays = Arc::new(OpenArrays {
-            state: Mutex::new(KeptArrays {
-                kept: AgedMap::default(),
+            state: Mutex::new(CachedArrays {
+                cached: AgedMap::default(),
                 used: HashMap::new(),
                 swept_at: MIN_SWEPT,
             }),
@@ -270,11 +267,11 @@ impl OpenArrays {
     /// Returns the array at a path, if it is open.
     pub(super) fn get(&self, path: &Key) -> Option<Arc<OpenArray>> {
         let mut state = self.state.lock();
-        if let Some(array) = state.kept.get(path) {
+        if let Some(array) = state.cached.get(path) {
             return Some(array.clone());
         }
         let array = state.used.get(path)?.upgrade()?;
-        // The array was not in `kept`, so nothing is replaced.
+        // The array was not in `cached`, so nothing is replaced.
         let _ = state.keep(&array);
         Some(array)
     }
@@ -292,11 +289,11 @@ impl OpenArrays {
     }
 }
 
-impl KeptArrays {
+impl CachedArrays {
     /// Keeps an array open if it counts in the budget; returns the array that it replaces.
     fn keep(&mut self, array: &Arc<OpenArray>) -> Option<Arc<OpenArray>> {
         array.room.as_ref()?;
-        self.kept.put(array.path().clone(), array.clone())
+        self.cached.put(array.path().clone(), array.clone())
     }
 
     fn sweep(&mut self) {
@@ -310,7 +307,7 @@ impl KeptArrays {
 
 impl Evict for OpenArrays {
     fn evict_one(&self, before: Minute) -> bool {
-        let evicted = self.state.lock().kept.pop_unused(before);
+        let evicted = self.state.lock().cached.pop_unused(before);
         evicted.is_some()
     }
 }

@@ -9,7 +9,7 @@ use crate::array::chunk::{Chunk, Source};
 use crate::array::chunk_reader::ChunkReader;
 use crate::array::file_layout::{ChunkSlice, FileLayout, in_buffer};
 use crate::array::open_chunks::OpenChunk;
-use crate::array::read_contents::{ChunkContent, ReadContents};
+use crate::array::read_versions::{ChunkContent, ReadVersions};
 use zarr_format::error::Result;
 use zarr_format::grid::{ChunkIndex, Runs};
 use zarrfs_store::Version;
@@ -35,7 +35,7 @@ impl Assembler<'_> {
         &self,
         range: &Range<u64>,
         slices: &[ChunkSlice],
-        mut contents: Option<&mut ReadContents>,
+        mut contents: Option<&mut ReadVersions>,
         mut source: impl FnMut(ChunkIndex) -> Result<Source>,
     ) -> Result<ReadBytes> {
         let size = self.layout.element as u64;
@@ -58,7 +58,7 @@ impl Assembler<'_> {
                     let range = run.start + wanted.start..run.start + wanted.end;
                     if let Some(contents) = contents {
                         let content = ChunkContent::of(&Chunk::Data(decoded.clone()));
-                        contents.note(&self.reader.decoder, chunk, content);
+                        contents.record(&self.reader.decoder, chunk, content);
                     }
                     return Ok(ReadBytes::Shared(decoded.clone(), range));
                 }
@@ -68,7 +68,7 @@ impl Assembler<'_> {
                 self.while_copying.iter().for_each(|called| called());
                 let content = self.copy(&source, chunk, &runs, out)?;
                 if let Some(contents) = contents.as_deref_mut() {
-                    contents.note(&self.reader.decoder, chunk, content);
+                    contents.record(&self.reader.decoder, chunk, content);
                 }
             }
         }
@@ -117,7 +117,7 @@ impl Assembler<'_> {
             Some(version) => Ok(ChunkContent::Stored(version)),
             None => {
                 runs.fill(&self.reader.array.metadata.fill_value.bytes, out);
-                Ok(ChunkContent::Lacking)
+                Ok(ChunkContent::Missing)
             }
         }
     }

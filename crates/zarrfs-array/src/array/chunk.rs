@@ -61,7 +61,7 @@ pub(super) struct ChunkLocation {
 }
 
 /// The reason why an inner chunk is missing.
-pub(super) enum Lacking {
+pub(super) enum MissingChunk {
     /// The shard itself is not stored.
     Shard,
     /// The shard has this version and lacks the inner chunk.
@@ -182,17 +182,17 @@ pub(super) struct Load<'a> {
     /// The version of the stored chunk, if known.
     pub(super) known: Option<Version>,
     /// The estimated sizes; `None` to allow any size that the pipeline allows.
-    pub(super) guessed: Option<EstimatedSizes>,
+    pub(super) estimated: Option<EstimatedSizes>,
     pub(super) deadline: Instant,
 }
 
 impl Load<'_> {
     /// Returns the decoded bytes; fails with `Corrupt` also if they exceed the estimated size.
     pub(super) fn decode(&self, encoded: Cow<'_, [u8]>) -> Result<Vec<u8>> {
-        let Some(guessed) = self.guessed else {
+        let Some(estimated) = self.estimated else {
             return self.pipeline.decode(encoded);
         };
-        let most = usize::try_from(guessed.decoded).unwrap_or(usize::MAX);
+        let most = usize::try_from(estimated.decoded).unwrap_or(usize::MAX);
         let decoded = self.pipeline.decode_within(&encoded, most);
         if let Cow::Owned(encoded) = encoded {
             buffer::recycle(encoded);

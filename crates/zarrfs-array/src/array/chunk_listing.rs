@@ -1,13 +1,9 @@
 //! Lists the stored chunks of an array; cost follows the stored chunks, not the grid.
 //!
-//! A name counts if it is the key of a chunk in the grid. The only state is the listings of the folders being read. A
-//! shard counts as a whole: its inner chunks are listed in its index, which would cost a request per shard. A store
-//! that cannot list its keys is an error.
-//!
-//! Lists the stored chunks of an array with their lengths, in batches.
-//!
-//! A store that lists all keys below a prefix is read page by page, other stores folder by folder. Lengths that a
-//! listing does not have are requested concurrently. Only one batch is held at a time.
+//! A name counts if it is the key of a chunk in the grid. A store that lists all keys below a prefix is read page by
+//! page, other stores folder by folder; the only state is the listings of the folders being read. Lengths that a
+//! listing does not have are requested concurrently, for one batch at a time. A shard counts as a whole: its inner
+//! chunks are listed in its index, which would cost a request per shard. A store that cannot list its keys is an error.
 
 use std::sync::Arc;
 

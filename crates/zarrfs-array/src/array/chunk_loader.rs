@@ -24,6 +24,13 @@ pub(super) struct ChunkLoader {
     shards: Arc<ShardReader>,
 }
 
+/// A stored chunk that was fetched, and the memory for its encoded and decoded bytes.
+struct FetchedChunk {
+    key: Key,
+    object: Object,
+    room: Reservation,
+}
+
 impl ChunkLoader {
     /// Creates the loader of an array's chunks.
     pub(super) fn new(
@@ -58,7 +65,7 @@ impl ChunkLoader {
                 pipeline: self.decoder.pipeline_of(ChunkIndex(location.stored))?,
                 location,
                 known,
-                guessed: self.decoder.estimated_sizes(),
+                estimated: self.decoder.estimated_sizes(),
                 deadline,
             };
             let decoded = self.load_decoded(context, &load)?.ok_or_else(missing)?;
@@ -85,12 +92,12 @@ impl ChunkLoader {
         }
         match self.load_stored(context, load) {
             // The chunk may only be longer than estimated.
-            Err(error) if load.guessed.is_some() && is_of_bytes(&error) => {
+            Err(error) if load.estimated.is_some() && is_of_bytes(&error) => {
                 let pipeline = load.pipeline.clone();
                 self.load_stored(
                     context,
                     &Load {
-                        guessed: None,
+                        estimated: None,
                         pipeline,
                         ..*load
                     },
@@ -142,15 +149,15 @@ impl ChunkLoader {
             self.fetch_whole(context, store, load)
         });
         let found = found?;
-        let version = found.as_ref().map(|(_, object, _)| object.version);
+        let version = found.as_ref().map(|fetched| fetched.object.version);
         self.versions.record(load.location.stored, version, stamp);
-        let decode = |(key, object, room): (Key, Object, Reservation)| {
+        let decode = |FetchedChunk { key, object, room }| {
             let decoded =
                 self.decoder
                     .decode(load, &key, object.version, object.bytes.into(), room);
             // With an estimated length it is decoded again.
             decoded.inspect_err(|error| match error.kind() {
-                Kind::Corrupt if load.guessed.is_none() => {
+                Kind::Corrupt if load.estimated.is_none() => {
                     self.array.store().drop_cached(&key, None);
                 }
                 _ => {}
@@ -165,14 +172,14 @@ impl ChunkLoader {
         context: &RequestContext,
         store: &dyn Store,
         load: &Load,
-    ) -> Result<Option<(Key, Object, Reservation)>> {
+    ) -> Result<Option<FetchedChunk>> {
         let decoded = load.pipeline.chunk_bytes() as u64;
-        let guessed = load.guessed.map(|guessed| guessed.encoded);
-        let usual = guessed.unwrap_or_else(|| usual_length(decoded));
+        let estimated = load.estimated.map(|estimated| estimated.encoded);
+        let usual = estimated.unwrap_or_else(|| usual_length(decoded));
         let mut room = self.decoder.reserve(load, usual)?;
         for key in self.array.keys(&load.location.indices)? {
             let object = match store.get(context, &key, usual) {
-                Err(error) if error.kind() == Kind::TooLarge && guessed.is_none() => {
+                Err(error) if error.kind() == Kind::TooLarge && estimated.is_none() => {
                     drop(room);
                     let longest = store.head(context, &key)?.map_or(0, |meta| meta.size);
                     self.decoder.check_length(load, &key, longest)?;
@@ -182,7 +189,7 @@ impl ChunkLoader {
                 answer => answer?,
             };
             if let Some(object) = object {
-                return Ok(Some((key, object, room)));
+                return Ok(Some(FetchedChunk { key, object, room }));
             }
         }
         Ok(None)

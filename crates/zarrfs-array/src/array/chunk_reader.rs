@@ -7,13 +7,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::array::chunk::{Cached, Chunk, ChunkLocation, DecodedChunk, Lacking, Source};
+use crate::array::chunk::{Cached, Chunk, ChunkLocation, DecodedChunk, MissingChunk, Source};
 use crate::array::chunk_loader::ChunkLoader;
 use crate::array::chunk_versions::{ChunkVersions, VersionState};
 use crate::array::decoder::Decoder;
 use crate::array::file_layout::ChunkSlice;
 use crate::array::open_chunks::OpenChunks;
-use crate::array::read_contents::{ChunkContent, ReadContents, TakenChunks};
+use crate::array::read_versions::{ReadChunk, ReadVersions, StoredChunkRead};
 use crate::array::shard::ShardIndexes;
 use crate::array::shard_groups::ShardGroups;
 use crate::array::shard_reader::ShardReader;
@@ -305,9 +305,9 @@ impl ChunkReader {
                 }
                 Chunk::Fill if location.inner.is_empty() => return Ok((Chunk::Fill, None)),
                 // The shard may exist without this inner chunk.
-                Chunk::Fill => match self.shards.without(context, chunk, location)? {
-                    Some(Lacking::Shard) => return Ok((Chunk::Fill, None)),
-                    Some(Lacking::InnerChunk(version)) => {
+                Chunk::Fill => match self.shards.find_missing(context, chunk, location)? {
+                    Some(MissingChunk::Shard) => return Ok((Chunk::Fill, None)),
+                    Some(MissingChunk::InnerChunk(version)) => {
                         return Ok((Chunk::Fill, Some(version)));
                     }
                     None => {}
@@ -372,10 +372,10 @@ impl ChunkReader {
     pub(super) fn read_one_content<T>(
         &self,
         context: &RequestContext,
-        mut read: impl FnMut(&mut ReadContents) -> Result<T>,
+        mut read: impl FnMut(&mut ReadVersions) -> Result<T>,
     ) -> Result<T> {
         for _ in 0..8 {
-            let mut contents = ReadContents::default();
+            let mut contents = ReadVersions::default();
             let found = read(&mut contents)?;
             if self.are_of_one(context, contents)? {
                 return Ok(found);
@@ -386,22 +386,25 @@ impl ChunkReader {
     }
 
     /// Whether the chunks of each stored chunk were of one content.
-    fn are_of_one(&self, context: &RequestContext, contents: ReadContents) -> Result<bool> {
+    fn are_of_one(&self, context: &RequestContext, contents: ReadVersions) -> Result<bool> {
         let mut chunks = contents.into_chunks();
         if chunks.len() < 2 {
             return Ok(true);
         }
-        let number = |&(chunk, _): &(ChunkIndex, ChunkContent)| self.decoder.stored_number(chunk);
+        let number = |read: &ReadChunk| self.decoder.stored_number(read.chunk);
         chunks.sort_by_key(number);
         for chunks in chunks.chunk_by(|one, other| number(one) == number(other)) {
             let [first, _, ..] = chunks else { continue };
-            let taken = TakenChunks::of(chunks);
-            let kinds = taken.lacking.len() + usize::from(taken.version.is_some());
-            let may_differ = kinds > 1 && !taken.lacking.is_empty();
+            let taken = StoredChunkRead::of(chunks);
+            let kinds = taken.missing.len() + usize::from(taken.version.is_some());
+            let may_differ = kinds > 1 && !taken.missing.is_empty();
             let differ = may_differ
-                && !self
-                    .shards
-                    .lacks(context, number(first), taken.version, &taken.lacking)?;
+                && !self.shards.are_missing(
+                    context,
+                    number(first),
+                    taken.version,
+                    &taken.missing,
+                )?;
             if taken.is_mixed || differ {
                 return Ok(false);
             }

@@ -120,11 +120,12 @@ impl ChunkWriter {
         let _lock = self.buffer.lock_chunk(&location.indices);
         let (stored, place) = (&location.indices, &location.inner);
         let indices = self.reader.decoder.grid.indices(chunk);
-        let is_shown = edit.source == WriteSource::Pages && self.buffer.writers.has_shown(&indices);
-        let is_whole = edit.is_whole && !is_shown;
-        if is_shown
+        let has_pages =
+            edit.source == WriteSource::Pages && self.buffer.writers.has_pages(&indices);
+        let is_whole = edit.is_whole && !has_pages;
+        if has_pages
             && let Some(ReadDigest(read)) = self.buffer.rest_digest(stored, place)
-            && self.buffer.writers.has_shown_other(&indices, read)
+            && self.buffer.writers.has_other_pages(&indices, read)
         {
             // The pages are older than the content that was read to write the rest of the chunk.
             return self.refuse_pages(context, chunk, &location);
@@ -137,7 +138,7 @@ impl ChunkWriter {
         let (current, basis) = match self.buffer.find(stored, place) {
             _ if is_whole => (Chunk::Fill, Basis::Nothing),
             Some(written) => (Chunk::Data(written), Basis::Written),
-            None => match self.unwritten_chunk(context, chunk, &location, is_shown)? {
+            None => match self.unwritten_chunk(context, chunk, &location, has_pages)? {
                 Some(found) => found,
                 None => return self.refuse_pages(context, chunk, &location),
             },
@@ -163,11 +164,11 @@ impl ChunkWriter {
         context: &RequestContext,
         chunk: ChunkIndex,
         location: &ChunkLocation,
-        is_shown: bool,
+        has_pages: bool,
     ) -> Result<Option<(Chunk, Basis)>> {
         let (current, version) = self.reader.get_versioned(context, chunk, location)?;
         let (indices, digest) = (self.reader.decoder.grid.indices(chunk), current.digest());
-        if is_shown && self.buffer.writers.has_shown_other(&indices, digest) {
+        if has_pages && self.buffer.writers.has_other_pages(&indices, digest) {
             return Ok(None);
         }
         Ok(Some((current, Basis::Stored(version, digest))))
@@ -227,7 +228,7 @@ impl ChunkWriter {
         match self.array.check_chunks_hold(context) {
             Ok(()) => self.flush_chunk(context, chunk),
             Err(error) => {
-                self.buffer.note_failure(chunk);
+                self.buffer.mark_failed(chunk);
                 Err(error)
             }
         }
@@ -246,7 +247,7 @@ impl ChunkWriter {
         };
         match &stored {
             Ok(()) => self.buffer.remove(indices),
-            Err(_) => self.buffer.note_failure(indices),
+            Err(_) => self.buffer.mark_failed(indices),
         }
         stored
     }
@@ -259,7 +260,7 @@ impl ChunkWriter {
     ) -> Result<()> {
         self.put_chunk(context, number, chunk)?;
         let pipeline = self.reader.decoder.pipeline_of(number)?;
-        self.buffer.writers.note_stored(chunk, &pipeline);
+        self.buffer.writers.record_stored(chunk, &pipeline);
         Ok(())
     }
 
@@ -309,7 +310,7 @@ impl ChunkWriter {
                     continue;
                 }
             }
-            return Err(self.note_refusal(context, number, &key, &encoded.bytes, error));
+            return Err(self.handle_refusal(context, number, &key, &encoded.bytes, error));
         }
     }
 
@@ -451,7 +452,7 @@ impl ChunkWriter {
 
     /// Handles a put that failed, and returns the error. On a conflict the chunk is dropped, since it was edited from
     /// stale content. Otherwise it stays dirty; the put may have succeeded although it returned an error.
-    pub(super) fn note_refusal(
+    pub(super) fn handle_refusal(
         &self,
         context: &RequestContext,
         number: ChunkIndex,
@@ -467,7 +468,7 @@ impl ChunkWriter {
                 if let Some(chunk) = self.buffer.get(&indices)
                     && let Ok(pipeline) = self.reader.decoder.pipeline_of(number)
                 {
-                    self.buffer.writers.note_stored(&chunk, &pipeline);
+                    self.buffer.writers.record_stored(&chunk, &pipeline);
                 }
                 self.buffer.confirm(&indices, kept.version);
             }
@@ -502,7 +503,8 @@ impl ChunkWriter {
             .writers
             .refuse(&self.reader.decoder.grid.indices(chunk));
         let why = "was changed since it was read; what was written to it here is dropped";
-        self.buffer.note_lost(&Error::new(Kind::Changed, &key, why));
+        self.buffer
+            .record_loss(&Error::new(Kind::Changed, &key, why));
         self.reader
             .versions
             .fetch(context, location.stored)

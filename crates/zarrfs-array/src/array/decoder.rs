@@ -4,13 +4,10 @@
 //! pipeline is built when a chunk of a new shape is decoded, and the last ones are cached. Properties that all shapes
 //! share (shard levels, the inner chunk shape, whether anything is encoded) are read from the largest one.
 //!
-//! Estimates the sizes of chunks whose elements have no fixed length.
-//!
-//! The metadata give only an upper bound, and memory has room for at most two such chunks. So a chunk is expected to be
-//! at most 1.5 times as long as the longest chunk of its array so far, encoded and decoded. A chunk that is longer is
-//! loaded again, with room for any length; a wrong estimate costs only time.
-//!
-//! Records which chunks of an array were decoded before.
+//! For elements without a fixed length the metadata give only an upper bound of a chunk's size, and memory has room for
+//! at most two such chunks. So a chunk is expected to be at most 1.5 times as long as the longest chunk of its array so
+//! far, encoded and decoded. A chunk that is longer is loaded again, with room for any length; a wrong estimate costs
+//! only time.
 
 use std::borrow::Cow;
 use std::num::NonZeroUsize;
@@ -18,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use lru::LruCache;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::array::chunk::{CHUNK_OVERHEAD, ChunkLocation, DecodedChunk, Load};
@@ -65,7 +62,7 @@ struct Shapes {
     /// The array without attributes and chunk edges, which no codec reads.
     array: Array,
     most: u64,
-    kept: Mutex<LruCache<Vec<u64>, Arc<Pipeline>>>,
+    pipelines: Mutex<LruCache<Vec<u64>, Arc<Pipeline>>>,
 }
 
 impl Decoder {
@@ -178,7 +175,7 @@ impl Decoder {
         if self.pipeline.has_fixed_length() {
             return None;
         }
-        self.sizes.guess()
+        self.sizes.estimate()
     }
 
     /// Returns the usual decoded size of a chunk in bytes.
@@ -227,8 +224,12 @@ impl Decoder {
 
     /// Reserves memory for a decoded chunk and its `encoded` bytes.
     pub(super) fn reserve(&self, load: &Load, encoded: u64) -> Result<Reservation> {
-        let bytes = match load.guessed {
-            Some(guessed) => EstimatedSizes { encoded, ..guessed }.while_decoded(&load.pipeline),
+        let bytes = match load.estimated {
+            Some(estimated) => EstimatedSizes {
+                encoded,
+                ..estimated
+            }
+            .while_decoded(&load.pipeline),
             // An uncompressed chunk is decoded in place.
             None if load.pipeline.is_identity() => encoded,
             None => encoded.saturating_add(load.pipeline.chunk_bytes() as u64),
@@ -254,10 +255,10 @@ impl Decoder {
         let length = encoded.len() as u64;
         let decoded = load.decode(encoded);
         let bytes = decoded.map_err(|error| self.array.with_option(error).about(key))?;
-        self.sizes.note(length, bytes.len() as u64);
+        self.sizes.record(length, bytes.len() as u64);
         let stats = &self.array.engine.stats;
         stats.decoded_chunks.add(1);
-        if self.decoded.note(self.grid.len(), load.chunk) {
+        if self.decoded.mark(self.grid.len(), load.chunk) {
             stats.decoded_again_chunks.add(1);
         }
         stats.decoded_bytes.add(bytes.len() as u64);
@@ -338,16 +339,12 @@ impl Shapes {
         Some(Shapes {
             array,
             most,
-            kept: Mutex::new(LruCache::new(MAX_PIPELINES)),
+            pipelines: Mutex::new(LruCache::new(MAX_PIPELINES)),
         })
     }
 
-    fn kept(&self) -> MutexGuard<'_, LruCache<Vec<u64>, Arc<Pipeline>>> {
-        self.kept.lock()
-    }
-
     fn pipeline(&self, shape: Cow<'_, [u64]>) -> Result<Arc<Pipeline>> {
-        if let Some(pipeline) = self.kept().get(shape.as_ref()) {
+        if let Some(pipeline) = self.pipelines.lock().get(shape.as_ref()) {
             return Ok(pipeline.clone());
         }
         let array = Array {
@@ -357,7 +354,10 @@ impl Shapes {
         let pipeline =
             Pipeline::new(&array, self.most).map_err(|error| shape_error(&shape, error))?;
         let pipeline = Arc::new(pipeline);
-        let replaced = self.kept().push(shape.into_owned(), pipeline.clone());
+        let replaced = self
+            .pipelines
+            .lock()
+            .push(shape.into_owned(), pipeline.clone());
         drop(replaced);
         Ok(pipeline)
     }
@@ -390,13 +390,13 @@ pub(super) struct SizeEstimate {
 
 impl SizeEstimate {
     /// Records the lengths of a chunk.
-    pub(super) fn note(&self, encoded: u64, decoded: u64) {
+    pub(super) fn record(&self, encoded: u64, decoded: u64) {
         self.encoded.fetch_max(encoded, Ordering::Relaxed);
         self.decoded.fetch_max(decoded, Ordering::Relaxed);
     }
 
     /// Returns the expected lengths of the next chunk, or `None` if no chunk was decoded yet.
-    pub(super) fn guess(&self) -> Option<EstimatedSizes> {
+    pub(super) fn estimate(&self) -> Option<EstimatedSizes> {
         let decoded = self.decoded.load(Ordering::Relaxed);
         let encoded = self.encoded.load(Ordering::Relaxed);
         (decoded > 0).then(|| EstimatedSizes {
@@ -426,7 +426,7 @@ pub(super) struct DecodedChunks(OnceLock<Box<[AtomicU64]>>);
 
 impl DecodedChunks {
     /// Records that one of `count` chunks is decoded; returns whether it is known to have been decoded before.
-    pub(super) fn note(&self, count: u64, chunk: ChunkIndex) -> bool {
+    pub(super) fn mark(&self, count: u64, chunk: ChunkIndex) -> bool {
         // 128 KiB of bits.
         if count > 1 << 20 {
             return false;
@@ -449,25 +449,25 @@ mod tests {
     #[test]
     fn a_guess_is_the_longest_and_its_half() {
         let estimate = SizeEstimate::default();
-        assert_eq!(estimate.guess(), None);
+        assert_eq!(estimate.estimate(), None);
         for (encoded, decoded) in [(10, 300), (40, 200), (5, 5)] {
-            estimate.note(encoded, decoded);
+            estimate.record(encoded, decoded);
         }
-        let guessed = EstimatedSizes {
+        let estimated = EstimatedSizes {
             encoded: 60 + SLACK,
             decoded: 450 + SLACK,
         };
-        assert_eq!(estimate.guess(), Some(guessed));
+        assert_eq!(estimate.estimate(), Some(estimated));
     }
 
     #[test]
     fn a_chunk_is_known_to_have_been_decoded() {
         let decoded = DecodedChunks::default();
         for chunk in [0, 63, 64, 399] {
-            assert!(!decoded.note(400, ChunkIndex(chunk)), "{chunk}");
-            assert!(decoded.note(400, ChunkIndex(chunk)), "{chunk}");
+            assert!(!decoded.mark(400, ChunkIndex(chunk)), "{chunk}");
+            assert!(decoded.mark(400, ChunkIndex(chunk)), "{chunk}");
         }
-        assert!(!decoded.note(400, ChunkIndex(1)));
-        assert!(!decoded.note(400, ChunkIndex(u64::MAX)));
+        assert!(!decoded.mark(400, ChunkIndex(1)));
+        assert!(!decoded.mark(400, ChunkIndex(u64::MAX)));
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::array::chunk::{CacheKey, Cached};
-use crate::array::open_chunks::{OpenChunk, OpenQuestion, ReaderCache};
+use crate::array::open_chunks::{OpenChunk, OpenChunkCache, OpenRequest};
 use crate::array::shard_groups;
 use crate::array::shard_groups::ShardRuns;
 use crate::array::spill::{Spill, SpillConfig};
@@ -64,9 +64,9 @@ pub struct Engine {
     pub(super) loads: u64,
     /// The maximum number of concurrent encoders.
     pub(super) encoders: usize,
-    pub(super) readers: Arc<ReaderCache>,
+    pub(super) open_chunks: Arc<OpenChunkCache>,
     /// The stored chunks that are being opened.
-    pub(super) opening: SingleFlight<OpenQuestion, Option<Arc<OpenChunk>>>,
+    pub(super) opening: SingleFlight<OpenRequest, Option<Arc<OpenChunk>>>,
     /// Runs of inner chunks that were read together.
     pub(super) shard_runs: Arc<ShardRuns>,
     pub(super) stats: Arc<Stats>,
@@ -129,14 +129,14 @@ impl Engine {
                 file.write_evicted(*key, value);
             }
         };
-        let readers: Arc<ReaderCache> = Arc::default();
-        let closing: Weak<dyn ClosesFiles> = Arc::downgrade(&readers) as _;
+        let open_chunks: Arc<OpenChunkCache> = Arc::default();
+        let closing: Weak<dyn ClosesFiles> = Arc::downgrade(&open_chunks) as _;
         file_limits::add_cache(closing);
         let cache = Cache::new(budget.clone(), Priority::Used, Some(Box::new(on_evict)));
         Arc::new(Engine {
             // Opening an array again costs little.
             metadata: budget.part((32 << 20).min(budget.limit() / 4)),
-            readers,
+            open_chunks,
             opening: SingleFlight::default(),
             // Registered after the decoded chunks, which are evicted first: consumed chunks are among them.
             shard_runs: shard_groups::shard_runs(&budget),

@@ -1,15 +1,7 @@
 //! Maps the bytes of a flat file to the chunks of its array.
 //!
-//! Computes the byte ranges of a file's chunk rows.
-//!
-//! A row is the chunks at one index along the slowest dimension of the file.
-//!
-//! A sequential reader passes over a row once per plane, so it needs one row in memory at a time.
-//!
-//! Describes the elements of a chunk that a read wants.
-//!
-//! A read that needs a chunk which is not in memory is answered later by another thread. It keeps its slices for that
-//! thread, so that they are computed once.
+//! A chunk row is the chunks at one index along the slowest dimension of the file. A sequential reader passes over a row
+//! once per plane, so it needs one row in memory at a time.
 
 use std::ops::Range;
 
@@ -299,9 +291,8 @@ impl PendingSlices {
 
     /// Takes the slices of a range, if they were kept.
     pub(super) fn take(&self, range: &Range<u64>) -> Option<Vec<ChunkSlice>> {
-        let mut kept = self.0.lock();
-        let (_, slices) = kept.take_if(|(kept, _)| kept == range)?;
-        Some(slices)
+        let pending = self.0.lock().take_if(|pending| pending.0 == *range)?;
+        Some(pending.1)
     }
 }
 

@@ -14,8 +14,8 @@ use crate::array::chunk_reader::ChunkReader;
 use crate::array::file_layout::{ChunkRows, ChunkSlice, FileLayout, PendingSlices, in_buffer};
 use crate::array::prefetcher::Prefetcher;
 use crate::array::read_ahead::{ParallelDecode, ReadAhead};
-use crate::array::read_contents::ReadContents;
 use crate::array::read_tracker::{ReadTracker, Window};
+use crate::array::read_versions::ReadVersions;
 use zarr_format::error::{Error, Result};
 use zarr_format::grid::ChunkIndex;
 use zarrfs_store::request_context::{RequestContext, would_wait};
@@ -28,7 +28,7 @@ pub(super) struct FileReader {
     ahead: ReadAhead,
     /// Whether reads go directly to the stored chunks, which are not encoded.
     direct: bool,
-    pub(super) missed: PendingSlices,
+    pub(super) pending: PendingSlices,
     /// Called by each read in the middle of its copy.
     #[cfg(test)]
     pub(super) while_copying: crate::array::assembler::WhileCopying,
@@ -64,7 +64,7 @@ impl FileReader {
             reader,
             layout,
             direct,
-            missed: PendingSlices::default(),
+            pending: PendingSlices::default(),
             #[cfg(test)]
             while_copying: None,
         }
@@ -91,7 +91,7 @@ impl FileReader {
             return self.read_cached(context, range).ok_or_else(would_wait);
         }
         self.reader.array.check_metadata(context)?;
-        let read = |contents: &mut ReadContents| self.read_parts(context, range.clone(), contents);
+        let read = |contents: &mut ReadVersions| self.read_parts(context, range.clone(), contents);
         let bytes = self.reader.read_one_content(context, read)?;
         self.reader.array.check_store()?;
         Ok(bytes)
@@ -141,7 +141,7 @@ impl FileReader {
         }
         let slices = self.layout.slices(grid, &range);
         let Some(chunks) = self.reader.all_in_memory(&slices, now) else {
-            self.missed.keep(range, slices);
+            self.pending.keep(range, slices);
             return None;
         };
         let stats = &self.reader.array.engine.stats;
@@ -168,7 +168,7 @@ impl FileReader {
         &self,
         context: &RequestContext,
         range: Range<u64>,
-        contents: &mut ReadContents,
+        contents: &mut ReadVersions,
     ) -> Result<ReadBytes> {
         let most = self.layout.max_read(&self.reader.decoder.grid);
         if range.end - range.start <= most {
@@ -189,9 +189,9 @@ impl FileReader {
         &self,
         context: &RequestContext,
         range: Range<u64>,
-        contents: &mut ReadContents,
+        contents: &mut ReadVersions,
     ) -> Result<ReadBytes> {
-        let slices = self.missed.take(&range);
+        let slices = self.pending.take(&range);
         let slices =
             slices.unwrap_or_else(|| self.layout.slices(&self.reader.decoder.grid, &range));
         if self.direct {
@@ -222,7 +222,7 @@ impl FileReader {
         context: &RequestContext,
         range: &Range<u64>,
         slices: &[ChunkSlice],
-        contents: &mut ReadContents,
+        contents: &mut ReadVersions,
     ) -> Result<ReadBytes> {
         let source = |chunk| {
             let written = self.reader.written(chunk);

@@ -99,28 +99,28 @@ impl FlatFile {
 
     /// Returns the bytes of a range, and records the digests of its chunks while the array is open for writing. The
     /// range must be inside the file.
-    pub fn read_shown(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
-        if self.array.buffer.writers.are_some() {
+    pub fn read_for_pages(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
+        if self.array.buffer.writers.is_open() {
             context.check_may_wait()?;
             // Recorded before the read: a change in between can cause a refusal, but is never overwritten.
-            self.note_shown(context, &range)?;
+            self.record_pages(context, &range)?;
         }
         self.read(context, range)
     }
 
     /// Records the present digests of the chunks under a range.
-    fn note_shown(&self, context: &RequestContext, range: &Range<u64>) -> Result<()> {
+    fn record_pages(&self, context: &RequestContext, range: &Range<u64>) -> Result<()> {
         let grid = self.array.decoded_grid()?;
         let writers = &self.array.buffer.writers;
         let mut fresh: Vec<ChunkIndex> = Vec::new();
         self.layout.visit(grid, range, |chunk, _, _| {
-            if writers.must_note(&grid.indices(chunk)) {
+            if writers.needs_record(&grid.indices(chunk)) {
                 fresh.push(chunk);
             }
         });
         for chunk in fresh {
             let digest = self.array.writer()?.stored_digest(context, chunk)?;
-            writers.note(grid.indices(chunk), digest);
+            writers.record_pages(grid.indices(chunk), digest);
         }
         Ok(())
     }
@@ -233,13 +233,20 @@ mod tests {
         let file = FlatFile::new(array, Region::whole(&[8])).unwrap();
         let expected = values(0..8, 0);
         assert!(file.read(&WITHOUT_WAITING, 1..5).is_err());
-        let mut slices = file.reader.as_ref().unwrap().missed.take(&(1..5)).unwrap();
+        let mut slices = file.reader.as_ref().unwrap().pending.take(&(1..5)).unwrap();
         let chunks: Vec<u64> = slices.iter().map(|slice| slice.chunk.0).collect();
         assert_eq!(chunks, [0, 1, 2]);
-        assert!(file.reader.as_ref().unwrap().missed.take(&(1..5)).is_none());
+        assert!(
+            file.reader
+                .as_ref()
+                .unwrap()
+                .pending
+                .take(&(1..5))
+                .is_none()
+        );
         // A read uses the slices that were kept for it.
         slices.truncate(2);
-        file.reader.as_ref().unwrap().missed.keep(1..5, slices);
+        file.reader.as_ref().unwrap().pending.keep(1..5, slices);
         assert_eq!(
             file.read(&UNLIMITED, 0..4).unwrap()[..],
             expected[..4],
@@ -252,7 +259,14 @@ mod tests {
             file.read(&WITHOUT_WAITING, 1..5).unwrap()[..],
             expected[1..5]
         );
-        assert!(file.reader.as_ref().unwrap().missed.take(&(1..5)).is_none());
+        assert!(
+            file.reader
+                .as_ref()
+                .unwrap()
+                .pending
+                .take(&(1..5))
+                .is_none()
+        );
     }
     /// A copy in another thread that is held in the middle; it goes on when this is dropped.
     struct HeldCopy {

@@ -28,8 +28,8 @@ mod open_array;
 mod open_chunks;
 mod prefetcher;
 mod read_ahead;
-mod read_contents;
 mod read_tracker;
+mod read_versions;
 #[cfg(test)]
 mod sample_array;
 mod shard;

@@ -210,8 +210,8 @@ impl OpenArray {
     }
 
     /// Records that the kernel has dropped its pages of the file that is open for writing.
-    pub fn mark_pages_dropped(&self) {
-        self.buffer.writers.mark_pages_dropped();
+    pub fn record_pages_dropped(&self) {
+        self.buffer.writers.record_pages_dropped();
     }
 
     /// Counts a write of pages.
@@ -227,7 +227,7 @@ impl OpenArray {
 
     /// Whether the array is open for writing.
     pub fn is_open_for_writing(&self) -> bool {
-        self.buffer.writers.are_some()
+        self.buffer.writers.is_open()
     }
 
     /// Returns the codec pipeline of a stored chunk; fails if the array cannot be decoded.

@@ -2,11 +2,7 @@
 //!
 //! An open chunk is one content of a key: its index and its bytes belong together even if the key is replaced. If it is
 //! overwritten in place, that is detected and it is opened again. `ChunkVersions` decides whether the content is
-//! current.
-//!
-//! Reads one content of a stored chunk that is kept open.
-//!
-//! Keeps stored chunks of all arrays open.
+//! current. The last chunks of all arrays stay open.
 
 use std::io::IoSliceMut;
 use std::num::NonZeroUsize;
@@ -51,9 +47,16 @@ impl OpenChunks {
         })
     }
 
+    fn key(&self, number: u64) -> StoredChunkKey {
+        StoredChunkKey {
+            array: self.array.id,
+            number,
+        }
+    }
+
     /// Closes a stored chunk that was replaced.
     pub(super) fn forget(&self, number: u64) {
-        self.array.engine.readers.forget((self.array.id, number));
+        self.array.engine.open_chunks.forget(self.key(number));
     }
 
     /// Closes a stored chunk that could not be read, and drops its indexes: a proxy may have truncated the answer that
@@ -121,9 +124,12 @@ impl OpenChunks {
         let changes = &self.array.info.changes;
         let changed = keys.iter().map(|key| changes.last_change(key)).max();
         // A caller after a change of the chunk must not join a request from before the change.
-        let question = (self.array.id, number, changed.unwrap_or_default());
+        let request = OpenRequest {
+            chunk: self.key(number),
+            changed: changed.unwrap_or_default(),
+        };
         let opening = &self.array.engine.opening;
-        opening.run(context, &question, self.array.engine.deadline(), || {
+        opening.run(context, &request, self.array.engine.deadline(), || {
             // Another thread may have opened it since.
             if let VersionState::Known(Some(version)) = self.versions.state(number)
                 && let Some(open) = self.opened(number, version)
@@ -136,7 +142,7 @@ impl OpenChunks {
 
     /// Returns a stored chunk that is open in this version.
     fn opened(&self, number: u64, version: Version) -> Option<Arc<OpenChunk>> {
-        let open = self.array.engine.readers.get((self.array.id, number));
+        let open = self.array.engine.open_chunks.get(self.key(number));
         open.filter(|stored| stored.meta.version == version)
     }
 
@@ -174,8 +180,8 @@ impl OpenChunks {
             }
             self.array
                 .engine
-                .readers
-                .put((self.array.id, number), stored.clone());
+                .open_chunks
+                .put(self.key(number), stored.clone());
         }
         Ok(stored)
     }
@@ -310,30 +316,44 @@ impl OpenChunk {
 /// The maximum number of stored chunks that are kept open.
 const MAX_OPEN_CHUNKS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
-/// The numbers of an array and of a stored chunk in its grid, and the last change of that chunk before the request.
-pub(super) type OpenQuestion = (u64, u64, LogPosition);
+/// Identifies a stored chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct StoredChunkKey {
+    /// The number of the array.
+    array: u64,
+    /// The number of the chunk in the grid of stored chunks.
+    number: u64,
+}
 
-/// The open stored chunks, by array number and number in the grid of stored chunks.
-pub(super) struct ReaderCache(Mutex<LruCache<(u64, u64), Arc<OpenChunk>>>);
+/// Identifies a request that opens a stored chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct OpenRequest {
+    chunk: StoredChunkKey,
+    /// The last change of the chunk before the request.
+    changed: LogPosition,
+}
 
-impl Default for ReaderCache {
-    fn default() -> ReaderCache {
-        ReaderCache(Mutex::new(LruCache::new(MAX_OPEN_CHUNKS)))
+/// The open stored chunks of all arrays.
+pub(super) struct OpenChunkCache(Mutex<LruCache<StoredChunkKey, Arc<OpenChunk>>>);
+
+impl Default for OpenChunkCache {
+    fn default() -> OpenChunkCache {
+        OpenChunkCache(Mutex::new(LruCache::new(MAX_OPEN_CHUNKS)))
     }
 }
 
-impl ReaderCache {
-    pub(super) fn get(&self, chunk: (u64, u64)) -> Option<Arc<OpenChunk>> {
+impl OpenChunkCache {
+    fn get(&self, chunk: StoredChunkKey) -> Option<Arc<OpenChunk>> {
         let mut open = self.0.lock();
         open.get(&chunk).cloned()
     }
 
-    pub(super) fn forget(&self, chunk: (u64, u64)) {
+    fn forget(&self, chunk: StoredChunkKey) {
         let closed = self.0.lock().pop(&chunk);
         drop(closed);
     }
 
-    pub(super) fn put(&self, chunk: (u64, u64), stored: Arc<OpenChunk>) {
+    fn put(&self, chunk: StoredChunkKey, stored: Arc<OpenChunk>) {
         let mut open = self.0.lock();
         let replaced = open.push(chunk, stored);
         drop(open);
@@ -341,7 +361,7 @@ impl ReaderCache {
     }
 }
 
-impl ClosesFiles for ReaderCache {
+impl ClosesFiles for OpenChunkCache {
     fn close_some(&self) {
         let mut open = self.0.lock();
         let closed = open.len().div_ceil(2);

@@ -29,8 +29,12 @@ const MIN_WINDOW: u64 = 16 << 20;
 /// The number of chunks that a read has taken; `usize::MAX` once it was answered.
 pub(super) type Taken = Arc<AtomicUsize>;
 
-/// A chunk, and the number of chunks that its reader takes before it.
-pub(super) type PlacedChunk = (usize, ChunkIndex);
+/// A chunk, and the number of chunks that its reader takes before it: its place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct PlacedChunk {
+    pub(super) place: usize,
+    pub(super) chunk: ChunkIndex,
+}
 
 /// Prefetches the chunks of an array.
 pub(super) struct Prefetcher {
@@ -96,7 +100,7 @@ impl Prefetcher {
         span: Option<Arc<OrderedSpan>>,
     ) {
         let is_there = |chunk| self.reader.has(chunk) || self.reader.is_spilled(chunk);
-        let mut missing = chunks.filter(|&(_, chunk)| !is_there(chunk));
+        let mut missing = chunks.filter(|placed| !is_there(placed.chunk));
         if self.reader.decoder.reads_groups() {
             return self.decode_groups(missing.collect(), taken, span);
         }
@@ -122,8 +126,10 @@ impl Prefetcher {
         span: Option<Arc<OrderedSpan>>,
     ) {
         // A range that begins and ends within chunk rows visits many chunks more than once.
-        let mut met = HashSet::new();
-        missing.retain(|(_, chunk)| met.insert(chunk.0) && !self.reader.groups.contains(*chunk));
+        let mut visited = HashSet::new();
+        missing.retain(|placed| {
+            visited.insert(placed.chunk.0) && !self.reader.groups.contains(placed.chunk)
+        });
         let size = self.group_size(missing.len());
         // A thread that waits for the network does nothing else, so every group gets its own.
         let least = if self.reader.array.engine.limits.fetches == 0 {
@@ -135,7 +141,7 @@ impl Prefetcher {
         let groups = shards.iter().flat_map(|shard| shard.chunks(size));
         let (mut batch, mut begun) = (Vec::new(), Vec::new());
         for group in groups {
-            let chunks = group.iter().map(|&(_, chunk)| chunk).collect();
+            let chunks = group.iter().map(|placed| placed.chunk).collect();
             begun.extend(self.reader.groups.begin(chunks, span.clone()));
             batch.extend_from_slice(group);
             if batch.len() >= least {
@@ -180,7 +186,7 @@ impl Prefetcher {
         chunks: impl Iterator<Item = ChunkIndex>,
         span: Option<Arc<OrderedSpan>>,
     ) {
-        let chunks = chunks.map(|chunk| (0, chunk));
+        let chunks = chunks.map(|chunk| PlacedChunk { place: 0, chunk });
         self.decode_beside(chunks, &Taken::default(), span);
     }
 
@@ -196,7 +202,7 @@ impl Prefetcher {
         self.reader.array.engine.decoders.submit(move || {
             let _groups = groups;
             let reader = &prefetcher.reader;
-            for (place, chunk) in batch {
+            for PlacedChunk { place, chunk } in batch {
                 // A reader may have loaded or passed the chunk since.
                 let is_passed = || prefetcher.trackers.is_passed(chunk);
                 let is_taken = place < taken.load(Ordering::Relaxed);
@@ -233,14 +239,14 @@ fn by_shard(
 ) -> Vec<Vec<PlacedChunk>> {
     let mut places: HashMap<(u64, u64), usize> = HashMap::new();
     let mut shards: Vec<Vec<PlacedChunk>> = Vec::new();
-    for chunk in chunks {
-        let layer = span.map_or(0, |span| decoder.grid.indices(chunk.1)[span.axis]);
+    for placed in chunks {
+        let layer = span.map_or(0, |span| decoder.grid.indices(placed.chunk)[span.axis]);
         let place = *places
-            .entry((decoder.stored_number(chunk.1), layer))
+            .entry((decoder.stored_number(placed.chunk), layer))
             .or_insert(shards.len());
         match shards.get_mut(place) {
-            Some(shard) => shard.push(chunk),
-            None => shards.push(vec![chunk]),
+            Some(shard) => shard.push(placed),
+            None => shards.push(vec![placed]),
         }
     }
     shards

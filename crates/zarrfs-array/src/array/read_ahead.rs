@@ -1,8 +1,7 @@
-//! Prefetches the ranges that the `ReadTracker` of a file predicts.
+//! Decodes the chunks of a read, and those that its reader is expected to read next.
 //!
-//! A sequential reader needs memory for all chunks of a row, and over a network whole shards.
-//!
-//! Decodes the chunks of one read on the engine's threads.
+//! `ReadTracker` predicts the ranges. A sequential reader needs memory for all chunks of a row, and over a network whole
+//! shards.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use std::sync::atomic::Ordering;
 use crate::array::chunk::CHUNK_OVERHEAD;
 use crate::array::chunk_reader::ChunkReader;
 use crate::array::file_layout::{ChunkRows, ChunkSlice, FileLayout};
-use crate::array::prefetcher::{Prefetcher, Taken};
+use crate::array::prefetcher::{PlacedChunk, Prefetcher, Taken};
 use crate::array::read_tracker::{Prediction, ReadTracker};
 use crate::array::shard_groups::OrderedSpan;
 use zarr_format::buffer;
@@ -151,7 +150,7 @@ impl ReadAhead {
     }
 
     fn prefetch_range(&self, range: Range<u64>) {
-        let range = self.tracker.unmet(range, self.rows);
+        let range = self.tracker.unvisited(range, self.rows);
         let range = range.start..range.end.min(self.layout.length);
         if !range.is_empty() {
             let chunks = self
@@ -237,7 +236,8 @@ impl<'a> ParallelDecode<'a> {
         if let Some(next) = self.chunks.get(self.submitted..end)
             && !next.is_empty()
         {
-            let chunks = (self.submitted..).zip(next.iter().copied());
+            let chunks = (self.submitted..).zip(next);
+            let chunks = chunks.map(|(place, &chunk)| PlacedChunk { place, chunk });
             let span = self.file.ordered_span();
             let prefetcher = &self.file.prefetcher;
             prefetcher.decode_beside(chunks, &self.taken, span);

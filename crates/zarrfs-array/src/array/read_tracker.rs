@@ -171,11 +171,11 @@ impl ReadTracker {
 
     /// Returns the part of a predicted range that may have chunks the reader has not reached yet. Each plane of a chunk
     /// row has parts of all its chunks, so after one plane the rest of the row has no new chunks.
-    pub(super) fn unmet(&self, range: Range<u64>, rows: ChunkRows) -> Range<u64> {
+    pub(super) fn unvisited(&self, range: Range<u64>, rows: ChunkRows) -> Range<u64> {
         let row = rows.range_at(range.start);
-        let first_met = self.history.lock().start.max(row.start);
-        let is_met = range.start - first_met.min(range.start) >= rows.plane;
-        let start = if is_met { row.end } else { range.start };
+        let first_visited = self.history.lock().start.max(row.start);
+        let is_visited = range.start - first_visited.min(range.start) >= rows.plane;
+        let start = if is_visited { row.end } else { range.start };
         start.min(range.end)..range.end
     }
 
@@ -553,12 +553,12 @@ mod tests {
         for length in [1, 7, 30, 64, 100, 110, 333, 1000] {
             let tracker = ReadTracker::new(file.clone(), None, 1, Window::default());
             let ranges = (0..3000 / length).map(|number| number * length..(number + 1) * length);
-            let unmet: Vec<_> = ranges.map(|range| tracker.unmet(range, rows)).collect();
-            let found: HashSet<_> = unmet.iter().cloned().flatten().map(chunk).collect();
+            let unvisited: Vec<_> = ranges.map(|range| tracker.unvisited(range, rows)).collect();
+            let found: HashSet<_> = unvisited.iter().cloned().flatten().map(chunk).collect();
             let all: HashSet<_> = (0..3000 / length * length).map(chunk).collect();
             assert_eq!(found, all, "{length}");
             if length <= 100 {
-                let bytes: u64 = unmet.iter().map(|range| range.end - range.start).sum();
+                let bytes: u64 = unvisited.iter().map(|range| range.end - range.start).sum();
                 assert!(bytes < 3000 / 4 + 9 * 100, "{length}: {bytes}");
             }
         }

@@ -1,6 +1,4 @@
-//! Reads bytes of a shard, which is a stored object or a range of one.
-//!
-//! Reads and caches the indexes of an array's shards.
+//! Reads bytes of a shard, and caches the indexes of an array's shards.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -42,8 +42,14 @@ struct ShardPlace {
     number: u64,
 }
 
-/// The key of a shard, its attributes, its place, and its index or the error of the index.
-type FoundShard = (Key, Meta, ShardPlace, Result<Arc<CachedShardIndex>>);
+/// A shard in an open stored chunk.
+struct OpenedShard {
+    key: Key,
+    meta: Meta,
+    place: ShardPlace,
+    /// Its index, or the error of the index.
+    index: Result<Arc<CachedShardIndex>>,
+}
 
 /// Reads the index of a shard; an unreadable index is part of the result, not an error.
 fn read_index(
@@ -52,7 +58,7 @@ fn read_index(
     level: &ShardLevel,
     place: ShardPlace,
     stored: &OpenChunk,
-) -> Result<FoundShard> {
+) -> Result<OpenedShard> {
     let shard = Shard::part(stored, place.bytes.clone());
     let depth = u8::try_from(place.depth + 1);
     let depth = depth.map_err(|error| Error::too_large(&stored.key, error))?;
@@ -64,7 +70,12 @@ fn read_index(
         Err(error) if error.kind() != Kind::Corrupt => return Err(error),
         index => index,
     };
-    Ok((stored.key.clone(), stored.meta, place, index))
+    Ok(OpenedShard {
+        key: stored.key.clone(),
+        meta: stored.meta,
+        place,
+        index,
+    })
 }
 
 fn inner_grid(level: &ShardLevel) -> Result<Grid> {
@@ -97,15 +108,15 @@ impl ShardFile {
             };
             read_index(reader, context, level, place, stored)
         });
-        Ok(found?.map(|(key, meta, place, index)| ShardFile {
-            key,
-            meta,
+        Ok(found?.map(|shard| ShardFile {
+            key: shard.key,
+            meta: shard.meta,
             reader: reader.clone(),
             number,
             pipeline: pipeline.clone(),
-            place,
+            place: shard.place,
             inner,
-            index,
+            index: shard.index,
         }))
     }
 
@@ -153,18 +164,18 @@ impl ShardFile {
             bytes: start.saturating_add(range.start)..start.saturating_add(range.end),
             number: self.number_within(number)?,
         };
-        let (key, meta, place, index) = self.read_unchanged(context, |stored| {
+        let shard = self.read_unchanged(context, |stored| {
             read_index(&self.reader, context, level, place.clone(), stored)
         })?;
         Ok(Some(ShardFile {
-            key,
-            meta,
+            key: shard.key,
+            meta: shard.meta,
             reader: self.reader.clone(),
             number: self.number,
             pipeline: self.pipeline.clone(),
-            place,
+            place: shard.place,
             inner: inner_grid(level)?,
-            index,
+            index: shard.index,
         }))
     }
 

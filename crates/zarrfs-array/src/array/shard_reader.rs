@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::array::chunk::{ChunkLocation, DecodedChunk, Lacking, Load};
+use crate::array::chunk::{ChunkLocation, DecodedChunk, Load, MissingChunk};
 use crate::array::decoder::Decoder;
 use crate::array::open_chunks::{OpenChunk, OpenChunks};
 use crate::array::shard::{Shard, ShardIndexes};
@@ -58,18 +58,18 @@ impl ShardReader {
     }
 
     /// Returns the reason why an inner chunk is missing, or `None` if it is stored.
-    pub(super) fn without(
+    pub(super) fn find_missing(
         &self,
         context: &RequestContext,
         chunk: ChunkIndex,
         location: &ChunkLocation,
-    ) -> Result<Option<Lacking>> {
+    ) -> Result<Option<MissingChunk>> {
         let load = Load {
             chunk,
             pipeline: self.decoder.pipeline_of(ChunkIndex(location.stored))?,
             location,
             known: None,
-            guessed: None,
+            estimated: None,
             deadline: self.array.engine.deadline(),
         };
         let read = self.open.read(context, location.stored, |stored| {
@@ -77,13 +77,13 @@ impl ShardReader {
             Ok((!is_stored).then_some(stored.meta.version))
         });
         Ok(match read? {
-            None => Some(Lacking::Shard),
-            Some(version) => version.map(Lacking::InnerChunk),
+            None => Some(MissingChunk::Shard),
+            Some(version) => version.map(MissingChunk::InnerChunk),
         })
     }
 
     /// Whether this version of a stored chunk, or the current one, lacks all of `chunks`.
-    pub(super) fn lacks(
+    pub(super) fn are_missing(
         &self,
         context: &RequestContext,
         number: u64,
@@ -91,7 +91,7 @@ impl ShardReader {
         chunks: &[ChunkIndex],
     ) -> Result<bool> {
         let pipeline = self.decoder.pipeline_of(ChunkIndex(number))?;
-        let lacks = self.open.read(context, number, |stored| {
+        let are_missing = self.open.read(context, number, |stored| {
             if version.is_some_and(|version| !version.may_be(stored.meta.version)) {
                 return Ok(false);
             }
@@ -101,7 +101,7 @@ impl ShardReader {
                     pipeline: pipeline.clone(),
                     location: &self.decoder.locate(chunk),
                     known: None,
-                    guessed: None,
+                    estimated: None,
                     deadline: self.array.engine.deadline(),
                 };
                 if self.find_inner(context, &load, stored)?.is_some() {
@@ -110,7 +110,7 @@ impl ShardReader {
             }
             Ok(true)
         });
-        Ok(lacks?.unwrap_or(version.is_none()))
+        Ok(are_missing?.unwrap_or(version.is_none()))
     }
 
     /// Returns the place of an inner chunk in its shard, or `None` if it is not stored.

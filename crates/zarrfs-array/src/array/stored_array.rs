@@ -228,7 +228,7 @@ impl StoredArray {
             position,
         } = &self.checked;
         let age = nanoseconds(now.saturating_duration_since(*start));
-        // Before the node is looked up, so that no change after that is missed.
+        // Before the node is looked up, so that no change after that is pending.
         let present = self.info.changes.position();
         if present == position.get() && age < fresh.load(Ordering::Relaxed) {
             return self.has_same_store();

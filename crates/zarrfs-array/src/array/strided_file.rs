@@ -12,7 +12,7 @@ use crate::array::OpenArray;
 use crate::array::chunk::Chunk;
 use crate::array::decoder::Decoder;
 use crate::array::file_layout::{elements, in_buffer};
-use crate::array::read_contents::{ChunkContent, ReadContents};
+use crate::array::read_versions::{ChunkContent, ReadVersions};
 use zarr_format::buffer::Buffer;
 use zarr_format::error::{Error, Result};
 use zarr_format::grid::{ChunkIndex, Coordinates, Region, Selection, boxes, permuted};
@@ -109,11 +109,11 @@ impl StridedFile {
         self.array.prefetcher()?.decode_ahead(others, None);
         self.array
             .reader()?
-            .read_one_content(context, |contents: &mut ReadContents| {
+            .read_one_content(context, |contents: &mut ReadVersions| {
                 for part in &parts {
                     self.visit(decoder, part, &mut |number, runs| {
                         let chunk = self.array.reader()?.get(context, number)?;
-                        contents.note(decoder, number, ChunkContent::of(&chunk));
+                        contents.record(decoder, number, ChunkContent::of(&chunk));
                         self.copy(&chunk, runs, elements.start, &mut out)?;
                         Ok(true)
                     })?;
@@ -133,14 +133,14 @@ impl StridedFile {
         part: &Region,
         visit: &mut dyn FnMut(ChunkIndex, &[AxisRun]) -> Result<bool>,
     ) -> Result<()> {
-        let mut bounds: SmallVec<[(u64, u64); 6]> = SmallVec::from_elem((0, 0), self.order.len());
+        let mut bounds: SmallVec<[Range<u64>; 6]> = SmallVec::from_elem(0..0, self.order.len());
         for (place, &axis) in self.order.iter().enumerate() {
-            bounds[axis] = (part.start[place], part.shape[place]);
+            bounds[axis] = part.start[place]..part.start[place] + part.shape[place];
         }
         let mut runs: SmallVec<[AxisRun; 6]> = bounds
             .iter()
             .enumerate()
-            .map(|(axis, &(number, _))| self.run(decoder, axis, number, bounds[axis]))
+            .map(|(axis, bounds)| self.run(decoder, axis, bounds.clone()))
             .collect();
         loop {
             let indices: Coordinates = runs.iter().map(|run| run.chunk).collect();
@@ -153,9 +153,9 @@ impl StridedFile {
         }
     }
 
-    /// Returns the run of selected elements from element `number` to the end of the chunk or the box.
-    fn run(&self, decoder: &Decoder, axis: usize, number: u64, bounds: (u64, u64)) -> AxisRun {
-        let selected = self.selection.axes[axis];
+    /// Returns the run of selected elements from the start of a range to the end of the chunk or the range.
+    fn run(&self, decoder: &Decoder, axis: usize, range: Range<u64>) -> AxisRun {
+        let (selected, number) = (self.selection.axes[axis], range.start);
         let chunk = decoder.grid.chunk_at(axis, selected.at(number));
         let (start, length) = decoder.grid.span(axis, chunk);
         let count = selected.count_within(number, start, length);
@@ -164,19 +164,19 @@ impl StridedFile {
             start,
             length,
             number,
-            count: count.min(bounds.0 + bounds.1 - number),
+            count: count.min(range.end - number),
         }
     }
 
     /// Moves to the next chunk; returns false after the last one.
-    fn step(&self, decoder: &Decoder, runs: &mut [AxisRun], bounds: &[(u64, u64)]) -> bool {
+    fn step(&self, decoder: &Decoder, runs: &mut [AxisRun], bounds: &[Range<u64>]) -> bool {
         for axis in (0..runs.len()).rev() {
             let next = runs[axis].number + runs[axis].count;
-            if next < bounds[axis].0 + bounds[axis].1 {
-                runs[axis] = self.run(decoder, axis, next, bounds[axis]);
+            if next < bounds[axis].end {
+                runs[axis] = self.run(decoder, axis, next..bounds[axis].end);
                 return true;
             }
-            runs[axis] = self.run(decoder, axis, bounds[axis].0, bounds[axis]);
+            runs[axis] = self.run(decoder, axis, bounds[axis].clone());
         }
         false
     }

@@ -1,12 +1,9 @@
 //! Reads whole boxes of elements without a fixed length.
 //!
 //! The offset of an element is known only after all elements before it were read, so a box is assembled once, when its
-//! file is opened. A box that needs more than 1/2 of the budget, with the chunk row that is being read, is refused.
-//!
-//! Prefetches chunks for a `VlenReader`.
-//!
-//! The engine's threads decode the chunks of the next slabs, as many as fit in a part of the memory. A chunk that they
-//! could not decode, or that was evicted again, is loaded by the reader, in the version that it has then.
+//! file is opened. A box that needs more than 1/2 of the budget, with the chunk row that is being read, is refused. The
+//! engine's threads decode the chunks of the next slabs, as many as fit in a part of the memory. A chunk that they could
+//! not decode, or that was evicted again, is loaded by the reader, in the version that it has then.
 
 use std::collections::VecDeque;
 use std::slice::Iter;
@@ -15,8 +12,8 @@ use std::sync::atomic::Ordering;
 
 use crate::array::chunk::Chunk;
 use crate::array::chunk_reader::ChunkReader;
-use crate::array::prefetcher::{Prefetcher, Taken};
-use crate::array::read_contents::{ChunkContent, ReadContents};
+use crate::array::prefetcher::{PlacedChunk, Prefetcher, Taken};
+use crate::array::read_versions::{ChunkContent, ReadVersions};
 use crate::array::stored_array::StoredArray;
 use crate::array::vlen_elements::{Growing, RaggedElements, split};
 use zarr_format::error::{Error, Result};
@@ -81,13 +78,13 @@ impl VlenReader<'_> {
         let slabs = self.slabs(region);
         let growing = self
             .reader
-            .read_one_content(context, |contents: &mut ReadContents| {
+            .read_one_content(context, |contents: &mut ReadVersions| {
                 let mut growing = Growing::new(self.array);
                 let mut ahead = VlenAhead::new(self.prefetcher, &slabs);
                 for slab in &slabs {
                     let chunks = self.chunks_of(context, &mut ahead, slab, &mut growing)?;
                     for cursor in &chunks {
-                        contents.note(
+                        contents.record(
                             &self.reader.decoder,
                             cursor.chunk,
                             ChunkContent::of(&cursor.content),
@@ -241,11 +238,11 @@ impl<'a> VlenAhead<'a> {
     /// Returns the maximum number of prefetched chunks; 0 until the first one was decoded and its length is known.
     fn most(&self) -> usize {
         let decoder = &self.prefetcher.reader.decoder;
-        let Some(guessed) = decoder.estimated_sizes() else {
+        let Some(estimated) = decoder.estimated_sizes() else {
             return 0;
         };
         let memory = self.prefetcher.reader.array.engine.limits.memory / 4;
-        let chunks = memory / guessed.while_decoded(&decoder.pipeline).max(1);
+        let chunks = memory / estimated.while_decoded(&decoder.pipeline).max(1);
         usize::try_from(chunks.min(512)).unwrap_or(0)
     }
 
@@ -266,6 +263,7 @@ impl<'a> VlenAhead<'a> {
         self.wait_for(count);
         let count = count.min(self.waiting.len());
         let chunks = (self.passed..).zip(self.waiting.drain(..count));
+        let chunks = chunks.map(|(place, chunk)| PlacedChunk { place, chunk });
         self.prefetcher.decode_beside(chunks, &self.taken, None);
         self.passed += count;
     }

@@ -6,8 +6,6 @@
 //! edited in place only if no reader shares it. The lock of the table is held for a lookup, or while the bytes of one
 //! write are copied.
 //!
-//! Holds a dirty chunk and the stored content that it was edited from.
-//!
 //! A subchunk that is written in part records what its rest was read from: the version of the stored chunk, which is
 //! the condition of the put, and a digest of the subchunk, which tells a new version with the same content from a
 //! conflict.
@@ -194,7 +192,7 @@ impl WriteBuffer {
     /// Records a write to a chunk.
     fn touch(&self, chunk: &mut DirtyChunk) {
         let touched = self.budget.tick();
-        chunk.note_write(touched);
+        chunk.mark_written(touched);
         self.page_version.renew();
     }
 
@@ -213,22 +211,23 @@ impl WriteBuffer {
             .collect()
     }
 
-    /// Returns the least recently written chunk except `kept`, and the write count of its last write. Chunks that could
+    /// Returns the least recently written chunk except `excluded`, and the write count of its last write. Chunks that could
     /// not be stored are included only `with_failed`.
     pub(super) fn oldest(
         &self,
-        kept: Option<&Coordinates>,
+        excluded: Option<&Coordinates>,
         with_failed: bool,
     ) -> Option<(u64, Coordinates)> {
         let chunks = self.lock();
         let mut oldest_first = chunks.iter().rev();
-        let (indices, chunk) = oldest_first
-            .find(|(indices, chunk)| (with_failed || !chunk.failed) && Some(*indices) != kept)?;
+        let (indices, chunk) = oldest_first.find(|(indices, chunk)| {
+            (with_failed || !chunk.failed) && Some(*indices) != excluded
+        })?;
         Some((chunk.touched, indices.clone()))
     }
 
     /// Records that a chunk could not be stored.
-    pub(super) fn note_failure(&self, chunk: &Coordinates) {
+    pub(super) fn mark_failed(&self, chunk: &Coordinates) {
         if let Some(chunk) = self.lock().peek_mut(chunk) {
             chunk.failed = true;
         }
@@ -246,7 +245,7 @@ impl WriteBuffer {
     pub(super) fn abandon(&self, chunk: &Coordinates, error: &Error) {
         self.refuse_pages(chunk);
         self.remove(chunk);
-        self.note_lost(error);
+        self.record_loss(error);
     }
 
     /// Refuses write-back of a chunk's pages from now on, since they hold the dropped content.
@@ -256,7 +255,7 @@ impl WriteBuffer {
     }
 
     /// Records a write that was dropped; each writer of the array gets the error.
-    pub(super) fn note_lost(&self, error: &Error) {
+    pub(super) fn record_loss(&self, error: &Error) {
         let mut lost = self.lost.lock();
         *lost = (lost.0 + 1, Some(error.clone()));
         drop(lost);
@@ -302,7 +301,7 @@ impl WriteBuffer {
         }
         if dropped > 0 {
             let why = "what was written to it was discarded";
-            self.note_lost(&Error::new(Kind::Changed, path, why));
+            self.record_loss(&Error::new(Kind::Changed, path, why));
         }
         dropped
     }
@@ -402,7 +401,7 @@ impl DirtyChunk {
     }
 
     /// Records a write, by its write count.
-    pub(super) fn note_write(&mut self, touched: u64) {
+    pub(super) fn mark_written(&mut self, touched: u64) {
         (self.touched, self.failed) = (touched, false);
     }
 

@@ -1,18 +1,11 @@
-//! Tracks the file through which an array is open for writing, and its pages.
+//! Tracks what an array is open for writing through, and the kernel's pages of it.
 //!
 //! The kernel caches pages per file, and writes a whole page back once a program has changed a byte of it through mmap.
 //! So only one file of an array is open for writing at a time, by any number of handles: write-back of another file's
-//! pages would undo changes made here, as would write-back to the file of a chunk key (`written_keys`). Other programs
-//! may change chunks concurrently. The digests of the chunks that were shown are therefore recorded, and write-back
-//! over another content is refused. A digest and not a version, since a commit, or a write to another inner chunk of
-//! the shard, changes the version but not the content.
-//!
-//! Tracks the chunk keys that are open for writing.
-//!
-//! The decoded files of their arrays cannot be opened for writing at the same time.
-//!
-//! The kernel caches pages of a chunk file, and mmap write-back writes whole pages: they would undo writes to a decoded
-//! file, as pages of a decoded file would undo writes to a chunk file (`writers`).
+//! pages would undo changes made here. Files of chunk keys (`WrittenKeys`) and decoded files exclude each other for the
+//! same reason. Other programs may change chunks concurrently. The digests of the chunks that the kernel has pages of
+//! are therefore recorded, and write-back over another content is refused. A digest and not a version, since a commit,
+//! or a write to another inner chunk of the shard, changes the version but not the content.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +15,6 @@ use std::time::{Duration, Instant};
 use lru::LruCache;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::array::chunk::DecodedChunk;
 use crate::array::write_buffer::{DirtyChunk, ReadDigest};
 use zarr_format::codec::Pipeline;
 use zarr_format::error::{Error, Kind, Result};
@@ -36,7 +28,7 @@ pub(super) const CLOSE_WAIT: Duration = Duration::from_millis(500);
 #[derive(Default)]
 pub(super) struct Writers {
     /// Whether there are handles; readers check this before they take the lock.
-    are_some: AtomicBool,
+    is_open: AtomicBool,
     open: Mutex<Option<OpenWriters>>,
     closed: Condvar,
     /// The number of page writes. The kernel writes a page back through any handle that has the file mapped.
@@ -48,22 +40,22 @@ struct OpenWriters {
     /// The path of the file in the mount.
     file: String,
     handles: usize,
-    /// The chunks that the file has shown, by indices in the grid of decoded chunks.
-    shown: LruCache<Coordinates, ShownChunk>,
+    /// The chunks that the kernel has pages of, by indices in the grid of decoded chunks.
+    pages: LruCache<Coordinates, PageDigest>,
 }
 
 impl OpenWriters {
     fn add(&mut self, chunk: Coordinates, digest: Option<u64>) {
-        self.shown.put(chunk, ShownChunk::of(digest));
+        self.pages.put(chunk, PageDigest::of(digest));
         // Bounds the memory for records.
-        if self.shown.len() > 1 << 16 {
-            self.shown.pop_lru();
+        if self.pages.len() > 1 << 16 {
+            self.pages.pop_lru();
         }
     }
 }
 
 /// A chunk that the kernel has pages of.
-struct ShownChunk {
+struct PageDigest {
     /// The digest of the content of the pages; `None` for a chunk that was not stored.
     digest: Option<u64>,
     /// Whether a write to the chunk was dropped: its pages are refused until the kernel has dropped them.
@@ -72,9 +64,9 @@ struct ShownChunk {
     read_since: Option<ReadDigest>,
 }
 
-impl ShownChunk {
-    fn of(digest: Option<u64>) -> ShownChunk {
-        ShownChunk {
+impl PageDigest {
+    fn of(digest: Option<u64>) -> PageDigest {
+        PageDigest {
             digest,
             is_refused: false,
             read_since: None,
@@ -82,15 +74,15 @@ impl ShownChunk {
     }
 
     /// Whether a read of the chunk has to be recorded.
-    fn is_new_to_reader(&self) -> bool {
+    fn needs_record(&self) -> bool {
         self.is_refused && self.read_since.is_none()
     }
 }
 
 impl Writers {
     /// Whether the array is open for writing.
-    pub(super) fn are_some(&self) -> bool {
-        self.are_some.load(Ordering::Acquire)
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Acquire)
     }
 
     /// Waits until no file but `own` is open for writing; fails with the name of a file that stays open.
@@ -117,10 +109,10 @@ impl Writers {
         let writers = open.get_or_insert_with(|| OpenWriters {
             file: file.to_string(),
             handles: 0,
-            shown: LruCache::unbounded(),
+            pages: LruCache::unbounded(),
         });
         writers.handles += 1;
-        self.are_some.store(true, Ordering::Release);
+        self.is_open.store(true, Ordering::Release);
         Ok(())
     }
 
@@ -140,74 +132,76 @@ impl Writers {
         }
     }
 
-    /// Removes a handle; the last one drops the records of shown chunks.
+    /// Removes a handle; the last one drops the records of pages.
     pub(super) fn remove(&self) {
         let mut open = self.open.lock();
         let Some(writers) = &mut *open else { return };
         writers.handles -= 1;
         if writers.handles == 0 {
             *open = None;
-            self.are_some.store(false, Ordering::Release);
+            self.is_open.store(false, Ordering::Release);
             self.closed.notify_all();
         }
     }
 
-    /// Whether a chunk was shown.
-    pub(super) fn has_shown(&self, chunk: &Coordinates) -> bool {
+    /// Whether the kernel has pages of a chunk.
+    pub(super) fn has_pages(&self, chunk: &Coordinates) -> bool {
         let open = self.open.lock();
         let open = open.as_ref();
-        open.is_some_and(|writers| writers.shown.contains(chunk))
+        open.is_some_and(|writers| writers.pages.contains(chunk))
     }
 
     /// Whether a read of a chunk has to be recorded.
-    pub(super) fn must_note(&self, chunk: &Coordinates) -> bool {
+    pub(super) fn needs_record(&self, chunk: &Coordinates) -> bool {
         let open = self.open.lock();
-        let shown = open.as_ref().map(|writers| writers.shown.peek(chunk));
-        shown.is_some_and(|shown| shown.is_none_or(ShownChunk::is_new_to_reader))
+        let pages = open.as_ref().map(|writers| writers.pages.peek(chunk));
+        pages.is_some_and(|pages| pages.is_none_or(PageDigest::needs_record))
     }
 
     /// Whether the pages of a chunk may have another content.
-    pub(super) fn has_shown_other(&self, chunk: &Coordinates, digest: Option<u64>) -> bool {
+    pub(super) fn has_other_pages(&self, chunk: &Coordinates, digest: Option<u64>) -> bool {
         let open = self.open.lock();
-        let shown = open.as_ref().and_then(|writers| writers.shown.peek(chunk));
-        shown.is_some_and(|shown| shown.is_refused || shown.digest != digest)
+        let pages = open.as_ref().and_then(|writers| writers.pages.peek(chunk));
+        pages.is_some_and(|pages| pages.is_refused || pages.digest != digest)
     }
 
-    /// Records the content that a chunk is shown with, unless it was shown before: pages may still hold the old
-    /// content.
-    pub(super) fn note(&self, chunk: Coordinates, digest: Option<u64>) {
+    /// Records the content of a chunk that the kernel gets pages of, unless it has pages of the chunk already: these may
+    /// hold the old content.
+    pub(super) fn record_pages(&self, chunk: Coordinates, digest: Option<u64>) {
         let mut open = self.open.lock();
         let Some(writers) = &mut *open else { return };
-        match writers.shown.peek_mut(&chunk) {
-            Some(shown) if shown.is_new_to_reader() => shown.read_since = Some(ReadDigest(digest)),
+        match writers.pages.peek_mut(&chunk) {
+            Some(pages) if pages.needs_record() => pages.read_since = Some(ReadDigest(digest)),
             Some(_) => {}
             None => writers.add(chunk, digest),
         }
     }
 
     /// Records that a chunk was stored: the pages of its subchunks now hold the stored content, even if the file has
-    /// not shown them. A subchunk that was edited from another content than was shown keeps its record.
-    pub(super) fn note_stored(&self, stored: &DirtyChunk, pipeline: &Pipeline) {
-        if !self.are_some() {
+    /// not been read there. A subchunk that was edited from another content than that of the pages keeps its record.
+    pub(super) fn record_stored(&self, stored: &DirtyChunk, pipeline: &Pipeline) {
+        if !self.is_open() {
             return;
         }
-        let digest = |(place, chunk): (_, &Arc<DecodedChunk>)| {
-            let indices = stored.indices.get(place)?;
-            Some((place, indices, chunk.digest_as_stored(pipeline)))
-        };
-        let digests: Vec<_> = stored.subchunks.iter().filter_map(digest).collect();
+        // Before the lock is taken: a digest of a chunk takes long.
+        let mut digests = Vec::new();
+        for (place, chunk) in &stored.subchunks {
+            if let Some(indices) = stored.indices.get(place) {
+                digests.push((place, indices, chunk.digest_as_stored(pipeline)));
+            }
+        }
         let mut open = self.open.lock();
         let Some(writers) = &mut *open else { return };
         for (place, indices, digest) in digests {
-            match writers.shown.peek_mut(indices) {
-                Some(shown) if shown.is_refused => {}
-                Some(shown) => {
+            match writers.pages.peek_mut(indices) {
+                Some(pages) if pages.is_refused => {}
+                Some(pages) => {
                     if stored
                         .read
                         .get(place)
-                        .is_none_or(|read| *read == shown.digest)
+                        .is_none_or(|read| *read == pages.digest)
                     {
-                        shown.digest = Some(digest);
+                        pages.digest = Some(digest);
                     }
                 }
                 None => writers.add(indices.clone(), Some(digest)),
@@ -218,23 +212,23 @@ impl Writers {
     /// Refuses write-back of a chunk's pages from now on, since a write to the chunk was dropped.
     pub(super) fn refuse(&self, chunk: &Coordinates) {
         if let Some(writers) = &mut *self.open.lock()
-            && let Some(shown) = writers.shown.peek_mut(chunk)
+            && let Some(pages) = writers.pages.peek_mut(chunk)
         {
-            shown.is_refused = true;
+            pages.is_refused = true;
         }
     }
 
     /// Records that the kernel has dropped the pages of the file: refused chunks now have the content that was read
     /// since.
-    pub(super) fn mark_pages_dropped(&self) {
+    pub(super) fn record_pages_dropped(&self) {
         let mut open = self.open.lock();
         let Some(writers) = &mut *open else { return };
-        let refused = writers.shown.iter().filter(|(_, shown)| shown.is_refused);
+        let refused = writers.pages.iter().filter(|(_, pages)| pages.is_refused);
         let refused: Vec<Coordinates> = refused.map(|(chunk, _)| chunk.clone()).collect();
         for chunk in refused {
-            let shown = writers.shown.pop(&chunk);
-            if let Some(ReadDigest(digest)) = shown.and_then(|shown| shown.read_since) {
-                writers.shown.put(chunk, ShownChunk::of(digest));
+            let pages = writers.pages.pop(&chunk);
+            if let Some(ReadDigest(digest)) = pages.and_then(|pages| pages.read_since) {
+                writers.pages.put(chunk, PageDigest::of(digest));
             }
         }
     }
@@ -305,7 +299,7 @@ mod tests {
         writers.add("a.npy").unwrap();
         assert_eq!(writers.add("a.raw").unwrap_err(), "a.npy");
         writers.remove();
-        assert!(writers.are_some());
+        assert!(writers.is_open());
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(20));
@@ -314,44 +308,44 @@ mod tests {
             writers.add("a.raw").expect("it waits for a close");
         });
         writers.remove();
-        assert!(!writers.are_some());
+        assert!(!writers.is_open());
     }
 
     #[test]
     fn pages_of_a_chunk_are_refused_until_the_kernel_has_dropped_them() {
         let (writers, chunk) = (Writers::default(), Coordinates::from_slice(&[1, 2]));
         writers.add("a.npy").unwrap();
-        writers.note(chunk.clone(), Some(1));
+        writers.record_pages(chunk.clone(), Some(1));
         for read_since in [None, Some(2)] {
             writers.refuse(&chunk);
-            assert!(writers.has_shown_other(&chunk, Some(1)) && writers.must_note(&chunk));
+            assert!(writers.has_other_pages(&chunk, Some(1)) && writers.needs_record(&chunk));
             if read_since.is_some() {
-                writers.note(chunk.clone(), read_since);
-                writers.note(chunk.clone(), Some(3));
+                writers.record_pages(chunk.clone(), read_since);
+                writers.record_pages(chunk.clone(), Some(3));
             }
             assert!(
-                writers.has_shown_other(&chunk, Some(2)),
+                writers.has_other_pages(&chunk, Some(2)),
                 "it may be an old page"
             );
-            writers.mark_pages_dropped();
-            assert_eq!(writers.has_shown(&chunk), read_since.is_some());
-            assert!(!writers.has_shown_other(&chunk, Some(2)));
-            writers.note(chunk.clone(), Some(1));
+            writers.record_pages_dropped();
+            assert_eq!(writers.has_pages(&chunk), read_since.is_some());
+            assert!(!writers.has_other_pages(&chunk, Some(2)));
+            writers.record_pages(chunk.clone(), Some(1));
         }
     }
 
     #[test]
     fn the_first_content_that_was_shown_counts_until_the_last_handle_is_gone() {
         let (writers, chunk) = (Writers::default(), Coordinates::from_slice(&[1, 2]));
-        writers.note(chunk.clone(), Some(1));
-        assert!(!writers.has_shown(&chunk), "it is not open for writing");
+        writers.record_pages(chunk.clone(), Some(1));
+        assert!(!writers.has_pages(&chunk), "it is not open for writing");
         writers.add("a.npy").unwrap();
-        writers.note(chunk.clone(), Some(1));
-        writers.note(chunk.clone(), Some(2));
-        assert!(!writers.has_shown_other(&chunk, Some(1)));
-        assert!(writers.has_shown_other(&chunk, Some(2)));
+        writers.record_pages(chunk.clone(), Some(1));
+        writers.record_pages(chunk.clone(), Some(2));
+        assert!(!writers.has_other_pages(&chunk, Some(1)));
+        assert!(writers.has_other_pages(&chunk, Some(2)));
         writers.remove();
         writers.add("a.npy").unwrap();
-        assert!(!writers.has_shown(&chunk) && !writers.has_shown_other(&chunk, Some(2)));
+        assert!(!writers.has_pages(&chunk) && !writers.has_other_pages(&chunk, Some(2)));
     }
 }

@@ -38,7 +38,7 @@ pub(super) struct ConsolidatedSource {
     /// The time of its last change.
     pub(super) modified: SystemTime,
     /// Whether documents that it lacks are missing: the mount is read-only, so that none can be created.
-    pub(super) tells_all: bool,
+    pub(super) is_complete: bool,
 }
 
 /// A layer that serves the documents.
@@ -131,7 +131,7 @@ impl Consolidated {
     /// Whether a path cannot be a node: it has the name of a metadata file, in a folder whose names are all known.
     pub(super) fn is_no_node(&self, path: &Key) -> bool {
         let is_known = |folder: Key| self.has_folder(&folder);
-        self.source.tells_all
+        self.source.is_complete
             && is_in_each_node(path.name())
             && !self.has_folder(path)
             && path.parent().is_some_and(is_known)
@@ -172,7 +172,7 @@ impl Consolidated {
             Presence::Is(EntryKind::File)
         } else if self.has_folder(key) {
             Presence::Is(EntryKind::Directory)
-        } else if self.is_told(key) {
+        } else if self.is_covered(key) {
             Presence::Missing
         } else {
             Presence::Unknown
@@ -192,15 +192,16 @@ impl Consolidated {
 
     /// Whether a key is a document that the consolidated metadata would have if it were stored. For their own group
     /// that holds only if they have one of its documents.
-    fn is_told(&self, key: &Key) -> bool {
+    fn is_covered(&self, key: &Key) -> bool {
         let name = key.name();
-        let is_document = self.source.tells_all && is_in_node_folder(name);
+        let is_document = self.source.is_complete && is_in_node_folder(name);
         let Some(folder) = key.parent().filter(|_| is_document) else {
             return false;
         };
         if folder == self.top {
-            let told = [ZARRAY, ZATTRS, ATTRIBUTES_JSON];
-            return self.has_own_group() && told.iter().any(|told| told.as_bytes() == name);
+            let covered = [ZARRAY, ZATTRS, ATTRIBUTES_JSON];
+            return self.has_own_group()
+                && covered.iter().any(|covered| covered.as_bytes() == name);
         }
         // Consolidated metadata are not consolidated themselves.
         !is_consolidated(name) && folder.below(&self.top).is_some() && self.has_folder(&folder)
@@ -250,7 +251,7 @@ impl Layer for Consolidated {
                 key,
                 format!("{} bytes, at most {limit} are read", bytes.len()),
             )),
-            None if self.is_told(key) => Ok(None),
+            None if self.is_covered(key) => Ok(None),
             None => self.inner.get(context, key, limit),
         }
     }
@@ -300,7 +301,7 @@ mod tests {
     use zarrfs_store::request_context::UNLIMITED;
     use zarrfs_store::stats::Stats;
 
-    fn consolidated(keys: &[&str], tells_all: bool) -> Consolidated {
+    fn consolidated(keys: &[&str], is_complete: bool) -> Consolidated {
         let place = |key: &&str| (Key::new(*key).unwrap(), 0..2);
         Consolidated::new(
             Arc::new(MemoryStore::default()),
@@ -312,7 +313,7 @@ mod tests {
                 key: Key::new("top/.zmetadata").unwrap(),
                 version: Version::numbered(1),
                 modified: SystemTime::UNIX_EPOCH,
-                tells_all,
+                is_complete,
             },
         )
     }

@@ -58,7 +58,8 @@ impl EditPlan {
     /// Returns the changes with the condition that documents still have the versions in `read`, or are missing if they
     /// are not in there.
     fn conditional(&self, read: &[(Key, Version)]) -> Vec<DocumentChange> {
-        let change = |(key, bytes): &(Key, Vec<u8>)| {
+        let change = |change: &(Key, Vec<u8>)| {
+            let (key, bytes) = change;
             let version = read.iter().find(|(read, _)| read == key);
             DocumentChange {
                 key: key.clone(),

@@ -124,19 +124,19 @@ impl NodeCache {
         drop(forgotten);
     }
 
-    /// Returns the names of the cached nodes directly below a path, sorted, each with the result of `tell`.
+    /// Returns the names of the cached nodes directly below a path, sorted, each with the result of `property`.
     pub(super) fn names_below<T: Ord>(
         &self,
         path: &Key,
-        tell: impl Fn(&CachedNode) -> T,
+        property: impl Fn(&CachedNode) -> T,
     ) -> Vec<(Vec<u8>, T)> {
         let nodes = self.nodes.lock();
         let is_child = |key: &Key| key.parent().is_some_and(|parent| parent == *path);
         let known = nodes
             .iter()
             .filter(|(key, known)| known.found.is_some() && is_child(key));
-        let told = known.map(|(key, known)| (key.name().to_vec(), tell(known)));
-        let mut names: Vec<_> = told.collect();
+        let named = known.map(|(key, known)| (key.name().to_vec(), property(known)));
+        let mut names: Vec<_> = named.collect();
         names.sort();
         names
     }

@@ -131,7 +131,7 @@ impl NodeEntry {
             Some(text) if kind == EntryKind::File => Copied::Document(DocumentCopy {
                 text,
                 modified: used.modified(),
-                _held: used.clone(),
+                _counted: used.clone(),
             }),
             _ => Copied::Folder,
         })
@@ -220,7 +220,7 @@ pub struct DocumentCopy {
     /// The time of the last change of the consolidated metadata.
     pub modified: SystemTime,
     /// Counts the text in the memory budget.
-    _held: Arc<Consolidated>,
+    _counted: Arc<Consolidated>,
 }
 
 #[cfg(test)]

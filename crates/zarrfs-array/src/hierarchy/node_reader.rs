@@ -182,7 +182,7 @@ impl<'a> NodeReader<'a> {
             None
         };
         let version = version_of(bytes);
-        self.reading.kept = Some(document);
+        self.reading.reusable = Some(document);
         let Some(members) = members else {
             return Ok(None);
         };
@@ -297,7 +297,7 @@ impl<'a> NodeReader<'a> {
         let parsed = (dialect.parse)(self.reading.path, &documents).transpose();
         let node = parsed.map(|parsed| parsed.map(|parsed| self.warned(parsed)));
         match node {
-            Some(Ok(_)) => self.reading.kept = documents.into_iter().next(),
+            Some(Ok(_)) => self.reading.reusable = documents.into_iter().next(),
             Some(Err(_)) => self.reading.is_array = documents.iter().any(is_of_array),
             None => {}
         }
@@ -363,7 +363,7 @@ impl<'a> NodeReader<'a> {
                 .modified
                 .or(self.reading.modified)
                 .unwrap_or(UNIX_EPOCH),
-            tells_all: !self.hierarchy.may_change,
+            is_complete: !self.hierarchy.may_change,
             key,
         };
         let old = self
@@ -399,7 +399,7 @@ impl<'a> NodeReader<'a> {
             Rule::Draft(entry) => entry.consolidated()?,
             Rule::Closed => None,
             Rule::Plain(_) => {
-                let own = self.reading.kept.take();
+                let own = self.reading.reusable.take();
                 if let Some(own) = own.filter(|own| own.key.name() == ZARR_JSON.as_bytes())
                     && let Some(text) = own.bytes
                 {

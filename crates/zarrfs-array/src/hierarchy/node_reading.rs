@@ -41,7 +41,7 @@ pub(super) struct NodeReading<'a> {
     /// Whether an unreadable document is an array's.
     pub(super) is_array: bool,
     /// A document that was read and is needed once more.
-    pub(super) kept: Option<Document>,
+    pub(super) reusable: Option<Document>,
     /// The consolidated metadata that were looked up before the node's own documents.
     pub(super) looked_up: Presence<Arc<Consolidated>>,
     /// The entry of an earlier reading.
@@ -75,7 +75,7 @@ impl<'a> NodeReading<'a> {
             modified: None,
             is_implied: false,
             is_array: false,
-            kept: None,
+            reusable: None,
             looked_up: Presence::Unknown,
             old,
             stored: Vec::new(),
@@ -101,8 +101,8 @@ impl<'a> NodeReading<'a> {
     /// Reads a document. A document whose name is too long is missing. A document that is too long gets a refusal in
     /// place of its text, so that attributes of any length do not block access to the data.
     pub(super) fn document(&mut self, context: &RequestContext, key: &Key) -> Result<Document> {
-        if let Some(kept) = self.kept.take_if(|kept| kept.key == *key) {
-            return Ok(kept);
+        if let Some(document) = self.reusable.take_if(|document| document.key == *key) {
+            return Ok(document);
         }
         self.child_context.depends.add_key(key);
         match self.copy_of(key) {

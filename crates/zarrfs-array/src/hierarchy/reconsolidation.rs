@@ -33,7 +33,23 @@ pub struct RebuiltCopies {
 }
 
 /// The names of copies, in the order in which zarr-python writes them: outer nodes first.
-type WantedCopies = BTreeMap<(usize, String), Key>;
+type WantedCopies = BTreeMap<CopyName, Key>;
+
+/// The name of a copy.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct CopyName {
+    depth: usize,
+    name: String,
+}
+
+impl CopyName {
+    fn new(name: String) -> CopyName {
+        CopyName {
+            depth: name.matches('/').count(),
+            name,
+        }
+    }
+}
 
 /// A rebuild of the copies in one document.
 pub(super) struct Reconsolidation<'a> {
@@ -51,7 +67,7 @@ impl Reconsolidation<'_> {
         &self,
         documents: impl Iterator<Item = (String, Key)>,
     ) -> Result<RebuiltCopies> {
-        let wanted = documents.map(|(name, key)| ((name.matches('/').count(), name), key));
+        let wanted = documents.map(|(name, key)| (CopyName::new(name), key));
         self.rebuild(wanted.collect())
     }
 
@@ -67,8 +83,7 @@ impl Reconsolidation<'_> {
         for (name, _) in copies.iter().flat_map(Copies::members) {
             match holder.document_of(name) {
                 Some(document) => {
-                    let place = (name.matches('/').count(), name.to_string());
-                    wanted.insert(place, document);
+                    wanted.insert(CopyName::new(name.to_string()), document);
                 }
                 None => changes.push((name.to_string(), None)),
             }
@@ -104,7 +119,8 @@ impl Reconsolidation<'_> {
         let mut copies = Vec::new();
         // Checked during reading, since a batch of long documents must not fill the memory before the check.
         let length = AtomicUsize::new(0);
-        let read = |((_, name), document): ((usize, String), Key)| -> Result<MemberChange> {
+        let read = |(copy, document): (CopyName, Key)| -> Result<MemberChange> {
+            let name = copy.name;
             check_length(holder, length.load(Ordering::Relaxed))?;
             let text = self
                 .hierarchy

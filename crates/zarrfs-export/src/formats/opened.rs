@@ -119,7 +119,7 @@ impl FileBody {
     fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         match self {
             FileBody::Empty => Ok(ReadBytes::default()),
-            FileBody::Flat(SourceElements::Box(flat)) => flat.read_shown(context, range),
+            FileBody::Flat(SourceElements::Box(flat)) => flat.read_for_pages(context, range),
             FileBody::Flat(strided) => strided.read(context, range),
             FileBody::Converted(converted) => {
                 let decoded = converted.decoded.read(context, converted.source(&range))?;

@@ -11,69 +11,77 @@ use zarrfs_store::Version;
 
 /// The chunks of a read, without those of the same version as the one before.
 #[derive(Default)]
-pub(super) struct ReadContents(Vec<(ChunkIndex, ChunkContent)>);
+pub(super) struct ReadVersions(Vec<ReadChunk>);
+
+/// A chunk of a read.
+#[derive(Clone, Copy)]
+pub(super) struct ReadChunk {
+    pub(super) chunk: ChunkIndex,
+    content: ChunkContent,
+}
 
 /// The content of the stored chunk that a chunk belongs to.
 #[derive(Clone, Copy)]
 pub(super) enum ChunkContent {
     /// A dirty chunk, which belongs to any content.
-    Written,
+    Dirty,
     /// The content of this version.
     Stored(Version),
     /// A content that lacks the chunk.
-    Lacking,
+    Missing,
 }
 
 impl ChunkContent {
     /// Returns the content that a chunk belongs to.
     pub(super) fn of(chunk: &Chunk) -> ChunkContent {
         match chunk {
-            Chunk::Data(decoded) if decoded.is_written() => ChunkContent::Written,
+            Chunk::Data(decoded) if decoded.is_written() => ChunkContent::Dirty,
             Chunk::Data(decoded) => ChunkContent::Stored(decoded.version),
-            Chunk::Fill => ChunkContent::Lacking,
+            Chunk::Fill => ChunkContent::Missing,
         }
     }
 }
 
-impl ReadContents {
+impl ReadVersions {
     /// Returns the recorded chunks.
-    pub(super) fn into_chunks(self) -> Vec<(ChunkIndex, ChunkContent)> {
+    pub(super) fn into_chunks(self) -> Vec<ReadChunk> {
         self.0
     }
 
     /// Records a chunk.
-    pub(super) fn note(&mut self, decoder: &Decoder, chunk: ChunkIndex, content: ChunkContent) {
+    pub(super) fn record(&mut self, decoder: &Decoder, chunk: ChunkIndex, content: ChunkContent) {
         // Shards have thousands of chunks in a row.
         if let ChunkContent::Stored(version) = content
-            && let Some(&(last, ChunkContent::Stored(known))) = self.0.last()
+            && let Some(last) = self.0.last()
+            && let ChunkContent::Stored(known) = last.content
             && version == known
-            && decoder.stored_number(chunk) == decoder.stored_number(last)
+            && decoder.stored_number(chunk) == decoder.stored_number(last.chunk)
         {
             return;
         }
-        self.0.push((chunk, content));
+        self.0.push(ReadChunk { chunk, content });
     }
 }
 
 /// The chunks of a read that are in one stored chunk.
 #[derive(Default)]
-pub(super) struct TakenChunks {
+pub(super) struct StoredChunkRead {
     pub(super) version: Option<Version>,
     pub(super) is_mixed: bool,
-    pub(super) lacking: Vec<ChunkIndex>,
+    pub(super) missing: Vec<ChunkIndex>,
 }
 
-impl TakenChunks {
-    pub(super) fn of(chunks: &[(ChunkIndex, ChunkContent)]) -> TakenChunks {
-        let mut taken = TakenChunks::default();
-        for &(chunk, content) in chunks {
+impl StoredChunkRead {
+    pub(super) fn of(chunks: &[ReadChunk]) -> StoredChunkRead {
+        let mut taken = StoredChunkRead::default();
+        for &ReadChunk { chunk, content } in chunks {
             match content {
-                ChunkContent::Written => {}
+                ChunkContent::Dirty => {}
                 ChunkContent::Stored(version) => {
                     let first = *taken.version.get_or_insert(version);
                     taken.is_mixed |= !first.may_be(version);
                 }
-                ChunkContent::Lacking => taken.lacking.push(chunk),
+                ChunkContent::Missing => taken.missing.push(chunk),
             }
         }
         taken
