@@ -29,8 +29,8 @@ pub struct Arrays {
     open: Arc<OpenArrays>,
     /// Held while an array is opened, so that it is opened once.
     opening: Mutex<()>,
-    dirty: Mutex<WriteBuffers>,
-    pub(super) written_keys: Arc<WrittenKeys>,
+    buffers: Mutex<WriteBuffers>,
+    written_keys: Arc<WrittenKeys>,
 }
 
 /// The write buffers of all arrays.
@@ -63,7 +63,7 @@ impl Arrays {
             open: OpenArrays::new(&engine.metadata),
             engine,
             opening: Mutex::default(),
-            dirty: Mutex::new(WriteBuffers {
+            buffers: Mutex::new(WriteBuffers {
                 by_path: HashMap::new(),
                 swept_at: MIN_SWEPT,
             }),
@@ -72,17 +72,17 @@ impl Arrays {
     }
 
     /// Returns the write buffer of an array, which all its handles share.
-    fn dirty(&self, entry: &NodeEntry, array: &Arc<Array>) -> Arc<WriteBuffer> {
-        let mut all = self.dirty.lock();
-        if let Some(dirty) = all.by_path.get(&entry.path)
-            && dirty.fits(array)
+    fn write_buffer(&self, entry: &NodeEntry, array: &Arc<Array>) -> Arc<WriteBuffer> {
+        let mut all = self.buffers.lock();
+        if let Some(buffer) = all.by_path.get(&entry.path)
+            && buffer.fits(array)
         {
-            return dirty.clone();
+            return buffer.clone();
         }
         all.sweep();
-        let dirty = Arc::new(WriteBuffer::new(array, self.engine.write_budget.clone()));
-        all.by_path.insert(entry.path.clone(), dirty.clone());
-        dirty
+        let buffer = Arc::new(WriteBuffer::new(array, self.engine.write_budget.clone()));
+        all.by_path.insert(entry.path.clone(), buffer.clone());
+        buffer
     }
 
     /// Flushes the arrays at a path and below it.
@@ -94,9 +94,9 @@ impl Arrays {
             }
         }
         // An array that can no longer be decoded has no writer.
-        for left in self.left_over() {
-            if left.below(path).is_some() && outcome.is_ok() {
-                outcome = self.store_array(context, &left);
+        for array in self.unflushed() {
+            if array.below(path).is_some() && outcome.is_ok() {
+                outcome = self.flush_closed(context, &array);
             }
         }
         outcome
@@ -105,7 +105,7 @@ impl Arrays {
     /// Whether any array has dirty chunks.
     pub fn are_written(&self) -> bool {
         let is_written = |buffer: &Arc<WriteBuffer>| !buffer.is_empty();
-        if self.dirty.lock().by_path.values().any(is_written) {
+        if self.buffers.lock().by_path.values().any(is_written) {
             return true;
         }
         let writers = self.engine.write_budget.writers();
@@ -115,29 +115,23 @@ impl Arrays {
     /// Returns the arrays that are open for writing through decoded files, or have dirty chunks that could not be
     /// stored, sorted by path; the flag says whether the array is open.
     pub fn in_writing(&self) -> Vec<(Key, bool)> {
-        let dirty = self.dirty.lock();
-        let arrays = dirty.by_path.iter();
-        let arrays = arrays.map(|(path, dirty)| {
-            let is_open = dirty.writers.is_open();
-            (path, is_open, is_open || !dirty.is_empty())
-        });
-        let mut found: Vec<(Key, bool)> = arrays
-            .filter(|(.., is_written)| *is_written)
-            .map(|(path, is_open, _)| (path.clone(), is_open))
-            .collect();
-        found.sort();
-        found
+        let mut arrays = Vec::new();
+        for (path, buffer) in &self.buffers.lock().by_path {
+            let is_open = buffer.writers.is_open();
+            if is_open || !buffer.is_empty() {
+                arrays.push((path.clone(), is_open));
+            }
+        }
+        arrays.sort();
+        arrays
     }
 
     /// Returns the write buffer of the array that a chunk key belongs to, if the array is open for writing.
-    pub(super) fn in_writing_of(&self, key: &Key) -> Option<Arc<WriteBuffer>> {
-        let is_open = |dirty: &Arc<WriteBuffer>| dirty.writers.is_open() && dirty.has_key(key);
-        let arrays = self.dirty.lock();
-        arrays
-            .by_path
-            .values()
-            .find(|dirty| is_open(dirty))
-            .cloned()
+    fn open_buffer_of(&self, key: &Key) -> Option<Arc<WriteBuffer>> {
+        let buffers = self.buffers.lock();
+        let mut buffers = buffers.by_path.values();
+        let open = buffers.find(|buffer| buffer.writers.is_open() && buffer.has_key(key));
+        open.cloned()
     }
 
     /// Refuses all further writes to decoded files, since the process ends: dirty chunks can still be stored, and no
@@ -149,8 +143,8 @@ impl Arrays {
     /// Flushes arrays that are closed and could not be stored at their last close. Chunks that still cannot be stored
     /// stay dirty, and the error is logged.
     pub fn store_left_over(&self, context: &RequestContext) {
-        for path in self.left_over() {
-            if let Err(error) = self.store_array(context, &path) {
+        for path in self.unflushed() {
+            if let Err(error) = self.flush_closed(context, &path) {
                 log::error!("{path}: what was written before is not stored: {error}");
             }
         }
@@ -159,22 +153,19 @@ impl Arrays {
     /// Drops the dirty chunks whose keys are at a path or below it, and returns their number. Programs that have such a
     /// file open for writing get `Changed` at the next fsync or close.
     pub fn discard_written(&self, path: &Key) -> u64 {
-        let dirty: Vec<Arc<WriteBuffer>> = {
-            let arrays = self.dirty.lock();
-            let arrays = arrays.by_path.values();
-            arrays.filter(|dirty| !dirty.is_empty()).cloned().collect()
-        };
-        dirty.iter().map(|dirty| dirty.discard(path)).sum()
+        // The lock of the table is not held while a chunk is waited for.
+        let buffers: Vec<_> = self.buffers.lock().by_path.values().cloned().collect();
+        buffers.iter().map(|buffer| buffer.discard(path)).sum()
     }
 
     /// Returns the arrays that have dirty chunks and are not open for writing.
-    fn left_over(&self) -> Vec<Key> {
+    fn unflushed(&self) -> Vec<Key> {
         let written = self.in_writing().into_iter();
         let closed = written.filter(|(_, is_open)| !is_open);
         closed.map(|(path, _)| path).collect()
     }
 
-    fn store_array(&self, context: &RequestContext, path: &Key) -> Result<()> {
+    fn flush_closed(&self, context: &RequestContext, path: &Key) -> Result<()> {
         match self.hierarchy.node(context, path)? {
             Some(entry) => self.open(&entry)?.flush(context),
             None => Err(Error::not_found(path)),
@@ -187,16 +178,18 @@ impl Arrays {
         if let Some(array) = self.open.get(&entry.path).filter(is_same) {
             return Ok(array);
         }
-        let array = Arc::new(array_of(entry)?.without_attributes());
+        let array = entry.array();
+        let array = array.ok_or_else(|| Error::invalid(&entry.path, "is not an array"))?;
+        let array = Arc::new(array.without_attributes());
         let room = self.engine.room_of(&array);
         let _opening = self.opening.lock();
         if let Some(array) = self.open.get(&entry.path).filter(is_same) {
             return Ok(array);
         }
-        let dirty = self.dirty(entry, &array);
+        let buffer = self.write_buffer(entry, &array);
         let (hierarchy, engine) = (self.hierarchy.clone(), self.engine.clone());
         let stored = StoredArray::new(entry, array, hierarchy, engine);
-        let array = Arc::new(OpenArray::new(stored, dirty, room));
+        let array = Arc::new(OpenArray::new(stored, buffer, room));
         if let Ok(writer) = array.writer()
             && !writer.buffer.is_empty()
         {
@@ -209,12 +202,12 @@ impl Arrays {
     /// Registers a chunk key that is being changed or opened for writing. `Busy` if it is a chunk of an array whose
     /// decoded file is open for writing.
     pub fn begin_writing_key(&self, key: &Key) -> Result<WrittenKey> {
-        if let Some(array) = self.in_writing_of(key) {
+        if let Some(array) = self.open_buffer_of(key) {
             array.writers.wait_for_none(key)?;
         }
         let written = self.written_keys.add(key);
         // If a key and a decoded file are opened at once, at least one of the two finds the other.
-        if let Some(array) = self.in_writing_of(key) {
+        if let Some(array) = self.open_buffer_of(key) {
             array.writers.check_none(key)?;
         }
         Ok(written)
@@ -228,11 +221,6 @@ impl Arrays {
             None => Ok(()),
         }
     }
-}
-
-fn array_of(entry: &NodeEntry) -> Result<&Array> {
-    let array = entry.array();
-    array.ok_or_else(|| Error::invalid(&entry.path, "is not an array"))
 }
 
 /// The open arrays.

@@ -263,11 +263,11 @@ impl WrittenKeys {
     }
 
     /// Waits until no matching key is open, at most for the time that a close may take; returns a key that stays open.
-    pub(super) fn wait_for_none(&self, is_cf_decoded: impl Fn(&Key) -> bool) -> Option<Key> {
+    pub(super) fn wait_for_none(&self, matches: impl Fn(&Key) -> bool) -> Option<Key> {
         let end = Instant::now() + CLOSE_WAIT;
         let mut open = self.open.lock();
         loop {
-            let found = open.keys().find(|key| is_cf_decoded(key))?.clone();
+            let found = open.keys().find(|key| matches(key))?.clone();
             if self.closed.wait_until(&mut open, end).timed_out() {
                 return Some(found);
             }
