@@ -225,6 +225,7 @@ mod tests {
     use crate::array::WriteSource;
     use crate::array::sample_array::{SampleArray, read, values};
     use zarr_format::error::Kind;
+    use zarrfs_store::Key;
     use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING};
 
     #[test]
@@ -268,6 +269,32 @@ mod tests {
                 .is_none()
         );
     }
+
+    #[test]
+    fn a_read_from_memory_has_current_metadata() {
+        let sample = SampleArray::new(&[8], &[4]);
+        let array = sample.open(1 << 20);
+        let file = FlatFile::new(array.clone(), Region::whole(&[8])).unwrap();
+        let info = &array.stored.info;
+        let is_in_memory = || {
+            let bytes = file.read(&WITHOUT_WAITING, 1..3);
+            bytes.is_ok_and(|bytes| bytes[..] == values(1..3, 0))
+        };
+        read(&file, 0..8);
+        assert!(is_in_memory() && is_in_memory());
+        info.changes.record(&Key::new("other").unwrap());
+        assert!(is_in_memory(), "another key was changed");
+        info.clock.advance(info.freshness);
+        assert!(!is_in_memory(), "the TTL has passed");
+        read(&file, 0..8);
+        assert!(is_in_memory());
+        info.changes.record(&sample.put_document(&[7]));
+        assert!(!is_in_memory());
+        let changed = file.read(&UNLIMITED, 1..3);
+        assert!(changed.is_err_and(|error| error.kind() == Kind::Changed));
+        assert!(!is_in_memory());
+    }
+
     /// A copy in another thread that is held in the middle; it goes on when this is dropped.
     struct HeldCopy {
         begun: mpsc::Receiver<()>,

@@ -41,22 +41,29 @@ pub(super) struct SampleArray {
 impl SampleArray {
     /// Creates an array with the chunks of seed 0.
     pub(super) fn new(shape: &[u64], chunk: &[u64]) -> SampleArray {
-        let document = serde_json::json!({
-            "zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "uint8",
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
-            "chunk_key_encoding": {"name": "default"}, "fill_value": 0, "codecs": ["bytes"]
-        });
         let sample = SampleArray {
             shape: shape.to_vec(),
             grid: Grid::new(shape, chunk).unwrap(),
             store: MemoryStore::default(),
         };
-        let key = Key::new("zarr.json").unwrap();
-        sample.store.set(key, document.to_string().into_bytes());
+        sample.put_document(shape);
         for number in 0..sample.grid.len() {
             sample.put(number, 0);
         }
         sample
+    }
+
+    /// Puts the document of an array of this shape; returns its key.
+    pub(super) fn put_document(&self, shape: &[u64]) -> Key {
+        let document = serde_json::json!({
+            "zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "uint8",
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": self.grid.chunk_shape()}},
+            "chunk_key_encoding": {"name": "default"}, "fill_value": 0, "codecs": ["bytes"]
+        });
+        let key = Key::new("zarr.json").unwrap();
+        self.store
+            .set(key.clone(), document.to_string().into_bytes());
+        key
     }
 
     /// Puts a chunk with the elements of a seed; returns its key.
