@@ -95,7 +95,7 @@ fn serve(plan: &MountPlan, parent: Option<Parent>) -> Result<()> {
     // Programs may still have files open and write to them.
     views.arrays().refuse_writes();
     vfs.end_all(&UNLIMITED);
-    views.arrays().store_left_over(&UNLIMITED);
+    views.arrays().flush_closed_arrays(&UNLIMITED);
     if let Some(overlay) = views.overlay() {
         control_socket::end(overlay);
         if let Err(error) = overlay.close() {

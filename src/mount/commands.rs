@@ -58,13 +58,13 @@ pub(super) fn execute_in_mount(
 ) -> Result<ControlAnswer> {
     let mut dropped = 0;
     match request {
-        ControlRequest::Commit { dry_run: false, .. } => arrays.store_left_over(&UNLIMITED),
+        ControlRequest::Commit { dry_run: false, .. } => arrays.flush_closed_arrays(&UNLIMITED),
         ControlRequest::Discard { path } => {
-            dropped = arrays.discard_written(&Key::new(path.as_str())?);
+            dropped = arrays.discard_dirty(&Key::new(path.as_str())?);
         }
         _ => {}
     }
-    let in_writing = arrays.in_writing();
+    let in_writing = arrays.written_arrays();
     let mut answer = match execute(overlay, request, progress) {
         Ok(ControlAnswer::Discard(report)) => ControlAnswer::Discard(DiscardReport {
             discarded: report.discarded + dropped,

@@ -171,7 +171,7 @@ impl Views {
         let (Some(root), Ok(name)) = (root, name) else {
             return false;
         };
-        matches!(root.copied(&name), Presence::Is(_))
+        matches!(root.consolidated_entry(&name), Presence::Is(_))
     }
 
     /// Returns the overlay with the changes, or `None` on a read-only mount.

@@ -60,7 +60,10 @@ impl StoreView {
     /// Flushes the dirty chunks of decoded files; errors are returned by the close of the file that was written.
     fn flush_arrays(&self, context: &RequestContext, path: &Key) -> Result<()> {
         // Writes to decoded files use this path themselves.
-        let arrays = self.arrays.as_ref().filter(|arrays| arrays.are_written());
+        let arrays = self
+            .arrays
+            .as_ref()
+            .filter(|arrays| arrays.has_dirty_chunks());
         let Some(arrays) = arrays.filter(|_| path.names().next() != Some(CONTROL)) else {
             return Ok(());
         };

@@ -17,7 +17,7 @@ use zarr_format::dialect::text_of;
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::json_text::find_member;
 use zarr_format::model::document::{ZARR_JSON, ZARRAY, ZATTRS, ZGROUP, is_in_node_folder};
-use zarrfs_array::hierarchy::{MAX_DOCUMENT, NodeEntry, RebuiltCopies};
+use zarrfs_array::hierarchy::{MAX_DOCUMENT, NodeEntry, ReconsolidatedDocument};
 use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::sync::pool::parallel_map;
@@ -54,7 +54,7 @@ struct FoundNode {
 pub fn rebuild_consolidated(
     context: &CheckContext,
     start: &Arc<NodeEntry>,
-) -> Result<Vec<RebuiltCopies>> {
+) -> Result<Vec<ReconsolidatedDocument>> {
     if !context.store().info().lists {
         let why =
             "the store does not list its names, so nobody knows of what copies are to be made";
@@ -74,7 +74,7 @@ pub fn rebuild_consolidated(
         let threads = context.threads;
         context
             .hierarchy
-            .rebuild_copies(&UNLIMITED, holder, wanted, threads)
+            .reconsolidate(&UNLIMITED, holder, wanted, threads)
     };
     holders.iter().map(rebuild).collect()
 }

@@ -142,7 +142,7 @@ pub trait TreeFile: Send + Sync {
         self.write_at(context, offset, bytes)
     }
     /// Records that the kernel dropped its pages of the file, as it does after `flush` or `sync` failed.
-    fn record_pages_dropped(&self) {}
+    fn mark_pages_dropped(&self) {}
     /// Allocates space for a range, as fallocate(2) with `mode` does.
     fn allocate(
         &self,

@@ -144,13 +144,13 @@ impl ChunkListing {
 
     /// Reads the names of one more chunk; returns false at the end.
     fn read(&mut self, context: &RequestContext) -> Result<bool> {
-        let Some(indices) = self.stored.next_chunk(context)? else {
+        let Some(chunk) = self.stored.next_chunk(context)? else {
             return Ok(false);
         };
         for format in &self.formats {
             self.end += 1;
             self.recent.push_back(Name {
-                name: chunk_name(&indices, format.extension),
+                name: chunk_name(&chunk.indices, format.extension),
                 kind: EntryKind::File,
                 cursor: self.end,
                 meta: None,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 use zarr_check::{Finding, rebuild_consolidated};
 use zarr_format::error::{Kind, Result};
-use zarrfs_array::hierarchy::RebuiltCopies;
+use zarrfs_array::hierarchy::ReconsolidatedDocument;
 use zarrfs_store::backend::memory::MemoryStore;
 use zarrfs_store::layer::Layer;
 use zarrfs_store::{Condition, ETag, Key, PutBody, Store};
@@ -21,7 +21,7 @@ use crate::common;
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 /// Rebuilds the consolidated metadata of a node.
-fn rebuild(store: Arc<dyn Store>, path: &str) -> Result<Vec<RebuiltCopies>> {
+fn rebuild(store: Arc<dyn Store>, path: &str) -> Result<Vec<ReconsolidatedDocument>> {
     let context = context(store, How::default());
     let start = context
         .hierarchy

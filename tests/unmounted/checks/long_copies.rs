@@ -50,7 +50,7 @@ fn documents_beyond_the_longest_are_not_read() {
     let hierarchy = Hierarchy::new(store.clone());
     let holder = ConsolidatedDocument::of_v2(&Key::root()).unwrap();
     let documents = names.iter().map(|name| (name.clone(), key(name)));
-    let refused = hierarchy.rebuild_copies(&UNLIMITED, &holder, documents, THREADS);
+    let refused = hierarchy.reconsolidate(&UNLIMITED, &holder, documents, THREADS);
     assert_eq!(refused.unwrap_err().kind(), Kind::TooLarge);
     let read = store.read.load(Ordering::Relaxed);
     let most = LONGEST + (THREADS + 1) as u64 * (LENGTH as u64 + 100);

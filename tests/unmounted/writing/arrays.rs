@@ -311,12 +311,12 @@ fn errors_of_the_store_stay_with_the_chunk() {
     assert_eq!(all(&file), expected);
     // Another handle sees the dirty chunks, though the first one is closed.
     drop(file);
-    assert_eq!(fixture.arrays.in_writing(), [(key("a"), false)]);
+    assert_eq!(fixture.arrays.written_arrays(), [(key("a"), false)]);
     store.is_full.store(false, Ordering::SeqCst);
     let again = fixture.file("a", "raw");
     assert_eq!(all(&again), expected);
     again.array().flush(&UNLIMITED).unwrap();
-    assert_eq!(fixture.arrays.in_writing(), []);
+    assert_eq!(fixture.arrays.written_arrays(), []);
     assert_eq!(Fixture::of(&store.memory).read("a"), expected);
 }
 

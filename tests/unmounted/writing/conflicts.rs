@@ -235,7 +235,7 @@ fn a_page_that_was_read_before_a_change_of_the_chunk_is_refused() {
             }
             mount.keeps_nothing("a/c/0");
             // The mount has the kernel drop its pages. A page that is read again has the other program's change.
-            file.record_pages_dropped();
+            file.mark_pages_dropped();
             let mut page = file.read_at(&UNLIMITED, 0, 16).unwrap();
             assert_eq!(page[2..4], [2, 2], "{mode:?} {kind}");
             page[..2].copy_from_slice(&[1, 1]);
@@ -275,7 +275,7 @@ fn pages_of_a_chunk_are_refused_until_the_kernel_has_dropped_them() {
         assert_eq!(file.read_at(&UNLIMITED, 0, 8).unwrap(), [9; 8]);
         file.write_pages(&UNLIMITED, 8, &page[8..]).unwrap();
         is_changed(&file.flush(&UNLIMITED).unwrap_err(), "a/c/0");
-        file.record_pages_dropped();
+        file.mark_pages_dropped();
         file.write_pages(&UNLIMITED, 0, &[1, 1, 9, 9, 9, 9, 9, 9])
             .unwrap();
         file.flush(&UNLIMITED).unwrap();

@@ -9,7 +9,7 @@ use zarrfs_store::request_context::UNLIMITED;
 
 /// Discards changes as `zarrfs discard` does in the mount.
 fn discard(mount: &Shared, path: &Key) -> u64 {
-    let dropped = mount.arrays.discard_written(path);
+    let dropped = mount.arrays.discard_dirty(path);
     let discarded = mount.overlay.discard(&UNLIMITED, path);
     dropped + discarded.map_or(0, |discarded| discarded.dropped)
 }

@@ -103,7 +103,7 @@ impl Arrays {
     }
 
     /// Whether any array has dirty chunks.
-    pub fn are_written(&self) -> bool {
+    pub fn has_dirty_chunks(&self) -> bool {
         let is_written = |buffer: &Arc<WriteBuffer>| !buffer.is_empty();
         if self.buffers.lock().by_path.values().any(is_written) {
             return true;
@@ -114,7 +114,7 @@ impl Arrays {
 
     /// Returns the arrays that are open for writing through decoded files, or have dirty chunks that could not be
     /// stored, sorted by path; the flag says whether the array is open.
-    pub fn in_writing(&self) -> Vec<(Key, bool)> {
+    pub fn written_arrays(&self) -> Vec<(Key, bool)> {
         let mut arrays = Vec::new();
         for (path, buffer) in &self.buffers.lock().by_path {
             let is_open = buffer.writers.is_open();
@@ -142,7 +142,7 @@ impl Arrays {
 
     /// Flushes arrays that are closed and could not be stored at their last close. Chunks that still cannot be stored
     /// stay dirty, and the error is logged.
-    pub fn store_left_over(&self, context: &RequestContext) {
+    pub fn flush_closed_arrays(&self, context: &RequestContext) {
         for path in self.unflushed() {
             if let Err(error) = self.flush_closed(context, &path) {
                 log::error!("{path}: what was written before is not stored: {error}");
@@ -152,7 +152,7 @@ impl Arrays {
 
     /// Drops the dirty chunks whose keys are at a path or below it, and returns their number. Programs that have such a
     /// file open for writing get `Changed` at the next fsync or close.
-    pub fn discard_written(&self, path: &Key) -> u64 {
+    pub fn discard_dirty(&self, path: &Key) -> u64 {
         // The lock of the table is not held while a chunk is waited for.
         let buffers: Vec<_> = self.buffers.lock().by_path.values().cloned().collect();
         buffers.iter().map(|buffer| buffer.discard(path)).sum()
@@ -160,7 +160,7 @@ impl Arrays {
 
     /// Returns the arrays that have dirty chunks and are not open for writing.
     fn unflushed(&self) -> Vec<Key> {
-        let written = self.in_writing().into_iter();
+        let written = self.written_arrays().into_iter();
         let closed = written.filter(|(_, is_open)| !is_open);
         closed.map(|(path, _)| path).collect()
     }
@@ -214,7 +214,7 @@ impl Arrays {
     }
 
     /// Fails with `Busy` if a chunk key of an array is open for writing.
-    pub fn check_keys_free(&self, array: &OpenArray) -> Result<()> {
+    pub fn check_no_open_key(&self, array: &OpenArray) -> Result<()> {
         let is_chunk = |key: &Key| array.buffer.has_key(key);
         match self.written_keys.wait_for_none(is_chunk) {
             Some(key) => Err(busy(array.path(), &key.to_string())),

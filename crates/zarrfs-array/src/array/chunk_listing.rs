@@ -32,7 +32,7 @@ pub struct StoredChunks {
 
 /// A chunk that is stored.
 #[derive(Clone, Debug)]
-pub struct FoundChunk {
+pub struct ListedChunk {
     /// Its indices.
     pub indices: Coordinates,
     /// Its key.
@@ -77,13 +77,8 @@ impl StoredChunks {
         })
     }
 
-    /// Returns the indices of the next chunk, or `None` after the last one.
-    pub fn next_chunk(&mut self, context: &RequestContext) -> Result<Option<Coordinates>> {
-        Ok(self.next_found(context)?.map(|found| found.indices))
-    }
-
     /// Returns the next chunk, or `None` after the last one; with its length if the listing has it.
-    pub fn next_found(&mut self, context: &RequestContext) -> Result<Option<FoundChunk>> {
+    pub fn next_chunk(&mut self, context: &RequestContext) -> Result<Option<ListedChunk>> {
         if self.array.metadata.shape.is_empty() {
             return self.next_scalar(context);
         }
@@ -106,7 +101,7 @@ impl StoredChunks {
                 self.found += 1;
                 // The size of a symlink is the size of its target, which the listing does not have.
                 let meta = name.meta.filter(|meta| meta.kind == EntryKind::File);
-                return Ok(Some(FoundChunk {
+                return Ok(Some(ListedChunk {
                     indices,
                     key: path,
                     size: meta.map(|meta| meta.size),
@@ -127,13 +122,13 @@ impl StoredChunks {
     }
 
     /// Returns the only chunk of an array without dimensions, once, if it is stored.
-    fn next_scalar(&mut self, context: &RequestContext) -> Result<Option<FoundChunk>> {
+    fn next_scalar(&mut self, context: &RequestContext) -> Result<Option<ListedChunk>> {
         if self.separators.next().is_none() {
             return Ok(None);
         }
         for key in self.array.keys(&[])? {
             if self.is_object(context, &key)? {
-                return Ok(Some(FoundChunk {
+                return Ok(Some(ListedChunk {
                     indices: Coordinates::new(),
                     key,
                     size: None,
@@ -242,7 +237,7 @@ impl ChunkScan {
     }
 
     /// Returns the next chunks, or `None` after the last one. A length may be unknown if it was not asked for.
-    pub fn next_batch(&mut self, context: &RequestContext) -> Result<Option<Vec<FoundChunk>>> {
+    pub fn next_batch(&mut self, context: &RequestContext) -> Result<Option<Vec<ListedChunk>>> {
         let found = match &mut self.names {
             ScannedNames::Flat(listing) => match listing.next(context)? {
                 None => return Ok(None),
@@ -251,7 +246,7 @@ impl ChunkScan {
             ScannedNames::Folders(chunks) => {
                 let mut batch = Vec::new();
                 while batch.len() < 4096
-                    && let Some(found) = chunks.next_found(context)?
+                    && let Some(found) = chunks.next_chunk(context)?
                 {
                     batch.push(found);
                 }
@@ -271,20 +266,21 @@ impl ChunkScan {
     fn measured(
         &self,
         context: &RequestContext,
-        found: Vec<FoundChunk>,
-    ) -> Result<Vec<FoundChunk>> {
+        found: Vec<ListedChunk>,
+    ) -> Result<Vec<ListedChunk>> {
         if found.iter().all(|chunk| chunk.size.is_some()) {
             return Ok(found);
         }
         let store = self.array.store();
-        let measure = |mut chunk: FoundChunk| {
+        let measure = |mut chunk: ListedChunk| {
             if chunk.size.is_none() {
                 chunk.size = store.head(context, &chunk.key)?.map(|meta| meta.size);
             }
             Ok(chunk)
         };
         let measured = parallel_map(self.threads, found, &measure).into_iter();
-        let measured = measured.filter(|chunk| !matches!(chunk, Ok(FoundChunk { size: None, .. })));
+        let measured =
+            measured.filter(|chunk| !matches!(chunk, Ok(ListedChunk { size: None, .. })));
         measured.collect()
     }
 }
@@ -294,7 +290,7 @@ fn chunks_among(
     context: &RequestContext,
     array: &StoredArray,
     page: Vec<(Key, Meta)>,
-) -> Result<Vec<FoundChunk>> {
+) -> Result<Vec<ListedChunk>> {
     let keys = &array.metadata.keys;
     let grid = array.grid()?;
     let mut found = Vec::new();
@@ -316,7 +312,7 @@ fn chunks_among(
         if is_other && is_stored_first(array, context, &indices)? {
             continue;
         }
-        found.push(FoundChunk {
+        found.push(ListedChunk {
             indices: indices.into(),
             key,
             size: Some(meta.size),

@@ -71,7 +71,7 @@ impl FlatFile {
 
     /// Whether a reader that opens the file now is expected to be sequential: if the last one was or, without a last
     /// one, if the file has at most `MAX_READ_WHOLE` bytes.
-    pub fn is_read_on(&self) -> bool {
+    pub fn expects_sequential(&self) -> bool {
         match &self.reader {
             Ok(reader) => reader.expects_sequential(),
             Err(_) => self.layout.length <= MAX_READ_WHOLE,

@@ -47,7 +47,7 @@ mod write_buffer;
 mod writers;
 
 pub use crate::array::arrays::Arrays;
-pub use crate::array::chunk_listing::{ChunkScan, FoundChunk, ScanDetail, StoredChunks};
+pub use crate::array::chunk_listing::{ChunkScan, ListedChunk, ScanDetail, StoredChunks};
 pub use crate::array::chunk_versions::combined_version;
 pub use crate::array::chunk_writer::WriteSource;
 pub use crate::array::engine::{Engine, EngineDisk, Limits};

@@ -14,7 +14,7 @@ use crate::array::prefetcher::Prefetcher;
 use crate::array::shard_file::ShardFile;
 use crate::array::sparsity::Sparsity;
 use crate::array::stored_array::StoredArray;
-use crate::array::vlen_elements::{Growing, RaggedElements};
+use crate::array::vlen_elements::{ReservedBuffer, VlenElements};
 use crate::array::vlen_reader::VlenReader;
 use crate::array::write_buffer::WriteBuffer;
 use crate::array::writers::busy;
@@ -145,11 +145,11 @@ impl OpenArray {
         if self.chunks.is_err() || !self.versions.refresh(context)? {
             return Ok(None);
         }
-        Ok(Some(self.content_number()))
+        Ok(Some(self.page_version()))
     }
 
     /// Like `content`, but sends no request.
-    pub fn content_number(&self) -> u64 {
+    pub fn page_version(&self) -> u64 {
         self.versions.page_version.with(&self.buffer.page_version)
     }
 
@@ -157,7 +157,7 @@ impl OpenArray {
     pub fn state(&self) -> ArrayState {
         ArrayState {
             position: self.stored.info.changes.position(),
-            content: self.content_number(),
+            content: self.page_version(),
         }
     }
 
@@ -165,7 +165,7 @@ impl OpenArray {
     /// that was read was changed through the store. Sends no request.
     pub fn may_have_changed(&self, since: &ArrayState) -> bool {
         self.chunks.is_ok()
-            && (self.content_number() != since.content
+            && (self.page_version() != since.content
                 || self.versions.may_have_changed(since.position))
     }
 
@@ -210,12 +210,12 @@ impl OpenArray {
     }
 
     /// Records that the kernel has dropped its pages of the file that is open for writing.
-    pub fn record_pages_dropped(&self) {
-        self.buffer.writers.record_pages_dropped();
+    pub fn mark_pages_dropped(&self) {
+        self.buffer.writers.mark_pages_dropped();
     }
 
     /// Counts a write of pages.
-    pub fn note_page_write(&self) {
+    pub fn record_page_write(&self) {
         let writes = &self.buffer.writers.page_writes;
         writes.fetch_add(1, Ordering::AcqRel);
     }
@@ -281,7 +281,7 @@ impl OpenArray {
     }
 
     /// Whether `stored_chunks` can list the stored chunks.
-    pub fn tells_stored_chunks(&self) -> bool {
+    pub fn can_list_chunks(&self) -> bool {
         self.stored.metadata.keys.is_known() && self.stored.info.lists
     }
 
@@ -331,7 +331,7 @@ impl OpenArray {
 
     /// Records the length of file `name`, which was computed from elements of the version `version`, unless they have
     /// another version by now.
-    pub fn note_length(
+    pub fn record_length(
         &self,
         context: &RequestContext,
         name: &str,
@@ -345,7 +345,7 @@ impl OpenArray {
 
     /// Reads a box; `TooLarge` if its elements and a row of its chunks need more than 1/2 of the budget, `Corrupt` if a
     /// chunk has the wrong number of elements.
-    pub fn records(&self, context: &RequestContext, region: &Region) -> Result<RaggedElements> {
+    pub fn records(&self, context: &RequestContext, region: &Region) -> Result<VlenElements> {
         VlenReader::new(self.prefetcher()?).read(context, region)
     }
 
@@ -355,7 +355,7 @@ impl OpenArray {
     }
 
     /// Creates a growing buffer of at most 1/2 of the budget.
-    pub fn growing(&self) -> Growing<'_> {
-        Growing::new(&self.stored)
+    pub fn growing(&self) -> ReservedBuffer<'_> {
+        ReservedBuffer::new(&self.stored)
     }
 }

@@ -12,16 +12,16 @@ use zarrfs_store::sync::budget::Reservation;
 const PREFIX: usize = 4;
 
 /// Elements in C order, each with its length in bytes (u32, little-endian) and its bytes.
-pub struct RaggedElements {
+pub struct VlenElements {
     data_type: DataType,
     bytes: ReservedBytes,
     len: usize,
 }
 
-impl RaggedElements {
+impl VlenElements {
     /// Takes `len` elements with their length prefixes.
-    pub(super) fn new(data_type: DataType, bytes: ReservedBytes, len: usize) -> RaggedElements {
-        RaggedElements {
+    pub(super) fn new(data_type: DataType, bytes: ReservedBytes, len: usize) -> VlenElements {
+        VlenElements {
             data_type,
             bytes,
             len,
@@ -73,9 +73,9 @@ impl RaggedElements {
     }
 }
 
-impl RaggedElements {
+impl VlenElements {
     /// Copies the elements with these numbers, in this order.
-    pub fn picked(&self, numbers: &[usize], mut out: Growing<'_>) -> Result<RaggedElements> {
+    pub fn picked(&self, numbers: &[usize], mut out: ReservedBuffer<'_>) -> Result<VlenElements> {
         let all: Vec<&[u8]> = self.iter().collect();
         for &number in numbers {
             let element = all.get(number).copied().unwrap_or_default();
@@ -84,7 +84,7 @@ impl RaggedElements {
             out.push(&length.to_le_bytes())?;
             out.push(element)?;
         }
-        Ok(RaggedElements {
+        Ok(VlenElements {
             data_type: self.data_type.clone(),
             bytes: out.finish(),
             len: numbers.len(),
@@ -131,7 +131,7 @@ impl Deref for ReservedBytes {
 }
 
 /// A growing buffer whose memory is reserved before it is filled.
-pub struct Growing<'a> {
+pub struct ReservedBuffer<'a> {
     array: &'a StoredArray,
     bytes: Vec<u8>,
     room: Vec<Reservation>,
@@ -140,10 +140,10 @@ pub struct Growing<'a> {
     limit: u64,
 }
 
-impl Growing<'_> {
+impl ReservedBuffer<'_> {
     /// Creates a growing buffer of at most 1/2 of the budget.
-    pub(super) fn new(array: &StoredArray) -> Growing<'_> {
-        Growing {
+    pub(super) fn new(array: &StoredArray) -> ReservedBuffer<'_> {
+        ReservedBuffer {
             array,
             bytes: Vec::new(),
             room: Vec::new(),

@@ -15,7 +15,7 @@ use crate::array::chunk_reader::ChunkReader;
 use crate::array::prefetcher::{PlacedChunk, Prefetcher, Taken};
 use crate::array::read_versions::{ChunkContent, ReadVersions};
 use crate::array::stored_array::StoredArray;
-use crate::array::vlen_elements::{Growing, RaggedElements, split};
+use crate::array::vlen_elements::{ReservedBuffer, VlenElements, split};
 use zarr_format::error::{Error, Result};
 use zarr_format::grid::{ChunkIndex, Region};
 use zarrfs_store::request_context::RequestContext;
@@ -72,14 +72,14 @@ impl VlenReader<'_> {
 
     /// Reads a box; `TooLarge` if its elements and a row of its chunks need more than 1/2 of the budget, `Corrupt` if a
     /// chunk has the wrong number of elements.
-    pub(super) fn read(&self, context: &RequestContext, region: &Region) -> Result<RaggedElements> {
+    pub(super) fn read(&self, context: &RequestContext, region: &Region) -> Result<VlenElements> {
         self.array.check_metadata(context)?;
-        let len = Growing::new(self.array).count(region)?;
+        let len = ReservedBuffer::new(self.array).count(region)?;
         let slabs = self.slabs(region);
         let growing = self
             .reader
             .read_one_content(context, |contents: &mut ReadVersions| {
-                let mut growing = Growing::new(self.array);
+                let mut growing = ReservedBuffer::new(self.array);
                 let mut ahead = VlenAhead::new(self.prefetcher, &slabs);
                 for slab in &slabs {
                     let chunks = self.chunks_of(context, &mut ahead, slab, &mut growing)?;
@@ -96,11 +96,16 @@ impl VlenReader<'_> {
             })?;
         self.array.check_store()?;
         let data_type = self.array.metadata.data_type.clone();
-        Ok(RaggedElements::new(data_type, growing.finish(), len))
+        Ok(VlenElements::new(data_type, growing.finish(), len))
     }
 
     /// Appends the elements of a slab, which is in one chunk row along the first axis.
-    fn add_slab(&self, mut chunks: Vec<Cursor>, slab: &Region, out: &mut Growing) -> Result<()> {
+    fn add_slab(
+        &self,
+        mut chunks: Vec<Cursor>,
+        slab: &Region,
+        out: &mut ReservedBuffer,
+    ) -> Result<()> {
         let fill = &self.array.metadata.fill_value.bytes;
         let length =
             u32::try_from(fill.len()).map_err(|error| Error::too_large(&self.array.path, error))?;
@@ -130,7 +135,7 @@ impl VlenReader<'_> {
         context: &RequestContext,
         ahead: &mut VlenAhead,
         slab: &Region,
-        out: &mut Growing,
+        out: &mut ReservedBuffer,
     ) -> Result<Vec<Cursor>> {
         let mut numbers = Vec::new();
         self.reader.decoder.grid.visit(slab, |chunk, _, _| {

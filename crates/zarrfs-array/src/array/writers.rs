@@ -220,7 +220,7 @@ impl Writers {
 
     /// Records that the kernel has dropped the pages of the file: refused chunks now have the content that was read
     /// since.
-    pub(super) fn record_pages_dropped(&self) {
+    pub(super) fn mark_pages_dropped(&self) {
         let mut open = self.open.lock();
         let Some(writers) = &mut *open else { return };
         let refused = writers.pages.iter().filter(|(_, pages)| pages.is_refused);
@@ -327,7 +327,7 @@ mod tests {
                 writers.has_other_pages(&chunk, Some(2)),
                 "it may be an old page"
             );
-            writers.record_pages_dropped();
+            writers.mark_pages_dropped();
             assert_eq!(writers.has_pages(&chunk), read_since.is_some());
             assert!(!writers.has_other_pages(&chunk, Some(2)));
             writers.record_pages(chunk.clone(), Some(1));

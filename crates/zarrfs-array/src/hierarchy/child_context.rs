@@ -32,7 +32,7 @@ pub(super) struct ChildContext {
     /// The consolidated metadata layer of `store`, if there is one.
     pub(super) consolidated: Option<Arc<Consolidated>>,
     /// The error of consolidated metadata that could not be read.
-    pub(super) unread_copies: Option<Arc<str>>,
+    pub(super) consolidated_error: Option<Arc<str>>,
     /// Differs between rules; 0 for the rule of the root.
     pub(super) version: u64,
 }

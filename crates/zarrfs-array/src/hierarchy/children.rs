@@ -208,7 +208,7 @@ fn folders(names: impl IntoIterator<Item = Vec<u8>>) -> Box<dyn Listing> {
 
 /// Returns the error for a group whose children are unknown because the store cannot list.
 fn unlisted(found: &NodeEntry) -> Error {
-    let why = match (&found.node, &found.child_context.unread_copies) {
+    let why = match (&found.node, &found.child_context.consolidated_error) {
         (Err(fault), _) => format!("the store cannot list, and the metadata do not read: {fault}"),
         (Ok(_), Some(fault)) => {
             format!("the store cannot list, and the consolidated metadata do not read: {fault}")

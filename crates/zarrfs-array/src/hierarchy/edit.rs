@@ -27,9 +27,9 @@ struct DocumentChange {
 
 /// The state of a node that the author of an edit saw.
 #[derive(Clone, Copy)]
-pub struct SeenNode<'a> {
+pub struct ExpectedNode<'a> {
     /// Whether a node has the state that was seen.
-    pub is_shown_by: &'a dyn Fn(&Node) -> bool,
+    pub matches: &'a dyn Fn(&Node) -> bool,
     /// The documents that it was read from, with their versions; `None` if these are not known.
     pub documents: Option<&'a [(Key, Version)]>,
 }
@@ -89,7 +89,7 @@ pub(super) struct AttributesEdit<'a> {
     pub(super) node: &'a NodeEntry,
     pub(super) attributes: &'a Attributes,
     /// The state that its author saw.
-    pub(super) seen: Option<SeenNode<'a>>,
+    pub(super) seen: Option<ExpectedNode<'a>>,
 }
 
 impl AttributesEdit<'_> {
@@ -107,7 +107,7 @@ impl AttributesEdit<'_> {
                     Some(error) => Err(error),
                 };
             }
-            let unseen = self.seen.filter(|seen| !(seen.is_shown_by)(&plan.old));
+            let unseen = self.seen.filter(|seen| !(seen.matches)(&plan.old));
             let read = match unseen {
                 None => Some(plan.read.as_slice()),
                 Some(seen) => seen.documents,

@@ -43,15 +43,17 @@ mod node_reader;
 mod node_reading;
 mod reconsolidation;
 
-pub use edit::{DocumentVersions, EditedNode, SeenNode};
-pub use node_entry::{BrokenDocument, BrokenNode, Copied, DocumentCopy, NodeEntry};
-pub use reconsolidation::RebuiltCopies;
+pub use edit::{DocumentVersions, EditedNode, ExpectedNode};
+pub use node_entry::{
+    BrokenDocument, BrokenNode, ConsolidatedDocument, ConsolidatedEntry, NodeEntry,
+};
+pub use reconsolidation::ReconsolidatedDocument;
 
 /// The longest metadata document that is read, 64 MiB.
 pub const MAX_DOCUMENT: u64 = zarr_format::dialect::consolidated::MAX_DOCUMENT;
 
 /// The warning about a symbolic link to one of its own ancestors.
-pub const LEADS_BACK: &str = "a symbolic link to a folder that it lies in, which is left out";
+pub const SYMLINK_CYCLE: &str = "a symbolic link to a folder that it lies in, which is left out";
 
 /// The maximum number of different warnings that are logged.
 const MAX_WARNINGS: usize = 256;
@@ -80,7 +82,7 @@ pub struct Hierarchy {
     /// The warnings that were logged, each with the first path that it was about.
     warned: Mutex<HashMap<String, Key>>,
     /// The errors of consolidated metadata that could not be read.
-    unread_copies: Mutex<BTreeSet<String>>,
+    consolidated_errors: Mutex<BTreeSet<String>>,
 }
 
 impl Hierarchy {
@@ -100,7 +102,7 @@ impl Hierarchy {
             nodes: NodeCache::new(MemoryBudget::new(256 << 20, Arc::default())),
             editing: DocumentLocks::default(),
             warned: Mutex::default(),
-            unread_copies: Mutex::default(),
+            consolidated_errors: Mutex::default(),
         }
     }
 
@@ -193,7 +195,7 @@ impl Hierarchy {
             hints: self.hints.clone(),
             depends: Dependencies::default(),
             consolidated: None,
-            unread_copies: None,
+            consolidated_error: None,
             version: 0,
         };
         self.cached_or_read(context, &Key::root(), &child_context)
@@ -273,7 +275,7 @@ impl Hierarchy {
     ///
     /// Fails with `Changed` if its version is not the one that the node was read from, which is then read again; with
     /// the error of the store if that cannot return the document.
-    pub fn document_as_found(
+    pub fn broken_document(
         &self,
         context: &RequestContext,
         found: &NodeEntry,
@@ -322,7 +324,7 @@ impl Hierarchy {
         context: &RequestContext,
         found: &NodeEntry,
         attributes: &Attributes,
-        seen: Option<SeenNode<'_>>,
+        seen: Option<ExpectedNode<'_>>,
     ) -> Result<EditedNode> {
         let edit = AttributesEdit {
             hierarchy: self,
@@ -356,13 +358,13 @@ impl Hierarchy {
     ///
     /// Fails with `Changed` on a conflict with another program, `Invalid` if the document has a duplicate name or is a
     /// group's document without JSON, `TooLarge` if the copies do not fit in a document.
-    pub fn rebuild_copies(
+    pub fn reconsolidate(
         &self,
         context: &RequestContext,
         holder: &ConsolidatedDocument,
         documents: impl Iterator<Item = (String, Key)>,
         threads: usize,
-    ) -> Result<RebuiltCopies> {
+    ) -> Result<ReconsolidatedDocument> {
         let rebuild = Reconsolidation {
             hierarchy: self,
             context,
@@ -449,8 +451,8 @@ impl Hierarchy {
     }
 
     /// Returns the first symbolic link that was left out because it leads to one of its own ancestors.
-    pub fn link_back(&self) -> Option<Key> {
-        self.warned.lock().get(LEADS_BACK).cloned()
+    pub fn symlink_cycle(&self) -> Option<Key> {
+        self.warned.lock().get(SYMLINK_CYCLE).cloned()
     }
 
     /// Whether consolidated metadata are to be used.
@@ -459,8 +461,8 @@ impl Hierarchy {
     }
 
     /// Returns the errors of consolidated metadata that could not be read, each with its key.
-    pub fn unread_copies(&self) -> Vec<String> {
-        self.unread_copies.lock().iter().cloned().collect()
+    pub fn consolidated_errors(&self) -> Vec<String> {
+        self.consolidated_errors.lock().iter().cloned().collect()
     }
 }
 

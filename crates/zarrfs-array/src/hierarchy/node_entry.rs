@@ -123,17 +123,19 @@ impl NodeEntry {
 
     /// Returns the entry of a key below the node in the consolidated metadata that its children, or an array's keys,
     /// are read from.
-    pub fn copied(&self, key: &Key) -> Presence<Copied> {
+    pub fn consolidated_entry(&self, key: &Key) -> Presence<ConsolidatedEntry> {
         let Some(used) = &self.child_context.consolidated else {
             return Presence::Unknown;
         };
         used.kind_of(key).map(|kind| match used.document(key) {
-            Some(text) if kind == EntryKind::File => Copied::Document(DocumentCopy {
-                text,
-                modified: used.modified(),
-                _counted: used.clone(),
-            }),
-            _ => Copied::Folder,
+            Some(text) if kind == EntryKind::File => {
+                ConsolidatedEntry::Document(ConsolidatedDocument {
+                    text,
+                    modified: used.modified(),
+                    _counted: used.clone(),
+                })
+            }
+            _ => ConsolidatedEntry::Folder,
         })
     }
 
@@ -206,15 +208,15 @@ pub(super) fn has_word(text: &[u8], word: &str) -> bool {
 }
 
 /// The kind of a key in consolidated metadata.
-pub enum Copied {
+pub enum ConsolidatedEntry {
     /// A folder with documents below it.
     Folder,
     /// A document.
-    Document(DocumentCopy),
+    Document(ConsolidatedDocument),
 }
 
 /// A document in consolidated metadata, whose text it shares.
-pub struct DocumentCopy {
+pub struct ConsolidatedDocument {
     /// Its text.
     pub text: Bytes,
     /// The time of the last change of the consolidated metadata.

@@ -14,7 +14,7 @@ use crate::hierarchy::child_context::{ChildContext, Rule, hash_of};
 use crate::hierarchy::consolidated::{Consolidated, ConsolidatedSource, version_of};
 use crate::hierarchy::node_entry::{has_word, is_of_array};
 use crate::hierarchy::node_reading::{NodeReading, is_lasting};
-use crate::hierarchy::{Hierarchy, LEADS_BACK, MAX_DOCUMENT, MAX_WARNINGS, NodeEntry, detect};
+use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, MAX_WARNINGS, NodeEntry, SYMLINK_CYCLE, detect};
 use zarr_format::dialect::consolidated::EntryRanges;
 use zarr_format::dialect::draft::{DocumentRole, Draft, EntryPoint};
 use zarr_format::dialect::{Choice, Dialect, Parsed, consolidated, dialects_below, draft, v2};
@@ -92,7 +92,7 @@ impl<'a> NodeReader<'a> {
             return Ok(false);
         }
         self.reading.depends.add_below(path);
-        self.hierarchy.warn(path, Some(LEADS_BACK.to_string()));
+        self.hierarchy.warn(path, Some(SYMLINK_CYCLE.to_string()));
         Ok(true)
     }
 
@@ -384,8 +384,8 @@ impl<'a> NodeReader<'a> {
 
     /// Records unreadable consolidated metadata: logs a warning, and keeps the error for requests of the children.
     fn record_unread(&mut self, why: String) {
-        self.reading.child_context.unread_copies = Some(why.as_str().into());
-        let mut errors = self.hierarchy.unread_copies.lock();
+        self.reading.child_context.consolidated_error = Some(why.as_str().into());
+        let mut errors = self.hierarchy.consolidated_errors.lock();
         if errors.len() < MAX_WARNINGS {
             errors.insert(why.clone());
         }

@@ -226,7 +226,7 @@ impl<'a> NodeReading<'a> {
                 self.child_context
                     .consolidated_version()
                     .hash(&mut versions);
-                self.child_context.unread_copies.hash(&mut versions);
+                self.child_context.consolidated_error.hash(&mut versions);
             }
             versions.finish()
         };

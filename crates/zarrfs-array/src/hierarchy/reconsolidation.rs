@@ -19,7 +19,7 @@ use zarrfs_store::{Condition, Key};
 
 /// The result of rebuilding the consolidated metadata in one document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RebuiltCopies {
+pub struct ReconsolidatedDocument {
     /// The key of the document.
     pub key: Key,
     /// The number of copies that were added.
@@ -66,12 +66,12 @@ impl Reconsolidation<'_> {
     pub(super) fn run(
         &self,
         documents: impl Iterator<Item = (String, Key)>,
-    ) -> Result<RebuiltCopies> {
+    ) -> Result<ReconsolidatedDocument> {
         let wanted = documents.map(|(name, key)| (CopyName::new(name), key));
         self.rebuild(wanted.collect())
     }
 
-    fn rebuild(&self, mut wanted: WantedCopies) -> Result<RebuiltCopies> {
+    fn rebuild(&self, mut wanted: WantedCopies) -> Result<ReconsolidatedDocument> {
         let (holder, store) = (self.holder, self.hierarchy.store());
         let object = store.get(self.context, holder.key(), MAX_DOCUMENT)?;
         let (old, version) = match object {
@@ -207,11 +207,11 @@ fn counted(
     holder: &ConsolidatedDocument,
     old: Option<&Copies<'_>>,
     changes: &[MemberChange],
-) -> RebuiltCopies {
+) -> ReconsolidatedDocument {
     let old: HashMap<&str, &str> = old.iter().flat_map(|copies| copies.members()).collect();
-    let mut rebuilt = RebuiltCopies {
+    let mut rebuilt = ReconsolidatedDocument {
         key: holder.key().clone(),
-        ..RebuiltCopies::default()
+        ..ReconsolidatedDocument::default()
     };
     for (name, new) in changes {
         match (old.get(name.as_str()), new) {

@@ -13,7 +13,7 @@ use zarr_format::error::{Error, Result};
 use zarr_format::grid::{ChunkIndex, Grid, Region};
 use zarr_format::model::Array;
 use zarrfs_array::array::OpenArray;
-use zarrfs_array::array::vlen_elements::RaggedElements;
+use zarrfs_array::array::vlen_elements::VlenElements;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 
@@ -115,7 +115,7 @@ impl ArrayPair<'_> {
         let [old_fill, new_fill] =
             [old, new].map(|array| array.array().fill_value.bytes.as_slice());
         let has_same_fill = self.are_same(old_fill, new_fill);
-        if !has_same_fill || !old.tells_stored_chunks() || !new.tells_stored_chunks() {
+        if !has_same_fill || !old.can_list_chunks() || !new.can_list_chunks() {
             return Ok(None);
         }
         let (grid, old_grid) = (new.stored_grid()?, old.stored_grid()?);
@@ -135,8 +135,8 @@ impl ArrayPair<'_> {
         };
         for (array, grid) in [(new, &grid), (old, &old_grid)] {
             let mut stored = array.stored_chunks()?;
-            while let Some(indices) = stored.next_chunk(&UNLIMITED)? {
-                add(&grid.region(&indices))?;
+            while let Some(chunk) = stored.next_chunk(&UNLIMITED)? {
+                add(&grid.region(&chunk.indices))?;
             }
         }
         Ok(Some(numbers))
@@ -187,7 +187,7 @@ impl ArrayPair<'_> {
 enum BoxElements {
     /// Elements of one size in C order, and that size in bytes.
     Fixed(Vec<u8>, usize),
-    Variable(RaggedElements),
+    Variable(VlenElements),
 }
 
 impl BoxElements {

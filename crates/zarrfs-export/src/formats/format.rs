@@ -13,7 +13,7 @@ use crate::formats::subject::Subject;
 use zarr_format::error::{Error, Result};
 use zarr_format::model::{Array, bytes_of};
 use zarrfs_array::array::OpenArray;
-use zarrfs_array::array::vlen_elements::{Growing, RaggedElements};
+use zarrfs_array::array::vlen_elements::{ReservedBuffer, VlenElements};
 use zarrfs_store::request_context::RequestContext;
 
 /// A file format for an array.
@@ -57,10 +57,10 @@ pub enum Ragged {
 }
 
 /// Makes a file of the elements of a box with this shape.
-type RaggedFn = fn(&RaggedElements, &[u64], &mut Growing<'_>) -> Result<()>;
+type RaggedFn = fn(&VlenElements, &[u64], &mut ReservedBuffer<'_>) -> Result<()>;
 
 /// Reads the elements of an array, named by the member's path, and makes a file of them.
-type RowsFn = fn(&RequestContext, &GroupMember, &mut Growing<'_>) -> Result<()>;
+type RowsFn = fn(&RequestContext, &GroupMember, &mut ReservedBuffer<'_>) -> Result<()>;
 
 /// Returns the number of padding bytes after `length` bytes that align the elements behind them.
 pub(super) fn filling(length: usize) -> usize {

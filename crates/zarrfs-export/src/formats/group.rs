@@ -16,7 +16,7 @@ use crate::formats::opened::room_of;
 use crate::formats::{Export, FileParts};
 use zarr_format::error::{Error, Result};
 use zarr_format::model::{Array, Attributes};
-use zarrfs_array::array::vlen_elements::{Growing, ReservedBytes};
+use zarrfs_array::array::vlen_elements::{ReservedBuffer, ReservedBytes};
 use zarrfs_array::array::{ArrayState, OpenArray};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::budget::Reservation;
@@ -67,7 +67,7 @@ impl GroupContents {
     }
 
     /// Starts a buffer for bytes of the file, which reserves its memory.
-    pub fn growing(&self) -> Result<Growing<'_>> {
+    pub fn growing(&self) -> Result<ReservedBuffer<'_>> {
         let first = self.arrays().next();
         let first = first.ok_or_else(|| Error::invalid("group", "has no elements to be read"))?;
         Ok(first.growing())

@@ -10,7 +10,7 @@ use zarr_format::error::{Error, Result};
 use zarr_format::grid::{Region, Selection};
 use zarr_format::model::{Array, DataType};
 use zarrfs_array::array::OpenArray;
-use zarrfs_array::array::vlen_elements::RaggedElements;
+use zarrfs_array::array::vlen_elements::VlenElements;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::read_bytes::{ReadAt, ReadBytes};
 
@@ -47,11 +47,7 @@ impl MemberSource {
     }
 
     /// Reads elements without a fixed length, of all rows or of some rows.
-    fn records(
-        &self,
-        context: &RequestContext,
-        rows: Option<&Range<u64>>,
-    ) -> Result<RaggedElements> {
+    fn records(&self, context: &RequestContext, rows: Option<&Range<u64>>) -> Result<VlenElements> {
         let array = &self.array;
         array.check_decodable()?;
         let mut selection = self.selection.clone();
@@ -110,16 +106,12 @@ impl GroupMember {
     }
 
     /// Reads all elements, which have no fixed length; fails as `OpenArray::records` does.
-    pub fn records(&self, context: &RequestContext) -> Result<RaggedElements> {
+    pub fn records(&self, context: &RequestContext) -> Result<VlenElements> {
         self.source()?.records(context, None)
     }
 
     /// Like `records`, for some rows along the first dimension that the selection keeps.
-    pub fn records_of(
-        &self,
-        context: &RequestContext,
-        rows: &Range<u64>,
-    ) -> Result<RaggedElements> {
+    pub fn records_of(&self, context: &RequestContext, rows: &Range<u64>) -> Result<VlenElements> {
         self.source()?.records(context, Some(rows))
     }
 }

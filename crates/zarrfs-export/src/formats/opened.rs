@@ -233,11 +233,11 @@ impl Export {
     }
 
     /// Whether a reader that opens the file now is likely to read it sequentially.
-    pub fn is_read_on(&self) -> bool {
+    pub fn expects_sequential(&self) -> bool {
         match &self.body {
             FileBody::Empty | FileBody::Whole(_) => true,
-            FileBody::Flat(flat) => flat.is_read_on(),
-            FileBody::Converted(converted) => converted.decoded.is_read_on(),
+            FileBody::Flat(flat) => flat.expects_sequential(),
+            FileBody::Converted(converted) => converted.decoded.expects_sequential(),
         }
     }
 

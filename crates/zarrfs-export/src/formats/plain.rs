@@ -6,7 +6,7 @@ use crate::formats::{FileParts, Format, Ragged};
 use zarr_format::dialect::fill;
 use zarr_format::error::Result;
 use zarr_format::model::DataType;
-use zarrfs_array::array::vlen_elements::{Growing, RaggedElements};
+use zarrfs_array::array::vlen_elements::{ReservedBuffer, VlenElements};
 
 /// Elements in C order, little-endian, without a header. Elements without a fixed length each follow their length in
 /// bytes (u32, little-endian).
@@ -31,7 +31,7 @@ pub const TXT: Format = Format {
     is_basic: true,
 };
 
-fn ragged(records: &RaggedElements, _shape: &[u64], out: &mut Growing<'_>) -> Result<()> {
+fn ragged(records: &VlenElements, _shape: &[u64], out: &mut ReservedBuffer<'_>) -> Result<()> {
     for record in records.iter() {
         out.push(line(records.data_type(), record).as_bytes())?;
         out.push(b"\n")?;

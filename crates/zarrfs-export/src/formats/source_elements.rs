@@ -84,7 +84,7 @@ impl SourceElements {
     }
 
     /// Whether a reader that opens the file now is likely to read it sequentially.
-    pub fn is_read_on(&self) -> bool {
-        self.as_box().is_none_or(FlatFile::is_read_on)
+    pub fn expects_sequential(&self) -> bool {
+        self.as_box().is_none_or(FlatFile::expects_sequential)
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::grid::Grid;
 use zarrfs_array::array::flat_file::FlatFile;
-use zarrfs_array::array::{FoundChunk, OpenArray, ScanDetail, ShardFile};
+use zarrfs_array::array::{ListedChunk, OpenArray, ScanDetail, ShardFile};
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
@@ -118,7 +118,7 @@ impl ChunkMap {
         let mut map = empty.map_err(|error| error.about(&shard.key))?;
         for number in 0..shard.inner().len() {
             if let Some(range) = shard.range(number)? {
-                let chunk = FoundChunk {
+                let chunk = ListedChunk {
                     indices: shard.indices(number),
                     key: shard.key.clone(),
                     size: Some(range.end - range.start),
@@ -165,10 +165,10 @@ impl ChunkMap {
         &mut self,
         context: &RequestContext,
         array: &Arc<OpenArray>,
-        batch: Vec<FoundChunk>,
+        batch: Vec<ListedChunk>,
         config: &MapConfig,
     ) -> Result<()> {
-        let look = |chunk: FoundChunk| {
+        let look = |chunk: ListedChunk| {
             let outcome = if config.decode {
                 decode(context, array, &chunk)
             } else {
@@ -189,7 +189,7 @@ impl ChunkMap {
 
     /// Adds a chunk with its decoded bytes and the outcome of decoding it. Returns an error outcome unless it is
     /// `Corrupt`.
-    fn add_chunk(&mut self, chunk: FoundChunk, decoded: u64, outcome: Result<()>) -> Result<()> {
+    fn add_chunk(&mut self, chunk: ListedChunk, decoded: u64, outcome: Result<()>) -> Result<()> {
         self.present += 1;
         let Some(cell) = self.cell(&chunk.indices) else {
             return Ok(());
@@ -297,7 +297,7 @@ const READ_SIZE: u64 = 16 << 20;
 pub(super) fn decode(
     context: &RequestContext,
     array: &Arc<OpenArray>,
-    chunk: &FoundChunk,
+    chunk: &ListedChunk,
 ) -> Result<()> {
     let region = array.stored_grid()?.region(&chunk.indices);
     if array.array().data_type.is_variable() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use zarr_format::error::Result;
 use zarr_format::grid::Grid;
-use zarrfs_array::array::{FoundChunk, OpenArray, ScanDetail};
+use zarrfs_array::array::{ListedChunk, OpenArray, ScanDetail};
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
@@ -67,7 +67,7 @@ impl ChunkTotals {
         Ok(facts)
     }
 
-    fn add(&mut self, grid: &Grid, chunk: &FoundChunk) {
+    fn add(&mut self, grid: &Grid, chunk: &ListedChunk) {
         let bytes = chunk.size.unwrap_or_default();
         let shape = grid.region(&chunk.indices).shape;
         self.present += 1;
@@ -103,7 +103,7 @@ mod tests {
         let huge = vec![u64::MAX; 3];
         let grid = Grid::new(&huge, &huge).unwrap();
         let mut facts = ChunkTotals::default();
-        let chunk = FoundChunk {
+        let chunk = ListedChunk {
             indices: [0, 0, 0].as_slice().into(),
             key: Key::root(),
             size: Some(u64::MAX),

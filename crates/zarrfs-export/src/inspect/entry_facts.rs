@@ -10,7 +10,7 @@ use crate::inspect::chunk_map::decode;
 use zarr_format::error::{Kind, Result};
 use zarr_format::grid::Coordinates;
 use zarr_format::model::{Array, CodecSpec, Node, document};
-use zarrfs_array::array::{Arrays, FoundChunk, OpenArray};
+use zarrfs_array::array::{Arrays, ListedChunk, OpenArray};
 use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Key, Meta, Store};
@@ -131,7 +131,7 @@ fn status(
     let Some((key, meta)) = stored(context, array, store, indices)? else {
         return Ok("missing");
     };
-    let chunk = FoundChunk {
+    let chunk = ListedChunk {
         indices: indices.clone(),
         key,
         size: Some(meta.size),

@@ -8,7 +8,7 @@ use crate::formats::member::GroupMember;
 use crate::formats::tables::cell::{RowNotation, TextCell};
 use zarr_format::error::{Error, Result};
 use zarr_format::model::bytes_of;
-use zarrfs_array::array::vlen_elements::{RaggedElements, ReservedBytes};
+use zarrfs_array::array::vlen_elements::{ReservedBytes, VlenElements};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::budget::Reservation;
 use zarrfs_store::sync::read_bytes::{ReadAt, ReadBytes};
@@ -39,7 +39,7 @@ pub(crate) struct RowReader<'a> {
 enum Block {
     Empty,
     Flat(ReadBytes, Range<usize>),
-    Ragged(RaggedElements, Range<usize>),
+    Ragged(VlenElements, Range<usize>),
 }
 
 impl<'a> RowReader<'a> {
