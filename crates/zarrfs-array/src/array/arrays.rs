@@ -229,7 +229,7 @@ pub(super) struct OpenArrays {
 }
 
 struct CachedArrays {
-    /// The last arrays that were used, cached open even if they are not in use.
+    /// The last arrays that were used, which stay open even if they are not in use.
     cached: AgedMap<Key, Arc<OpenArray>>,
     /// The arrays in use, and some that no longer are.
     used: HashMap<Key, Weak<OpenArray>>,

@@ -369,7 +369,7 @@ impl ChunkReader {
 
     /// Runs a read that records its chunks; retries if these were of several contents of one stored chunk, and fails
     /// with `Changed` after eight attempts.
-    pub(super) fn read_one_content<T>(
+    pub(super) fn read_one_version<T>(
         &self,
         context: &RequestContext,
         mut read: impl FnMut(&mut ReadVersions) -> Result<T>,
@@ -377,7 +377,7 @@ impl ChunkReader {
         for _ in 0..8 {
             let mut contents = ReadVersions::default();
             let found = read(&mut contents)?;
-            if self.are_of_one(context, contents)? {
+            if self.have_one_version(context, contents)? {
                 return Ok(found);
             }
         }
@@ -386,7 +386,7 @@ impl ChunkReader {
     }
 
     /// Whether the chunks of each stored chunk were of one content.
-    fn are_of_one(&self, context: &RequestContext, contents: ReadVersions) -> Result<bool> {
+    fn have_one_version(&self, context: &RequestContext, contents: ReadVersions) -> Result<bool> {
         let mut chunks = contents.into_chunks();
         if chunks.len() < 2 {
             return Ok(true);

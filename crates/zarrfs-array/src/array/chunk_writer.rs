@@ -461,20 +461,20 @@ impl ChunkWriter {
         error: Error,
     ) -> Error {
         let indices = self.reader.decoder.stored.indices(number);
-        let held = self.array.store().get(context, key, bytes.len() as u64);
-        let kept = held.ok().flatten().filter(|held| held.bytes == bytes);
+        let stored = self.array.store().get(context, key, bytes.len() as u64);
+        let same = stored.ok().flatten().filter(|stored| stored.bytes == bytes);
         if error.kind() != Kind::Changed {
-            if let Some(kept) = kept {
+            if let Some(same) = same {
                 if let Some(chunk) = self.buffer.get(&indices)
                     && let Ok(pipeline) = self.reader.decoder.pipeline_of(number)
                 {
                     self.buffer.writers.record_stored(&chunk, &pipeline);
                 }
-                self.buffer.confirm(&indices, kept.version);
+                self.buffer.confirm(&indices, same.version);
             }
             return error;
         }
-        let error = match kept {
+        let error = match same {
             Some(_) => error,
             None => {
                 let why = format!("{}; what was written to it here is dropped", error.detail());

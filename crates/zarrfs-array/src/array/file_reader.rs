@@ -92,7 +92,7 @@ impl FileReader {
         }
         self.reader.array.check_metadata(context)?;
         let read = |contents: &mut ReadVersions| self.read_parts(context, range.clone(), contents);
-        let bytes = self.reader.read_one_content(context, read)?;
+        let bytes = self.reader.read_one_version(context, read)?;
         self.reader.array.check_store()?;
         Ok(bytes)
     }

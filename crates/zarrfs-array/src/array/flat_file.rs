@@ -155,10 +155,10 @@ impl FlatFile {
         while start < end {
             let range = start..end.min(start.saturating_add(most));
             start = range.end;
-            let given = in_buffer(range.start - offset)..in_buffer(range.end - offset);
-            let given = bytes.get(given).unwrap_or_default();
+            let place = in_buffer(range.start - offset)..in_buffer(range.end - offset);
+            let part = bytes.get(place).unwrap_or_default();
             let write =
-                |slice: ChunkSlice| self.write_part(context, writer, &slice, &range, given, source);
+                |slice: ChunkSlice| self.write_part(context, writer, &slice, &range, part, source);
             let slices = self.layout.slices(grid, &range).into_iter();
             let (missing, others) = slices.partition(|slice| self.has_to_read(writer, slice));
             let missing: Vec<ChunkSlice> = missing;

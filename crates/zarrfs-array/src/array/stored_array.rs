@@ -228,17 +228,18 @@ impl StoredArray {
             position,
         } = &self.checked;
         let age = nanoseconds(now.saturating_duration_since(*start));
-        // Before the node is looked up, so that no change after that is pending.
+        // Before the node is looked up, so that no change after that is missed.
         let present = self.info.changes.position();
         if present == position.get() && age < fresh.load(Ordering::Relaxed) {
             return self.has_same_store();
         }
-        let Some((Some(found), asked)) = self.hierarchy.cached_at(&self.path) else {
+        let Some(answer) = self.hierarchy.cached_answer(&self.path) else {
             return false;
         };
-        if !self.is_same(&found) {
+        if !answer.found.is_some_and(|found| self.is_same(&found)) {
             return false;
         }
+        let asked = answer.asked;
         let left = asked
             .saturating_duration_since(*start)
             .saturating_add(self.info.freshness);

@@ -101,7 +101,7 @@ impl StridedFile {
         for part in &parts {
             self.visit(decoder, part, &mut |chunk, _| {
                 chunks.push(chunk);
-                // The queue of the decoding threads is as long.
+                // Bounds the chunks that wait for the decoding threads.
                 Ok(chunks.len() <= 1024)
             })?;
         }
@@ -109,7 +109,7 @@ impl StridedFile {
         self.array.prefetcher()?.decode_ahead(others, None);
         self.array
             .reader()?
-            .read_one_content(context, |contents: &mut ReadVersions| {
+            .read_one_version(context, |contents: &mut ReadVersions| {
                 for part in &parts {
                     self.visit(decoder, part, &mut |number, runs| {
                         let chunk = self.array.reader()?.get(context, number)?;

@@ -78,7 +78,7 @@ impl VlenReader<'_> {
         let slabs = self.slabs(region);
         let growing = self
             .reader
-            .read_one_content(context, |contents: &mut ReadVersions| {
+            .read_one_version(context, |contents: &mut ReadVersions| {
                 let mut growing = ReservedBuffer::new(self.array);
                 let mut ahead = VlenAhead::new(self.prefetcher, &slabs);
                 for slab in &slabs {

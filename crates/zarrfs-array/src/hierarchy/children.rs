@@ -69,7 +69,7 @@ impl GroupChildren<'_> {
             stored,
             folder,
             hierarchy: self.hierarchy.clone(),
-            found: self.group.clone(),
+            group: self.group.clone(),
         }))
     }
 
@@ -225,13 +225,13 @@ struct ChildListing {
     stored: Box<dyn Listing>,
     folder: Key,
     hierarchy: Arc<Hierarchy>,
-    found: Arc<NodeEntry>,
+    group: Arc<NodeEntry>,
 }
 
 impl ChildListing {
     /// Returns the name of the child that a name in the store belongs to, if there is one.
     fn child(&self, context: &RequestContext, name: &Name) -> Result<Option<Vec<u8>>> {
-        match &self.found.child_context.rule {
+        match &self.group.child_context.rule {
             Rule::Plain(_) => {
                 let is_node = match name.kind {
                     EntryKind::Directory => true,
@@ -258,11 +258,11 @@ impl ChildListing {
         };
         let Some(child) = child else { return Ok(None) };
         let key = self.folder.child(&name.name)?;
-        for (_, document) in entry.documents(&self.found.path.child(child)?)? {
+        for (_, document) in entry.documents(&self.group.path.child(child)?)? {
             if document == key && name.kind != EntryKind::Directory {
                 break;
             }
-            let meta = match self.found.child_context.store.head(context, &document) {
+            let meta = match self.group.child_context.store.head(context, &document) {
                 Err(error) if error.kind() == Kind::NameTooLong => None,
                 answer => answer?,
             };
@@ -275,7 +275,7 @@ impl ChildListing {
     }
 
     fn is_node(&self, context: &RequestContext, name: &[u8]) -> Result<bool> {
-        Ok(self.hierarchy.child(context, &self.found, name)?.is_some())
+        Ok(self.hierarchy.child(context, &self.group, name)?.is_some())
     }
 }
 
@@ -299,7 +299,7 @@ impl Listing for ChildListing {
     }
 
     fn left_out(&self) -> LeftOut {
-        if self.found.child_context.store.info().lists {
+        if self.group.child_context.store.info().lists {
             self.stored.left_out()
         } else {
             LeftOut::Any

@@ -8,13 +8,12 @@
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
 
 use crate::hierarchy::child_context::{ChildContext, Rule};
 use crate::hierarchy::children::GroupChildren;
 use crate::hierarchy::document_locks::DocumentLocks;
 use crate::hierarchy::edit::AttributesEdit;
-use crate::hierarchy::node_cache::{CachedNode, NodeCache};
+use crate::hierarchy::node_cache::{CachedAnswer, CachedNode, NodeCache};
 use crate::hierarchy::node_reader::{NodeReader, ReadNode};
 use crate::hierarchy::reconsolidation::Reconsolidation;
 use zarr_format::dialect::consolidated::ConsolidatedDocument;
@@ -144,8 +143,8 @@ impl Hierarchy {
         &*self.hints
     }
 
-    /// Returns the valid cached answer for a path and the time of its request; sends no request.
-    pub(crate) fn cached_at(&self, path: &Key) -> Option<(Option<Arc<NodeEntry>>, Instant)> {
+    /// Returns the answer for a path if it is cached and valid; sends no request.
+    pub(crate) fn cached_answer(&self, path: &Key) -> Option<CachedAnswer> {
         let info = self.store.info();
         let is_valid = |cached: &CachedNode| {
             let CachedNode { stamp, depends, .. } = cached;
@@ -158,11 +157,11 @@ impl Hierarchy {
 
     /// Returns the cached node at a path, or `Unknown`; sends no request.
     fn cached(&self, context: &RequestContext, path: &Key) -> Presence<Arc<NodeEntry>> {
-        match self.cached_at(path) {
+        match self.cached_answer(path) {
             None => Presence::Unknown,
-            Some((found, asked)) => {
-                context.record_age(asked);
-                found.into()
+            Some(answer) => {
+                context.record_age(answer.asked);
+                answer.found.into()
             }
         }
     }
@@ -225,7 +224,7 @@ impl Hierarchy {
             Presence::Unknown => context.check_may_wait()?,
             known => return Ok(known.value()),
         }
-        let old = self.nodes.peek(path).and_then(|(found, _)| found);
+        let old = self.nodes.peek(path).and_then(|answer| answer.found);
         if let Some(old) = &old {
             let (is_unchanged, stamp) = self.store.info().ask(context, |context| {
                 self.record_context_age(context, path, child_context);
@@ -278,11 +277,11 @@ impl Hierarchy {
     pub fn broken_document(
         &self,
         context: &RequestContext,
-        found: &NodeEntry,
+        node: &NodeEntry,
         document: &BrokenDocument,
     ) -> Result<Object> {
         context.check_may_wait()?;
-        let object = found
+        let object = node
             .child_context
             .store
             .get(context, &document.key, MAX_DOCUMENT)?;
@@ -292,7 +291,7 @@ impl Hierarchy {
                 Ok(object)
             }
             _ => {
-                self.nodes.forget(&found.path);
+                self.nodes.forget(&node.path);
                 let why = "was changed since it was found";
                 Err(Error::new(Kind::Changed, &document.key, why))
             }
@@ -309,9 +308,9 @@ impl Hierarchy {
         let is_plain =
             matches!(child_context.rule, Rule::Plain(_)) && child_context.consolidated.is_none();
         if let Some(above) = path.parent().filter(|_| !is_plain)
-            && let Some((_, asked)) = self.nodes.peek(&above)
+            && let Some(answer) = self.nodes.peek(&above)
         {
-            context.record_age(asked);
+            context.record_age(answer.asked);
         }
     }
 
@@ -322,18 +321,18 @@ impl Hierarchy {
     pub fn edit(
         &self,
         context: &RequestContext,
-        found: &NodeEntry,
+        node: &NodeEntry,
         attributes: &Attributes,
         seen: Option<ExpectedNode<'_>>,
     ) -> Result<EditedNode> {
         let edit = AttributesEdit {
             hierarchy: self,
             context,
-            node: found,
+            node,
             attributes,
             seen,
         };
-        self.editing.with(&found.path, || edit.run())
+        self.editing.with(&node.path, || edit.run())
     }
 
     /// Puts a document. On a conflict, invalidates cached answers about its key.
@@ -377,21 +376,21 @@ impl Hierarchy {
 
     /// Returns the document of a draft's array and the folder of its chunks; `None` for other dialects, and if the user
     /// has chosen the draft, since the meaning of the document then does not follow from the entry point.
-    pub fn draft_keys(&self, found: &NodeEntry) -> Option<(Key, Key)> {
-        let Rule::Draft(entry) = &found.child_context.rule else {
+    pub fn draft_keys(&self, node: &NodeEntry) -> Option<(Key, Key)> {
+        let Rule::Draft(entry) = &node.child_context.rule else {
             return None;
         };
         if self.config.dialect.is_some() {
             return None;
         }
-        let read = found.described_by();
-        let keys = entry.documents(&found.path).ok()?.into_iter();
+        let read = node.described_by();
+        let keys = entry.documents(&node.path).ok()?.into_iter();
         let of_arrays = keys.filter(|(role, _)| *role == DocumentRole::Array);
         // A node from consolidated metadata does not have the key of its document.
         let mut documents: Vec<Key> = of_arrays.map(|(_, key)| key).collect();
         documents.sort_by_key(|key| !read.contains(&key));
         let document = documents.into_iter().next()?;
-        Some((document, entry.data(&found.path).ok()?))
+        Some((document, entry.data(&node.path).ok()?))
     }
 
     /// Lists all children of a group as directories, in the order of the store.

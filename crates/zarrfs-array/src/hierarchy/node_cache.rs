@@ -23,7 +23,22 @@ pub(super) struct CachedNode {
     _room: Reservation,
 }
 
+/// The answer for a path, as it is returned to callers.
+pub(crate) struct CachedAnswer {
+    /// The node, or `None` if there is none.
+    pub(crate) found: Option<Arc<NodeEntry>>,
+    /// The time of the request for its oldest part.
+    pub(crate) asked: Instant,
+}
+
 impl CachedNode {
+    fn answer(&self) -> CachedAnswer {
+        CachedAnswer {
+            found: self.found.clone(),
+            asked: self.stamp.request_time,
+        }
+    }
+
     /// Whether its node, if any, was read after the whole store had been replaced `replacements` times.
     pub(super) fn is_of(&self, replacements: u64) -> bool {
         let found = self.found.as_ref();
@@ -54,22 +69,20 @@ impl NodeCache {
         &self.memory
     }
 
-    /// Returns the answer for a path and the time of its request, if it is cached and valid.
+    /// Returns the answer for a path, if it is cached and valid.
     pub(super) fn get(
         &self,
         path: &Key,
         is_valid: impl Fn(&CachedNode) -> bool,
-    ) -> Option<(Option<Arc<NodeEntry>>, Instant)> {
+    ) -> Option<CachedAnswer> {
         let mut nodes = self.nodes.lock();
         let cached = nodes.get(path).filter(|cached| is_valid(cached))?;
-        Some((cached.found.clone(), cached.stamp.request_time))
+        Some(cached.answer())
     }
 
-    /// Returns the cached answer for a path and the time of its request, valid or not.
-    pub(super) fn peek(&self, path: &Key) -> Option<(Option<Arc<NodeEntry>>, Instant)> {
-        let nodes = self.nodes.lock();
-        let cached = nodes.peek(path)?;
-        Some((cached.found.clone(), cached.stamp.request_time))
+    /// Returns the cached answer for a path, valid or not.
+    pub(super) fn peek(&self, path: &Key) -> Option<CachedAnswer> {
+        self.nodes.lock().peek(path).map(CachedNode::answer)
     }
 
     /// Reserves memory for a node that was read, if there is room.
@@ -88,7 +101,7 @@ impl NodeCache {
         depends: Dependencies,
     ) {
         let is_counted = found.as_ref().is_none_or(|node| node.room.is_some());
-        // The overhead of an answer, measured, and the path in the map and in its node.
+        // An answer has 320 bytes besides its node and its path.
         let bytes = 320 + 2 * path.as_bytes().len() as u64;
         let room = is_counted.then(|| self.memory.try_reserve(bytes)).flatten();
         let mut nodes = self.nodes.lock();
@@ -156,7 +169,7 @@ fn bytes_of(node: &NodeEntry) -> u64 {
     let own = node.node.as_ref().map_or(0, |read| {
         read.attributes().text_bytes() + read.metadata_bytes()
     });
-    // The overhead of a node was measured.
+    // A node has 768 bytes besides its text, its metadata and its path.
     768 + path + own
 }
 

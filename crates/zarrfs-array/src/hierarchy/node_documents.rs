@@ -68,10 +68,10 @@ impl NodeDocuments {
     pub(super) fn read(
         store: &dyn Store,
         context: &RequestContext,
-        found: &NodeEntry,
+        node: &NodeEntry,
     ) -> Result<Option<NodeDocuments>> {
-        let path = &found.path;
-        match &found.child_context.rule {
+        let path = &node.path;
+        match &node.child_context.rule {
             Rule::Plain(dialects) => {
                 for dialect in *dialects {
                     let mut versions = DocumentVersions::new();
