@@ -21,6 +21,9 @@ use zarrfs_store::Presence;
 use zarrfs_store::sync::budget::Reservation;
 use zarrfs_store::{EntryKind, Key, Version};
 
+/// Documents and their versions; `None` for missing documents.
+pub(super) type Validators = Arc<[(Key, Option<Version>)]>;
+
 /// A node of a hierarchy, as last read from its documents.
 pub struct NodeEntry {
     /// Its path.
@@ -40,7 +43,7 @@ pub struct NodeEntry {
     /// The lengths of the metadata and attributes documents that views generate from the node; set by the views.
     pub lengths: [OnceLock<u64>; 2],
     /// The versions to ask before the node is read again, if that is worth a request.
-    pub(super) validators: Option<Arc<[(Key, Option<Version>)]>>,
+    pub(super) validators: Option<Validators>,
     /// The identity of the child context of its parent.
     pub(super) parent_context: (u64, Option<Version>),
     pub(super) child_context: ChildContext,
