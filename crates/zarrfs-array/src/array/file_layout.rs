@@ -122,11 +122,12 @@ impl FileLayout {
         }
     }
 
-    /// Returns the place of a range that is one run of bytes in one chunk, or `None`.
+    /// Returns the place of a range that is one run of bytes in one chunk of a regular grid, or `None`.
     pub(super) fn run_in_chunk(&self, grid: &Grid, range: &Range<u64>) -> Option<ChunkRun> {
-        if self.order.is_some() || range.is_empty() {
+        if self.order.is_some() || !grid.is_regular() || range.is_empty() {
             return None;
         }
+        let (chunk_shape, counts) = (grid.chunk_shape(), grid.counts());
         let elements = self.elements(range);
         let (mut first, mut last) = (elements.start, elements.end - 1);
         let rank = self.region.shape.len();
@@ -139,8 +140,9 @@ impl FileLayout {
             let at = file_start + first % file_length;
             let end = file_start + last % file_length;
             (first, last) = (first / file_length, last / file_length);
-            let index = grid.chunk_at(axis, at);
-            let (chunk_start, chunk_length) = grid.span(axis, index);
+            let chunk_length = chunk_shape[axis];
+            let index = at / chunk_length;
+            let chunk_start = index * chunk_length;
             if end < chunk_start || end - chunk_start >= chunk_length {
                 return None;
             }
@@ -149,7 +151,7 @@ impl FileLayout {
                 is_one_run &= chunk_start == file_start && chunk_length == file_length;
             }
             start[axis] = chunk_start;
-            (number, chunks) = (number + index * chunks, chunks * grid.counts()[axis]);
+            (number, chunks) = (number + index * chunks, chunks * counts[axis]);
             offset += (at - chunk_start) * length;
             length *= chunk_length;
         }

@@ -14,7 +14,7 @@ use crate::array::chunk_reader::ChunkReader;
 use crate::array::file_layout::{ChunkRows, ChunkSlice, FileLayout, PendingSlices, in_buffer};
 use crate::array::prefetcher::Prefetcher;
 use crate::array::read_ahead::{ParallelDecode, ReadAhead};
-use crate::array::read_tracker::{ReadTracker, Window};
+use crate::array::read_tracker::{Prediction, ReadTracker, Window};
 use crate::array::read_versions::ReadVersions;
 use zarr_format::error::{Error, Result};
 use zarr_format::grid::ChunkIndex;
@@ -124,7 +124,9 @@ impl FileReader {
             let key = self.reader.array.chunk_key(run.chunk);
             self.reader.array.engine.cache.retire(&[key]);
         }
-        self.ahead.prefetch(&ahead);
+        if ahead != Prediction::Nothing {
+            self.ahead.prefetch(&ahead);
+        }
         Some(ReadBytes::Shared(decoded, run.bytes))
     }
 

@@ -228,7 +228,13 @@ impl ReadHistory {
     fn record(&mut self, range: &Range<u64>, window: Window) -> Prediction {
         let length = range.end - range.start;
         (self.last_read, self.length) = (Instant::now(), length);
-        self.record_step(range.start);
+        let step = i128::from(range.start) - i128::from(self.offset);
+        self.steps = if step == self.step {
+            self.steps.saturating_add(1)
+        } else {
+            1
+        };
+        (self.offset, self.step) = (range.start, step);
         if !self.is_sequential(range) {
             self.seeks = self.seeks.saturating_add(1);
             (self.start, self.end, self.sequential) = (range.start, range.end, length);
@@ -250,16 +256,6 @@ impl ReadHistory {
         let span = self.end.max(range.end) - self.start.min(range.start);
         (earliest..=latest).contains(&range.start)
             && span <= read.saturating_mul(2).saturating_add(GAP_TOLERANCE)
-    }
-
-    fn record_step(&mut self, offset: u64) {
-        let step = i128::from(offset) - i128::from(self.offset);
-        self.steps = if step == self.step {
-            self.steps.saturating_add(1)
-        } else {
-            1
-        };
-        (self.offset, self.step) = (offset, step);
     }
 
     fn next_steps(&self, len: u64, window: Window) -> Prediction {

@@ -220,18 +220,20 @@ impl StoredArray {
     }
 
     /// Whether the metadata are known at the time `now` to be those that the array was opened with. Sends no request;
-    /// takes no lock until the node's TTL ends or something is changed through the store.
+    /// takes no lock until the node's TTL ends or something is changed through the store. `has_same_store` must be asked
+    /// after the read.
     pub(super) fn has_current_metadata(&self, now: Instant) -> bool {
         let MetadataCheck {
             start,
             fresh,
             position,
         } = &self.checked;
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let age = nanoseconds(now.saturating_duration_since(*start));
         // Before the node is looked up, so that no change after that is missed.
         let present = self.info.changes.position();
         if present == position.get() && age < fresh.load(Ordering::Relaxed) {
-            return self.has_same_store();
+            return true;
         }
         let Some(answer) = self.hierarchy.cached_answer(&self.path) else {
             return false;
@@ -248,8 +250,4 @@ impl StoredArray {
         position.set(present);
         true
     }
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
