@@ -80,7 +80,10 @@ impl Arrays {
             return buffer.clone();
         }
         all.sweep();
-        let buffer = Arc::new(WriteBuffer::new(array, self.engine.write_budget.clone()));
+        let buffer = Arc::new(WriteBuffer::new(
+            array,
+            self.engine.write_budget.dirty.clone(),
+        ));
         all.by_path.insert(entry.path.clone(), buffer.clone());
         buffer
     }
@@ -137,7 +140,7 @@ impl Arrays {
     /// Refuses all further writes to decoded files, since the process ends: dirty chunks can still be stored, and no
     /// program sees a write succeed that is lost.
     pub fn refuse_writes(&self) {
-        self.engine.write_budget.close();
+        self.engine.write_budget.dirty.close();
     }
 
     /// Flushes arrays that are closed and could not be stored at their last close. Chunks that still cannot be stored

@@ -8,7 +8,7 @@ use std::ops::Range;
 use crate::array::chunk::{Chunk, Source};
 use crate::array::chunk_reader::ChunkReader;
 use crate::array::file_layout::{ChunkSlice, FileLayout, in_buffer};
-use crate::array::open_chunks::OpenChunk;
+use crate::array::open_chunk::OpenChunk;
 use crate::array::read_versions::{ChunkContent, ReadVersions};
 use zarr_format::error::Result;
 use zarr_format::grid::{ChunkIndex, Runs};

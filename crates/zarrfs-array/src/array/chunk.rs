@@ -2,17 +2,13 @@
 //!
 //! A chunk is the smallest part that decodes alone: a stored chunk, or with sharding an inner chunk.
 
-use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Instant;
 
 use smallvec::SmallVec;
 use twox_hash::XxHash64;
 
-use crate::array::decoder::EstimatedSizes;
 use zarr_format::buffer;
 use zarr_format::codec::{Pipeline, ShardIndex};
-use zarr_format::error::Result;
 use zarr_format::grid::{ChunkIndex, Coordinates};
 use zarrfs_store::Version;
 use zarrfs_store::sync::budget::Reservation;
@@ -170,33 +166,5 @@ impl CacheKey {
             depth: 0,
             number: chunk.0,
         }
-    }
-}
-
-/// A chunk that is being loaded.
-pub(super) struct Load<'a> {
-    pub(super) chunk: ChunkIndex,
-    /// Decodes the stored chunk.
-    pub(super) pipeline: Arc<Pipeline>,
-    pub(super) location: &'a ChunkLocation,
-    /// The version of the stored chunk, if known.
-    pub(super) known: Option<Version>,
-    /// The estimated sizes; `None` to allow any size that the pipeline allows.
-    pub(super) estimated: Option<EstimatedSizes>,
-    pub(super) deadline: Instant,
-}
-
-impl Load<'_> {
-    /// Returns the decoded bytes; fails with `Corrupt` also if they exceed the estimated size.
-    pub(super) fn decode(&self, encoded: Cow<'_, [u8]>) -> Result<Vec<u8>> {
-        let Some(estimated) = self.estimated else {
-            return self.pipeline.decode(encoded);
-        };
-        let most = usize::try_from(estimated.decoded).unwrap_or(usize::MAX);
-        let decoded = self.pipeline.decode_within(&encoded, most);
-        if let Cow::Owned(encoded) = encoded {
-            buffer::recycle(encoded);
-        }
-        decoded
     }
 }

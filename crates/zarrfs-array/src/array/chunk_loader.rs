@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use crate::array::chunk::{CHUNK_OVERHEAD, Cached, Chunk, ChunkLocation, DecodedChunk, Load};
+use crate::array::chunk::{CHUNK_OVERHEAD, Cached, Chunk, ChunkLocation, DecodedChunk};
 use crate::array::chunk_versions::ChunkVersions;
-use crate::array::decoder::{Decoder, usual_length};
+use crate::array::decoder::{Decoder, Load, usual_length};
 use crate::array::shard_reader::ShardReader;
 use crate::array::stored_array::StoredArray;
 use zarr_format::error::{Error, Kind, Result};

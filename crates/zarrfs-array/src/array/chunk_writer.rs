@@ -13,8 +13,9 @@ use std::sync::{Arc, OnceLock};
 
 use crate::array::chunk::{CHUNK_OVERHEAD, Chunk, ChunkLocation, DecodedChunk};
 use crate::array::chunk_reader::ChunkReader;
+use crate::array::dirty_chunk::{Basis, DirtyChunk, ReadDigest, WrittenSubchunk};
 use crate::array::stored_array::StoredArray;
-use crate::array::write_buffer::{Basis, DirtyChunk, ReadDigest, WriteBuffer, WrittenSubchunk};
+use crate::array::write_buffer::WriteBuffer;
 use zarr_format::buffer;
 use zarr_format::codec::{InnerChunks, Pipeline};
 use zarr_format::dialect::encoding;

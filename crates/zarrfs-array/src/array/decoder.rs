@@ -13,12 +13,13 @@ use std::borrow::Cow;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use lru::LruCache;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use crate::array::chunk::{CHUNK_OVERHEAD, ChunkLocation, DecodedChunk, Load};
+use crate::array::chunk::{CHUNK_OVERHEAD, ChunkLocation, DecodedChunk};
 use crate::array::stored_array::StoredArray;
 use zarr_format::buffer;
 use zarr_format::buffer::Buffer;
@@ -41,6 +42,34 @@ fn max_encoded(decoded: u64) -> u64 {
 pub(super) fn usual_length(decoded: u64) -> u64 {
     let more = (decoded / 8).saturating_add(64 << 10);
     decoded.saturating_add(more)
+}
+
+/// A chunk that is being loaded.
+pub(super) struct Load<'a> {
+    pub(super) chunk: ChunkIndex,
+    /// Decodes the stored chunk.
+    pub(super) pipeline: Arc<Pipeline>,
+    pub(super) location: &'a ChunkLocation,
+    /// The version of the stored chunk, if known.
+    pub(super) known: Option<Version>,
+    /// The estimated sizes; `None` to allow any size that the pipeline allows.
+    pub(super) estimated: Option<EstimatedSizes>,
+    pub(super) deadline: Instant,
+}
+
+impl Load<'_> {
+    /// Returns the decoded bytes; fails with `Corrupt` also if they exceed the estimated size.
+    pub(super) fn decode(&self, encoded: Cow<'_, [u8]>) -> Result<Vec<u8>> {
+        let Some(estimated) = self.estimated else {
+            return self.pipeline.decode(encoded);
+        };
+        let most = usize::try_from(estimated.decoded).unwrap_or(usize::MAX);
+        let decoded = self.pipeline.decode_within(&encoded, most);
+        if let Cow::Owned(encoded) = encoded {
+            buffer::recycle(encoded);
+        }
+        decoded
+    }
 }
 
 /// Decodes the chunks of an array.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::array::chunk::{CacheKey, Cached};
-use crate::array::open_chunks::{OpenChunk, OpenChunkCache, OpenRequest};
+use crate::array::open_chunk::{OpenChunk, OpenChunkCache, OpenRequest};
 use crate::array::shard_groups;
 use crate::array::shard_groups::ShardRuns;
 use crate::array::spill::{Spill, SpillConfig};
@@ -73,7 +73,7 @@ pub struct Engine {
     pub(super) limits: Limits,
     pub(super) last_id: AtomicU64,
     /// The dirty bytes of all arrays, and the arrays that have them.
-    pub(super) write_budget: Arc<WriteBudget>,
+    pub(super) write_budget: WriteBudget,
     /// The files whose lengths are being computed, by array and name.
     pub(super) lengths: SingleFlight<(u64, String), u64>,
 }

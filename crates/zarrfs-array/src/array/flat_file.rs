@@ -383,7 +383,7 @@ mod tests {
         let file = FlatFile::new(array.clone(), Region::whole(&[8])).unwrap();
         file.write(&UNLIMITED, 1, &[9], WriteSource::Program)
             .unwrap();
-        array.stored.engine.write_budget.close();
+        array.stored.engine.write_budget.dirty.close();
         for (place, written) in [(1, 1), (1, 2), (5, 1)] {
             let refused = file.write(&UNLIMITED, place, &vec![7; written], WriteSource::Program);
             assert_eq!(refused.unwrap_err().kind(), Kind::Unavailable, "{place}");

@@ -4,24 +4,19 @@
 //! overwritten in place, that is detected and it is opened again. `ChunkVersions` decides whether the content is
 //! current. The last chunks of all arrays stay open.
 
-use std::io::IoSliceMut;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lru::LruCache;
-use parking_lot::Mutex;
-
 use crate::array::chunk_versions::{ChunkVersions, VersionState};
 use crate::array::decoder::Decoder;
+use crate::array::open_chunk::{OpenChunk, OpenRequest, StoredChunkKey};
 use crate::array::shard::ShardIndexes;
 use crate::array::stored_array::StoredArray;
 use zarr_format::codec::ShardLevel;
 use zarr_format::error::{Error, Kind, Result};
-use zarr_format::grid::{ChunkIndex, Runs};
+use zarr_format::grid::ChunkIndex;
 use zarrfs_store::request_context::RequestContext;
-use zarrfs_store::sync::file_limits::ClosesFiles;
-use zarrfs_store::{ByteRange, EntryKind, Key, LogPosition, Meta, Reader, Store, Version};
+use zarrfs_store::{ByteRange, EntryKind, Key, Meta, Store, Version};
 
 /// The open chunks of an array, by number in the grid of stored chunks.
 pub(super) struct OpenChunks {
@@ -221,152 +216,5 @@ fn index_range(level: &ShardLevel) -> ByteRange {
         ByteRange::Suffix(length)
     } else {
         ByteRange::Span(0..length)
-    }
-}
-
-/// A stored chunk that is open.
-pub(super) struct OpenChunk {
-    pub(super) key: Key,
-    pub(super) meta: Meta,
-    pub(super) reader: Arc<dyn Reader>,
-}
-
-impl OpenChunk {
-    /// Opens an object, or returns `None` if it is missing; `known` are its attributes if the store returned them just
-    /// now.
-    pub(super) fn open(
-        context: &RequestContext,
-        store: &dyn Store,
-        key: &Key,
-        known: Option<&Meta>,
-    ) -> Result<Option<OpenChunk>> {
-        let reader = match store.open(context, key, known) {
-            Ok(reader) => reader,
-            Err(error) if error.kind() == Kind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let (key, meta) = (key.clone(), reader.meta(context)?);
-        Ok(Some(OpenChunk { key, meta, reader }))
-    }
-
-    /// Fails with `Changed` if the object may have changed since it was opened.
-    pub(super) fn check_unchanged(&self, context: &RequestContext) -> Result<()> {
-        if self.reader.meta(context)?.version != self.meta.version {
-            return Err(self.changed());
-        }
-        Ok(())
-    }
-
-    /// Returns the error of a chunk that changed while it was read.
-    pub(super) fn changed(&self) -> Error {
-        Error::new(Kind::Changed, &self.key, "was written while it was read")
-    }
-
-    /// Reads runs of an uncompressed chunk of `length` bytes directly into their places in `out`.
-    pub(super) fn scatter(
-        &self,
-        context: &RequestContext,
-        runs: &Runs,
-        length: usize,
-        out: &mut [u8],
-    ) -> Result<()> {
-        if self.meta.size != length as u64 {
-            self.check_unchanged(context)?;
-            let found = format!("expected {length} bytes, found {}", self.meta.size);
-            return Err(Error::corrupt(&self.key, found));
-        }
-        let places = runs.places();
-        let size = runs.run_length();
-        let mut rest = out;
-        let mut consumed = 0;
-        let joined = |a: &(usize, usize), b: &(usize, usize)| a.0 + size == b.0;
-        for row in places.chunk_by(joined) {
-            // IOV_MAX, the most buffers of a system call.
-            for group in row.chunks(1024) {
-                let mut parts = Vec::with_capacity(group.len());
-                for &(_, to) in group {
-                    let (_, after) = rest.split_at_mut(to - consumed);
-                    let (part, after) = after.split_at_mut(size);
-                    parts.push(IoSliceMut::new(part));
-                    (rest, consumed) = (after, to + size);
-                }
-                self.fill(context, group[0].0 as u64, group.len() * size, &mut parts)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn fill(
-        &self,
-        context: &RequestContext,
-        offset: u64,
-        length: usize,
-        parts: &mut [IoSliceMut<'_>],
-    ) -> Result<()> {
-        let read = self.reader.read_vectored(context, offset, parts)?;
-        if read == length {
-            return Ok(());
-        }
-        self.check_unchanged(context)?;
-        let found = format!("expected {length} bytes at {offset}, found {read}");
-        Err(Error::corrupt(&self.key, found))
-    }
-}
-
-/// The maximum number of stored chunks that are kept open.
-const MAX_OPEN_CHUNKS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
-
-/// Identifies a stored chunk.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct StoredChunkKey {
-    /// The number of the array.
-    array: u64,
-    /// The number of the chunk in the grid of stored chunks.
-    number: u64,
-}
-
-/// Identifies a request that opens a stored chunk.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct OpenRequest {
-    chunk: StoredChunkKey,
-    /// The last change of the chunk before the request.
-    changed: LogPosition,
-}
-
-/// The open stored chunks of all arrays.
-pub(super) struct OpenChunkCache(Mutex<LruCache<StoredChunkKey, Arc<OpenChunk>>>);
-
-impl Default for OpenChunkCache {
-    fn default() -> OpenChunkCache {
-        OpenChunkCache(Mutex::new(LruCache::new(MAX_OPEN_CHUNKS)))
-    }
-}
-
-impl OpenChunkCache {
-    fn get(&self, chunk: StoredChunkKey) -> Option<Arc<OpenChunk>> {
-        let mut open = self.0.lock();
-        open.get(&chunk).cloned()
-    }
-
-    fn forget(&self, chunk: StoredChunkKey) {
-        let closed = self.0.lock().pop(&chunk);
-        drop(closed);
-    }
-
-    fn put(&self, chunk: StoredChunkKey, stored: Arc<OpenChunk>) {
-        let mut open = self.0.lock();
-        let replaced = open.push(chunk, stored);
-        drop(open);
-        drop(replaced);
-    }
-}
-
-impl ClosesFiles for OpenChunkCache {
-    fn close_some(&self) {
-        let mut open = self.0.lock();
-        let closed = open.len().div_ceil(2);
-        let closed: Vec<_> = (0..closed).filter_map(|_| open.pop_lru()).collect();
-        drop(open);
-        drop(closed);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::array::chunk::{CHUNK_OVERHEAD, CacheKey, Cached, CachedShardIndex};
-use crate::array::open_chunks::OpenChunk;
+use crate::array::open_chunk::OpenChunk;
 use crate::array::stored_array::StoredArray;
 use zarr_format::codec::ShardLevel;
 use zarr_format::error::{Error, Result};

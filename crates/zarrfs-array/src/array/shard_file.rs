@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::array::chunk::CachedShardIndex;
 use crate::array::chunk_reader::ChunkReader;
-use crate::array::open_chunks::OpenChunk;
+use crate::array::open_chunk::OpenChunk;
 use crate::array::shard::Shard;
 use zarr_format::codec::{Pipeline, ShardLevel};
 use zarr_format::error::{Error, Kind, Result};

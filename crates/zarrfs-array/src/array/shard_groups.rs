@@ -15,9 +15,8 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::array::chunk::Load;
-use crate::array::decoder::Decoder;
-use crate::array::open_chunks::OpenChunk;
+use crate::array::decoder::{Decoder, Load};
+use crate::array::open_chunk::OpenChunk;
 use crate::array::shard::{Shard, ShardIndexes};
 use crate::array::stored_array::StoredArray;
 use zarr_format::codec::ShardLevel;

@@ -6,9 +6,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::array::chunk::{ChunkLocation, DecodedChunk, Load, MissingChunk};
-use crate::array::decoder::Decoder;
-use crate::array::open_chunks::{OpenChunk, OpenChunks};
+use crate::array::chunk::{ChunkLocation, DecodedChunk, MissingChunk};
+use crate::array::decoder::{Decoder, Load};
+use crate::array::open_chunk::OpenChunk;
+use crate::array::open_chunks::OpenChunks;
 use crate::array::shard::{Shard, ShardIndexes};
 use crate::array::shard_groups::ShardGroups;
 use crate::array::stored_array::StoredArray;

@@ -1,23 +1,19 @@
 //! Counts the dirty bytes of all arrays, and flushes chunks over the limit.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
 use crate::array::chunk_writer::ChunkWriter;
+use crate::array::write_buffer::DirtyBytes;
 use zarr_format::error::Result;
 use zarr_format::grid::Coordinates;
 use zarrfs_store::request_context::RequestContext;
 
 /// The dirty bytes of all arrays, and their limit.
 pub(super) struct WriteBudget {
-    /// Bytes of chunks.
-    bytes: AtomicU64,
-    /// Counts writes, which orders them.
-    clock: AtomicU64,
-    /// Whether writes are refused: the dirty chunks are being stored for the last time.
-    is_closed: AtomicBool,
+    pub(super) dirty: Arc<DirtyBytes>,
     /// The maximum number of dirty bytes.
     pub(super) limit: u64,
     /// The writers of the arrays with dirty chunks, and some that no longer have any.
@@ -26,39 +22,12 @@ pub(super) struct WriteBudget {
 
 impl WriteBudget {
     /// Creates the budget of a mount with `memory` bytes of memory: dirty chunks may use 1/4 of it.
-    pub(super) fn new(memory: u64) -> Arc<WriteBudget> {
-        Arc::new(WriteBudget {
-            bytes: AtomicU64::new(0),
-            clock: AtomicU64::new(0),
-            is_closed: AtomicBool::new(false),
+    pub(super) fn new(memory: u64) -> WriteBudget {
+        WriteBudget {
+            dirty: Arc::default(),
             limit: memory / 4,
             writers: Mutex::default(),
-        })
-    }
-
-    /// Refuses all writes from now on. Writes that were accepted are in the write buffers.
-    pub(super) fn close(&self) {
-        self.is_closed.store(true, Ordering::SeqCst);
-    }
-
-    /// Whether writes are refused.
-    pub(super) fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::SeqCst)
-    }
-
-    /// Adds dirty bytes.
-    pub(super) fn add(&self, bytes: u64) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Subtracts dirty bytes.
-    pub(super) fn subtract(&self, bytes: u64) {
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
-    /// Counts a write; returns the number of writes before it.
-    pub(super) fn tick(&self) -> u64 {
-        self.clock.fetch_add(1, Ordering::Relaxed)
+        }
     }
 
     /// Registers a writer that may have dirty chunks.
@@ -94,14 +63,14 @@ impl WriteBudget {
         writer: &ChunkWriter,
         edited: &Coordinates,
     ) -> Result<()> {
-        while self.bytes.load(Ordering::Relaxed) > self.limit {
+        while self.dirty.bytes.load(Ordering::Relaxed) > self.limit {
             let Some((array, chunk)) = self.oldest(writer, edited, false) else {
                 break;
             };
             // The failure is recorded with the chunk.
             let _ = array.flush_alone(context, &chunk);
         }
-        while self.bytes.load(Ordering::Relaxed) > self.limit.saturating_mul(2) {
+        while self.dirty.bytes.load(Ordering::Relaxed) > self.limit.saturating_mul(2) {
             match self.oldest(writer, edited, true) {
                 Some((array, chunk)) => array.flush_alone(context, &chunk)?,
                 None => break,

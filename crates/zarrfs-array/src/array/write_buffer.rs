@@ -5,28 +5,41 @@
 //! every reader of the array. A chunk is locked while it is edited or stored, so no change is lost; a subchunk is
 //! edited in place only if no reader shares it. The lock of the table is held for a lookup, or while the bytes of one
 //! write are copied.
-//!
-//! A subchunk that is written in part records what its rest was read from: the version of the stored chunk, which is
-//! the condition of the put, and a digest of the subchunk, which tells a new version with the same content from a
-//! conflict.
 
-use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use lru::LruCache;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::array::chunk::DecodedChunk;
 use crate::array::chunk_versions::PageVersion;
-use crate::array::write_budget::WriteBudget;
+use crate::array::dirty_chunk::{Basis, DirtyChunk, ReadDigest, WrittenSubchunk};
 use crate::array::writers::Writers;
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::grid::Coordinates;
 use zarr_format::model::Array;
 use zarrfs_store::Presence;
-use zarrfs_store::{Condition, Key, Version};
+use zarrfs_store::{Key, Version};
+
+/// The dirty bytes of all arrays.
+#[derive(Default)]
+pub(super) struct DirtyBytes {
+    /// Bytes of chunks.
+    pub(super) bytes: AtomicU64,
+    /// Counts writes, which orders them.
+    writes: AtomicU64,
+    /// Whether writes are refused: the dirty chunks are being stored for the last time.
+    is_closed: AtomicBool,
+}
+
+impl DirtyBytes {
+    /// Refuses all writes from now on. Writes that were accepted are in the write buffers.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+    }
+}
 
 /// Number of locks that the chunks of an array share.
 const CHUNK_LOCKS: usize = 64;
@@ -46,14 +59,14 @@ pub(super) struct WriteBuffer {
     /// The handles through which the array is open for writing.
     pub(super) writers: Writers,
     locks: [Mutex<()>; CHUNK_LOCKS],
-    budget: Arc<WriteBudget>,
+    all: Arc<DirtyBytes>,
 }
 
 /// The right to edit or store a chunk.
 pub(super) type ChunkLock<'a> = MutexGuard<'a, ()>;
 
 impl WriteBuffer {
-    pub(super) fn new(array: &Arc<Array>, budget: Arc<WriteBudget>) -> WriteBuffer {
+    pub(super) fn new(array: &Arc<Array>, all: Arc<DirtyBytes>) -> WriteBuffer {
         WriteBuffer {
             array: array.clone(),
             chunks: Mutex::new(LruCache::unbounded()),
@@ -62,7 +75,7 @@ impl WriteBuffer {
             lost: Mutex::default(),
             writers: Writers::default(),
             locks: [const { Mutex::new(()) }; CHUNK_LOCKS],
-            budget,
+            all,
         }
     }
 
@@ -127,7 +140,7 @@ impl WriteBuffer {
 
     /// Fails once writes are refused. The table must be locked: a later listing then has all writes that were accepted.
     fn check_taken(&self) -> Result<()> {
-        if self.budget.is_closed() {
+        if self.all.is_closed.load(Ordering::SeqCst) {
             let why = "the mount is about to end: nothing is written any more";
             return Err(Error::unavailable("", why));
         }
@@ -180,7 +193,7 @@ impl WriteBuffer {
         found.indices.insert(place.clone(), indices);
         let replaced = found.subchunks.insert(place, decoded);
         if replaced.is_none() {
-            self.budget.add(length);
+            self.all.bytes.fetch_add(length, Ordering::Relaxed);
         }
         self.touch(found);
         self.count.store(chunks.len(), Ordering::Release);
@@ -191,7 +204,7 @@ impl WriteBuffer {
 
     /// Records a write to a chunk.
     fn touch(&self, chunk: &mut DirtyChunk) {
-        let touched = self.budget.tick();
+        let touched = self.all.writes.fetch_add(1, Ordering::Relaxed);
         chunk.mark_written(touched);
         self.page_version.renew();
     }
@@ -310,7 +323,7 @@ impl WriteBuffer {
     fn uncount(&self, chunk: &DirtyChunk) {
         let subchunks = chunk.subchunks.values();
         let bytes: usize = subchunks.map(|subchunk| subchunk.bytes().len()).sum();
-        self.budget.subtract(bytes as u64);
+        self.all.bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
     }
 }
 
@@ -318,130 +331,5 @@ impl Drop for WriteBuffer {
     fn drop(&mut self) {
         let chunks = std::mem::replace(&mut *self.lock(), LruCache::unbounded());
         chunks.iter().for_each(|(_, chunk)| self.uncount(chunk));
-    }
-}
-
-/// Decoded subchunks by place in the stored chunk: with sharding, the number of the inner chunk at each level.
-pub(super) type Subchunks = BTreeMap<Vec<usize>, Arc<DecodedChunk>>;
-
-/// The content that a write of a subchunk depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Basis {
-    /// Nothing: all elements of the subchunk were written.
-    Nothing,
-    /// The dirty subchunk from an earlier write.
-    Written,
-    /// A subchunk that was read from this version of the stored chunk, `None` if that was missing; and the digest of
-    /// the subchunk, `None` if it was not stored.
-    Stored(Option<Version>, Option<u64>),
-}
-
-/// A subchunk after a write.
-pub(super) struct WrittenSubchunk {
-    /// Its place in the stored chunk.
-    pub(super) place: Vec<usize>,
-    /// Its indices in the grid of subchunks, which stay the same when the array grows.
-    pub(super) indices: Coordinates,
-    pub(super) decoded: Arc<DecodedChunk>,
-    pub(super) basis: Basis,
-}
-
-/// The digest of a subchunk from when it was read for an edit; `None` if it was not stored, or was written whole.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ReadDigest(pub(super) Option<u64>);
-
-/// A chunk that has to be stored.
-#[derive(Clone)]
-pub(super) struct DirtyChunk {
-    pub(super) subchunks: Subchunks,
-    /// The indices of the subchunks in the grid of subchunks.
-    pub(super) indices: BTreeMap<Vec<usize>, Coordinates>,
-    /// The condition of the put.
-    pub(super) condition: Condition,
-    /// The digests of the subchunks that were read before the edit, by place; `None` for a subchunk that was not
-    /// stored.
-    pub(super) read: BTreeMap<Vec<usize>, Option<u64>>,
-    /// The write count of the last write.
-    pub(super) touched: u64,
-    /// Whether the last attempt to store it failed.
-    pub(super) failed: bool,
-}
-
-impl Default for DirtyChunk {
-    fn default() -> DirtyChunk {
-        DirtyChunk {
-            subchunks: Subchunks::default(),
-            indices: BTreeMap::new(),
-            condition: Condition::Any,
-            read: BTreeMap::new(),
-            touched: 0,
-            failed: false,
-        }
-    }
-}
-
-impl DirtyChunk {
-    /// Adds the basis of a write of a subchunk. The first version that was read becomes the condition.
-    pub(super) fn depend(&mut self, place: &[usize], basis: Basis) {
-        match basis {
-            Basis::Nothing => {
-                self.read.remove(place);
-            }
-            Basis::Written => {}
-            Basis::Stored(version, digest) => {
-                if self.condition == Condition::Any {
-                    self.condition = Condition::unchanged(version);
-                }
-                self.read.insert(place.to_vec(), digest);
-            }
-        }
-        if self.read.is_empty() {
-            self.condition = Condition::Any;
-        }
-    }
-
-    /// Records a write, by its write count.
-    pub(super) fn mark_written(&mut self, touched: u64) {
-        (self.touched, self.failed) = (touched, false);
-    }
-
-    /// Records that the key holds the chunk as it is, in this version.
-    pub(super) fn confirm(&mut self, version: Version) {
-        for (place, digest) in &mut self.read {
-            *digest = self.subchunks.get(place).map(|subchunk| subchunk.digest());
-        }
-        if !self.read.is_empty() {
-            self.condition = Condition::Version(version);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_version_that_was_read_is_the_condition() {
-        let mut chunk = DirtyChunk::default();
-        for (version, digest) in [(1, 5), (2, 6)] {
-            let basis = Basis::Stored(Some(Version::numbered(version)), Some(digest));
-            chunk.depend(&[version as usize], basis);
-        }
-        assert_eq!(chunk.condition, Condition::Version(Version::numbered(1)));
-        chunk.depend(&[1], Basis::Written);
-        assert_eq!(chunk.read.len(), 2);
-    }
-
-    #[test]
-    fn what_is_written_whole_depends_on_nothing() {
-        let mut chunk = DirtyChunk::default();
-        chunk.depend(&[0], Basis::Nothing);
-        assert_eq!(chunk.condition, Condition::Any);
-        chunk.depend(&[1], Basis::Stored(None, None));
-        assert_eq!(chunk.condition, Condition::Absent);
-        chunk.depend(&[0], Basis::Nothing);
-        assert_eq!(chunk.condition, Condition::Absent);
-        chunk.depend(&[1], Basis::Nothing);
-        assert_eq!(chunk.condition, Condition::Any);
     }
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use lru::LruCache;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::array::write_buffer::{DirtyChunk, ReadDigest};
+use crate::array::dirty_chunk::{DirtyChunk, ReadDigest};
 use zarr_format::codec::Pipeline;
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::grid::Coordinates;

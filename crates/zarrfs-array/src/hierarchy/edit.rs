@@ -6,16 +6,13 @@
 //! before they are stored: if they would read as another node, the edit is refused and the old documents stay. Their
 //! copies in consolidated metadata are not put: the overlay derives them from the documents (`overlay/derived.rs`).
 
-use crate::hierarchy::node_documents::NodeDocuments;
+use crate::hierarchy::node_documents::{DocumentVersions, NodeDocuments};
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use zarr_format::dialect::{Document, DocumentMap};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::{Attributes, Group, Node};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Condition, Key, Version};
-
-/// Documents and their versions.
-pub type DocumentVersions = Vec<(Key, Version)>;
 
 /// A change of a document.
 struct DocumentChange {

@@ -42,7 +42,8 @@ mod node_reader;
 mod node_reading;
 mod reconsolidation;
 
-pub use edit::{DocumentVersions, EditedNode, ExpectedNode};
+pub use edit::{EditedNode, ExpectedNode};
+pub use node_documents::DocumentVersions;
 pub use node_entry::{
     BrokenDocument, BrokenNode, ConsolidatedDocument, ConsolidatedEntry, NodeEntry,
 };

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use crate::hierarchy::child_context::Rule;
-use crate::hierarchy::edit::DocumentVersions;
 use crate::hierarchy::{MAX_DOCUMENT, NodeEntry};
 use zarr_format::dialect::draft::{DocumentRole, EntryPoint};
 use zarr_format::dialect::{Dialect, Document, DocumentMap, n5};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::{Attributes, Node};
 use zarrfs_store::request_context::RequestContext;
-use zarrfs_store::{Key, Store};
+use zarrfs_store::{Key, Store, Version};
+
+/// Documents and their versions.
+pub type DocumentVersions = Vec<(Key, Version)>;
 
 /// The format of a node's documents.
 pub(super) enum DocumentFormat {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::hierarchy::child_context::{ChildContext, Rule};
 use crate::hierarchy::consolidated::{Consolidated, version_of};
-use crate::hierarchy::edit::DocumentVersions;
+use crate::hierarchy::node_documents::DocumentVersions;
 use crate::hierarchy::node_entry::{BrokenDocument, BrokenNode};
 use crate::hierarchy::{MAX_DOCUMENT, NodeEntry};
 use zarr_format::dialect::Document;

@@ -1,0 +1,137 @@
+//! Holds a dirty chunk and the stored content that it was edited from.
+//!
+//! A subchunk that is written in part records what its rest was read from: the version of the stored chunk, which is
+//! the condition of the put, and a digest of the subchunk, which tells a new version with the same content from a
+//! conflict.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::array::chunk::DecodedChunk;
+use zarr_format::grid::Coordinates;
+use zarrfs_store::{Condition, Version};
+
+/// Decoded subchunks by place in the stored chunk: with sharding, the number of the inner chunk at each level.
+pub(super) type Subchunks = BTreeMap<Vec<usize>, Arc<DecodedChunk>>;
+
+/// The content that a write of a subchunk depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Basis {
+    /// Nothing: all elements of the subchunk were written.
+    Nothing,
+    /// The dirty subchunk from an earlier write.
+    Written,
+    /// A subchunk that was read from this version of the stored chunk, `None` if that was missing; and the digest of
+    /// the subchunk, `None` if it was not stored.
+    Stored(Option<Version>, Option<u64>),
+}
+
+/// A subchunk after a write.
+pub(super) struct WrittenSubchunk {
+    /// Its place in the stored chunk.
+    pub(super) place: Vec<usize>,
+    /// Its indices in the grid of subchunks, which stay the same when the array grows.
+    pub(super) indices: Coordinates,
+    pub(super) decoded: Arc<DecodedChunk>,
+    pub(super) basis: Basis,
+}
+
+/// The digest of a subchunk from when it was read for an edit; `None` if it was not stored, or was written whole.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadDigest(pub(super) Option<u64>);
+
+/// A chunk that has to be stored.
+#[derive(Clone)]
+pub(super) struct DirtyChunk {
+    pub(super) subchunks: Subchunks,
+    /// The indices of the subchunks in the grid of subchunks.
+    pub(super) indices: BTreeMap<Vec<usize>, Coordinates>,
+    /// The condition of the put.
+    pub(super) condition: Condition,
+    /// The digests of the subchunks that were read before the edit, by place; `None` for a subchunk that was not
+    /// stored.
+    pub(super) read: BTreeMap<Vec<usize>, Option<u64>>,
+    /// The write count of the last write.
+    pub(super) touched: u64,
+    /// Whether the last attempt to store it failed.
+    pub(super) failed: bool,
+}
+
+impl Default for DirtyChunk {
+    fn default() -> DirtyChunk {
+        DirtyChunk {
+            subchunks: Subchunks::default(),
+            indices: BTreeMap::new(),
+            condition: Condition::Any,
+            read: BTreeMap::new(),
+            touched: 0,
+            failed: false,
+        }
+    }
+}
+
+impl DirtyChunk {
+    /// Adds the basis of a write of a subchunk. The first version that was read becomes the condition.
+    pub(super) fn depend(&mut self, place: &[usize], basis: Basis) {
+        match basis {
+            Basis::Nothing => {
+                self.read.remove(place);
+            }
+            Basis::Written => {}
+            Basis::Stored(version, digest) => {
+                if self.condition == Condition::Any {
+                    self.condition = Condition::unchanged(version);
+                }
+                self.read.insert(place.to_vec(), digest);
+            }
+        }
+        if self.read.is_empty() {
+            self.condition = Condition::Any;
+        }
+    }
+
+    /// Records a write, by its write count.
+    pub(super) fn mark_written(&mut self, touched: u64) {
+        (self.touched, self.failed) = (touched, false);
+    }
+
+    /// Records that the key holds the chunk as it is, in this version.
+    pub(super) fn confirm(&mut self, version: Version) {
+        for (place, digest) in &mut self.read {
+            *digest = self.subchunks.get(place).map(|subchunk| subchunk.digest());
+        }
+        if !self.read.is_empty() {
+            self.condition = Condition::Version(version);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_version_that_was_read_is_the_condition() {
+        let mut chunk = DirtyChunk::default();
+        for (version, digest) in [(1, 5), (2, 6)] {
+            let basis = Basis::Stored(Some(Version::numbered(version)), Some(digest));
+            chunk.depend(&[version as usize], basis);
+        }
+        assert_eq!(chunk.condition, Condition::Version(Version::numbered(1)));
+        chunk.depend(&[1], Basis::Written);
+        assert_eq!(chunk.read.len(), 2);
+    }
+
+    #[test]
+    fn what_is_written_whole_depends_on_nothing() {
+        let mut chunk = DirtyChunk::default();
+        chunk.depend(&[0], Basis::Nothing);
+        assert_eq!(chunk.condition, Condition::Any);
+        chunk.depend(&[1], Basis::Stored(None, None));
+        assert_eq!(chunk.condition, Condition::Absent);
+        chunk.depend(&[0], Basis::Nothing);
+        assert_eq!(chunk.condition, Condition::Absent);
+        chunk.depend(&[1], Basis::Nothing);
+        assert_eq!(chunk.condition, Condition::Any);
+    }
+}
