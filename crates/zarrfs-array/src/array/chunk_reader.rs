@@ -99,7 +99,7 @@ impl ChunkReader {
     }
 
     /// Like `written`, without blocking: `Unknown` while a write copies its bytes.
-    pub(super) fn try_written(&self, chunk: ChunkIndex) -> Presence<Arc<DecodedChunk>> {
+    fn try_written(&self, chunk: ChunkIndex) -> Presence<Arc<DecodedChunk>> {
         if self.buffer.is_empty() {
             return Presence::Missing;
         }

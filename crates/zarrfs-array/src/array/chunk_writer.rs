@@ -401,7 +401,7 @@ impl ChunkWriter {
 
     /// Returns the condition of a chunk: the present version of its key if every part that was read is unchanged, else
     /// the old condition.
-    pub(super) fn renewed_condition(
+    fn renewed_condition(
         &self,
         context: &RequestContext,
         number: ChunkIndex,
@@ -453,7 +453,7 @@ impl ChunkWriter {
 
     /// Handles a put that failed, and returns the error. On a conflict the chunk is dropped, since it was edited from
     /// stale content. Otherwise it stays dirty; the put may have succeeded although it returned an error.
-    pub(super) fn handle_refusal(
+    fn handle_refusal(
         &self,
         context: &RequestContext,
         number: ChunkIndex,

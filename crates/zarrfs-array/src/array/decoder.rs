@@ -425,7 +425,7 @@ impl SizeEstimate {
     }
 
     /// Returns the expected lengths of the next chunk, or `None` if no chunk was decoded yet.
-    pub(super) fn estimate(&self) -> Option<EstimatedSizes> {
+    fn estimate(&self) -> Option<EstimatedSizes> {
         let decoded = self.decoded.load(Ordering::Relaxed);
         let encoded = self.encoded.load(Ordering::Relaxed);
         (decoded > 0).then(|| EstimatedSizes {

@@ -311,7 +311,7 @@ impl OpenArray {
     pub fn region_version(&self, context: &RequestContext, region: &Region) -> Result<Version> {
         let decoder = self.decoder()?;
         if self.stored.metadata.data_type.is_variable() {
-            self.element_count(region)?;
+            self.growing().count(region)?;
         }
         self.versions.of_region(context, &decoder.stored, region)
     }
@@ -347,11 +347,6 @@ impl OpenArray {
     /// chunk has the wrong number of elements.
     pub fn records(&self, context: &RequestContext, region: &Region) -> Result<VlenElements> {
         VlenReader::new(self.prefetcher()?).read(context, region)
-    }
-
-    /// Returns the number of elements of a box; `TooLarge` if even empty elements need more than 1/2 of the budget.
-    pub(super) fn element_count(&self, region: &Region) -> Result<usize> {
-        self.growing().count(region)
     }
 
     /// Creates a growing buffer of at most 1/2 of the budget.

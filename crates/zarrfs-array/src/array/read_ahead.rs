@@ -53,12 +53,12 @@ impl ReadAhead {
     }
 
     /// Whether a chunk row does not fit in memory.
-    pub(super) fn is_row_too_long(&self) -> bool {
+    fn is_row_too_long(&self) -> bool {
         self.rows.bytes > self.reader.decoder.room_for_row()
     }
 
     /// Logs a hint, once for an array, if a chunk row fits neither in memory nor on disk.
-    pub(super) fn warn_of_row(&self) {
+    fn warn_of_row(&self) {
         let (array, row) = (&*self.reader.array, self.rows.bytes);
         let spill = array.engine.spill.as_ref();
         if self.spills_row() || self.prefetcher.has_warned.swap(true, Ordering::Relaxed) {
@@ -81,7 +81,7 @@ impl ReadAhead {
 
     /// Returns the range of shards on a network that the reader is going to read, if it goes through them plane by
     /// plane.
-    pub(super) fn ordered_span(&self) -> Option<Arc<OrderedSpan>> {
+    fn ordered_span(&self) -> Option<Arc<OrderedSpan>> {
         if self.reader.array.engine.limits.fetches == 0 || !self.reader.decoder.reads_groups() {
             return None;
         }

@@ -377,7 +377,7 @@ impl Hierarchy {
 
     /// Returns the document of a draft's array and the folder of its chunks; `None` for other dialects, and if the user
     /// has chosen the draft, since the meaning of the document then does not follow from the entry point.
-    pub fn draft_keys(&self, node: &NodeEntry) -> Option<(Key, Key)> {
+    pub(crate) fn draft_keys(&self, node: &NodeEntry) -> Option<(Key, Key)> {
         let Rule::Draft(entry) = &node.child_context.rule else {
             return None;
         };

@@ -35,7 +35,7 @@ pub struct Export {
     /// The reservation for a long header.
     _room: Option<Reservation>,
     /// The array's state at the last call of `may_have_changed`.
-    seen: Mutex<ArrayState>,
+    last_state: Mutex<ArrayState>,
 }
 
 /// The bytes between header and trailer.
@@ -159,7 +159,7 @@ impl Export {
             array, selection, ..
         } = member.source()?;
         array.check_decodable()?;
-        let (seen, shape) = (Mutex::new(array.state()), selection.shape());
+        let (last_state, shape) = (Mutex::new(array.state()), selection.shape());
         let subject = Subject::alone(&member.array, &shape);
         let refused = |why: String| {
             let found = format!("{}: {why}", format.extension);
@@ -181,7 +181,7 @@ impl Export {
             left_out: format.left_out(&subject),
             content: array.id(),
             _room: None,
-            seen,
+            last_state,
         })
     }
 
@@ -203,7 +203,7 @@ impl Export {
         selection: &Selection,
         content: u64,
     ) -> Result<Export> {
-        let seen = Mutex::new(array.state());
+        let last_state = Mutex::new(array.state());
         let length = parts.elements_len(&selection.shape(), array.array().element_size()?)?;
         let room = room_of(array, parts.header.len() + parts.trailer.len())?;
         let body = match parts.elements {
@@ -228,7 +228,7 @@ impl Export {
             trailer: parts.trailer,
             left_out: parts.left_out,
             content,
-            seen,
+            last_state,
         })
     }
 
@@ -269,7 +269,7 @@ impl Export {
     /// Whether the content may have changed since the last call, without a request to the store.
     pub fn may_have_changed(&self) -> bool {
         let now = self.array.state();
-        let before = std::mem::replace(&mut *self.seen.lock(), now);
+        let before = std::mem::replace(&mut *self.last_state.lock(), now);
         self.array.may_have_changed(&before)
     }
 
