@@ -18,7 +18,7 @@ use zarr_check::{
     check as check_store, rebuild_consolidated,
 };
 use zarr_format::error::{Error, Result, printable};
-use zarrfs_array::hierarchy::{NodeEntry, RebuiltCopies};
+use zarrfs_array::hierarchy::{NodeEntry, ReconsolidatedDocument};
 use zarrfs_export::inspect::locate::StorePath;
 use zarrfs_store::request_context::UNLIMITED;
 
@@ -123,7 +123,7 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    fn begin(&self, located: &StorePath, rebuilt: Option<&[RebuiltCopies]>) {
+    fn begin(&self, located: &StorePath, rebuilt: Option<&[ReconsolidatedDocument]>) {
         if !self.is_json {
             rebuilt.unwrap_or_default().iter().for_each(print_rebuilt);
             return;
@@ -161,8 +161,8 @@ impl Printer<'_> {
     }
 }
 
-fn print_rebuilt(rebuilt: &RebuiltCopies) {
-    let RebuiltCopies {
+fn print_rebuilt(rebuilt: &ReconsolidatedDocument) {
+    let ReconsolidatedDocument {
         key,
         made,
         changed,
@@ -178,7 +178,7 @@ fn print_rebuilt(rebuilt: &RebuiltCopies) {
     }
 }
 
-fn rebuilt_to_json(rebuilt: &RebuiltCopies) -> Value {
+fn rebuilt_to_json(rebuilt: &ReconsolidatedDocument) -> Value {
     json!({
         "key": String::from_utf8_lossy(rebuilt.key.as_bytes()),
         "made": rebuilt.made,

@@ -125,7 +125,7 @@ impl<'a> SourceNode<'a> {
 
     /// Reports consolidated metadata that were requested but cannot be read.
     pub(super) fn warn_unread_copies(&self) {
-        for why in self.located.opened.hierarchy.unread_copies() {
+        for why in self.located.opened.hierarchy.consolidated_errors() {
             let store = &self.located.source;
             report::warn(format_args!(
                 "{store}: the consolidated metadata do not read: {why}"

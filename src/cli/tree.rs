@@ -10,7 +10,7 @@ use crate::cli::source::{NAMED_ONLY, SourceNode};
 use crate::cli::terminal::Paint;
 use crate::cli::{LsArgs, TreeArgs, format, report};
 use zarr_format::error::{Error, Result, printable};
-use zarrfs_array::hierarchy::LEADS_BACK;
+use zarrfs_array::hierarchy::SYMLINK_CYCLE;
 use zarrfs_export::inspect::locate::StorePath;
 use zarrfs_export::inspect::locate::root_name;
 use zarrfs_export::inspect::tree;
@@ -111,8 +111,8 @@ fn walk(source: &SourceNode<'_>, config: &TreeConfig, take: TakeNode<'_>) -> Res
         let place = whole_name(located);
         report::warn(format_args!("{place}: these nodes are {NAMED_ONLY}"));
     }
-    if let Some(link) = located.opened.hierarchy.link_back() {
-        report::warn(format_args!("{}: {LEADS_BACK}", format::text(&link)));
+    if let Some(link) = located.opened.hierarchy.symlink_cycle() {
+        report::warn(format_args!("{}: {SYMLINK_CYCLE}", format::text(&link)));
     }
     if matches!(walked, Ok(None)) {
         source.warn_unread_copies();

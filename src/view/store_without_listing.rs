@@ -19,7 +19,7 @@ use zarr_format::error::{Error, Kind, Result};
 use zarr_format::json_text::dedented;
 use zarr_format::model::Array;
 use zarrfs_array::array::{Arrays, WrittenKey};
-use zarrfs_array::hierarchy::{Copied, DocumentCopy, Hierarchy, NodeEntry};
+use zarrfs_array::hierarchy::{ConsolidatedCopy, ConsolidatedEntry, Hierarchy, NodeEntry};
 use zarrfs_store::Presence;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Key, Listing, Store, Tree};
@@ -38,7 +38,7 @@ pub struct StoreWithoutListing {
 enum PathMetadata {
     Dir(MetadataDir),
     /// A document that a node's consolidated metadata contain.
-    Copy(DocumentCopy),
+    Copy(ConsolidatedCopy),
     Missing,
     /// Not in the metadata: a stored key, or a node that is not known yet.
     Nothing,
@@ -84,12 +84,14 @@ impl StoreWithoutListing {
                 return metadata_in_array(&node, array, path);
             }
             key = key.child(name)?;
-            let child = match node.copied(&key) {
-                Presence::Is(Copied::Document(copy)) if key == *path => {
+            let child = match node.consolidated_entry(&key) {
+                Presence::Is(ConsolidatedEntry::Document(copy)) if key == *path => {
                     return Ok(PathMetadata::Copy(copy));
                 }
-                Presence::Is(Copied::Folder) => self.hierarchy.child(context, &node, name)?,
-                Presence::Is(Copied::Document(_)) | Presence::Missing => {
+                Presence::Is(ConsolidatedEntry::Folder) => {
+                    self.hierarchy.child(context, &node, name)?
+                }
+                Presence::Is(ConsolidatedEntry::Document(_)) | Presence::Missing => {
                     return Ok(PathMetadata::Missing);
                 }
                 Presence::Unknown => {
@@ -161,18 +163,24 @@ impl View for StoreWithoutListing {
 
 /// Looks up a path below an array in the metadata.
 fn metadata_in_array(node: &Arc<NodeEntry>, array: &Array, path: &Key) -> Result<PathMetadata> {
-    Ok(match node.copied(path) {
-        Presence::Is(Copied::Document(copy)) => PathMetadata::Copy(copy),
+    Ok(match node.consolidated_entry(path) {
+        Presence::Is(ConsolidatedEntry::Document(copy)) => PathMetadata::Copy(copy),
         Presence::Missing => PathMetadata::Missing,
-        Presence::Is(Copied::Folder) | Presence::Unknown if leads_to_chunks(array, path)? => {
+        Presence::Is(ConsolidatedEntry::Folder) | Presence::Unknown
+            if leads_to_chunks(array, path)? =>
+        {
             PathMetadata::Dir(MetadataDir::Chunks)
         }
-        Presence::Is(Copied::Folder) | Presence::Unknown => PathMetadata::Key,
+        Presence::Is(ConsolidatedEntry::Folder) | Presence::Unknown => PathMetadata::Key,
     })
 }
 
 /// Returns the attributes of a consolidated document.
-fn consolidated_attr(context: &RequestContext, copy: &DocumentCopy, ttl: Duration) -> Result<Attr> {
+fn consolidated_attr(
+    context: &RequestContext,
+    copy: &ConsolidatedCopy,
+    ttl: Duration,
+) -> Result<Attr> {
     if copy.text.len() > MAX_IMMEDIATE_TEXT {
         context.check_may_wait()?;
     }
@@ -184,18 +192,18 @@ fn consolidated_attr(context: &RequestContext, copy: &DocumentCopy, ttl: Duratio
 }
 
 /// Opens a consolidated document.
-fn open_consolidated(copy: &DocumentCopy) -> OpenedFile {
+fn open_consolidated(copy: &ConsolidatedCopy) -> OpenedFile {
     let text = text_of(copy).into_owned();
     GeneratedFile::open(text.into(), version_of(copy), copy.modified)
 }
 
 /// Returns the text of a document without the indentation of its parent.
-fn text_of(copy: &DocumentCopy) -> Cow<'_, str> {
+fn text_of(copy: &ConsolidatedCopy) -> Cow<'_, str> {
     dedented(str::from_utf8(&copy.text).unwrap_or_default())
 }
 
 /// Returns a number that identifies the content of a document.
-fn version_of(copy: &DocumentCopy) -> u64 {
+fn version_of(copy: &ConsolidatedCopy) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(&copy.text);
     hasher.finish()

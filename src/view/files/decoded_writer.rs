@@ -107,7 +107,7 @@ impl TreeFile for DecodedWriter {
 
     fn write_pages(&self, context: &RequestContext, offset: u64, bytes: &[u8]) -> Result<()> {
         context.check_may_wait()?;
-        self.export.array().note_page_write();
+        self.export.array().record_page_write();
         let written = self.export.write_pages(context, offset, bytes);
         written.map_err(|error| error.about(&self.path))
     }
@@ -152,8 +152,8 @@ impl TreeFile for DecodedWriter {
         self.store.sync(context)
     }
 
-    fn record_pages_dropped(&self) {
-        self.export.array().record_pages_dropped();
+    fn mark_pages_dropped(&self) {
+        self.export.array().mark_pages_dropped();
     }
 
     fn stat(&self, _context: &RequestContext) -> Result<Stat> {
@@ -163,7 +163,7 @@ impl TreeFile for DecodedWriter {
             size,
             stored: size,
             modified: self.entry.modified,
-            version: Version::numbered(array.content_number()),
+            version: Version::numbered(array.page_version()),
         };
         Ok(Stat {
             meta,

@@ -21,7 +21,7 @@ use crate::view::files::scratch_files::ScratchFile;
 use zarr_format::dialect::text_of;
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::{Attributes, Node};
-use zarrfs_array::hierarchy::{NodeEntry, SeenNode};
+use zarrfs_array::hierarchy::{ExpectedNode, NodeEntry};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::tree::{AttrChange, Stat, Time, TreeFile};
 use zarrfs_store::{EntryKind, Key, Meta, Version};
@@ -292,9 +292,9 @@ pub(super) fn save(
     let attributes = parsed(text)
         .map_err(|error| Error::invalid(path, format!("{error}; the old attributes stay")))?;
     let text_of_node = |node: &Node| document(node, ATTRIBUTES);
-    let is_shown_by = |node: &Node| read.is_none_or(|read| read.matches(&text_of_node(node)));
-    let read = read.map(|read| SeenNode {
-        is_shown_by: &is_shown_by,
+    let matches = |node: &Node| read.is_none_or(|read| read.matches(&text_of_node(node)));
+    let read = read.map(|read| ExpectedNode {
+        matches: &matches,
         documents: read.documents.as_deref(),
     });
     match resolver.hierarchy.edit(context, &entry, &attributes, read) {

@@ -160,7 +160,7 @@ impl EditableTree {
             .files
             .resolver
             .arrays
-            .check_keys_free(writer.export.array());
+            .check_no_open_key(writer.export.array());
         keys.map_err(|error| error.about(path))?;
         Ok(Arc::new(writer))
     }

@@ -151,7 +151,7 @@ impl FilesView {
                 None => {
                     self.resolver
                         .hierarchy
-                        .document_as_found(context, entry, document)?
+                        .broken_document(context, entry, document)?
                         .size
                 }
             },
@@ -523,7 +523,7 @@ impl View for FilesView {
             }
             PathTarget::RawDocument(entry, document) => {
                 let hierarchy = &self.resolver.hierarchy;
-                let object = hierarchy.document_as_found(context, &entry, &document)?;
+                let object = hierarchy.broken_document(context, &entry, &document)?;
                 Ok(node_documents::open(&entry, object.bytes))
             }
             PathTarget::ErrorText(entry) => Ok(node_documents::open(

@@ -210,7 +210,7 @@ impl DecodedTarget {
         let version = version_of(context)?;
         let export = Export::open_made(context, self.format, &self.member(name))?;
         let length = export.len();
-        array.note_length(context, &self.cache_name(), &version_of, version, length)?;
+        array.record_length(context, &self.cache_name(), &version_of, version, length)?;
         Ok(export)
     }
 
@@ -264,7 +264,7 @@ fn joined(all: u64, one: u64) -> u64 {
 
 impl File for Export {
     fn version(&self) -> Option<u64> {
-        Some(self.array().content_number())
+        Some(self.array().page_version())
     }
 
     fn may_have_changed(&self) -> bool {
@@ -272,7 +272,7 @@ impl File for Export {
     }
 
     fn expects_sequential(&self) -> bool {
-        Export::is_read_on(self)
+        Export::expects_sequential(self)
     }
 
     fn attr(&self, _context: &RequestContext) -> Option<Attr> {
@@ -283,7 +283,7 @@ impl File for Export {
 
 impl File for GroupFile {
     fn version(&self) -> Option<u64> {
-        let contents = self.arrays().map(|array| array.content_number());
+        let contents = self.arrays().map(|array| array.page_version());
         Some(contents.fold(0, joined))
     }
 

@@ -44,9 +44,7 @@ mod reconsolidation;
 
 pub use edit::{EditedNode, ExpectedNode};
 pub use node_documents::DocumentVersions;
-pub use node_entry::{
-    BrokenDocument, BrokenNode, ConsolidatedDocument, ConsolidatedEntry, NodeEntry,
-};
+pub use node_entry::{BrokenDocument, BrokenNode, ConsolidatedCopy, ConsolidatedEntry, NodeEntry};
 pub use reconsolidation::ReconsolidatedDocument;
 
 /// The longest metadata document that is read, 64 MiB.

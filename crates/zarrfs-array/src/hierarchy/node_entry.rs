@@ -132,7 +132,7 @@ impl NodeEntry {
         };
         used.kind_of(key).map(|kind| match used.document(key) {
             Some(text) if kind == EntryKind::File => {
-                ConsolidatedEntry::Document(ConsolidatedDocument {
+                ConsolidatedEntry::Document(ConsolidatedCopy {
                     text,
                     modified: used.modified(),
                     _counted: used.clone(),
@@ -215,11 +215,11 @@ pub enum ConsolidatedEntry {
     /// A folder with documents below it.
     Folder,
     /// A document.
-    Document(ConsolidatedDocument),
+    Document(ConsolidatedCopy),
 }
 
 /// A document in consolidated metadata, whose text it shares.
-pub struct ConsolidatedDocument {
+pub struct ConsolidatedCopy {
     /// Its text.
     pub text: Bytes,
     /// The time of the last change of the consolidated metadata.

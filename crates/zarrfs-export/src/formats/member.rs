@@ -122,7 +122,7 @@ pub(super) type TakeText<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
 /// The selected texts of an array, in memory.
 pub(super) enum MemberTexts {
     /// Variable length.
-    Ragged(RaggedElements),
+    Ragged(VlenElements),
     /// Fixed length in bytes, in UTF-32.
     Fixed(ReadBytes, usize),
 }

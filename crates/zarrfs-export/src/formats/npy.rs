@@ -7,7 +7,7 @@ use crate::formats::format::ALIGNMENT;
 use crate::formats::{FileParts, Format, Ragged};
 use zarr_format::error::{Error, Result};
 use zarr_format::model::{DataType, Field, MAX_ELEMENT};
-use zarrfs_array::array::ragged::{Growing, RaggedElements};
+use zarrfs_array::array::vlen_elements::{ReservedBuffer, VlenElements};
 
 /// Elements in C order behind a header; `numpy.load` can map the file.
 pub const FORMAT: Format = Format {
@@ -58,7 +58,7 @@ fn header(descr: &str, is_fortran: bool, shape: &[u64]) -> Option<Vec<u8>> {
 }
 
 /// Builds a file of elements padded to the longest one: `S` for bytes, `U` for text.
-fn ragged(records: &RaggedElements, shape: &[u64], out: &mut Growing<'_>) -> Result<()> {
+fn ragged(records: &VlenElements, shape: &[u64], out: &mut ReservedBuffer<'_>) -> Result<()> {
     let is_text = !matches!(records.data_type(), DataType::Bytes | DataType::List(_));
     let longest = records.iter().map(|element| width(element, is_text)).max();
     let longest = longest.unwrap_or(0).max(1);

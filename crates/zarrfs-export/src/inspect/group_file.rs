@@ -22,8 +22,9 @@ use crate::inspect::file_members::FileSelection;
 use crate::inspect::surrounding_nodes::SurroundingNodes;
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::{Array, Attributes, LEFT_OUT, MAX_IN_FILES};
-use zarrfs_array::array::{Arrays, OpenArray, RegionVersion};
+use zarrfs_array::array::{Arrays, OpenArray, combined_version};
 use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
+use zarrfs_store::Version;
 use zarrfs_store::request_context::RequestContext;
 
 /// A file of a group that can be opened.
@@ -84,7 +85,7 @@ impl PlannedFile {
         let version = version_of(context)?;
         let file = open()?;
         let (first, name) = (self.measured_array(made)?, self.measured_name());
-        first.note_length(context, &name, &version_of, version, file.len())?;
+        first.record_length(context, &name, &version_of, version, file.len())?;
         Ok(file)
     }
 
@@ -101,8 +102,8 @@ impl PlannedFile {
     }
 
     /// Returns the version of the elements that are read to make the file.
-    fn version(&self, context: &RequestContext, made: &MadeLayout) -> Result<RegionVersion> {
-        RegionVersion::of_all(made.read.iter().map(|&number| {
+    fn version(&self, context: &RequestContext, made: &MadeLayout) -> Result<Version> {
+        combined_version(made.read.iter().map(|&number| {
             let source = self.contents.member(number)?.source()?;
             source
                 .array

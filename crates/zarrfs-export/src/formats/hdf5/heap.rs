@@ -7,7 +7,7 @@ use crate::formats::group::GroupContents;
 use crate::formats::hdf5::tree::HdfTree;
 use crate::formats::member::MemberTexts;
 use zarr_format::error::{Error, Result};
-use zarrfs_array::array::ragged::ReservedBytes;
+use zarrfs_array::array::vlen_elements::ReservedBytes;
 use zarrfs_store::request_context::RequestContext;
 
 /// Size in bytes of a collection's header, and of an object's header.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::formats::tables::cell::RowNotation;
 use crate::formats::tables::column::{RowBlocks, RowReader, TextColumn};
 use zarr_format::error::Result;
-use zarrfs_array::array::vlen_elements::Growing;
+use zarrfs_array::array::vlen_elements::ReservedBuffer;
 use zarrfs_store::request_context::RequestContext;
 
 /// Maximum number of columns of a table.
@@ -29,12 +29,12 @@ pub(crate) struct TextTable<'a> {
 }
 
 impl TextTable<'_> {
-    /// Writes the table; fails as `Growing::push` does, and with the error of an element that cannot be read.
+    /// Writes the table; fails as `ReservedBuffer::push` does, and with the error of an element that cannot be read.
     pub(crate) fn write(
         mut self,
         context: &RequestContext,
         notation: RowNotation,
-        out: &mut Growing<'_>,
+        out: &mut ReservedBuffer<'_>,
     ) -> Result<()> {
         let count = self.columns.len() as u64;
         // Each cell has at least one terminating character.

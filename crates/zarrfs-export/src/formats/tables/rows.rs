@@ -11,7 +11,7 @@ use crate::formats::tables::{MAX_COLUMNS, TextTable, line_of_names};
 use crate::formats::{FileParts, Format, Ragged, Subject};
 use zarr_format::error::{Error, Result};
 use zarr_format::model::{DataType, Field};
-use zarrfs_array::array::vlen_elements::Growing;
+use zarrfs_array::array::vlen_elements::ReservedBuffer;
 use zarrfs_store::request_context::RequestContext;
 
 /// Rows of comma-separated values; a line of names only for the fields of a structured type.
@@ -78,7 +78,7 @@ fn write(
     context: &RequestContext,
     member: &GroupMember,
     notation: RowNotation,
-    out: &mut Growing<'_>,
+    out: &mut ReservedBuffer<'_>,
 ) -> Result<()> {
     let shape = member.source()?.selection.shape();
     let data_type = &member.array.data_type;
@@ -131,7 +131,7 @@ fn write_lines(
     cell: &TextCell,
     notation: RowNotation,
     shape: RowShape,
-    out: &mut Growing<'_>,
+    out: &mut ReservedBuffer<'_>,
 ) -> Result<()> {
     let RowShape { rows, row } = shape;
     let elements = row.unwrap_or(1);
