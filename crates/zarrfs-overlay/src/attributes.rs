@@ -17,15 +17,15 @@ use zarrfs_store::tree::{AttrChange, Posix, Time};
 use zarrfs_store::{EntryKind, Meta, Version};
 
 /// Bits of a mode that are kept: permissions and the sticky bit.
-pub(super) const PERMISSIONS: u32 = 0o1777;
+pub(crate) const PERMISSIONS: u32 = 0o1777;
 
 /// Returns the kind of a file of the upper folder.
-pub(super) fn kind_of(stat: &Stat) -> EntryKind {
+pub(crate) fn kind_of(stat: &Stat) -> EntryKind {
     kind_of_type(FileType::from_raw_mode(stat.st_mode))
 }
 
 /// Returns the kind of a file of this type.
-pub(super) fn kind_of_type(found: FileType) -> EntryKind {
+pub(crate) fn kind_of_type(found: FileType) -> EntryKind {
     match found {
         FileType::Directory => EntryKind::Directory,
         FileType::Symlink => EntryKind::Link,
@@ -34,7 +34,7 @@ pub(super) fn kind_of_type(found: FileType) -> EntryKind {
 }
 
 /// Returns kind, size, time and version. `write_number` tells contents apart that have the same time.
-pub(super) fn meta_of(stat: &Stat, write_number: u64) -> Meta {
+pub(crate) fn meta_of(stat: &Stat, write_number: u64) -> Meta {
     let kind = kind_of(stat);
     let size = match kind {
         EntryKind::Directory => 0,
@@ -64,7 +64,7 @@ fn version_of(stat: &Stat, write_number: u64) -> Version {
 }
 
 /// Returns the POSIX attributes of a file.
-pub(super) fn posix_of(stat: &Stat) -> Posix {
+pub(crate) fn posix_of(stat: &Stat) -> Posix {
     Posix {
         mode: stat.st_mode,
         uid: stat.st_uid,
@@ -80,7 +80,7 @@ pub(super) fn posix_of(stat: &Stat) -> Posix {
 }
 
 /// Returns the change that sets this owner and mode.
-pub(super) fn owner_and_mode(posix: &Posix) -> AttrChange {
+pub(crate) fn owner_and_mode(posix: &Posix) -> AttrChange {
     let root = rustix::process::geteuid().is_root();
     AttrChange {
         mode: Some(posix.mode),
@@ -90,7 +90,7 @@ pub(super) fn owner_and_mode(posix: &Posix) -> AttrChange {
     }
 }
 
-pub(super) fn time_of(seconds: i64, nanoseconds: u64) -> SystemTime {
+pub(crate) fn time_of(seconds: i64, nanoseconds: u64) -> SystemTime {
     let whole = Duration::from_secs(seconds.unsigned_abs());
     let time = if seconds < 0 {
         UNIX_EPOCH.checked_sub(whole)
@@ -102,7 +102,7 @@ pub(super) fn time_of(seconds: i64, nanoseconds: u64) -> SystemTime {
 }
 
 /// Sets owner, mode and times of an open file.
-pub(super) fn set_open(file: impl AsFd, change: &AttrChange) -> rustix::io::Result<()> {
+pub(crate) fn set_open(file: impl AsFd, change: &AttrChange) -> rustix::io::Result<()> {
     let (uid, gid) = owner_of(change);
     if uid.is_some() || gid.is_some() {
         rustix::fs::fchown(&file, uid, gid)?;
@@ -117,7 +117,7 @@ pub(super) fn set_open(file: impl AsFd, change: &AttrChange) -> rustix::io::Resu
 }
 
 /// Sets owner, mode and times of a name in a folder, without following symbolic links.
-pub(super) fn set_named(
+pub(crate) fn set_named(
     folder: impl AsFd,
     name: &OsStr,
     change: &AttrChange,
@@ -161,7 +161,7 @@ fn timespec(time: Option<Time>) -> Timespec {
 }
 
 /// Returns a time as seconds since 1970, rounded down, and the nanoseconds after them.
-pub(super) fn spec_of(time: SystemTime) -> Timespec {
+pub(crate) fn spec_of(time: SystemTime) -> Timespec {
     match time.duration_since(UNIX_EPOCH) {
         Ok(after) => Timespec {
             tv_sec: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
@@ -180,7 +180,7 @@ pub(super) fn spec_of(time: SystemTime) -> Timespec {
 }
 
 /// Returns an extended attribute of a file, or `None` if it is not set.
-pub(super) fn xattr(file: impl AsFd, name: &[u8]) -> rustix::io::Result<Option<Vec<u8>>> {
+pub(crate) fn xattr(file: impl AsFd, name: &[u8]) -> rustix::io::Result<Option<Vec<u8>>> {
     let mut value = vec![0; MAX_XATTR_BYTES];
     match rustix::fs::fgetxattr(file, name, value.as_mut_slice()) {
         Ok(length) => {
@@ -193,7 +193,7 @@ pub(super) fn xattr(file: impl AsFd, name: &[u8]) -> rustix::io::Result<Option<V
 }
 
 /// Returns all extended attributes of a file.
-pub(super) fn xattrs(file: impl AsFd) -> rustix::io::Result<Xattrs> {
+pub(crate) fn xattrs(file: impl AsFd) -> rustix::io::Result<Xattrs> {
     let mut found = Xattrs::new();
     for name in xattr_names(&file)? {
         let value = xattr(&file, &name)?;
@@ -203,7 +203,7 @@ pub(super) fn xattrs(file: impl AsFd) -> rustix::io::Result<Xattrs> {
 }
 
 /// Sets these extended attributes of an open file and removes other `user.` attributes; then sets owner and mode.
-pub(super) fn set_all(
+pub(crate) fn set_all(
     file: &File,
     xattrs: &Xattrs,
     owner_and_mode: &AttrChange,
@@ -226,15 +226,15 @@ pub(super) fn set_all(
 }
 
 /// Extended attributes: values by names.
-pub(super) type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(crate) type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Returns the names of a file's extended attributes.
-pub(super) fn xattr_names(file: impl AsFd) -> rustix::io::Result<Vec<Vec<u8>>> {
+pub(crate) fn xattr_names(file: impl AsFd) -> rustix::io::Result<Vec<Vec<u8>>> {
     xattr_names_by(|names| rustix::fs::flistxattr(&file, names))
 }
 
 /// Whether a name in a folder has extended attributes that the system did not set; `false` if they cannot be read.
-pub(super) fn has_own_xattrs(folder: impl AsFd, name: &OsStr) -> bool {
+pub(crate) fn has_own_xattrs(folder: impl AsFd, name: &OsStr) -> bool {
     let number = folder.as_fd().as_raw_fd().to_string();
     let path = Path::new("/proc/self/fd").join(number).join(name);
     let list = |names: &mut [u8]| rustix::fs::llistxattr(&path, names);

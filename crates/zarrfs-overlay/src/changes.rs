@@ -4,12 +4,11 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::Overlay;
-use super::key_ranges::joined;
-use super::keys_dir::is_too_long;
-use super::layered_store::LayeredStore;
-use super::listing::{Subtree, list_recursive};
-use super::records::BaseVersion;
+use crate::Overlay;
+use crate::layer_dir::is_too_long;
+use crate::layered_store::LayeredStore;
+use crate::listing::{Subtree, list_recursive};
+use crate::records::{BaseVersion, joined};
 use zarr_format::error::Result;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Key, StoreVersion, Version};
@@ -86,20 +85,20 @@ pub struct ChangeSet {
 }
 
 /// A whiteout, and the objects and folders of the store that it covers.
-pub(super) struct HiddenSubtree {
-    pub(super) at: Key,
+pub(crate) struct HiddenSubtree {
+    pub(crate) at: Key,
     /// The objects at and below it.
     objects: Vec<Key>,
     /// The folders at and below it, each before those in it.
-    pub(super) folders: Vec<Key>,
+    pub(crate) folders: Vec<Key>,
     /// The place that a rename moved the subtree from.
-    pub(super) moved: Option<MovedSubtree>,
+    pub(crate) moved: Option<MovedSubtree>,
 }
 
 /// A subtree of the store that is visible under another name.
-pub(super) struct MovedSubtree {
-    pub(super) source: Key,
-    pub(super) stored: Subtree,
+pub(crate) struct MovedSubtree {
+    pub(crate) source: Key,
+    pub(crate) stored: Subtree,
 }
 
 impl Overlay {
@@ -153,18 +152,18 @@ impl ChangeSet {
 
 impl LayeredStore {
     /// Returns the differences from the store below.
-    pub(super) fn changes(&self, context: &RequestContext) -> Result<ChangeSet> {
+    pub(crate) fn changes(&self, context: &RequestContext) -> Result<ChangeSet> {
         let all = [Key::root()];
         self.changes_at(context, &all, &self.list_hidden(context, &all)?)
     }
 
     /// Returns the keys that stay in the layer because no store can hold them, each with the reason.
-    pub(super) fn kept(&self, context: &RequestContext) -> Result<KeptKeys> {
+    pub(crate) fn kept(&self, context: &RequestContext) -> Result<KeptKeys> {
         Ok(self.changes(context)?.kept)
     }
 
     /// Lists the objects and folders of the store below the whiteouts at and below these paths.
-    pub(super) fn list_hidden(
+    pub(crate) fn list_hidden(
         &self,
         context: &RequestContext,
         paths: &[Key],
@@ -191,7 +190,7 @@ impl LayeredStore {
     }
 
     /// Returns the differences from the store at and below these paths. `hidden` is the result of `list_hidden`.
-    pub(super) fn changes_at(
+    pub(crate) fn changes_at(
         &self,
         context: &RequestContext,
         paths: &[Key],
@@ -229,7 +228,7 @@ impl LayeredStore {
     }
 
     /// Returns the keys at and below these paths on which only attributes were set: no store can hold these.
-    pub(super) fn keys_with_attributes(&self, paths: &[Key]) -> Result<KeptKeys> {
+    pub(crate) fn keys_with_attributes(&self, paths: &[Key]) -> Result<KeptKeys> {
         let mut kept = KeptKeys::new();
         for path in paths {
             let keys = self.layer.keys_with_attributes(path)?.into_iter();
@@ -240,7 +239,7 @@ impl LayeredStore {
 
     /// Returns the key below `at` that shows `from`, which is below `source`, or `None` if the key did not move or
     /// shows another key.
-    pub(super) fn moved_key(&self, from: &Key, source: &Key, at: &Key) -> Option<Key> {
+    pub(crate) fn moved_key(&self, from: &Key, source: &Key, at: &Key) -> Option<Key> {
         let key = joined(at, &from.below(source)?);
         let shows = key != *from && self.layer.lower_key(&key).as_ref() == Some(from);
         shows.then_some(key)
@@ -249,17 +248,17 @@ impl LayeredStore {
 
 impl BaseState {
     /// Whether the store's version is the same as before the change; `None` means that the key is missing.
-    pub(super) fn is(self, now: Option<Version>) -> bool {
+    pub(crate) fn is(self, now: Option<Version>) -> bool {
         matches!(self, BaseState::Known(base) if base.map(Version::from) == now)
     }
 
     /// Whether the server sent no ETag for the version before the change.
-    pub(super) fn lacks_etag(self) -> bool {
+    pub(crate) fn lacks_etag(self) -> bool {
         matches!(self, BaseState::Known(Some(base)) if !Version::from(base).is_lasting())
     }
 
     /// Whether the store may still have the version before the change, by size and time if it has no ETag.
-    pub(super) fn may_be(self, now: Version) -> bool {
+    pub(crate) fn may_be(self, now: Version) -> bool {
         matches!(self, BaseState::Known(Some(base)) if now.may_be(base.into()))
     }
 }

@@ -6,8 +6,8 @@ use std::os::unix::fs::FileExt;
 
 use twox_hash::XxHash3_128;
 
-use super::attributes;
-use super::journal_line::{ContentDigest, Mark};
+use crate::attributes;
+use crate::journal_record::{ContentDigest, Mark};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sparse::next_data;
@@ -17,7 +17,7 @@ use zarrfs_store::{Reader, Version};
 const COPY_BUFFER: usize = 1 << 20;
 
 /// Returns up to `len` bytes at `offset`; fewer only at the end of the file.
-pub(super) fn read_file(file: &File, offset: u64, len: usize) -> std::io::Result<Vec<u8>> {
+pub(crate) fn read_file(file: &File, offset: u64, len: usize) -> std::io::Result<Vec<u8>> {
     let size = file.metadata()?.len();
     // The kernel would refuse an offset that no file can have; here it is beyond the end.
     let there = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
@@ -36,7 +36,7 @@ pub(super) fn read_file(file: &File, offset: u64, len: usize) -> std::io::Result
 }
 
 /// Copies the content of a file; holes stay holes.
-pub(super) fn copy_data(from: &File, to: &File) -> std::io::Result<()> {
+pub(crate) fn copy_data(from: &File, to: &File) -> std::io::Result<()> {
     let size = from.metadata()?.len();
     to.set_len(size)?;
     let mut at = 0;
@@ -55,7 +55,7 @@ pub(super) fn copy_data(from: &File, to: &File) -> std::io::Result<()> {
 }
 
 /// Copies a range of a file; holes become zeros.
-pub(super) fn copy_range(from: &File, to: &File, mut range: Range<u64>) -> std::io::Result<()> {
+pub(crate) fn copy_range(from: &File, to: &File, mut range: Range<u64>) -> std::io::Result<()> {
     while range.start < range.end {
         let bytes = read_file(from, range.start, piece_of(range.clone()))?;
         if bytes.is_empty() {
@@ -74,11 +74,11 @@ fn piece_of(range: Range<u64>) -> usize {
 }
 
 /// The version of a content, with its length and digest.
-pub(super) type StoredContent = (Version, ContentDigest);
+pub(crate) type StoredContent = (Version, ContentDigest);
 
 /// Copies an object of the store; returns its version and digest. Fails with `Changed` if the object is replaced during
 /// every attempt.
-pub(super) fn copy_stored(
+pub(crate) fn copy_stored(
     context: &RequestContext,
     reader: &dyn Reader,
     to: &File,
@@ -123,14 +123,14 @@ fn read_all(
 }
 
 /// Maximum size in bytes of an object that is read for its digest when it is replaced. The write takes about as long.
-pub(super) const MAX_REPLACED: u64 = 16 << 20;
+pub(crate) const MAX_REPLACED: u64 = 16 << 20;
 
 /// The same for an object that is removed or renamed. That takes 0.4 ms, as long as reading 1 MiB from memory.
-pub(super) const MAX_REMOVED: u64 = 64 << 10;
+pub(crate) const MAX_REMOVED: u64 = 64 << 10;
 
 /// Returns version and digest of an object of at most `limit` bytes, or `None` if it is longer or was replaced during
 /// the read.
-pub(super) fn short_content(
+pub(crate) fn short_content(
     context: &RequestContext,
     reader: &dyn Reader,
     limit: u64,
@@ -145,25 +145,25 @@ pub(super) fn short_content(
 }
 
 /// Gives a file the owner, mode and extended attributes of another file, and removes other `user.` attributes.
-pub(super) fn copy_attributes(from: &File, to: &File) -> rustix::io::Result<()> {
+pub(crate) fn copy_attributes(from: &File, to: &File) -> rustix::io::Result<()> {
     let stat = rustix::fs::fstat(from)?;
     let change = attributes::owner_and_mode(&attributes::posix_of(&stat));
     attributes::set_all(to, &attributes::xattrs(from)?, &change)
 }
 
 /// Returns length and digest of an object.
-pub(super) fn digest(context: &RequestContext, reader: &dyn Reader) -> Result<ContentDigest> {
+pub(crate) fn digest(context: &RequestContext, reader: &dyn Reader) -> Result<ContentDigest> {
     read_all(context, reader, |_, _| Ok(()))
 }
 
 /// Returns the mark of a file's content.
-pub(super) fn mark_of(file: &File) -> std::io::Result<Mark> {
+pub(crate) fn mark_of(file: &File) -> std::io::Result<Mark> {
     let digest = file_digest(file)?;
     mark_with(file, Some(digest))
 }
 
 /// Returns the mark of a file with the given digest.
-pub(super) fn mark_with(file: &File, digest: Option<u128>) -> std::io::Result<Mark> {
+pub(crate) fn mark_with(file: &File, digest: Option<u128>) -> std::io::Result<Mark> {
     let stat = rustix::fs::fstat(file)?;
     Ok(Mark {
         inode: stat.st_ino,
@@ -173,7 +173,7 @@ pub(super) fn mark_with(file: &File, digest: Option<u128>) -> std::io::Result<Ma
 }
 
 /// Returns the digest of a file's bytes. Holes are not read.
-pub(super) fn file_digest(file: &File) -> std::io::Result<u128> {
+pub(crate) fn file_digest(file: &File) -> std::io::Result<u128> {
     let size = file.metadata()?.len();
     let mut hasher = XxHash3_128::new();
     let mut at = 0;
@@ -204,7 +204,7 @@ fn add_zeros(hasher: &mut XxHash3_128, mut hole: Range<u64>) {
 }
 
 /// Whether two objects have the same bytes.
-pub(super) fn is_same(
+pub(crate) fn is_same(
     context: &RequestContext,
     one: &dyn Reader,
     other: &dyn Reader,

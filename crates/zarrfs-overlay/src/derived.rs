@@ -12,11 +12,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 
-use super::OverlayCore;
-use super::content;
-use super::key_ranges::joined;
-use super::layered_store::LayeredStore;
-use super::records::Records;
+use crate::content;
+use crate::layered_store::LayeredStore;
+use crate::overlay_core::OverlayCore;
+use crate::records::{Records, joined};
 use zarr_format::dialect::consolidated::{
     ConsolidatedDocument, Copies, MAX_DOCUMENT, may_be_consolidated,
 };
@@ -31,18 +30,18 @@ use zarrfs_store::tree::{Posix, Stat};
 use zarrfs_store::{EntryKind, Key, LogPosition, Meta, Object, Reader, Store, Version};
 
 /// A document whose copies differ from the copies in the stored text.
-pub(super) struct DerivedDocument {
-    pub(super) bytes: Vec<u8>,
-    pub(super) meta: Meta,
+pub(crate) struct DerivedDocument {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) meta: Meta,
     /// Owner and mode of the layer's file, if the layer has one.
-    pub(super) posix: Option<Posix>,
+    pub(crate) posix: Option<Posix>,
     /// The version of the text that it was derived from.
-    pub(super) source: Version,
+    pub(crate) source: Version,
 }
 
 impl DerivedDocument {
     /// Returns the `stat` of the document.
-    pub(super) fn stat(&self) -> Stat {
+    pub(crate) fn stat(&self) -> Stat {
         Stat {
             meta: self.meta,
             posix: self.posix,
@@ -51,7 +50,7 @@ impl DerivedDocument {
     }
 
     /// Returns the bytes in `span` as an object.
-    pub(super) fn object(&self, span: std::ops::Range<u64>) -> Object {
+    pub(crate) fn object(&self, span: std::ops::Range<u64>) -> Object {
         let place = |offset| usize::try_from(offset).unwrap_or(usize::MAX);
         let bytes = self.bytes.get(place(span.start)..place(span.end));
         Object {
@@ -76,7 +75,7 @@ impl Reader for DerivedDocument {
 
 /// A cache of documents that may hold copies.
 #[derive(Default)]
-pub(super) struct DerivedTable {
+pub(crate) struct DerivedTable {
     known: Mutex<HashMap<Key, Arc<KnownHolder>>>,
     /// Documents that were read and hold copies: a change of a document below also changes these.
     read: Mutex<HashSet<Key>>,
@@ -144,7 +143,7 @@ impl DerivedTable {
 
 impl OverlayCore {
     /// Returns a document with derived copies; `None` for any other key, and while a program is writing the document.
-    pub(super) fn derived(
+    pub(crate) fn derived(
         &self,
         context: &RequestContext,
         key: &Key,
@@ -168,7 +167,7 @@ impl OverlayCore {
     }
 
     /// Whether the copies of a document, stored in version `source`, may have to be derived, which may need requests.
-    pub(super) fn may_be_derived(&self, key: &Key, source: Version) -> bool {
+    pub(crate) fn may_be_derived(&self, key: &Key, source: Version) -> bool {
         let Some(holder) = ConsolidatedDocument::of_key(key) else {
             return false;
         };
@@ -243,7 +242,7 @@ impl OverlayCore {
     }
 
     /// Records that these bytes of a document were read after a position in the log of changes.
-    pub(super) fn note_read(&self, key: &Key, bytes: &[u8], since: LogPosition) {
+    pub(crate) fn note_read(&self, key: &Key, bytes: &[u8], since: LogPosition) {
         let Some(holder) = ConsolidatedDocument::of_key(key) else {
             return;
         };
@@ -262,7 +261,7 @@ impl OverlayCore {
     }
 
     /// Invalidates the documents that hold copies of a document, if they were read.
-    pub(super) fn note_copies_of(&self, document: &Key) {
+    pub(crate) fn note_copies_of(&self, document: &Key) {
         if is_document(document.name()) {
             // A text that was derived since the change was recorded may contain the previous file.
             self.top().layer.lock().records.note_document_shown();
@@ -271,7 +270,7 @@ impl OverlayCore {
     }
 
     /// Does the same for the documents at and below a path.
-    pub(super) fn note_copies_below(&self, path: &Key) {
+    pub(crate) fn note_copies_below(&self, path: &Key) {
         self.top().layer.lock().records.note_document_shown();
         self.note_holders(ConsolidatedDocument::above_tree(path));
     }
@@ -426,7 +425,7 @@ impl LayeredStore {
 
     /// Returns the layer's own file of a key, or `None` if the layer has no file or one of more than `MAX_DOCUMENT`
     /// bytes.
-    pub(super) fn own_object(&self, context: &RequestContext, key: &Key) -> Result<Option<Object>> {
+    pub(crate) fn own_object(&self, context: &RequestContext, key: &Key) -> Result<Option<Object>> {
         match self.own_reader(key)? {
             Some(reader) if reader.meta(context)?.size <= MAX_DOCUMENT => {
                 let meta = reader.meta(context)?;
@@ -485,7 +484,7 @@ impl LayeredStore {
 
     /// Returns the documents at and below paths that have, or should have, a copy in `holder`, by the names of the
     /// copies.
-    pub(super) fn stale_documents<'a>(
+    pub(crate) fn stale_documents<'a>(
         &self,
         context: &RequestContext,
         holder: &ConsolidatedDocument,
@@ -594,7 +593,7 @@ fn get(context: &RequestContext, store: &dyn Store, key: &Key) -> Result<Option<
 }
 
 /// Whether a file that is about to get a key holds copies, which then count as the program's.
-pub(super) fn has_program_copies(key: &Key, file: &std::fs::File) -> Result<bool> {
+pub(crate) fn has_program_copies(key: &Key, file: &std::fs::File) -> Result<bool> {
     let Some(holder) = ConsolidatedDocument::of_key(key).filter(|_| may_be_consolidated(key))
     else {
         return Ok(false);

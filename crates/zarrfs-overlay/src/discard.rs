@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use rustix::fs::AtFlags;
 
-use super::journal_line::JournalRecord;
-use super::layer::{ChangeLayer, Whiteout};
-use super::name_change::NameChange;
-use super::upper::Upper;
-use super::{Overlay, OverlayCore};
+use crate::Overlay;
+use crate::journal_record::JournalRecord;
+use crate::layer::{ChangeLayer, Whiteout};
+use crate::name_change::NameChange;
+use crate::overlay_core::OverlayCore;
+use crate::upper::Upper;
 use zarr_format::dialect::consolidated::ConsolidatedDocument;
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::request_context::RequestContext;
@@ -72,7 +73,7 @@ impl Overlay {
 
 impl OverlayCore {
     /// Drops the only change of a key, which the store refused. The path is locked.
-    pub(super) fn take_back(&self, key: &Key) -> Result<()> {
+    pub(crate) fn take_back(&self, key: &Key) -> Result<()> {
         let _names = self.names.lock();
         self.revoke(key);
         self.open.lock().ids.remove(key);

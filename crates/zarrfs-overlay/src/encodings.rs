@@ -14,10 +14,11 @@ use std::sync::Arc;
 
 use lru::LruCache;
 
-use super::journal_line::JournalRecord;
-use super::key_ranges::joined;
-use super::name_change::NameChange;
-use super::{Overlay, OverlayCore};
+use crate::Overlay;
+use crate::journal_record::JournalRecord;
+use crate::name_change::NameChange;
+use crate::overlay_core::OverlayCore;
+use crate::records::joined;
 use zarr_format::dialect::encoding;
 use zarr_format::error::{Kind, Result};
 use zarr_format::model::document::{
@@ -29,7 +30,7 @@ use zarrfs_store::sync::locks::Mutex;
 use zarrfs_store::{EncodedBy, Key, Object, Store};
 
 /// Maximum length in bytes of a document that is read.
-pub(super) const MAX_DOCUMENT: u64 = 64 << 20;
+pub(crate) const MAX_DOCUMENT: u64 = 64 << 20;
 
 /// The documents that identify a folder as a node, the likeliest first.
 const DESCRIBING: [&str; 4] = [ZARR_JSON, ZARRAY, ZGROUP, ATTRIBUTES_JSON];
@@ -38,7 +39,7 @@ const DESCRIBING: [&str; 4] = [ZARR_JSON, ZARRAY, ZGROUP, ATTRIBUTES_JSON];
 const MAX_SEEN: usize = 1 << 16;
 
 /// The metadata that programs have read or written last, by the folders of the arrays.
-pub(super) struct SeenMetadata(Mutex<LruCache<Key, Seen>>);
+pub(crate) struct SeenMetadata(Mutex<LruCache<Key, Seen>>);
 
 /// The metadata of an array.
 #[derive(Clone)]
@@ -104,7 +105,7 @@ impl SeenMetadata {
 
     /// Renames the arrays at and below a folder. An array is forgotten if only its document or only its chunks are
     /// renamed.
-    pub(super) fn rename(&self, from: &Key, to: &Key) {
+    pub(crate) fn rename(&self, from: &Key, to: &Key) {
         let mut seen = self.0.lock();
         let is_moved = |seen: &Seen| seen.by.folder.below(from).is_some();
         let has_moved = |seen: &Seen| is_moved(seen) || seen.by.document.below(from).is_some();
@@ -120,7 +121,7 @@ impl SeenMetadata {
 }
 
 /// Whether a commit compares the metadata that the object of a key was encoded with.
-pub(super) fn may_be_chunk(key: &Key) -> bool {
+pub(crate) fn may_be_chunk(key: &Key) -> bool {
     is_like_chunk(key.name())
 }
 
@@ -130,7 +131,7 @@ fn has_metadata(key: &Key) -> bool {
 }
 
 /// Whether a key may name a document that describes an array.
-pub(super) fn may_describe_array(key: &Key) -> bool {
+pub(crate) fn may_describe_array(key: &Key) -> bool {
     describes_node(key.name()) || is_draft_document(key.name())
 }
 
@@ -150,7 +151,7 @@ fn renamed(by: EncodedBy, from: &Key, to: &Key) -> Option<EncodedBy> {
 
 impl OverlayCore {
     /// Records the first bytes that a program has read of a document. `is_whole` if they are the whole document.
-    pub(super) fn note_document_read(
+    pub(crate) fn note_document_read(
         self: &Arc<Self>,
         context: &RequestContext,
         key: &Key,
@@ -178,7 +179,7 @@ impl OverlayCore {
     }
 
     /// Returns the description of the content of `from`, as it will be under the key `to`.
-    pub(super) fn content_as(
+    pub(crate) fn content_as(
         self: &Arc<Self>,
         context: &RequestContext,
         from: &Key,
@@ -194,7 +195,7 @@ impl OverlayCore {
     }
 
     /// Returns the description of these bytes under a key.
-    pub(super) fn new_content(
+    pub(crate) fn new_content(
         self: &Arc<Self>,
         context: &RequestContext,
         key: &Key,
@@ -208,7 +209,7 @@ impl OverlayCore {
     /// Finds the metadata of the array that a key may be a chunk of, before the key is changed, unless a program has
     /// seen the metadata or a change of a chunk has recorded it. The array's folder is the nearest folder whose name
     /// does not look like a chunk, or a folder in it.
-    pub(super) fn find_metadata(
+    pub(crate) fn find_metadata(
         self: &Arc<Self>,
         context: &RequestContext,
         key: &Key,
@@ -320,7 +321,7 @@ impl OverlayCore {
 
     /// Returns the records of the metadata that the chunks changed by `list` were encoded with: `said` by the decoded
     /// file that has changed them, or else the metadata that programs have seen.
-    pub(super) fn encoding_records(
+    pub(crate) fn encoding_records(
         &self,
         list: &[JournalRecord],
         said: Option<&EncodedBy>,
@@ -386,7 +387,7 @@ impl OverlayCore {
 }
 
 /// The content that a program puts under a key.
-pub(super) enum NewContent {
+pub(crate) enum NewContent {
     /// A document that describes an array.
     Array(EncodedBy),
     /// Anything else.
@@ -399,7 +400,7 @@ impl NameChange<'_> {
     /// Records that a program has put a content under a key, if the key may be a document. If the program replaces an
     /// array whose metadata it has seen, the metadata of chunks that were changed before is forgotten: the program is
     /// responsible for them.
-    pub(super) fn note_document(&self, key: &Key, content: &NewContent) -> Result<()> {
+    pub(crate) fn note_document(&self, key: &Key, content: &NewContent) -> Result<()> {
         if !may_describe_array(key) {
             return Ok(());
         }
@@ -431,7 +432,7 @@ impl NameChange<'_> {
     }
 
     /// Returns the records of the metadata that chunks at and below a key were encoded with, after a rename of the key.
-    pub(super) fn encodings_after_rename(&self, from: &Key, to: &Key) -> Vec<JournalRecord> {
+    pub(crate) fn encodings_after_rename(&self, from: &Key, to: &Key) -> Vec<JournalRecord> {
         let state = self.top.layer.lock();
         let replaced = state.records.encoded_below(to).into_iter();
         let moved = state.records.encoded_below(from);
@@ -454,7 +455,7 @@ impl NameChange<'_> {
 }
 
 /// Treats a document that can never be read like a missing one: it describes no array.
-pub(super) fn readable(answer: Result<Option<Object>>) -> Result<Option<Object>> {
+pub(crate) fn readable(answer: Result<Option<Object>>) -> Result<Option<Object>> {
     match answer {
         Err(error) => match error.kind() {
             Kind::TooLarge | Kind::Corrupt | Kind::Denied | Kind::Unsupported => Ok(None),

@@ -19,11 +19,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
-use super::journal_line::{JournalRecord, decode_line, encode_line};
+use crate::journal_record::{JournalRecord, decode_line, encode_line};
 use zarr_format::error::{Error, Result};
 
 /// The journal file, open for appending.
-pub(super) struct Journal {
+pub(crate) struct Journal {
     file: Arc<JournalFile>,
     path: PathBuf,
     length: u64,
@@ -34,7 +34,7 @@ pub(super) struct Journal {
 }
 
 /// A file of a journal, which can be synced without the lock of the journal.
-pub(super) struct JournalFile {
+pub(crate) struct JournalFile {
     file: File,
     /// Number of bytes that are certainly on disk.
     synced: AtomicU64,
@@ -57,7 +57,7 @@ impl JournalFile {
 }
 
 /// The end of a journal at one moment.
-pub(super) struct JournalEnd {
+pub(crate) struct JournalEnd {
     file: Arc<JournalFile>,
     path: PathBuf,
     length: u64,
@@ -65,7 +65,7 @@ pub(super) struct JournalEnd {
 
 impl JournalEnd {
     /// Syncs the journal up to this end.
-    pub(super) fn sync(&self) -> Result<()> {
+    pub(crate) fn sync(&self) -> Result<()> {
         let synced = self.file.sync(self.length);
         synced.map_err(|error| Error::os(self.path.display(), error))
     }
@@ -79,7 +79,7 @@ impl Journal {
     /// incomplete last line.
     ///
     /// Errors: `Corrupt` if another line is damaged.
-    pub(super) fn open(path: &Path, apply: &mut dyn FnMut(JournalRecord)) -> Result<Journal> {
+    pub(crate) fn open(path: &Path, apply: &mut dyn FnMut(JournalRecord)) -> Result<Journal> {
         let failed = |error| Error::os(path.display(), error);
         let file = open_or_look(path).map_err(failed)?;
         let total = file.metadata().map_err(failed)?.len();
@@ -105,13 +105,13 @@ impl Journal {
     }
 
     /// Records that the file was renamed.
-    pub(super) fn set_path(&mut self, path: &Path) {
+    pub(crate) fn set_path(&mut self, path: &Path) {
         self.path = path.to_path_buf();
     }
 
     /// Appends records as one line, so that all of them count or none. If the disk is full, the journal stays
     /// unchanged.
-    pub(super) fn append(&mut self, records: &[JournalRecord]) -> Result<()> {
+    pub(crate) fn append(&mut self, records: &[JournalRecord]) -> Result<()> {
         let line = encode_line(records);
         self.reserve(line.len() as u64);
         if let Err(error) = self.file.file.write_all_at(&line, self.length) {
@@ -133,12 +133,12 @@ impl Journal {
     }
 
     /// Whether the whole layer is synced.
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
     }
 
     /// Reserves space for this many bytes and some more, so that keys can still be removed when the disk is full.
-    pub(super) fn reserve(&mut self, bytes: u64) {
+    pub(crate) fn reserve(&mut self, bytes: u64) {
         let end = self.length + bytes;
         if end + RESERVE / 2 <= self.reserved {
             return;
@@ -151,7 +151,7 @@ impl Journal {
     }
 
     /// Returns the current end of the journal.
-    pub(super) fn end(&self) -> JournalEnd {
+    pub(crate) fn end(&self) -> JournalEnd {
         JournalEnd {
             file: self.file.clone(),
             path: self.path.clone(),
@@ -161,22 +161,22 @@ impl Journal {
 
     /// Returns the number of bytes that are certainly on disk.
     #[cfg(test)]
-    pub(super) fn synced(&self) -> u64 {
+    pub(crate) fn synced(&self) -> u64 {
         self.file.synced.load(Ordering::Acquire)
     }
 
     /// Returns the length in bytes.
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.length
     }
 
     /// Whether the journal is much longer than a new one of this many records.
-    pub(super) fn is_oversized(&self, records: usize) -> bool {
+    pub(crate) fn is_oversized(&self, records: usize) -> bool {
         self.length > (1 << 20) + 1024 * records as u64
     }
 
     /// Replaces the journal by one with these records, atomically.
-    pub(super) fn rewrite(&mut self, records: &[JournalRecord]) -> Result<()> {
+    pub(crate) fn rewrite(&mut self, records: &[JournalRecord]) -> Result<()> {
         let failed = |error| Error::os_own_file(self.path.display(), error);
         let replacement = self.path.with_extension("new");
         let bytes: Vec<u8> = records
@@ -217,7 +217,7 @@ fn sync_folder_of(path: &Path) -> io::Result<()> {
 
 /// Opens a file for reading and writing, creating it if it is missing, or only for reading on a read-only file system:
 /// an upper folder there can still be inspected.
-pub(super) fn open_or_look(path: &Path) -> io::Result<File> {
+pub(crate) fn open_or_look(path: &Path) -> io::Result<File> {
     let options = || {
         let mut options = File::options();
         options.read(true).write(true);
@@ -292,8 +292,8 @@ impl Damage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal_line::{ContentDigest, Mark};
-    use crate::kept_attributes::KeptAttributes;
+    use crate::attribute_override::KeptAttributes;
+    use crate::journal_record::{ContentDigest, Mark};
     use zarrfs_store::{EncodedBy, Key, StoreVersion};
 
     fn sample() -> Vec<JournalRecord> {

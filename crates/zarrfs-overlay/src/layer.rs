@@ -3,7 +3,7 @@
 //! The journal records removals and renames. Programs change the top layer; only the commit changes a frozen layer,
 //! while it brings that layer into the store. `layered_store` combines a layer with the store below it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::fs::File;
 use std::path::PathBuf;
@@ -12,24 +12,23 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FileType, Stat as Native};
 use rustix::io::Errno;
 
-use super::attributes;
-use super::journal::Journal;
-use super::journal_line::{JournalRecord, Mark};
-use super::kept_attributes::KeptAttributes;
-use super::keys_dir::{KeysDir, os_error};
-use super::records::{BaseVersion, Records};
-use super::upper::Upper;
-use super::write_numbers::WriteNumbers;
+use crate::attribute_override::KeptAttributes;
+use crate::attributes;
+use crate::journal::Journal;
+use crate::journal_record::{JournalRecord, Mark};
+use crate::layer_dir::{KeysDir, os_error};
+use crate::records::{BaseVersion, Records, below};
+use crate::upper::Upper;
 use zarr_format::error::{Kind, Result};
 use zarrfs_store::sync::locks::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use zarrfs_store::{Key, Meta};
 
 /// A whiteout: the key, and the key of the store below that is visible there instead, if any.
-pub(super) type Whiteout = (Key, Option<Key>);
+pub(crate) type Whiteout = (Key, Option<Key>);
 
 /// A layer of changes.
-pub(super) struct ChangeLayer {
-    pub(super) keys: KeysDir,
+pub(crate) struct ChangeLayer {
+    pub(crate) keys: KeysDir,
     state: Mutex<LayerState>,
     /// Held for writing while names, records and the table of open files change together: a lookup or a listing sees
     /// the state before the change or the state after it.
@@ -39,7 +38,7 @@ pub(super) struct ChangeLayer {
 }
 
 /// The place where a layer finds a key.
-pub(super) enum Located {
+pub(crate) enum Located {
     /// The layer has a file or folder.
     Upper(Native),
     /// The store below may have an object or folder, under this key.
@@ -49,10 +48,10 @@ pub(super) enum Located {
 }
 
 /// The state of a layer except for its files.
-pub(super) struct LayerState {
-    pub(super) records: Records,
-    pub(super) journal: Journal,
-    pub(super) write_numbers: WriteNumbers,
+pub(crate) struct LayerState {
+    pub(crate) records: Records,
+    pub(crate) journal: Journal,
+    pub(crate) write_numbers: WriteNumbers,
     /// Names in `pending/` of synced files that had these keys. They are kept until their replacements are synced.
     retained: HashMap<Key, Vec<String>>,
     /// Writes since the last sync of everything began.
@@ -86,7 +85,7 @@ const MAX_UNSYNCED_BYTES: u64 = 256 << 20;
 
 impl ChangeLayer {
     /// Builds a layer from its files, its journal and the state that the journal's records describe.
-    pub(super) fn new(
+    pub(crate) fn new(
         keys: KeysDir,
         journal: Journal,
         records: Records,
@@ -107,7 +106,7 @@ impl ChangeLayer {
     }
 
     /// Returns the place of a key.
-    pub(super) fn locate(&self, key: &Key) -> Result<Located> {
+    pub(crate) fn locate(&self, key: &Key) -> Result<Located> {
         let _shape = self.shape.read();
         if let Some(stat) = self.keys.stat(key)? {
             return Ok(Located::Upper(stat));
@@ -116,26 +115,26 @@ impl ChangeLayer {
     }
 
     /// Keeps records and files consistent with each other until the guard is dropped.
-    pub(super) fn as_shaped(&self) -> RwLockReadGuard<'_, ()> {
+    pub(crate) fn as_shaped(&self) -> RwLockReadGuard<'_, ()> {
         self.shape.read()
     }
 
     /// Blocks lookups of keys until the guard is dropped.
-    pub(super) fn reshape(&self) -> RwLockWriteGuard<'_, ()> {
+    pub(crate) fn reshape(&self) -> RwLockWriteGuard<'_, ()> {
         self.shape.write()
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, LayerState> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, LayerState> {
         self.state.lock()
     }
 
     /// Appends records to the journal, then applies them. Rewrites the journal when most of its records are obsolete.
-    pub(super) fn record(&self, list: Vec<JournalRecord>) -> Result<()> {
+    pub(crate) fn record(&self, list: Vec<JournalRecord>) -> Result<()> {
         self.take_records(list, false)
     }
 
     /// Does the same for records that a crash may lose: if the disk is full, they are applied but not written.
-    pub(super) fn record_if_room(&self, list: Vec<JournalRecord>) -> Result<()> {
+    pub(crate) fn record_if_room(&self, list: Vec<JournalRecord>) -> Result<()> {
         self.take_records(list, true)
     }
 
@@ -148,7 +147,7 @@ impl ChangeLayer {
 
     /// Moves a pending file to its key, whose mark is already recorded. If the key has a synced file, that file is
     /// retained; returns its name in `pending/` and its inode.
-    pub(super) fn publish(
+    pub(crate) fn publish(
         &self,
         upper: &Upper,
         pending: &str,
@@ -176,7 +175,7 @@ impl ChangeLayer {
     }
 
     /// Removes the file of a key; the removal is already recorded. A synced file is retained.
-    pub(super) fn remove_file(&self, upper: &Upper, key: &Key) -> Result<()> {
+    pub(crate) fn remove_file(&self, upper: &Upper, key: &Key) -> Result<()> {
         match self.synced_file(key)? {
             Some(_) => self.retain(upper, key).map(drop),
             None => self.keys.remove(key, AtFlags::empty()),
@@ -184,7 +183,7 @@ impl ChangeLayer {
     }
 
     /// Retains the file of a key if it is synced, because another file is about to get the key.
-    pub(super) fn retain_synced(&self, upper: &Upper, key: &Key) -> Result<()> {
+    pub(crate) fn retain_synced(&self, upper: &Upper, key: &Key) -> Result<()> {
         if self.synced_file(key)?.is_some() {
             self.retain(upper, key)?;
         }
@@ -213,31 +212,31 @@ impl ChangeLayer {
     }
 
     /// Takes the retained files of keys out of this layer, for the layer that the keys move to.
-    pub(super) fn take_retained<'a>(&self, keys: impl Iterator<Item = &'a Key>) -> RetainedFiles {
+    pub(crate) fn take_retained<'a>(&self, keys: impl Iterator<Item = &'a Key>) -> RetainedFiles {
         let mut state = self.lock();
         keys.filter_map(|key| state.retained.remove_entry(key))
             .collect()
     }
 
     /// Adds retained files of another layer.
-    pub(super) fn add_retained(&self, files: RetainedFiles) {
+    pub(crate) fn add_retained(&self, files: RetainedFiles) {
         self.lock().retained.extend(files);
     }
 
     /// Whether the layer has retained files.
-    pub(super) fn has_retained(&self) -> bool {
+    pub(crate) fn has_retained(&self) -> bool {
         !self.lock().retained.is_empty()
     }
 
     /// Syncs the journal.
-    pub(super) fn sync_journal(&self) -> Result<()> {
+    pub(crate) fn sync_journal(&self) -> Result<()> {
         let end = self.lock().journal.end();
         end.sync()
     }
 
     /// Records that a content of a key and its name are synced, if it is still the last content, and syncs that record:
     /// until then the journal names the previous content as the synced one.
-    pub(super) fn note_synced(&self, key: &Key, mark: &Mark) -> Result<()> {
+    pub(crate) fn note_synced(&self, key: &Key, mark: &Mark) -> Result<()> {
         if self.last_mark(key) == Some(*mark) && self.synced(key) != Some(*mark) {
             let (synced, inode) = (key.clone(), mark.inode);
             self.record(vec![JournalRecord::Synced { key: synced, inode }])?;
@@ -247,7 +246,7 @@ impl ChangeLayer {
     }
 
     /// Takes the retained files of a key whose last content is synced; returns their names in `pending/`.
-    pub(super) fn take_replaced(&self, key: &Key) -> Vec<String> {
+    pub(crate) fn take_replaced(&self, key: &Key) -> Vec<String> {
         let mut state = self.lock();
         let is_idle = state.is_synced(key);
         let names = is_idle.then(|| state.retained.remove(key));
@@ -259,18 +258,18 @@ impl ChangeLayer {
     }
 
     /// Returns the last recorded content of a key.
-    pub(super) fn last_mark(&self, key: &Key) -> Option<Mark> {
+    pub(crate) fn last_mark(&self, key: &Key) -> Option<Mark> {
         self.lock().records.marks.last(key)
     }
 
     /// Whether enough writes are unsynced to start a sync.
-    pub(super) fn is_sync_due(&self) -> bool {
+    pub(crate) fn is_sync_due(&self) -> bool {
         let unsynced = self.lock().unsynced;
         unsynced.contents >= MAX_UNSYNCED_CONTENTS || unsynced.bytes >= MAX_UNSYNCED_BYTES
     }
 
     /// Records that a sync of everything begins; returns its number.
-    pub(super) fn begin_sync(&self) -> Result<u64> {
+    pub(crate) fn begin_sync(&self) -> Result<u64> {
         let mut state = self.lock();
         state.unsynced = Unsynced::default();
         let number = state.records.marks.epoch() + 1;
@@ -280,7 +279,7 @@ impl ChangeLayer {
     }
 
     /// Records that everything written before a sync began is on disk.
-    pub(super) fn end_sync(&self, upper: &Upper, number: u64) -> Result<()> {
+    pub(crate) fn end_sync(&self, upper: &Upper, number: u64) -> Result<()> {
         self.record(vec![JournalRecord::SyncFinished(number)])?;
         self.drop_synced_attributes(&Key::root())?;
         self.sync_journal()?;
@@ -289,7 +288,7 @@ impl ChangeLayer {
     }
 
     /// Forgets the contents at and below a key, which no longer belong to the layer.
-    pub(super) fn forget_contents(&self, upper: &Upper, prefix: &Key) -> Result<()> {
+    pub(crate) fn forget_contents(&self, upper: &Upper, prefix: &Key) -> Result<()> {
         let keys = self.lock().records.marks.keys_below(prefix);
         self.record(keys.into_iter().map(JournalRecord::Forgotten).collect())?;
         self.drop_retained(upper, |_, key| key.below(prefix).is_some());
@@ -297,7 +296,7 @@ impl ChangeLayer {
     }
 
     /// Removes retained files that are no longer needed.
-    pub(super) fn drop_retained(&self, upper: &Upper, is_idle: impl Fn(&LayerState, &Key) -> bool) {
+    pub(crate) fn drop_retained(&self, upper: &Upper, is_idle: impl Fn(&LayerState, &Key) -> bool) {
         let mut state = self.lock();
         let idle = state.retained.keys().filter(|key| is_idle(&state, key));
         let idle: Vec<Key> = idle.cloned().collect();
@@ -311,7 +310,7 @@ impl ChangeLayer {
     }
 
     /// Records that the whole layer is synced, if the length of the journal is still `length` bytes.
-    pub(super) fn close(&self, upper: &Upper, length: u64) -> Result<()> {
+    pub(crate) fn close(&self, upper: &Upper, length: u64) -> Result<()> {
         let mut state = self.lock();
         if state.journal.len() != length {
             return Ok(());
@@ -329,18 +328,18 @@ impl ChangeLayer {
     }
 
     /// Returns the key of the store below that is visible at `key`, or `None` if the layer hides it.
-    pub(super) fn lower_key(&self, key: &Key) -> Option<Key> {
+    pub(crate) fn lower_key(&self, key: &Key) -> Option<Key> {
         self.lock().records.lower_key(key)
     }
 
     /// Returns the base of a key, or `None` if the key was not changed.
-    pub(super) fn base(&self, key: &Key) -> Option<BaseVersion> {
+    pub(crate) fn base(&self, key: &Key) -> Option<BaseVersion> {
         self.lock().records.base(key)
     }
 
     /// Returns the attributes that were set on a key without its content. Returns `None` once the layer has a content,
     /// since that file has the attributes.
-    pub(super) fn kept_attributes(&self, key: &Key) -> Result<Option<Arc<KeptAttributes>>> {
+    pub(crate) fn kept_attributes(&self, key: &Key) -> Result<Option<Arc<KeptAttributes>>> {
         let kept = self.lock().records.kept_attributes(key);
         match kept {
             Some(kept) if kept.is_of_copy || self.keys.stat(key)?.is_none() => Ok(Some(kept)),
@@ -361,7 +360,7 @@ impl ChangeLayer {
     }
 
     /// Returns the keys at and below a prefix on which only attributes were set.
-    pub(super) fn keys_with_attributes(&self, prefix: &Key) -> Result<Vec<Key>> {
+    pub(crate) fn keys_with_attributes(&self, prefix: &Key) -> Result<Vec<Key>> {
         let kept = self.lock().records.kept_attributes_below(prefix);
         let mut keys = Vec::new();
         for (key, _) in kept {
@@ -373,14 +372,14 @@ impl ChangeLayer {
     }
 
     /// Returns the records that drop the attributes of all keys at and below a prefix.
-    pub(super) fn dropped_attributes(&self, prefix: &Key) -> Vec<JournalRecord> {
+    pub(crate) fn dropped_attributes(&self, prefix: &Key) -> Vec<JournalRecord> {
         let kept = self.lock().records.kept_attributes_below(prefix);
         let keys = kept.into_iter().map(|(key, _)| key);
         keys.map(JournalRecord::AttributesDropped).collect()
     }
 
     /// Drops attributes of keys that the layer hides or whose content it has, except for the attributes of copies.
-    pub(super) fn drop_stale_attributes(&self) -> Result<()> {
+    pub(crate) fn drop_stale_attributes(&self) -> Result<()> {
         let kept = self.lock().records.kept_attributes_below(&Key::root());
         for (key, kept) in kept {
             let counts = match self.locate(&key)? {
@@ -396,27 +395,27 @@ impl ChangeLayer {
     }
 
     /// Returns the whiteouts at and below a prefix, with the keys of the store below that are visible there instead.
-    pub(super) fn whiteouts(&self, prefix: &Key) -> Vec<Whiteout> {
+    pub(crate) fn whiteouts(&self, prefix: &Key) -> Vec<Whiteout> {
         self.lock().records.whiteouts(prefix)
     }
 
     /// Whether the layer has its own content of a key, hides it, or shows another key of the store there.
-    pub(super) fn is_changed(&self, key: &Key) -> Result<bool> {
+    pub(crate) fn is_changed(&self, key: &Key) -> Result<bool> {
         Ok(!matches!(self.locate(key)?, Located::Lower(lower) if lower == *key))
     }
 
     /// Returns kind, size and version of a file of the layer.
-    pub(super) fn meta(&self, key: &Key, stat: &Native) -> Meta {
+    pub(crate) fn meta(&self, key: &Key, stat: &Native) -> Meta {
         attributes::meta_of(stat, self.write_number(key))
     }
 
     /// Returns the number of the last write of a key.
-    pub(super) fn write_number(&self, key: &Key) -> u64 {
+    pub(crate) fn write_number(&self, key: &Key) -> u64 {
         self.lock().write_numbers.get(key)
     }
 
     /// Returns the length in bytes of a file, or `None` if it is missing or incomplete.
-    pub(super) fn complete_file_size(&self, key: &Key) -> Result<Option<u64>> {
+    pub(crate) fn complete_file_size(&self, key: &Key) -> Result<Option<u64>> {
         let is_incomplete = self.lock().records.is_incomplete(key);
         let stat = self.keys.stat(key)?.filter(|stat| {
             !is_incomplete && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
@@ -425,14 +424,14 @@ impl ChangeLayer {
     }
 
     /// Whether `file` is the layer's file of this key.
-    pub(super) fn is_file_of(&self, key: &Key, file: &File) -> Result<bool> {
+    pub(crate) fn is_file_of(&self, key: &Key, file: &File) -> Result<bool> {
         let own = rustix::fs::fstat(file).map_err(|error| os_error(key, error))?;
         let found = self.keys.stat(key)?;
         Ok(found.is_some_and(|stat| (own.st_dev, own.st_ino) == (stat.st_dev, stat.st_ino)))
     }
 
     /// Removes a folder once the layer has no more readers.
-    pub(super) fn remove_folder_at_end(&self, folder: PathBuf) {
+    pub(crate) fn remove_folder_at_end(&self, folder: PathBuf) {
         *self.committed_folder.lock() = Some(folder);
     }
 }
@@ -442,7 +441,7 @@ impl ChangeLayer {
 const XATTR_BYTES_OF_RECORD: usize = 256;
 
 /// Names in `pending/` of files that the disk had under these keys.
-pub(super) type RetainedFiles = Vec<(Key, Vec<String>)>;
+pub(crate) type RetainedFiles = Vec<(Key, Vec<String>)>;
 
 impl LayerState {
     fn take_records(&mut self, list: Vec<JournalRecord>, may_be_lost: bool) -> Result<()> {
@@ -463,7 +462,7 @@ impl LayerState {
     }
 
     /// Rewrites the journal if it is much longer than its records need, unless the disk has no space for both.
-    pub(super) fn compact(&mut self) -> Result<()> {
+    pub(crate) fn compact(&mut self) -> Result<()> {
         let records = self.records.len() + self.records.xattr_bytes() / XATTR_BYTES_OF_RECORD;
         if !self.journal.is_oversized(records) {
             return Ok(());
@@ -490,5 +489,66 @@ impl Drop for ChangeLayer {
         if let Err(error) = thread.spawn(remove) {
             log::warn!("a folder of a commit is removed at the next mount: {error}");
         }
+    }
+}
+
+/// The number of the last write of each key. No number is used twice, so a key that was forgotten and written again
+/// gets a new number.
+#[derive(Default)]
+pub(crate) struct WriteNumbers {
+    last: u64,
+    by_key: BTreeMap<Key, u64>,
+}
+
+impl WriteNumbers {
+    /// Returns numbers for a new layer, which continue after this layer's. Keys that move to the new layer keep their
+    /// numbers.
+    pub(crate) fn following<'a>(&self, moved: impl Iterator<Item = &'a Key>) -> WriteNumbers {
+        let numbered = moved.map(|key| (key.clone(), self.get(key)));
+        WriteNumbers {
+            last: self.last,
+            by_key: numbered.filter(|(_, number)| *number > 0).collect(),
+        }
+    }
+
+    /// Returns the number of a key; 0 if it has none.
+    pub(crate) fn get(&self, key: &Key) -> u64 {
+        self.by_key.get(key).copied().unwrap_or(0)
+    }
+
+    /// Gives a key a new number.
+    pub(crate) fn advance(&mut self, key: &Key) {
+        self.last += 1;
+        self.by_key.insert(key.clone(), self.last);
+    }
+
+    /// Forgets the number of a key.
+    pub(crate) fn forget(&mut self, key: &Key) {
+        self.by_key.remove(key);
+    }
+
+    /// Forgets the numbers of all keys at and below a prefix.
+    pub(crate) fn forget_below(&mut self, prefix: &Key) {
+        let keys: Vec<Key> = below(&self.by_key, prefix)
+            .map(|(key, _)| key.clone())
+            .collect();
+        keys.iter().for_each(|key| self.forget(key));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_does_not_come_back() {
+        let key = |text: &str| Key::new(text).unwrap();
+        let mut numbers = WriteNumbers::default();
+        numbers.advance(&key("a/b"));
+        let first = numbers.get(&key("a/b"));
+        numbers.forget_below(&key("a"));
+        assert_eq!((numbers.get(&key("a/b")), numbers.by_key.len()), (0, 0));
+        numbers.advance(&key("a/b"));
+        assert!(![0, first].contains(&numbers.get(&key("a/b"))));
     }
 }

@@ -13,29 +13,40 @@ use std::sync::Arc;
 use rustix::fs::{OFlags, Stat as Native};
 use rustix::io::Errno;
 
-use super::journal_line::ContentDigest;
-use super::kept_attributes::KeptAttributes;
-use super::keys_dir::os_error;
-use super::layer::{ChangeLayer, Located};
-use super::{Resolved, attributes};
-use zarr_format::error::Result;
+use crate::attribute_override::KeptAttributes;
+use crate::journal_record::ContentDigest;
+use crate::layer::{ChangeLayer, Located};
+use crate::layer_dir::os_error;
+use crate::{attributes, content, listing};
+use zarr_format::error::{Error, Result};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::tree::{AttrChange, Posix, Stat};
-use zarrfs_store::{ETag, EncodedBy, EntryKind, Key, Meta, Store, StoreInfo};
+use zarrfs_store::{
+    ByteRange, Condition, ETag, EncodedBy, EntryKind, FlatListing, Key, Listing, Meta, Object,
+    PutBody, Reader, Store, StoreInfo, Version,
+};
+
+/// The place where a key's content or folder was found.
+pub(crate) enum Resolved {
+    /// In the layer.
+    Upper(Native),
+    /// In the store below, under this key.
+    Lower(Key, Meta),
+}
 
 /// A layer of changes over a store.
-pub(super) struct LayeredStore {
-    pub(super) layer: Arc<ChangeLayer>,
+pub(crate) struct LayeredStore {
+    pub(crate) layer: Arc<ChangeLayer>,
     /// The frozen layer if there is one, else the store.
-    pub(super) lower: Arc<dyn Store>,
+    pub(crate) lower: Arc<dyn Store>,
     /// The layer below, if it is frozen.
-    pub(super) frozen: Option<Arc<LayeredStore>>,
-    pub(super) info: StoreInfo,
+    pub(crate) frozen: Option<Arc<LayeredStore>>,
+    pub(crate) info: StoreInfo,
 }
 
 impl LayeredStore {
     /// Puts a layer over a frozen layer, or over the store.
-    pub(super) fn over(
+    pub(crate) fn over(
         layer: Arc<ChangeLayer>,
         store: &Arc<dyn Store>,
         frozen: Option<Arc<LayeredStore>>,
@@ -54,7 +65,7 @@ impl LayeredStore {
     }
 
     /// Returns the place of the content or folder of a key, or `None` if it does not exist.
-    pub(super) fn find(&self, context: &RequestContext, key: &Key) -> Result<Option<Resolved>> {
+    pub(crate) fn find(&self, context: &RequestContext, key: &Key) -> Result<Option<Resolved>> {
         loop {
             let lower = match self.layer.locate(key)? {
                 Located::Upper(stat) => return Ok(Some(Resolved::Upper(stat))),
@@ -70,7 +81,7 @@ impl LayeredStore {
     }
 
     /// Returns the key of the store that is visible at `key`, or `None` if a layer has or hides it.
-    pub(super) fn stored_key(&self, key: &Key) -> Option<Key> {
+    pub(crate) fn stored_key(&self, key: &Key) -> Option<Key> {
         match (self.layer.locate(key).ok()?, &self.frozen) {
             (Located::Lower(lower), Some(frozen)) => frozen.stored_key(&lower),
             (Located::Lower(lower), None) => Some(lower),
@@ -79,7 +90,7 @@ impl LayeredStore {
     }
 
     /// Whether all layers map a key to the same key of the store.
-    pub(super) fn shows_own_key(&self, key: &Key) -> bool {
+    pub(crate) fn shows_own_key(&self, key: &Key) -> bool {
         let is_own = self.layer.lower_key(key).as_ref() == Some(key);
         is_own
             && self
@@ -90,20 +101,20 @@ impl LayeredStore {
 
     /// Returns the digests of contents that were sent to the store without an answer, so the store may have them.
     /// `None` stands for an erase.
-    pub(super) fn tried(&self, key: &Key) -> Vec<Option<u128>> {
+    pub(crate) fn tried(&self, key: &Key) -> Vec<Option<u128>> {
         let mut tried = self.layer.lock().records.tried(key).to_vec();
         tried.extend(self.frozen.iter().flat_map(|frozen| frozen.tried(key)));
         tried
     }
 
     /// Returns length and digest of the store's object when its key was first changed, if they are known.
-    pub(super) fn base_content(&self, key: &Key) -> Option<ContentDigest> {
+    pub(crate) fn base_content(&self, key: &Key) -> Option<ContentDigest> {
         let own = self.layer.base(key).and_then(|base| base.content);
         own.or_else(|| self.frozen.as_ref()?.base_content(key))
     }
 
     /// Returns the metadata that the chunk of a key was encoded with, in each layer that has changed the chunk.
-    pub(super) fn encoded_by(&self, key: &Key) -> Vec<EncodedBy> {
+    pub(crate) fn encoded_by(&self, key: &Key) -> Vec<EncodedBy> {
         let state = self.layer.lock();
         let mut found: Vec<EncodedBy> = Vec::new();
         if state.records.base(key).is_some() {
@@ -115,7 +126,7 @@ impl LayeredStore {
     }
 
     /// Returns owner and mode of the layers' file of a key, or `None` if no layer has it.
-    pub(super) fn stat_in_layers(&self, key: &Key) -> Result<Option<Posix>> {
+    pub(crate) fn stat_in_layers(&self, key: &Key) -> Result<Option<Posix>> {
         match (self.layer.locate(key)?, &self.frozen) {
             (Located::Upper(stat), _) => Ok(Some(attributes::posix_of(&stat))),
             (Located::Lower(lower), Some(frozen)) => frozen.stat_in_layers(&lower),
@@ -124,7 +135,7 @@ impl LayeredStore {
     }
 
     /// Returns owner and mode of the store's file at a key if the store is a local folder, else only the default mode.
-    pub(super) fn stored_attributes(&self, key: &Key) -> AttrChange {
+    pub(crate) fn stored_attributes(&self, key: &Key) -> AttrChange {
         let usual = AttrChange {
             mode: Some(DEFAULT_MODE),
             ..AttrChange::default()
@@ -153,7 +164,7 @@ impl LayeredStore {
     }
 
     /// Returns the kind of the found file or folder.
-    pub(super) fn kind(found: &Resolved) -> EntryKind {
+    pub(crate) fn kind(found: &Resolved) -> EntryKind {
         match found {
             Resolved::Upper(stat) => attributes::kind_of(stat),
             Resolved::Lower(_, meta) => meta.kind,
@@ -162,7 +173,7 @@ impl LayeredStore {
 
     /// Returns the `stat` of a key without its kept attributes, and the kept attributes, which were set without its
     /// content.
-    pub(super) fn stat(
+    pub(crate) fn stat(
         &self,
         context: &RequestContext,
         key: &Key,
@@ -197,7 +208,7 @@ impl LayeredStore {
     }
 
     /// Returns the `stat` of a file or folder of the layer.
-    pub(super) fn upper_stat(&self, key: &Key, stat: &Native) -> Stat {
+    pub(crate) fn upper_stat(&self, key: &Key, stat: &Native) -> Stat {
         Stat {
             meta: self.layer.meta(key, stat),
             posix: Some(attributes::posix_of(stat)),
@@ -207,7 +218,7 @@ impl LayeredStore {
 
     /// Opens the file of a key in this layer or a frozen layer below; also returns the number of its last write. `None`
     /// if no layer has the file.
-    pub(super) fn frozen_file(&self, key: &Key) -> Result<Option<(File, u64)>> {
+    pub(crate) fn frozen_file(&self, key: &Key) -> Result<Option<(File, u64)>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         loop {
             match (self.layer.locate(key)?, &self.frozen) {
@@ -227,7 +238,7 @@ impl LayeredStore {
 
     /// Calls `ask` with the store below and the key that is visible at `key`. Returns `None` if the layer has the key,
     /// or a whiteout hides it.
-    pub(super) fn ask_below<T>(
+    pub(crate) fn ask_below<T>(
         &self,
         key: &Key,
         ask: impl Fn(&dyn Store, &Key) -> Result<T>,
@@ -252,7 +263,7 @@ impl LayeredStore {
 const DEFAULT_MODE: u32 = 0o644;
 
 /// Returns the `stat` of a key of the store, with the mount's owner and mode.
-pub(super) fn stat_of_stored(meta: Meta) -> Stat {
+pub(crate) fn stat_of_stored(meta: Meta) -> Stat {
     Stat {
         meta,
         posix: None,
@@ -261,9 +272,217 @@ pub(super) fn stat_of_stored(meta: Meta) -> Stat {
 }
 
 /// Returns an ETag of the content of a layer's file, made from its version.
-pub(super) fn etag_of(meta: &Meta) -> ETag {
+pub(crate) fn etag_of(meta: &Meta) -> ETag {
     ETag {
         text: format!("{:016x}", meta.version.number()),
         version: meta.version,
+    }
+}
+
+impl LayeredStore {
+    /// Opens the layer's file of a key, or returns `None` if it has none.
+    pub(crate) fn own_reader(&self, key: &Key) -> Result<Option<FrozenReader>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = match self.layer.keys.open_key(key, flags) {
+            Ok(fd) => File::from(fd),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO) => return Ok(None),
+            Err(error) => return Err(os_error(key, error)),
+        };
+        let stat = rustix::fs::fstat(&file).map_err(|error| os_error(key, error))?;
+        let meta = self.layer.meta(key, &stat);
+        let is_file = meta.kind == EntryKind::File;
+        Ok(is_file.then_some(FrozenReader { file, meta }))
+    }
+
+    /// Calls `below` if the store below has a key, `own` if the layer has a file of it. Returns `None` if neither has
+    /// it.
+    fn read<T>(
+        &self,
+        key: &Key,
+        below: impl Fn(&dyn Store, &Key) -> Result<Option<T>>,
+        own: impl Fn(FrozenReader) -> Result<T>,
+    ) -> Result<Option<T>> {
+        loop {
+            if let Some(found) = self.ask_below(key, &below)? {
+                return Ok(found);
+            }
+            if let Some(reader) = self.own_reader(key)? {
+                return own(reader).map(Some);
+            }
+            // If the file existed, a commit or a discard removed it between the two lookups.
+            let is_gone = match self.layer.locate(key)? {
+                Located::Lower(_) => true,
+                Located::Upper(stat) => attributes::kind_of(&stat) == EntryKind::File,
+                Located::Hidden => false,
+            };
+            if !is_gone {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+impl Store for LayeredStore {
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
+        let below = |store: &dyn Store, lower: &Key| store.get(context, lower, limit);
+        self.read(key, below, |reader| {
+            let size = reader.meta.size;
+            if size > limit {
+                let why = format!("{size} bytes, at most {limit} are read");
+                return Err(Error::too_large(key, why));
+            }
+            reader.object(context, key, 0, size)
+        })
+    }
+
+    fn get_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
+        let below = |store: &dyn Store, lower: &Key| store.get_range(context, lower, range.clone());
+        self.read(key, below, |reader| {
+            let span = range.within(reader.meta.size);
+            reader.object(context, key, span.start, span.end - span.start)
+        })
+    }
+
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        Ok(self.find(context, key)?.map(|found| match found {
+            Resolved::Upper(stat) => self.layer.meta(key, &stat),
+            Resolved::Lower(_, meta) => meta,
+        }))
+    }
+
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
+        let below = |store: &dyn Store, lower: &Key| store.version(context, lower);
+        self.read(key, below, |reader| Ok(reader.meta.version))
+    }
+
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
+        let below = |store: &dyn Store, lower: &Key| store.open(context, lower, known).map(Some);
+        let reader = self.read(key, below, |reader| Ok(Arc::new(reader) as Arc<dyn Reader>))?;
+        reader.ok_or_else(|| Error::not_found(key))
+    }
+
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
+        let own = LayeredStore {
+            layer: self.layer.clone(),
+            lower: self.lower.clone(),
+            frozen: self.frozen.clone(),
+            info: self.info.clone(),
+        };
+        let own = Arc::new(own);
+        listing::open(context, Arc::new(move || own.clone()), prefix)
+    }
+
+    fn list_all(
+        &self,
+        _context: &RequestContext,
+        _prefix: &Key,
+        _from: &Key,
+    ) -> Result<Option<Box<dyn FlatListing>>> {
+        Ok(None)
+    }
+
+    fn drop_cached(&self, key: &Key, range: Option<&ByteRange>) {
+        // If the key cannot be looked up below, nothing about it is cached there.
+        let _ = self.ask_below(key, |store: &dyn Store, lower: &Key| {
+            store.drop_cached(lower, range);
+            Ok(Some(()))
+        });
+    }
+
+    /// Returns whether a link below leads to one of its ancestors. The layer's own links are never followed.
+    fn is_symlink_cycle(&self, context: &RequestContext, key: &Key) -> Result<bool> {
+        match self.layer.locate(key)? {
+            Located::Lower(lower) => self.lower.is_symlink_cycle(context, &lower),
+            Located::Upper(_) | Located::Hidden => Ok(false),
+        }
+    }
+
+    fn read_link(&self, context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
+        loop {
+            match self.find(context, key)? {
+                None => return Err(Error::not_found(key)),
+                Some(Resolved::Lower(lower, _)) => return self.lower.read_link(context, &lower),
+                Some(Resolved::Upper(_)) => {}
+            }
+            let found = self.layer.keys.parent(key);
+            let target =
+                found.and_then(|(folder, name)| rustix::fs::readlinkat(folder, name, Vec::new()));
+            match target {
+                // It has left the layer since.
+                Err(Errno::NOENT) => {}
+                target => return Ok(target.map_err(|error| os_error(key, error))?.into_bytes()),
+            }
+        }
+    }
+
+    fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
+        let below = |store: &dyn Store, lower: &Key| store.etag(context, lower);
+        self.read(key, below, |reader| Ok(etag_of(&reader.meta)))
+    }
+
+    fn put(
+        &self,
+        _context: &RequestContext,
+        key: &Key,
+        _body: PutBody<'_>,
+        _condition: &Condition,
+    ) -> Result<ETag> {
+        Err(Error::read_only(key))
+    }
+
+    fn erase(&self, _context: &RequestContext, key: &Key, _condition: &Condition) -> Result<()> {
+        Err(Error::read_only(key))
+    }
+
+    fn erase_folder(&self, _context: &RequestContext, prefix: &Key) -> Result<()> {
+        Err(Error::read_only(prefix))
+    }
+
+    fn info(&self) -> &StoreInfo {
+        &self.info
+    }
+}
+
+/// An open file of a layer, with its metadata when it was opened.
+pub(crate) struct FrozenReader {
+    file: File,
+    meta: Meta,
+}
+
+impl FrozenReader {
+    fn object(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        offset: u64,
+        length: u64,
+    ) -> Result<Object> {
+        let length = usize::try_from(length).map_err(|error| Error::too_large(key, error))?;
+        Ok(Object {
+            bytes: self.read_at(context, offset, length)?,
+            size: self.meta.size,
+            version: self.meta.version,
+            modified: Some(self.meta.modified),
+        })
+    }
+}
+
+impl Reader for FrozenReader {
+    fn read_at(&self, _context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
+        content::read_file(&self.file, offset, len).map_err(|error| Error::os("", error))
+    }
+
+    fn meta(&self, _context: &RequestContext) -> Result<Meta> {
+        Ok(self.meta)
     }
 }

@@ -55,67 +55,55 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::SystemTime;
 
-use rustix::fs::Stat as Native;
-
-use zarr_format::error::{Error, Kind, Result};
+use crate::derived::DerivedTable;
+use crate::encodings::SeenMetadata;
+use crate::journal::Journal;
+use crate::layer::{ChangeLayer, WriteNumbers};
+use crate::layer_dir::KeysDir;
+use crate::layered_store::LayeredStore;
+use crate::open_file::table::{FailedWritesTable, FileIds, OpenFileTable, OpenState};
+use crate::overlay_core::OverlayCore;
+use crate::records::Records;
+use crate::upper::Upper;
+use zarr_format::error::Result;
+use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::locks::{Mutex, RwLock};
-use zarrfs_store::tree::{AttrChange, Time};
-use zarrfs_store::{EncodedBy, Hints, Key, Meta, PathLocks, Store, StoreInfo, StoreStack, Version};
+use zarrfs_store::{Hints, PathLocks, Store, StoreInfo, StoreStack};
 
+mod attribute_override;
 mod attributes;
 pub mod changes;
 pub mod commit;
 mod content;
+pub mod copy;
 mod derived;
 mod discard;
-mod durability;
 mod encodings;
-mod file_ids;
-mod folders;
 mod journal;
-mod journal_line;
-mod kept_attributes;
-mod key_ranges;
-mod keys_dir;
+mod journal_record;
 mod layer;
-mod layered_reads;
+mod layer_dir;
 mod layered_store;
+mod link;
 mod listing;
 mod marks;
 mod moved_store;
 mod name_change;
-mod namespace;
 mod open_file;
-mod open_folders;
+mod overlay_core;
 mod program_copies;
 mod records;
 mod recovery;
+mod rename;
 #[cfg(test)]
 mod schedules;
 mod store;
+mod tree;
 mod upper;
-mod write_numbers;
-
-use derived::DerivedTable;
-use encodings::SeenMetadata;
-use file_ids::FileIds;
-use journal::Journal;
-use journal_line::JournalRecord;
-use keys_dir::KeysDir;
-use layer::ChangeLayer;
-use layered_store::LayeredStore;
-use open_file::OpenFile;
-use open_file::failed_writes::FailedWritesTable;
-use open_file::table::OpenFileTable;
-use records::Records;
-use upper::Upper;
-use write_numbers::WriteNumbers;
-use zarrfs_store::request_context::RequestContext;
 
 pub use discard::Discarded;
-pub use journal_line::ContentDigest;
+pub use journal_record::ContentDigest;
 pub use records::BaseVersion;
 pub use upper::belongs_to;
 
@@ -133,49 +121,6 @@ pub struct OverlayConfig {
 /// A writable overlay over a store. Clones share the same state.
 #[derive(Clone)]
 pub struct Overlay(Arc<OverlayCore>);
-
-/// The state that all files of one overlay share.
-struct OverlayCore {
-    store: Arc<dyn Store>,
-    /// The path or URL of the store.
-    place: String,
-    upper: Upper,
-    config: OverlayConfig,
-    /// The layer that programs change, over the store or over a frozen layer.
-    top: RwLock<Arc<LayeredStore>>,
-    path_locks: PathLocks,
-    /// Held while names are created, removed, renamed or given another content, and while layers are exchanged.
-    names: Mutex<()>,
-    /// Held during a commit.
-    committing: Mutex<()>,
-    /// Held while copies of committed documents are written to the store.
-    copying: Mutex<()>,
-    /// Cached documents with derived copies.
-    derived: DerivedTable,
-    /// The metadata of arrays that programs have seen.
-    seen: SeenMetadata,
-    /// Whether a thread is syncing changes.
-    is_syncing: AtomicBool,
-    open: Mutex<OpenState>,
-    /// The overlay's own store information. It has its own log of changes, because a write to the upper folder does not
-    /// invalidate cached answers of the store below.
-    info: StoreInfo,
-}
-
-/// The state of files that are or were open.
-struct OpenState {
-    files: OpenFileTable,
-    failed_writes: FailedWritesTable,
-    ids: FileIds,
-}
-
-/// The place where a key's content or folder was found.
-enum Resolved {
-    /// In the layer.
-    Upper(Native),
-    /// In the store below, under this key.
-    Lower(Key, Meta),
-}
 
 impl Overlay {
     /// Opens the upper folder at `path` over the store at `place`, a path or URL without secrets, and recovers the
@@ -292,6 +237,11 @@ impl Overlay {
         self.0.upper.rescued_files()
     }
 
+    /// Syncs all changes. The next opening of the upper folder then skips its checks.
+    pub fn close(&self) -> Result<()> {
+        self.0.close()
+    }
+
     /// Returns the path of the upper folder.
     pub fn path(&self) -> &Path {
         self.0.upper.path()
@@ -340,143 +290,4 @@ fn open_frozen(
         frozen: None,
         info: info.clone(),
     })))
-}
-
-impl OverlayCore {
-    /// Returns the current top layer, which programs change, with the store or frozen layer below it.
-    fn top(&self) -> Arc<LayeredStore> {
-        self.top.read().clone()
-    }
-
-    /// Runs `find` on the top layer; retries if a commit or discard swapped layers, because keys that a commit leaves
-    /// out move to the new layer.
-    fn look<T>(&self, find: impl Fn(&Arc<LayeredStore>) -> Result<T>) -> Result<T> {
-        loop {
-            let top = self.top();
-            let found = find(&top);
-            if Arc::ptr_eq(&self.top(), &top) {
-                return found;
-            }
-        }
-    }
-
-    /// Appends records to the journal of the top layer, then applies them. Adds the records of the metadata that
-    /// changed chunks were encoded with. The names must be locked.
-    fn record(&self, list: Vec<JournalRecord>) -> Result<()> {
-        self.record_encoded(list, None)
-    }
-
-    /// Does the same for chunks that were encoded with the metadata in `said`.
-    fn record_encoded(&self, mut list: Vec<JournalRecord>, said: Option<&EncodedBy>) -> Result<()> {
-        list.extend(self.encoding_records(&list, said));
-        let completed = list.iter().filter_map(|record| match record {
-            JournalRecord::Completed(key) => Some(key.clone()),
-            _ => None,
-        });
-        let completed: Vec<Key> = completed.collect();
-        self.top().layer.record(list)?;
-        if !completed.is_empty() {
-            let mut open = self.open.lock();
-            completed
-                .iter()
-                .for_each(|key| open.failed_writes.set(key, None));
-        }
-        Ok(())
-    }
-
-    /// Records that the content or the attributes of a key changed: cached answers are invalid now.
-    fn note_change(&self, key: &Key) {
-        self.info.changes.record(key);
-        self.note_copies_of(key);
-    }
-
-    /// Records the same for a key and everything below it.
-    fn note_tree_change(&self, prefix: &Key) {
-        self.info.changes.record_tree(prefix);
-        self.note_copies_below(prefix);
-    }
-
-    /// Records that the top layer has a new content of a key.
-    fn note_write(&self, key: &Key) {
-        self.top().layer.lock().write_numbers.advance(key);
-        self.note_change(key);
-    }
-
-    /// Records that the top layer no longer has a content of a key.
-    fn note_removal(&self, key: &Key) {
-        self.top().layer.lock().write_numbers.forget(key);
-        self.note_change(key);
-    }
-
-    /// Whether length and digest of the store's object are recorded with the first change of a key. A local folder
-    /// needs them: it identifies contents by a file's inode and change time, and these can change without the content.
-    /// With write-through they are not needed, since changes are stored at once.
-    fn takes_digests(&self) -> bool {
-        self.store.info().folder.is_some() && !self.config.write_through
-    }
-
-    /// Whether length and digest are recorded for a content that was copied up. Without write-through they must be if
-    /// the server sends no ETag.
-    fn takes_digest_of(&self, version: Version) -> bool {
-        let lacks_etag = !version.is_lasting() && !self.config.write_through;
-        self.takes_digests() || lacks_etag
-    }
-
-    /// Returns the open file of a key, or `None` if it is not open.
-    fn registered(&self, key: &Key) -> Option<Arc<OpenFile>> {
-        self.open.lock().files.get(key)
-    }
-
-    /// Returns the open files at and below a prefix.
-    fn registered_below(&self, prefix: &Key) -> Vec<Arc<OpenFile>> {
-        self.open.lock().files.below(prefix)
-    }
-
-    /// Removes the key from its open file, whose content stays readable until the file is closed.
-    fn detach(&self, key: &Key) {
-        let file = self.open.lock().files.remove(key);
-        if let Some(file) = file {
-            file.detach();
-        }
-    }
-
-    /// Removes the key from its open file because the key got another content by a change other than a rename or
-    /// removal: later writes to the file are refused.
-    fn revoke(&self, key: &Key) {
-        let file = self.open.lock().files.remove(key);
-        if let Some(file) = file {
-            file.revoke();
-        }
-    }
-
-    /// Returns the attributes that a file or folder of the store gets at copy-up: the attributes in `stored`, the
-    /// mount's owner where `stored` has none, and `modified` as its times.
-    fn initial_attributes(&self, stored: AttrChange, modified: Option<SystemTime>) -> AttrChange {
-        let modified = modified.map(Time::At);
-        let is_root = rustix::process::geteuid().is_root();
-        AttrChange {
-            uid: stored.uid.or(is_root.then_some(self.config.uid)),
-            gid: stored.gid.or(is_root.then_some(self.config.gid)),
-            accessed: modified,
-            modified,
-            ..stored
-        }
-    }
-}
-
-/// Returns a change that sets only the mode.
-fn mode(mode: u32) -> AttrChange {
-    AttrChange {
-        mode: Some(mode),
-        ..AttrChange::default()
-    }
-}
-
-/// Returns the error of a file operation on a folder, or of a folder operation on a file.
-fn wrong_kind(key: &Key, is_folder: bool) -> Error {
-    if is_folder {
-        Error::new(Kind::IsADirectory, key, "is a directory")
-    } else {
-        Error::new(Kind::NotADirectory, key, "is not a directory")
-    }
 }

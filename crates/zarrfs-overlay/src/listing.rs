@@ -8,9 +8,9 @@
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 
-use super::layer::Whiteout;
-use super::layered_store::LayeredStore;
-use super::{OverlayCore, Resolved, wrong_kind};
+use crate::layer::Whiteout;
+use crate::layered_store::{LayeredStore, Resolved};
+use crate::overlay_core::{OverlayCore, wrong_kind};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Key, Listing, LogPosition, Meta, Name, Store};
@@ -19,7 +19,7 @@ use zarrfs_store::{EntryKind, Key, Listing, LogPosition, Meta, Name, Store};
 type LayerSource = Arc<dyn Fn() -> Arc<LayeredStore> + Send + Sync>;
 
 /// Opens the listing of a directory of an overlay.
-pub(super) fn of_overlay(
+pub(crate) fn of_overlay(
     context: &RequestContext,
     core: &Arc<OverlayCore>,
     prefix: &Key,
@@ -30,7 +30,7 @@ pub(super) fn of_overlay(
 }
 
 /// Opens the listing of a directory. Fails with `NotFound` if it is missing, `NotADirectory` if it is a file.
-pub(super) fn open(
+pub(crate) fn open(
     context: &RequestContext,
     source: LayerSource,
     prefix: &Key,
@@ -240,16 +240,16 @@ impl Listing for MergedListing {
 
 /// The objects and folders of a store at and below a prefix.
 #[derive(Default)]
-pub(super) struct Subtree {
+pub(crate) struct Subtree {
     /// The objects, with metadata if the listing has them.
-    pub(super) objects: Vec<(Key, Option<Meta>)>,
+    pub(crate) objects: Vec<(Key, Option<Meta>)>,
     /// The folders, each before the folders in it.
-    pub(super) folders: Vec<Key>,
+    pub(crate) folders: Vec<Key>,
 }
 
 /// Lists everything that a store has at and below a prefix: with one flat listing if the store supports it, else folder
 /// by folder.
-pub(super) fn list_recursive(
+pub(crate) fn list_recursive(
     context: &RequestContext,
     store: &dyn Store,
     prefix: &Key,

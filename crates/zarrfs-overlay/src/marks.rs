@@ -7,8 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use super::journal_line::{JournalRecord, Mark};
-use super::key_ranges::below;
+use crate::journal_record::{JournalRecord, Mark};
+use crate::records::below;
 use zarr_format::model::document::is_document;
 use zarrfs_store::Key;
 
@@ -34,7 +34,7 @@ const LATER_CONTENTS: usize = 3;
 
 /// The marks of a layer's files.
 #[derive(Debug, Default)]
-pub(super) struct Marks {
+pub(crate) struct Marks {
     /// The number of syncs that have begun.
     epoch: u64,
     by_key: BTreeMap<Key, KeyMarks>,
@@ -44,7 +44,7 @@ pub(super) struct Marks {
 
 impl Marks {
     /// Records that a key gets a content, or loses its file if `mark` is `None`.
-    pub(super) fn set(&mut self, key: Key, mark: Option<Mark>) {
+    pub(crate) fn set(&mut self, key: Key, mark: Option<Mark>) {
         if mark.is_none() && !self.by_key.contains_key(&key) {
             return;
         }
@@ -60,7 +60,7 @@ impl Marks {
     }
 
     /// Records that the last content of a key is synced, if it has this inode.
-    pub(super) fn set_synced(&mut self, key: &Key, inode: u64) {
+    pub(crate) fn set_synced(&mut self, key: &Key, inode: u64) {
         let Some(marks) = self.by_key.get_mut(key) else {
             return;
         };
@@ -75,12 +75,12 @@ impl Marks {
     }
 
     /// Records that a sync of everything begins.
-    pub(super) fn begin_epoch(&mut self, epoch: u64) {
+    pub(crate) fn begin_epoch(&mut self, epoch: u64) {
         self.epoch = epoch;
     }
 
     /// Records that everything from before an epoch is synced.
-    pub(super) fn end_epoch(&mut self, epoch: u64) {
+    pub(crate) fn end_epoch(&mut self, epoch: u64) {
         self.by_key.retain(|_, marks| {
             match marks.later.last() {
                 Some(last) if last.epoch < epoch => {
@@ -96,7 +96,7 @@ impl Marks {
     }
 
     /// Replaces all contents by these synced contents.
-    pub(super) fn replace(&mut self, synced: BTreeMap<Key, Mark>) {
+    pub(crate) fn replace(&mut self, synced: BTreeMap<Key, Mark>) {
         let marks = |mark| KeyMarks {
             synced: Some(mark),
             later: Vec::new(),
@@ -108,34 +108,34 @@ impl Marks {
     }
 
     /// Forgets a key.
-    pub(super) fn forget(&mut self, key: &Key) {
+    pub(crate) fn forget(&mut self, key: &Key) {
         self.by_key.remove(key);
         self.documents.remove(key);
     }
 
     /// Returns the number of syncs of everything that have begun.
-    pub(super) fn epoch(&self) -> u64 {
+    pub(crate) fn epoch(&self) -> u64 {
         self.epoch
     }
 
     /// Returns the synced content of a key.
-    pub(super) fn synced(&self, key: &Key) -> Option<Mark> {
+    pub(crate) fn synced(&self, key: &Key) -> Option<Mark> {
         self.by_key.get(key)?.synced
     }
 
     /// Returns the last recorded content of a key.
-    pub(super) fn last(&self, key: &Key) -> Option<Mark> {
+    pub(crate) fn last(&self, key: &Key) -> Option<Mark> {
         let marks = self.by_key.get(key)?;
         marks.later.last().map_or(marks.synced, |last| last.mark)
     }
 
     /// Whether the last content of a key is synced.
-    pub(super) fn is_synced(&self, key: &Key) -> bool {
+    pub(crate) fn is_synced(&self, key: &Key) -> bool {
         self.last(key) == self.synced(key)
     }
 
     /// Returns the contents that the file of a key may have, the synced content first.
-    pub(super) fn contents(&self, key: &Key) -> Vec<Mark> {
+    pub(crate) fn contents(&self, key: &Key) -> Vec<Mark> {
         let Some(marks) = self.by_key.get(key) else {
             return Vec::new();
         };
@@ -144,19 +144,19 @@ impl Marks {
     }
 
     /// Returns the keys at and below a prefix that have marks.
-    pub(super) fn keys_below(&self, prefix: &Key) -> Vec<Key> {
+    pub(crate) fn keys_below(&self, prefix: &Key) -> Vec<Key> {
         below(&self.by_key, prefix)
             .map(|(key, _)| key.clone())
             .collect()
     }
 
     /// Returns the documents at and below a prefix that have marks.
-    pub(super) fn documents_below<'a>(&'a self, prefix: &'a Key) -> impl Iterator<Item = &'a Key> {
+    pub(crate) fn documents_below<'a>(&'a self, prefix: &'a Key) -> impl Iterator<Item = &'a Key> {
         below(&self.documents, prefix).map(|(key, ())| key)
     }
 
     /// Returns the records of a key's marks.
-    pub(super) fn records_of(&self, key: &Key) -> Vec<JournalRecord> {
+    pub(crate) fn records_of(&self, key: &Key) -> Vec<JournalRecord> {
         let Some(marks) = self.by_key.get(key) else {
             return Vec::new();
         };
@@ -180,14 +180,14 @@ impl Marks {
     }
 
     /// Returns a minimal list of records that leads to this state, or to one in which fewer contents are synced.
-    pub(super) fn summary(&self) -> Vec<JournalRecord> {
+    pub(crate) fn summary(&self) -> Vec<JournalRecord> {
         let epoch = (self.epoch > 0).then_some(JournalRecord::SyncStarted(self.epoch));
         let marks = self.by_key.keys().flat_map(|key| self.records_of(key));
         epoch.into_iter().chain(marks).collect()
     }
 
     /// Returns the number of records in a summary.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         let of_key = |marks: &KeyMarks| 2 * usize::from(marks.synced.is_some()) + marks.later.len();
         let marks: usize = self.by_key.values().map(of_key).sum();
         usize::from(self.epoch > 0) + marks

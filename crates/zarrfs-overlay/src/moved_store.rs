@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::OverlayCore;
-use super::upper::{belongs_to, is_same_place};
+use crate::overlay_core::OverlayCore;
+use crate::upper::{belongs_to, is_same_place};
 use zarr_format::error::{Error, Result};
 use zarr_format::model::document;
 use zarrfs_store::request_context::RequestContext;
@@ -28,7 +28,7 @@ struct HeldKey {
 impl OverlayCore {
     /// Fails with `Invalid` if the upper folder belongs to a store in another place and this store has none of that
     /// store's keys.
-    pub(super) fn check_moved(&self, context: &RequestContext) -> Result<()> {
+    pub(crate) fn check_moved(&self, context: &RequestContext) -> Result<()> {
         let before = belongs_to(self.upper.path())?;
         if is_same_place(&before, &self.place) {
             return Ok(());
@@ -88,10 +88,10 @@ fn is_common(key: &Key) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use std::path::Path;
     use std::sync::Arc;
 
-    use super::*;
     use crate::{Overlay, OverlayConfig};
     use zarr_format::error::Kind;
     use zarrfs_store::backend::memory::MemoryStore;

@@ -8,22 +8,32 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::fs::File;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::journal_line::{ContentDigest, JournalRecord};
-use super::layered_store::LayeredStore;
-use super::{OverlayCore, Resolved, content, listing};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::journal_record::{ContentDigest, JournalRecord};
+use crate::layer_dir::os_error;
+use crate::layered_store::{LayeredStore, Resolved};
+use crate::open_file::OpenFile;
+use crate::overlay_core::{OverlayCore, mode, wrong_kind};
+use crate::tree::check_new;
+use crate::{attributes, content, listing};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::document::describes_node;
 use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::sync::file_limits::Permit;
 use zarrfs_store::sync::pool::parallel_map;
+use zarrfs_store::tree::{AttrChange, Credentials};
 use zarrfs_store::{EntryKind, Key, LogPosition, Meta, Store, Version};
 
 /// A running change of names. The names are locked.
-pub(super) struct NameChange<'a> {
+pub(crate) struct NameChange<'a> {
     core: &'a Arc<OverlayCore>,
-    pub(super) top: Arc<LayeredStore>,
+    pub(crate) top: Arc<LayeredStore>,
     answers: &'a Answers,
 }
 
@@ -78,7 +88,7 @@ impl OverlayCore {
     /// of the store. It must request all answers before it changes anything.
     ///
     /// `paths` are the paths that change: with write-through, changes of the same paths take turns.
-    pub(super) fn change_names<T>(
+    pub(crate) fn change_names<T>(
         self: &Arc<Self>,
         context: &RequestContext,
         paths: &[Key],
@@ -89,7 +99,7 @@ impl OverlayCore {
 
     /// Does the same for a change of the path itself, such as the attributes of a folder: changes below it are not
     /// blocked.
-    pub(super) fn change_own<T>(
+    pub(crate) fn change_own<T>(
         self: &Arc<Self>,
         context: &RequestContext,
         path: &Key,
@@ -101,7 +111,7 @@ impl OverlayCore {
     }
 
     /// Does the same, and then calls `and` before other changes of these paths.
-    pub(super) fn change_names_and<T>(
+    pub(crate) fn change_names_and<T>(
         self: &Arc<Self>,
         context: &RequestContext,
         paths: &[Key],
@@ -117,7 +127,7 @@ impl OverlayCore {
     }
 
     /// Does the same where the paths are locked already.
-    pub(super) fn change_until_answered<T>(
+    pub(crate) fn change_until_answered<T>(
         self: &Arc<Self>,
         context: &RequestContext,
         change: impl Fn(&NameChange<'_>) -> Result<T>,
@@ -249,7 +259,7 @@ impl OverlayCore {
 }
 
 /// Returns the error for moving or removing a folder or a node's document in a store that does not list its keys.
-pub(super) fn keys_not_known(key: &Key) -> Error {
+pub(crate) fn keys_not_known(key: &Key) -> Error {
     let why =
         "the store does not list its keys, so what lies here cannot be moved or removed as a whole";
     Error::unsupported(key, why)
@@ -258,7 +268,7 @@ pub(super) fn keys_not_known(key: &Key) -> Error {
 impl NameChange<'_> {
     /// Fails with `Unsupported` for the document of a node in a store that does not list its keys: the node's chunks
     /// would remain, and the next array of that name would have them.
-    pub(super) fn check_removable(&self, key: &Key) -> Result<()> {
+    pub(crate) fn check_removable(&self, key: &Key) -> Result<()> {
         let is_kept = describes_node(key.name()) && !self.core.store.info().lists;
         if is_kept && self.find_lower(key)?.is_some() {
             return Err(keys_not_known(key));
@@ -276,7 +286,7 @@ impl NameChange<'_> {
     }
 
     /// Returns the metadata of a key of the store below.
-    pub(super) fn stored(&self, lower: &Key) -> Result<Option<Meta>> {
+    pub(crate) fn stored(&self, lower: &Key) -> Result<Option<Meta>> {
         match self.answers.heads.borrow().get(lower) {
             Some(meta) => Ok(*meta),
             None => Err(self.lack(Question::Head(lower.clone()))),
@@ -292,7 +302,7 @@ impl NameChange<'_> {
     }
 
     /// Returns the key and metadata of the store below that are visible at `key`, or `None` if a whiteout hides it.
-    pub(super) fn find_lower(&self, key: &Key) -> Result<Option<(Key, Meta)>> {
+    pub(crate) fn find_lower(&self, key: &Key) -> Result<Option<(Key, Meta)>> {
         let Some(lower) = self.top.layer.lower_key(key) else {
             return Ok(None);
         };
@@ -301,7 +311,7 @@ impl NameChange<'_> {
     }
 
     /// Returns the place of the content or folder of a key, or `None` if it does not exist.
-    pub(super) fn find(&self, key: &Key) -> Result<Option<Resolved>> {
+    pub(crate) fn find(&self, key: &Key) -> Result<Option<Resolved>> {
         if let Some(stat) = self.top.layer.keys.stat(key)? {
             return Ok(Some(Resolved::Upper(stat)));
         }
@@ -311,7 +321,7 @@ impl NameChange<'_> {
 
     /// Fails with `NotEmpty` if a name is visible in a folder, and with `Unsupported` if the store has the folder and
     /// does not list its keys, since the folder's contents are unknown.
-    pub(super) fn check_empty(&self, prefix: &Key) -> Result<()> {
+    pub(crate) fn check_empty(&self, prefix: &Key) -> Result<()> {
         let names = self.answers.first_names.borrow();
         let answer = names.get(prefix).filter(|(position, _)| {
             let changes = &self.core.info.changes;
@@ -333,7 +343,7 @@ impl NameChange<'_> {
     }
 
     /// Whether a frozen layer changed a key of the store below.
-    pub(super) fn is_frozen(&self, lower: &Key) -> Result<bool> {
+    pub(crate) fn is_frozen(&self, lower: &Key) -> Result<bool> {
         match &self.top.frozen {
             Some(frozen) => frozen.layer.is_changed(lower),
             None => Ok(false),
@@ -342,7 +352,7 @@ impl NameChange<'_> {
 
     /// Returns the record of the store's version of a key whose content is about to change, or `None` if it was
     /// recorded before. Reads an object of at most `limit` bytes for its digest.
-    pub(super) fn base_record(&self, key: &Key, limit: u64) -> Result<Option<JournalRecord>> {
+    pub(crate) fn base_record(&self, key: &Key, limit: u64) -> Result<Option<JournalRecord>> {
         let (version, is_frozen, content) = match self.top.layer.base(key) {
             Some(base) if !base.is_committed => return Ok(None),
             Some(base) => (base.version, base.is_frozen, None),
@@ -365,7 +375,7 @@ impl NameChange<'_> {
     /// Returns the record of the version of a key that is hidden because it moved to another name. Returns `None` if
     /// the key is not hidden, or its version was recorded before. `content` is the content of that version, if it is
     /// known.
-    pub(super) fn moved_base_record(
+    pub(crate) fn moved_base_record(
         &self,
         from: &Key,
         version: Version,
@@ -387,5 +397,331 @@ impl NameChange<'_> {
             is_frozen,
             content: content.filter(|_| !is_frozen),
         }))
+    }
+}
+
+impl NameChange<'_> {
+    /// Creates the folders above a key in the upper folder, with the attributes that they have below.
+    pub(crate) fn make_parents(&self, key: &Key) -> Result<()> {
+        let Some(parent) = key.parent() else {
+            return Ok(());
+        };
+        if parent.is_root() {
+            return Ok(());
+        }
+        self.copy_up_folder(&parent)
+    }
+
+    /// Creates a folder of the store, and the folders above it, in the upper folder, unless it exists there. Fails with
+    /// `NotADirectory` if the key is an object.
+    pub(crate) fn copy_up_folder(&self, key: &Key) -> Result<()> {
+        match self.top.layer.keys.kind(key)? {
+            None => {}
+            Some(EntryKind::Directory) => return Ok(()),
+            Some(_) => return Err(wrong_kind(key, false)),
+        }
+        let stored = self.find_lower(key)?;
+        self.make_parents(key)?;
+        let meta = stored.as_ref().map(|(_, meta)| meta);
+        if meta.is_some_and(|meta| meta.kind != EntryKind::Directory) {
+            return Err(wrong_kind(key, false));
+        }
+        let stored_as = self.initial_attributes(mode(0o755), meta.map(|meta| meta.modified));
+        let frozen_as = match (&self.top.frozen, &stored) {
+            (Some(frozen), Some((lower, _))) => frozen.stat_in_layers(lower)?,
+            _ => None,
+        };
+        let frozen_as = frozen_as.map(|posix| attributes::owner_and_mode(&posix));
+        let keys = &self.top.layer.keys;
+        let made = keys.parent(key).and_then(|(folder, name)| {
+            match rustix::fs::mkdirat(&folder, name, Mode::from(0o755)) {
+                // A write-through has created it in the meantime.
+                Err(Errno::EXIST) => return Ok(()),
+                made => made?,
+            }
+            attributes::set_named(&folder, name, &stored_as)?;
+            frozen_as.map_or(Ok(()), |change| {
+                attributes::set_named(&folder, name, &change)
+            })
+        });
+        made.map_err(|error| os_error(key, error))
+    }
+}
+
+impl OverlayCore {
+    /// Removes the empty folders above a key from the upper folder, as long as the store below has them too.
+    pub(crate) fn remove_empty_parents(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        key: &Key,
+    ) -> Result<()> {
+        let mut at = key.parent();
+        while let Some(folder) = at.filter(|folder| !folder.is_root()) {
+            let removed = self.change_until_answered(context, |change| {
+                if change.find_lower(&folder)?.is_none() {
+                    return Ok(false);
+                }
+                let keys = &change.top.layer.keys;
+                Ok(keys.remove(&folder, AtFlags::REMOVEDIR).is_ok())
+            })?;
+            if !removed {
+                break;
+            }
+            self.note_change(&folder);
+            at = folder.parent();
+        }
+        Ok(())
+    }
+}
+
+impl OverlayCore {
+    /// Creates a folder or a symbolic link with `make`.
+    pub(crate) fn make_special(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        path: &Key,
+        make: impl Fn(&NameChange<'_>) -> rustix::io::Result<()>,
+    ) -> Result<()> {
+        check_new(path)?;
+        self.change_names(context, std::slice::from_ref(path), |change| {
+            change.check_free(path)?;
+            change.make_parents(path)?;
+            make(change).map_err(|error| os_error(path, error))?;
+            change.note_change(path);
+            Ok(())
+        })
+    }
+}
+
+impl NameChange<'_> {
+    /// Creates a file and opens it.
+    pub(crate) fn create(&self, path: &Key, maker: &Credentials) -> Result<Arc<OpenFile>> {
+        self.check_free(path)?;
+        let permit = Permit::take().map_err(|error| error.about(path))?;
+        let base = match self.top.layer.base(path) {
+            None => self.base_record(path, content::MAX_REPLACED)?,
+            Some(_) => None,
+        };
+        self.make_parents(path)?;
+        let created = JournalRecord::Created(path.clone());
+        let shape = self.top.layer.reshape();
+        // Another program may have removed a file that had attributes.
+        let mut records = self.top.layer.dropped_attributes(path);
+        records.extend(base.into_iter().chain([created]));
+        self.record(records)?;
+        match self.create_in_upper(path, maker) {
+            Ok((file, inode)) => {
+                self.note_write(path);
+                Ok(self.register_created(path, file, inode, permit))
+            }
+            Err(error) => {
+                drop(shape);
+                self.forget_created(path)?;
+                Err(os_error(path, error))
+            }
+        }
+    }
+
+    /// Fails with `Exists` if the name is in use, `NotFound` if its folder is missing.
+    pub(crate) fn check_free(&self, key: &Key) -> Result<()> {
+        // Evaluate both, so that missing answers are requested together.
+        let (found, above) = (self.find(key), self.check_folder_of(key));
+        if found?.is_some() {
+            return Err(Error::new(Kind::Exists, key, "is there already"));
+        }
+        above
+    }
+
+    /// Fails with `NotFound` if the folder of a name is missing.
+    pub(crate) fn check_folder_of(&self, key: &Key) -> Result<()> {
+        let parent = key.parent().unwrap_or_default();
+        match self.find(&parent)? {
+            // A store that cannot list does not know its folders, but the kernel has looked this one up.
+            None if !self.store.info().lists => Ok(()),
+            None => Err(Error::not_found(&parent)),
+            Some(found) if LayeredStore::kind(&found) != EntryKind::Directory => {
+                Err(wrong_kind(&parent, false))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Creates a file; returns it and its inode.
+    fn create_in_upper(&self, key: &Key, maker: &Credentials) -> rustix::io::Result<(File, u64)> {
+        let (folder, name) = self.top.layer.keys.parent(key)?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&folder, name, flags, Mode::from(0o600))?;
+        let change = attributes_of_new(maker);
+        attributes::set_open(&fd, &change)?;
+        let inode = rustix::fs::fstat(&fd)?.st_ino;
+        Ok((File::from(fd), inode))
+    }
+
+    /// Creates a folder in the upper folder.
+    pub(crate) fn mkdir(&self, key: &Key, maker: &Credentials) -> rustix::io::Result<()> {
+        let (folder, name) = self.top.layer.keys.parent(key)?;
+        rustix::fs::mkdirat(&folder, name, permissions(maker))?;
+        let change = attributes_of_new(maker);
+        attributes::set_named(&folder, name, &change)
+    }
+
+    /// Creates a symbolic link in the upper folder.
+    pub(crate) fn symlink(
+        &self,
+        key: &Key,
+        target: &[u8],
+        maker: &Credentials,
+    ) -> rustix::io::Result<()> {
+        let (folder, name) = self.top.layer.keys.parent(key)?;
+        rustix::fs::symlinkat(target, &folder, name)?;
+        let change = AttrChange {
+            mode: None,
+            ..attributes_of_new(maker)
+        };
+        attributes::set_named(&folder, name, &change)
+    }
+}
+
+fn permissions(maker: &Credentials) -> Mode {
+    Mode::from_bits_truncate(maker.mode & attributes::PERMISSIONS)
+}
+
+/// Returns owner and mode of a new file, folder or link.
+fn attributes_of_new(maker: &Credentials) -> AttrChange {
+    let is_root = rustix::process::geteuid().is_root();
+    AttrChange {
+        mode: Some(maker.mode & attributes::PERMISSIONS),
+        uid: is_root.then_some(maker.uid),
+        gid: is_root.then_some(maker.gid),
+        ..AttrChange::default()
+    }
+}
+
+impl NameChange<'_> {
+    /// Removes a file's name.
+    pub(crate) fn remove_name(&self, key: &Key) -> Result<()> {
+        self.check_removable(key)?;
+        let layer = &self.top.layer;
+        let is_in_upper = layer.keys.stat(key)?.is_some();
+        let mut records = Vec::new();
+        if let Some((stored, meta)) = self.find_lower(key)? {
+            records.extend(self.base_record(key, content::MAX_REMOVED)?);
+            if stored != *key && !is_in_upper {
+                records.extend(self.moved_base_record(&stored, meta.version, None)?);
+            }
+            records.push(JournalRecord::Whiteout {
+                key: key.clone(),
+                source: None,
+            });
+        }
+        if is_in_upper {
+            records.push(JournalRecord::Removed(key.clone()));
+        }
+        records.extend(layer.dropped_attributes(key));
+        let shape = layer.reshape();
+        self.record(records)?;
+        if is_in_upper {
+            layer.remove_file(&self.upper, key)?;
+        }
+        self.detach(key);
+        self.open.lock().ids.remove(key);
+        drop(shape);
+        self.forget_created(key)?;
+        self.note_removal(key);
+        Ok(())
+    }
+
+    /// Drops the records of a file that was created and removed: the store never had it.
+    pub(crate) fn forget_created(&self, key: &Key) -> Result<()> {
+        let state = self.top.layer.lock();
+        let mut records = Vec::new();
+        if state.records.is_incomplete(key) {
+            records.push(JournalRecord::Completed(key.clone()));
+        }
+        if state.records.is_new(key) {
+            records.push(JournalRecord::Reverted(key.clone()));
+        }
+        drop(state);
+        self.record(records)
+    }
+
+    /// Removes an empty folder.
+    pub(crate) fn remove_folder(&self, path: &Key) -> Result<()> {
+        let found = self.find(path)?.ok_or_else(|| Error::not_found(path))?;
+        if LayeredStore::kind(&found) != EntryKind::Directory {
+            return Err(wrong_kind(path, false));
+        }
+        let (stored, empty) = (self.find_lower(path), self.check_empty(path));
+        let is_stored = stored?.is_some();
+        empty?;
+        let layer = &self.top.layer;
+        let mut records = layer.dropped_attributes(path);
+        if is_stored {
+            let below = layer.whiteouts(path).into_iter().map(|(key, _)| key);
+            records.extend(below.map(JournalRecord::WhiteoutRemoved));
+            records.push(JournalRecord::Whiteout {
+                key: path.clone(),
+                source: None,
+            });
+        }
+        self.record(records)?;
+        if layer.keys.stat(path)?.is_some() {
+            layer.keys.remove(path, AtFlags::REMOVEDIR)?;
+        }
+        self.note_tree_change(path);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commit::CommitConfig;
+    use crate::{Overlay, OverlayConfig};
+    use zarrfs_store::backend::memory::MemoryStore;
+    use zarrfs_store::request_context::UNLIMITED;
+    use zarrfs_store::tree::Tree;
+
+    #[test]
+    fn a_folder_that_is_there_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = |text: &str| Key::new(text).unwrap();
+        let store = Arc::new(MemoryStore::default());
+        store.set(key("d/x"), b"x".to_vec());
+        let config = OverlayConfig {
+            uid: 0,
+            gid: 0,
+            write_through: false,
+        };
+        let upper = folder.path().join("upper");
+        let overlay = Overlay::open(&upper, store.clone(), "a store", config).unwrap();
+        let set_mode = |bits| Tree::change(&overlay, &UNLIMITED, &key("d"), &mode(bits)).unwrap();
+        let shown_mode = || {
+            let stat = Tree::stat(&overlay, &UNLIMITED, &key("d"))
+                .unwrap()
+                .unwrap();
+            stat.posix.unwrap().mode & 0o7777
+        };
+        set_mode(0o700);
+        Tree::unlink(&overlay, &UNLIMITED, &key("d/x")).unwrap();
+        // A conflict keeps the frozen layer.
+        store.set(key("d/x"), b"changed".to_vec());
+        overlay
+            .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
+            .and_then(crate::commit::Outcome::or_failed)
+            .unwrap();
+        assert!(overlay.0.top().frozen.is_some());
+        assert_eq!(shown_mode(), 0o700);
+        let copy_up = || {
+            let done = overlay.0.change_names(&UNLIMITED, &[key("d")], |change| {
+                change.copy_up_folder(&key("d"))
+            });
+            done.unwrap();
+        };
+        copy_up();
+        assert_eq!(shown_mode(), 0o700, "that of the frozen layer");
+        set_mode(0o750);
+        copy_up();
+        assert_eq!(shown_mode(), 0o750);
     }
 }

@@ -5,38 +5,38 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::journal_line::JournalRecord;
-use super::key_ranges::{below, joined};
+use crate::journal_record::JournalRecord;
+use crate::records::{below, joined};
 use zarr_format::dialect::consolidated::ConsolidatedDocument;
 use zarrfs_store::Key;
 
 /// The documents with copies that programs wrote, each with the paths that have changes at or below them since.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ProgramCopies(BTreeMap<Key, BTreeSet<Key>>);
+pub(crate) struct ProgramCopies(BTreeMap<Key, BTreeSet<Key>>);
 
 impl ProgramCopies {
     /// Records that a program wrote the copies in a document.
-    pub(super) fn add(&mut self, holder: Key) {
+    pub(crate) fn add(&mut self, holder: Key) {
         self.0.insert(holder, BTreeSet::new());
     }
 
     /// Records that a document with copies has left the layer.
-    pub(super) fn remove(&mut self, holder: &Key) {
+    pub(crate) fn remove(&mut self, holder: &Key) {
         self.0.remove(holder);
     }
 
     /// Forgets the documents for which `is_there` is false.
-    pub(super) fn retain(&mut self, is_there: impl Fn(&Key) -> bool) {
+    pub(crate) fn retain(&mut self, is_there: impl Fn(&Key) -> bool) {
         self.0.retain(|holder, _| is_there(holder));
     }
 
     /// Records that a document may differ from its copies.
-    pub(super) fn note_document(&mut self, document: &Key) {
+    pub(crate) fn note_document(&mut self, document: &Key) {
         self.note(document, ConsolidatedDocument::above_document);
     }
 
     /// Records that documents at and below a path may differ from their copies.
-    pub(super) fn record_tree(&mut self, path: &Key) {
+    pub(crate) fn record_tree(&mut self, path: &Key) {
         self.note(path, ConsolidatedDocument::above_tree);
     }
 
@@ -50,19 +50,19 @@ impl ProgramCopies {
     }
 
     /// Records that the copies in one document may be stale at and below a path.
-    pub(super) fn note_stale(&mut self, holder: &Key, path: Key) {
+    pub(crate) fn note_stale(&mut self, holder: &Key, path: Key) {
         if let Some(stale) = self.0.get_mut(holder) {
             stale.insert(path);
         }
     }
 
     /// Returns the paths with changes since a program wrote the copies, or `None` if no program wrote them.
-    pub(super) fn stale(&self, holder: &Key) -> Option<&BTreeSet<Key>> {
+    pub(crate) fn stale(&self, holder: &Key) -> Option<&BTreeSet<Key>> {
         self.0.get(holder)
     }
 
     /// Returns the records of one document.
-    pub(super) fn records_of(&self, holder: &Key) -> Vec<JournalRecord> {
+    pub(crate) fn records_of(&self, holder: &Key) -> Vec<JournalRecord> {
         let stale = self.0.get(holder).map(|stale| (holder, stale));
         let records = stale
             .into_iter()
@@ -71,7 +71,7 @@ impl ProgramCopies {
     }
 
     /// Returns the records of the documents at and below `from`, under their names after a rename to `to`.
-    pub(super) fn renamed(&self, from: &Key, to: &Key) -> Vec<JournalRecord> {
+    pub(crate) fn renamed(&self, from: &Key, to: &Key) -> Vec<JournalRecord> {
         let renamed = |key: &Key| key.below(from).map(|rest| joined(to, &rest));
         let mut records = Vec::new();
         for (holder, stale) in below(&self.0, from) {
@@ -86,14 +86,14 @@ impl ProgramCopies {
     }
 
     /// Returns a minimal list of records that leads to this state.
-    pub(super) fn summary(&self) -> impl Iterator<Item = JournalRecord> {
+    pub(crate) fn summary(&self) -> impl Iterator<Item = JournalRecord> {
         self.0
             .iter()
             .flat_map(|(holder, stale)| records_of(holder, stale))
     }
 
     /// Returns the number of records in a summary.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.values().map(|stale| 1 + stale.len()).sum()
     }
 }

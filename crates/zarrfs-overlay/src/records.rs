@@ -4,13 +4,13 @@
 //! (after a rename). The nearest whiteout at or above a key counts. Files of the upper folder are always visible.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
-use super::journal_line::{ContentDigest, JournalRecord, Mark};
-use super::kept_attributes::KeptAttributes;
-use super::key_ranges::{below, joined};
-use super::marks::Marks;
-use super::program_copies::ProgramCopies;
+use crate::attribute_override::KeptAttributes;
+use crate::journal_record::{ContentDigest, JournalRecord, Mark};
+use crate::marks::Marks;
+use crate::program_copies::ProgramCopies;
 use zarr_format::model::document::is_document;
 use zarrfs_store::{EncodedBy, Key, StoreVersion};
 
@@ -37,7 +37,7 @@ impl BaseVersion {
 
 /// The state after all records of a journal.
 #[derive(Debug, Default)]
-pub(super) struct Records {
+pub(crate) struct Records {
     bases: BTreeMap<Key, BaseVersion>,
     /// The hidden keys, each with the key of the store that is visible there instead, if any.
     whiteouts: BTreeMap<Key, Option<Key>>,
@@ -52,15 +52,15 @@ pub(super) struct Records {
     xattr_bytes: usize,
     /// Source and target of an unfinished rename, and whether the upper folder has the source.
     renaming: Option<(Key, Key, bool)>,
-    pub(super) marks: Marks,
-    pub(super) program_copies: ProgramCopies,
+    pub(crate) marks: Marks,
+    pub(crate) program_copies: ProgramCopies,
     /// Number of changes that may affect documents.
     document_changes: u64,
 }
 
 impl Records {
     /// Applies one record.
-    pub(super) fn apply(&mut self, record: JournalRecord) {
+    pub(crate) fn apply(&mut self, record: JournalRecord) {
         self.note_documents(&record);
         match record {
             JournalRecord::Base {
@@ -146,23 +146,23 @@ impl Records {
     }
 
     /// Counts a change of a document again once its file is in place: its record came before the file.
-    pub(super) fn note_document_shown(&mut self) {
+    pub(crate) fn note_document_shown(&mut self) {
         self.document_changes += 1;
     }
 
     /// Returns a number that differs after each change of a document.
-    pub(super) fn document_changes(&self) -> u64 {
+    pub(crate) fn document_changes(&self) -> u64 {
         self.document_changes
     }
 
     /// Returns the documents at and below a prefix that are or were files of the layer.
-    pub(super) fn documents_below(&self, prefix: &Key) -> Vec<Key> {
+    pub(crate) fn documents_below(&self, prefix: &Key) -> Vec<Key> {
         self.marks.documents_below(prefix).cloned().collect()
     }
 
     /// Returns the whiteouts at and below a prefix that may hide documents, with the keys that are visible there
     /// instead.
-    pub(super) fn whiteouts_of_documents<'a>(
+    pub(crate) fn whiteouts_of_documents<'a>(
         &'a self,
         prefix: &'a Key,
     ) -> impl Iterator<Item = (&'a Key, &'a Option<Key>)> {
@@ -170,7 +170,7 @@ impl Records {
     }
 
     /// Replaces all contents by these synced contents.
-    pub(super) fn replace_marks(&mut self, synced: BTreeMap<Key, Mark>) {
+    pub(crate) fn replace_marks(&mut self, synced: BTreeMap<Key, Mark>) {
         self.program_copies
             .retain(|holder| synced.contains_key(holder));
         self.marks.replace(synced);
@@ -238,7 +238,7 @@ impl Records {
     }
 
     /// Returns a minimal list of records that leads to this state.
-    pub(super) fn summary(&self) -> Vec<JournalRecord> {
+    pub(crate) fn summary(&self) -> Vec<JournalRecord> {
         let bases = self.bases.iter().map(|(key, base)| {
             let (key, version) = (key.clone(), base.version);
             match (base.is_committed, version) {
@@ -289,7 +289,7 @@ impl Records {
     }
 
     /// Returns the number of records in a summary.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         let renaming = usize::from(self.renaming.is_some());
         let tried: usize = self.tried.values().map(Vec::len).sum();
         self.bases.len()
@@ -304,29 +304,29 @@ impl Records {
     }
 
     /// Returns the approximate number of bytes of extended attributes in a summary.
-    pub(super) fn xattr_bytes(&self) -> usize {
+    pub(crate) fn xattr_bytes(&self) -> usize {
         self.xattr_bytes
     }
 
     /// Returns the attributes that were set on a key without its content.
-    pub(super) fn kept_attributes(&self, key: &Key) -> Option<Arc<KeptAttributes>> {
+    pub(crate) fn kept_attributes(&self, key: &Key) -> Option<Arc<KeptAttributes>> {
         self.attributes.get(key).cloned()
     }
 
     /// Returns the attributes that were set on keys at and below a prefix without their contents.
-    pub(super) fn kept_attributes_below(&self, prefix: &Key) -> Vec<(Key, Arc<KeptAttributes>)> {
+    pub(crate) fn kept_attributes_below(&self, prefix: &Key) -> Vec<(Key, Arc<KeptAttributes>)> {
         below(&self.attributes, prefix)
             .map(|(key, kept)| (key.clone(), kept.clone()))
             .collect()
     }
 
     /// Whether the layer has got a content of a key since these attributes were set: the content's file has them.
-    pub(super) fn is_taken_over(&self, key: &Key, kept: &KeptAttributes) -> bool {
+    pub(crate) fn is_taken_over(&self, key: &Key, kept: &KeptAttributes) -> bool {
         !kept.is_of_copy && self.marks.last(key).is_some()
     }
 
     /// Returns the keys at and below a prefix whose attributes are on a synced file of the layer.
-    pub(super) fn attributes_of_synced(&self, prefix: &Key) -> Vec<Key> {
+    pub(crate) fn attributes_of_synced(&self, prefix: &Key) -> Vec<Key> {
         let kept = below(&self.attributes, prefix);
         let taken_over = kept.filter(|(key, kept)| self.is_taken_over(key, kept));
         let keys = taken_over.map(|(key, _)| key);
@@ -335,14 +335,14 @@ impl Records {
     }
 
     /// Forgets attributes except for the attributes of copies: this layer is frozen, and the layer above has them.
-    pub(super) fn forget_attributes(&mut self) {
+    pub(crate) fn forget_attributes(&mut self) {
         self.attributes.retain(|_, kept| kept.is_of_copy);
         let kept = self.attributes.values();
         self.xattr_bytes = kept.map(|kept| kept.xattr_bytes()).sum();
     }
 
     /// Returns the key of the store that is visible at `key`, or `None` if it is hidden.
-    pub(super) fn lower_key(&self, key: &Key) -> Option<Key> {
+    pub(crate) fn lower_key(&self, key: &Key) -> Option<Key> {
         let mut at = key.clone();
         loop {
             if let Some(source) = self.whiteouts.get(&at) {
@@ -357,37 +357,37 @@ impl Records {
     }
 
     /// Returns the whiteouts at and below a prefix, with the keys of the store that are visible there instead.
-    pub(super) fn whiteouts(&self, prefix: &Key) -> Vec<(Key, Option<Key>)> {
+    pub(crate) fn whiteouts(&self, prefix: &Key) -> Vec<(Key, Option<Key>)> {
         below(&self.whiteouts, prefix)
             .map(|(key, source)| (key.clone(), source.clone()))
             .collect()
     }
 
     /// Whether there are no whiteouts, so that every key of the store is visible under its own name.
-    pub(super) fn hides_nothing(&self) -> bool {
+    pub(crate) fn hides_nothing(&self) -> bool {
         self.whiteouts.is_empty()
     }
 
     /// Returns the base of a key, or `None` if the key was not changed.
-    pub(super) fn base(&self, key: &Key) -> Option<BaseVersion> {
+    pub(crate) fn base(&self, key: &Key) -> Option<BaseVersion> {
         self.bases.get(key).copied()
     }
 
     /// Whether the store never had a changed key, as far as is known. A key that was put without an answer and is
     /// hidden now was found in the store.
-    pub(super) fn is_new(&self, key: &Key) -> bool {
+    pub(crate) fn is_new(&self, key: &Key) -> bool {
         let may_be_there =
             self.tried.contains_key(key) && self.lower_key(key).as_ref() != Some(key);
         self.base(key).is_some_and(|base| base.is_new()) && !may_be_there
     }
 
     /// Returns the digests of contents that were sent to the store without an answer; `None` stands for an erase.
-    pub(super) fn tried(&self, key: &Key) -> &[Option<u128>] {
+    pub(crate) fn tried(&self, key: &Key) -> &[Option<u128>] {
         self.tried.get(key).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the bases of all changed keys at and below a prefix.
-    pub(super) fn bases_below(&self, prefix: &Key) -> Vec<(Key, BaseVersion)> {
+    pub(crate) fn bases_below(&self, prefix: &Key) -> Vec<(Key, BaseVersion)> {
         below(&self.bases, prefix)
             .map(|(key, base)| (key.clone(), *base))
             .collect()
@@ -395,26 +395,26 @@ impl Records {
 
     /// Returns the metadata that the chunk of a key was encoded with, and the key that it is recorded at, which is
     /// `key` or one above. Returns `None` if the metadata is not known or does not matter.
-    pub(super) fn encoded_by(&self, key: &Key) -> Option<(Key, &EncodedBy)> {
+    pub(crate) fn encoded_by(&self, key: &Key) -> Option<(Key, &EncodedBy)> {
         let mut above = std::iter::successors(Some(key.clone()), Key::parent);
         let (at, by) = above.find_map(|at| self.encoded.get_key_value(&at))?;
         by.as_ref().map(|by| (at.clone(), by))
     }
 
     /// Whether there is a record at exactly this key.
-    pub(super) fn is_encoded_at(&self, at: &Key) -> bool {
+    pub(crate) fn is_encoded_at(&self, at: &Key) -> bool {
         self.encoded.contains_key(at)
     }
 
     /// Returns the encoding records at and below a prefix.
-    pub(super) fn encoded_below(&self, prefix: &Key) -> Vec<(Key, Option<EncodedBy>)> {
+    pub(crate) fn encoded_below(&self, prefix: &Key) -> Vec<(Key, Option<EncodedBy>)> {
         below(&self.encoded, prefix)
             .map(|(at, by)| (at.clone(), by.clone()))
             .collect()
     }
 
     /// Returns the encoding records of arrays whose documents are at and below a prefix.
-    pub(super) fn encoded_by_document_below(&self, prefix: &Key) -> Vec<(Key, Option<EncodedBy>)> {
+    pub(crate) fn encoded_by_document_below(&self, prefix: &Key) -> Vec<(Key, Option<EncodedBy>)> {
         let is_below = |by: &EncodedBy| by.document.below(prefix).is_some();
         let found = self.encoded.iter();
         let found = found.filter(|(_, by)| by.as_ref().is_some_and(is_below));
@@ -422,19 +422,19 @@ impl Records {
     }
 
     /// Returns the incomplete files at and below a prefix.
-    pub(super) fn incomplete_below(&self, prefix: &Key) -> Vec<Key> {
+    pub(crate) fn incomplete_below(&self, prefix: &Key) -> Vec<Key> {
         let incomplete = self.incomplete.iter();
         let below = incomplete.filter(|key| key.below(prefix).is_some());
         below.cloned().collect()
     }
 
     /// Whether the file of a key was created and is not complete.
-    pub(super) fn is_incomplete(&self, key: &Key) -> bool {
+    pub(crate) fn is_incomplete(&self, key: &Key) -> bool {
         self.incomplete.contains(key)
     }
 
     /// Returns source and target of an unfinished rename, and whether the upper folder has the source.
-    pub(super) fn unfinished_rename(&self) -> Option<(Key, Key, bool)> {
+    pub(crate) fn unfinished_rename(&self) -> Option<(Key, Key, bool)> {
         self.renaming.clone()
     }
 }
@@ -443,12 +443,33 @@ impl Records {
 const MAX_TRIED: usize = 8;
 
 /// Returns the `Tried` records of a key.
-pub(super) fn tries(key: &Key, digests: &[Option<u128>]) -> Vec<JournalRecord> {
+pub(crate) fn tries(key: &Key, digests: &[Option<u128>]) -> Vec<JournalRecord> {
     let tried = |digest: &Option<u128>| JournalRecord::Tried {
         key: key.clone(),
         digest: *digest,
     };
     digests.iter().map(tried).collect()
+}
+
+/// Returns the entries of keys at and below a prefix.
+pub(crate) fn below<'a, V>(
+    map: &'a BTreeMap<Key, V>,
+    prefix: &'a Key,
+) -> impl Iterator<Item = (&'a Key, &'a V)> {
+    let from = (Bound::Included(prefix), Bound::Unbounded);
+    // Keys are sorted by their bytes: `a-b` comes between `a` and `a/b`.
+    map.range::<Key, _>(from)
+        .take_while(|(key, _)| key.as_bytes().starts_with(prefix.as_bytes()))
+        .filter(|(key, _)| key.below(prefix).is_some())
+}
+
+/// Returns the key `rest` below `prefix`.
+pub(crate) fn joined(prefix: &Key, rest: &Key) -> Key {
+    let names = rest.names();
+    names.fold(prefix.clone(), |key, name| {
+        // Names of a key are valid names.
+        key.child(name).unwrap_or(key)
+    })
 }
 
 #[cfg(test)]

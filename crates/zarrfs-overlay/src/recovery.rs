@@ -15,19 +15,18 @@ use std::path::Path;
 
 use rustix::fs::{OFlags, RenameFlags};
 
-use super::content;
-use super::journal_line::{JournalRecord, Mark};
-use super::keys_dir::os_error;
-use super::layer::ChangeLayer;
-use super::namespace::rename;
-use super::upper::{PendingFile, Upper};
+use crate::journal_record::{JournalRecord, Mark};
+use crate::layer::ChangeLayer;
+use crate::layer_dir::os_error;
+use crate::upper::{PendingFile, Upper};
+use crate::{content, rename};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::Key;
 
 /// Finishes a rename that was started, moves incomplete files from the layer's folder of keys to `rescued/`, and checks
 /// all files unless the journal says that they are synced. `above` is the layer above, if this one is frozen: files
 /// that the freeze has moved there are in that layer's records, which also say whether they were completed since.
-pub(super) fn recover(
+pub(crate) fn recover(
     upper: &Upper,
     layer: &ChangeLayer,
     keys: &Path,
@@ -234,9 +233,9 @@ impl<'a> Check<'a> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use std::sync::Arc;
 
-    use super::*;
     use crate::{Overlay, OverlayConfig};
     use zarrfs_store::backend::memory::MemoryStore;
     use zarrfs_store::request_context::UNLIMITED;

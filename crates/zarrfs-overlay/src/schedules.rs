@@ -12,9 +12,9 @@ use shuttle::scheduler::{
 };
 use shuttle::{Config, MaxSteps, Runner, thread};
 
-use super::commit::CommitConfig;
-use super::open_file::OpenFile;
-use super::{Overlay, OverlayConfig};
+use crate::commit::CommitConfig;
+use crate::open_file::OpenFile;
+use crate::{Overlay, OverlayConfig};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::backend::memory::MemoryStore;
 use zarrfs_store::request_context::UNLIMITED;

@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use twox_hash::XxHash3_128;
 
-use super::journal_line::{JournalRecord, Mark};
-use super::keys_dir::os_error;
-use super::layered_store::{LayeredStore, etag_of};
-use super::name_change::NameChange;
-use super::{Overlay, OverlayCore, Resolved, attributes, content, listing, wrong_kind};
+use crate::journal_record::{JournalRecord, Mark};
+use crate::layer_dir::os_error;
+use crate::layered_store::{LayeredStore, Resolved, etag_of};
+use crate::name_change::NameChange;
+use crate::overlay_core::{OverlayCore, wrong_kind};
+use crate::{Overlay, attributes, content, listing};
 use zarr_format::dialect::consolidated::{ConsolidatedDocument, MAX_DOCUMENT};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::request_context::RequestContext;
@@ -230,9 +231,9 @@ impl Store for Overlay {
 }
 
 /// Forwards prefetch hints to the store below, for keys that it has.
-pub(super) struct OverlayHints {
-    pub(super) overlay: Overlay,
-    pub(super) below: Arc<dyn Hints>,
+pub(crate) struct OverlayHints {
+    pub(crate) overlay: Overlay,
+    pub(crate) below: Arc<dyn Hints>,
 }
 
 impl Hints for OverlayHints {
@@ -255,11 +256,11 @@ fn check_limit(key: &Key, size: u64, limit: u64) -> Result<()> {
 
 /// A file in `pending/` that is about to get its key.
 #[derive(Clone, Copy)]
-pub(super) struct PendingObject<'a> {
-    pub(super) name: &'a str,
-    pub(super) mark: Mark,
+pub(crate) struct PendingObject<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) mark: Mark,
     /// Whether a program wrote copies of documents into it.
-    pub(super) has_program_copies: bool,
+    pub(crate) has_program_copies: bool,
 }
 
 /// The new content of a document that may hold copies of others.
@@ -446,7 +447,7 @@ impl NameChange<'_> {
     }
 
     /// Moves a pending file to the key of its object. `encoded_by` is the metadata that encoded it, if it is a chunk.
-    pub(super) fn publish_object(
+    pub(crate) fn publish_object(
         &self,
         key: &Key,
         pending: PendingObject<'_>,

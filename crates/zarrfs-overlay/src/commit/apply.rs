@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use rustix::fs::OFlags;
 
-use super::plan::{CommitStep, phases};
-use super::{Commit, Conflicts, Outcome, ProgressFn, parallel_keys};
-use crate::OverlayCore;
 use crate::changes::{ChangeAction, ChangedKey};
+use crate::commit::plan::{CommitStep, phases};
+use crate::commit::{Commit, Conflicts, Outcome, ProgressFn, parallel_keys};
 use crate::content;
-use crate::journal_line::JournalRecord;
-use crate::keys_dir::os_error;
+use crate::journal_record::JournalRecord;
+use crate::layer_dir::os_error;
 use crate::listing::list_recursive;
+use crate::overlay_core::OverlayCore;
 use zarr_format::dialect::consolidated::{ConsolidatedDocument, MAX_DOCUMENT};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::request_context::RequestContext;
@@ -23,15 +23,15 @@ use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{Condition, ETag, Key, PutBody};
 
 /// A commit whose steps have no conflicts, or are forced.
-pub(super) struct Apply<'a> {
-    pub(super) commit: &'a Commit<'a>,
-    pub(super) force: bool,
-    pub(super) applied: Applied,
+pub(crate) struct Apply<'a> {
+    pub(crate) commit: &'a Commit<'a>,
+    pub(crate) force: bool,
+    pub(crate) applied: Applied,
 }
 
 /// Counts of the changes that the store has.
 #[derive(Default)]
-pub(super) struct Applied {
+pub(crate) struct Applied {
     put: AtomicU64,
     bytes: AtomicU64,
     erased: AtomicU64,
@@ -49,7 +49,7 @@ impl Applied {
     }
 
     /// Adds the counts to `outcome`, and subtracts them from the changes that are left.
-    pub(super) fn add_to(&self, outcome: &mut Outcome) {
+    pub(crate) fn add_to(&self, outcome: &mut Outcome) {
         outcome.put += self.put.load(Ordering::Relaxed);
         outcome.bytes += self.bytes.load(Ordering::Relaxed);
         outcome.erased += self.erased.load(Ordering::Relaxed);
@@ -61,7 +61,7 @@ impl Applied {
 impl Apply<'_> {
     /// Applies the changes; returns the keys that other programs changed since the comparison. `files_above` are
     /// objects at keys that are needed as folders; they are removed, since the commit is forced.
-    pub(super) fn run(
+    pub(crate) fn run(
         &self,
         context: &RequestContext,
         steps: Vec<CommitStep>,
@@ -319,7 +319,7 @@ impl Apply<'_> {
 
 impl OverlayCore {
     /// Removes empty folders of the store. Each folder in `folders` comes before the folders in it.
-    pub(super) fn erase_folders(&self, context: &RequestContext, folders: &[Key]) -> Result<()> {
+    pub(crate) fn erase_folders(&self, context: &RequestContext, folders: &[Key]) -> Result<()> {
         let mut inner_first = folders.iter().rev();
         inner_first.try_for_each(|folder| self.store.erase_folder(context, folder))
     }

@@ -8,11 +8,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::{Commit, Conflicts, parallel_keys};
+use crate::Overlay;
 use crate::changes::ChangedKey;
+use crate::commit::{Commit, Conflicts, parallel_keys};
 use crate::encodings::{MAX_DOCUMENT, may_be_chunk, readable};
 use crate::layered_store::LayeredStore;
-use crate::{Overlay, OverlayCore};
+use crate::overlay_core::OverlayCore;
 use zarr_format::dialect::encoding;
 use zarr_format::error::Result;
 use zarrfs_store::request_context::RequestContext;
@@ -21,7 +22,7 @@ use zarrfs_store::{Key, Store};
 
 /// The arrays of changed chunks, by the documents that describe them.
 #[derive(Default)]
-pub(super) struct ChangedArrays(HashMap<Key, ChangedArray>);
+pub(crate) struct ChangedArrays(HashMap<Key, ChangedArray>);
 
 /// Digests of the metadata of an array; `None` if a document describes no array.
 struct ChangedArray {
@@ -49,7 +50,7 @@ pub fn is_of_array(why: &str) -> bool {
 
 impl ChangedArrays {
     /// Returns the reason why a chunk does not fit its array, or `None` if it fits.
-    pub(super) fn conflict(&self, layered: &LayeredStore, key: &Key) -> Option<&'static str> {
+    pub(crate) fn conflict(&self, layered: &LayeredStore, key: &Key) -> Option<&'static str> {
         if !may_be_chunk(key) {
             return None;
         }
@@ -65,7 +66,7 @@ impl ChangedArrays {
 
     /// Checks again after the chunks of these changes were put; returns the documents of arrays that were replaced in
     /// the meantime, or while an earlier commit of the layer put chunks.
-    pub(super) fn replaced_meanwhile(
+    pub(crate) fn replaced_meanwhile(
         &self,
         context: &RequestContext,
         commit: &Commit<'_>,
@@ -93,7 +94,7 @@ impl ChangedArrays {
 impl OverlayCore {
     /// Reads the metadata of the arrays of these changes. `shown` has the contents, `layered` the names. With
     /// `is_live`, the changes are paths of the top layer, each of which is committed on its own.
-    pub(super) fn changed_arrays(
+    pub(crate) fn changed_arrays(
         self: &Arc<Self>,
         context: &RequestContext,
         shown: &Arc<dyn Store>,

@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use twox_hash::XxHash3_128;
 
-use super::{Commit, parallel_keys};
-use crate::OverlayCore;
-use crate::journal_line::JournalRecord;
+use crate::commit::{Commit, parallel_keys};
+use crate::journal_record::JournalRecord;
 use crate::layer::Located;
+use crate::overlay_core::OverlayCore;
 use zarr_format::dialect::consolidated::{ConsolidatedDocument, Copies, MAX_DOCUMENT};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::json_text::MemberChange;
@@ -34,7 +34,7 @@ enum Scope {
 }
 
 /// Documents that may hold copies, by their keys.
-pub(super) type Holders = BTreeMap<Key, ConsolidatedDocument>;
+pub(crate) type Holders = BTreeMap<Key, ConsolidatedDocument>;
 
 impl OverlayCore {
     /// Updates the copies of documents that an interrupted commit has put at and below a path, before its other changes
@@ -61,7 +61,7 @@ impl OverlayCore {
 impl Commit<'_> {
     /// Returns the documents that may hold copies of the layer's changes at and below these paths. This must come
     /// before the changes are made, because the records of completed changes have less information.
-    pub(super) fn holders(&self, paths: &[Key]) -> Holders {
+    pub(crate) fn holders(&self, paths: &[Key]) -> Holders {
         self.holders_of(paths, Scope::All)
     }
 
@@ -105,7 +105,7 @@ impl Commit<'_> {
     }
 
     /// Updates the copies of the layer's changes at and below these paths.
-    pub(super) fn update_copies(
+    pub(crate) fn update_copies(
         &self,
         context: &RequestContext,
         paths: &[Key],
@@ -300,7 +300,7 @@ impl Commit<'_> {
 
     /// Records a put, in case that no answer comes, and for programs that change the document at the same time: the
     /// base of their change then differs from the store's version, although no other program changed it.
-    pub(super) fn note_put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn note_put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
         let tried = JournalRecord::Tried {
             key: key.clone(),
             digest: Some(XxHash3_128::oneshot(bytes)),

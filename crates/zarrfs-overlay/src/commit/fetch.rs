@@ -8,12 +8,13 @@ use std::sync::Arc;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 
-use super::{Commit, parallel_keys};
 use crate::changes::{ChangeAction, ChangeSet, ChangedKey, HiddenSubtree, MovedSubtree};
-use crate::journal_line::{ContentDigest, JournalRecord, Mark};
-use crate::keys_dir::os_error;
+use crate::commit::{Commit, parallel_keys};
+use crate::journal_record::{ContentDigest, JournalRecord, Mark};
 use crate::layer::{ChangeLayer, Located};
-use crate::{attributes, content, mode};
+use crate::layer_dir::os_error;
+use crate::overlay_core::mode;
+use crate::{attributes, content};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
@@ -21,7 +22,7 @@ use zarrfs_store::{Key, StoreVersion, Version};
 
 impl Commit<'_> {
     /// Copies the renamed objects of the store to the layer.
-    pub(super) fn fetch_moved(
+    pub(crate) fn fetch_moved(
         &self,
         context: &RequestContext,
         hidden: &[HiddenSubtree],
@@ -51,7 +52,7 @@ impl Commit<'_> {
     }
 
     /// Adds the needed space to the error of copies that failed on a full disk; returns any other error unchanged.
-    pub(super) fn without_room_for_copies(
+    pub(crate) fn without_room_for_copies(
         &self,
         context: &RequestContext,
         error: Error,

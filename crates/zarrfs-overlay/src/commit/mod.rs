@@ -14,12 +14,13 @@
 
 use std::sync::Arc;
 
-use super::changes::{ChangeAction, ChangeSet, ChangedKey, KeptKeys};
-use super::layered_store::LayeredStore;
-use super::{Overlay, OverlayCore};
-use apply::{Applied, Apply};
-use arrays::ChangedArrays;
-use plan::Plan;
+use crate::Overlay;
+use crate::changes::{ChangeAction, ChangeSet, ChangedKey, KeptKeys};
+use crate::commit::apply::{Applied, Apply};
+use crate::commit::arrays::ChangedArrays;
+use crate::commit::plan::Plan;
+use crate::layered_store::LayeredStore;
+use crate::overlay_core::OverlayCore;
 use zarr_format::error::{Error, Result};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
@@ -28,13 +29,9 @@ use zarrfs_store::{Key, Store};
 mod apply;
 mod arrays;
 mod copies;
-pub mod copy;
 mod fetch;
-mod freeze;
-mod overwritten;
-mod plan;
-mod prune;
-mod thaw;
+mod frozen_layer;
+pub(crate) mod plan;
 mod write_through;
 
 pub use arrays::is_of_array;
@@ -46,7 +43,7 @@ const MAX_PARALLEL_KEYS: usize = 256;
 const READERS_SHARE: usize = 8;
 
 /// Returns the number of keys that are compared, fetched or put in parallel.
-fn parallel_keys(store: &dyn Store) -> usize {
+pub(crate) fn parallel_keys(store: &dyn Store) -> usize {
     let most = store.info().concurrency.min(MAX_PARALLEL_KEYS);
     most - most / READERS_SHARE
 }
@@ -251,7 +248,7 @@ impl OverlayCore {
 }
 
 /// A running commit.
-struct Commit<'a> {
+pub(crate) struct Commit<'a> {
     core: &'a Arc<OverlayCore>,
     /// The layer whose changes are brought into the store.
     layered: &'a Arc<LayeredStore>,

@@ -7,10 +7,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::{Outcome, parallel_keys};
 use crate::changes::{BaseState, ChangeAction, ChangedKey};
+use crate::commit::{Outcome, parallel_keys};
 use crate::content;
 use crate::layered_store::LayeredStore;
+use crate::overlay_core::OverlayCore;
 use zarr_format::error::{Kind, Result};
 use zarr_format::model::document;
 use zarrfs_store::request_context::RequestContext;
@@ -19,30 +20,30 @@ use zarrfs_store::{ETag, EntryKind, Key, Store};
 
 /// The plan of a commit.
 #[derive(Default)]
-pub(super) struct Plan {
-    pub(super) steps: Vec<CommitStep>,
+pub(crate) struct Plan {
+    pub(crate) steps: Vec<CommitStep>,
     /// Objects of the store at keys that the changes need as folders.
-    pub(super) files_above: Vec<Key>,
+    pub(crate) files_above: Vec<Key>,
     /// The conflicts, and the counts of the steps.
-    pub(super) outcome: Outcome,
+    pub(crate) outcome: Outcome,
 }
 
 /// A change, with the store's current state.
-pub(super) struct CommitStep {
-    pub(super) change: ChangedKey,
-    pub(super) now: Option<ETag>,
+pub(crate) struct CommitStep {
+    pub(crate) change: ChangedKey,
+    pub(crate) now: Option<ETag>,
     /// Whether the store already has the result of the change.
-    pub(super) is_done: bool,
+    pub(crate) is_done: bool,
     /// Whether the store has a folder at the key of a put, and no whiteout hides it.
-    pub(super) is_folder: bool,
+    pub(crate) is_folder: bool,
     /// Whether the server sent no ETag for the object that the change replaces.
-    pub(super) lacks_etag: bool,
+    pub(crate) lacks_etag: bool,
 }
 
 impl CommitStep {
     /// Returns the conflict with another program's change, or `None`. `array` returns the conflict of a chunk with its
     /// array.
-    pub(super) fn conflict(
+    pub(crate) fn conflict(
         &self,
         array: impl FnOnce() -> Option<&'static str>,
     ) -> Option<&'static str> {
@@ -68,7 +69,7 @@ impl CommitStep {
 }
 
 /// Queries the store for the current state of a key.
-pub(super) fn probe(
+pub(crate) fn probe(
     context: &RequestContext,
     store: &Arc<dyn Store>,
     shown: &Arc<dyn Store>,
@@ -157,7 +158,7 @@ fn has_content(
 }
 
 /// Returns the objects of the store at keys that these changes need as folders, except for keys that are removed.
-pub(super) fn files_above(
+pub(crate) fn files_above(
     context: &RequestContext,
     store: &Arc<dyn Store>,
     changes: &[ChangedKey],
@@ -180,7 +181,7 @@ pub(super) fn files_above(
 
 /// The position of a key in the order of a commit: chunks first, then metadata from the leaves up, then consolidated
 /// metadata.
-pub(super) fn phase(key: &Key) -> (u8, usize) {
+pub(crate) fn phase(key: &Key) -> (u8, usize) {
     let height = usize::MAX - key.names().count();
     match key.name() {
         name if document::is_consolidated(name) => (2, height),
@@ -190,7 +191,7 @@ pub(super) fn phase(key: &Key) -> (u8, usize) {
 }
 
 /// Returns the steps in groups. Each group must come after the groups before it.
-pub(super) fn phases(mut puts: Vec<CommitStep>, erases: Vec<CommitStep>) -> Vec<Vec<CommitStep>> {
+pub(crate) fn phases(mut puts: Vec<CommitStep>, erases: Vec<CommitStep>) -> Vec<Vec<CommitStep>> {
     puts.sort_by_key(|step| phase(&step.change.key));
     let mut phases: Vec<Vec<CommitStep>> = Vec::new();
     let mut last = None;
@@ -209,4 +210,61 @@ pub(super) fn phases(mut puts: Vec<CommitStep>, erases: Vec<CommitStep>) -> Vec<
         .partition(|step| phase(&step.change.key).0 > 0);
     phases.extend([documents, chunks]);
     phases
+}
+
+impl OverlayCore {
+    /// Returns these changes, and a put of each key that the frozen layer's commit has put and that has another version
+    /// in the store now.
+    pub(crate) fn with_overwritten(
+        &self,
+        context: &RequestContext,
+        frozen: &LayeredStore,
+        mut changes: Vec<ChangedKey>,
+    ) -> Result<Vec<ChangedKey>> {
+        let look = |change: ChangedKey| -> Result<Option<ChangedKey>> {
+            let now = self
+                .store
+                .etag(context, &change.key)?
+                .map(|etag| etag.version);
+            Ok((!change.base.is(now)).then_some(change))
+        };
+        let mut put = frozen.committed()?;
+        let others: HashSet<&Key> = changes.iter().map(|change| &change.key).collect();
+        put.retain(|change| !others.contains(&change.key));
+        for found in parallel_map(parallel_keys(&*self.store), put, &look) {
+            changes.extend(found?);
+        }
+        Ok(changes)
+    }
+
+    /// Does the same for the frozen layer, if there is one.
+    pub(crate) fn with_all_overwritten(
+        &self,
+        context: &RequestContext,
+        changes: Vec<ChangedKey>,
+    ) -> Result<Vec<ChangedKey>> {
+        let frozen: Option<Arc<LayeredStore>> = self.top().frozen.clone();
+        match frozen {
+            Some(frozen) => self.with_overwritten(context, &frozen, changes),
+            None => Ok(changes),
+        }
+    }
+}
+
+impl LayeredStore {
+    /// Returns the puts that a commit of the layer has completed.
+    fn committed(&self) -> Result<Vec<ChangedKey>> {
+        let bases = self.layer.lock().records.bases_below(&Key::root());
+        let mut committed = Vec::new();
+        for (key, base) in bases.into_iter().filter(|(_, base)| base.is_committed) {
+            if let Some(size) = self.layer.complete_file_size(&key)? {
+                committed.push(ChangedKey {
+                    key,
+                    action: ChangeAction::Put(size),
+                    base: BaseState::Known(base.version),
+                });
+            }
+        }
+        Ok(committed)
+    }
 }

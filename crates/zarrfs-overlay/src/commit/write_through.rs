@@ -7,12 +7,18 @@
 
 use std::sync::Arc;
 
-use super::Commit;
-use crate::OverlayCore;
+use rustix::fs::AtFlags;
+
+use crate::commit::Commit;
+use crate::journal_record::JournalRecord;
+use crate::layer::{ChangeLayer, Whiteout};
+use crate::layered_store::LayeredStore;
+use crate::listing::list_recursive;
 use crate::name_change::NameChange;
+use crate::overlay_core::OverlayCore;
 use zarr_format::error::{Error, Kind, Result};
-use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::{Key, StoreVersion};
 
 impl OverlayCore {
     /// Commits the changes at these paths, which are locked, if the overlay uses write-through. Fails with `Changed` on
@@ -100,4 +106,117 @@ impl NameChange<'_> {
         }
         Ok(())
     }
+}
+
+impl OverlayCore {
+    /// Drops whiteouts and files at and below these paths that match the store. The paths are locked.
+    pub(crate) fn prune(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        top: &LayeredStore,
+        paths: &[Key],
+    ) -> Result<()> {
+        for path in paths {
+            // After a folder's whiteout is gone, a whiteout below it may have nothing to hide.
+            while self.prune_whiteouts(context, top, path)? {}
+            self.prune_files(context, top, path)?;
+        }
+        Ok(())
+    }
+
+    /// Drops the whiteouts at and below a path that hide nothing; returns whether some were dropped and others remain.
+    fn prune_whiteouts(
+        &self,
+        context: &RequestContext,
+        top: &LayeredStore,
+        path: &Key,
+    ) -> Result<bool> {
+        let layer = &top.layer;
+        let is_committed = |key: &Key| layer.base(key).is_some_and(|base| base.is_committed);
+        let mut idle: Vec<(Whiteout, Vec<Key>)> = Vec::new();
+        for whiteout in layer.whiteouts(path).into_iter().rev() {
+            if !hides_own_key(layer, &whiteout.0) {
+                continue;
+            }
+            let stored = list_recursive(context, &*self.store, &whiteout.0)?;
+            let objects: Vec<Key> = stored.objects.into_iter().map(|(key, _)| key).collect();
+            if objects.iter().all(is_committed) {
+                self.erase_folders(context, &stored.folders)?;
+                idle.push((whiteout, objects));
+            }
+        }
+        let _names = self.names.lock();
+        let present = layer.whiteouts(path);
+        let mut shown = Vec::new();
+        for (whiteout, objects) in idle {
+            // Files may have been written during the requests to the store.
+            let mut is_idle = present.contains(&whiteout) && hides_own_key(layer, &whiteout.0);
+            for key in &objects {
+                is_idle &= is_committed(key) && layer.keys.stat(key)?.is_some();
+            }
+            if is_idle {
+                shown.push(whiteout.0);
+            }
+        }
+        let records = shown.iter().cloned().map(JournalRecord::WhiteoutRemoved);
+        layer.record(records.collect())?;
+        shown.iter().for_each(|at| self.note_tree_change(at));
+        Ok(!shown.is_empty() && shown.len() < present.len())
+    }
+
+    /// Drops the committed files at and below a path, unless a whiteout hides the store's object.
+    fn prune_files(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        top: &LayeredStore,
+        path: &Key,
+    ) -> Result<()> {
+        let layer = &top.layer;
+        let bases = layer.lock().records.bases_below(path);
+        for (key, base) in bases {
+            if base.is_committed && layer.lower_key(&key).as_ref() == Some(&key) {
+                self.drop_committed(top, &key, base.version)?;
+                self.remove_empty_parents(context, &key)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn drop_committed(
+        &self,
+        top: &LayeredStore,
+        key: &Key,
+        version: Option<StoreVersion>,
+    ) -> Result<()> {
+        let layer = &top.layer;
+        let _names = self.names.lock();
+        // It may have been written again since.
+        if !layer.base(key).is_some_and(|base| base.is_committed) {
+            return Ok(());
+        }
+        if let Some(version) = version {
+            if let Some(file) = self.registered(key) {
+                file.set_committed(version);
+            }
+            self.open.lock().ids.set_committed(key, version);
+        }
+        let mut records = vec![JournalRecord::Reverted(key.clone())];
+        if layer.kept_attributes(key)?.is_none() {
+            // The attributes that the file has taken over are dropped with it.
+            records.extend(layer.dropped_attributes(key));
+        }
+        layer.record(records)?;
+        if layer.keys.stat(key)?.is_some() {
+            layer.keys.remove(key, AtFlags::empty())?;
+        }
+        layer.forget_contents(&self.upper, key)?;
+        self.note_removal(key);
+        Ok(())
+    }
+}
+
+/// Whether a whiteout hides the store's object of its own key. It hides another key while its folder is renamed.
+fn hides_own_key(layer: &ChangeLayer, at: &Key) -> bool {
+    let folder = at.parent();
+    folder.is_none_or(|folder| layer.lower_key(&folder).is_none_or(|lower| lower == folder))
 }

@@ -4,31 +4,36 @@
 //! opens the one `OpenFile` of a key.
 
 use std::fs::File;
+use std::io::IoSliceMut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::OverlayCore;
-use super::name_change::NameChange;
-use handle::OpenFileHandle;
-use spare::WrittenRanges;
-use state::{ContentSource, FileState};
+use rustix::fs::{FallocateFlags, fallocate};
+
+use crate::attribute_override::KeptAttributes;
+use crate::encodings::{MAX_DOCUMENT, NewContent, may_describe_array};
+use crate::journal_record::JournalRecord;
+use crate::layer_dir::os_error;
+use crate::layered_store::stat_of_stored;
+use crate::name_change::NameChange;
+use crate::open_file::pending_copy::WrittenRanges;
+use crate::open_file::state::{ContentSource, FileState};
+use crate::overlay_core::OverlayCore;
+use crate::{attributes, content};
 use zarr_format::error::{Error, Result};
+use zarrfs_store::request_context::{RequestContext, would_wait};
 use zarrfs_store::sync::file_limits::Permit;
 use zarrfs_store::sync::locks::{Condvar, Mutex, MutexGuard};
-use zarrfs_store::tree::{OpenMode, Posix};
-use zarrfs_store::{Key, StoreVersion, Version};
+use zarrfs_store::tree::{AttrChange, OpenMode, Posix, Stat, Time, TreeFile};
+use zarrfs_store::{Key, Meta, Reader, StoreVersion, Version};
 
-mod attributes;
-mod copy_up;
-pub(super) mod failed_writes;
-mod handle;
-mod io;
-mod spare;
-pub(super) mod state;
-pub(super) mod table;
+pub(crate) mod opener;
+pub(crate) mod pending_copy;
+pub(crate) mod state;
+pub(crate) mod table;
 
 /// An open file of the overlay.
-pub(super) struct OpenFile {
+pub(crate) struct OpenFile {
     core: Arc<OverlayCore>,
     /// Identifies the file; renames and writes do not change it.
     id: u64,
@@ -42,7 +47,7 @@ pub(super) struct OpenFile {
 
 /// The content that a file was opened on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum OpenedAs {
+pub(crate) enum OpenedAs {
     /// A file of the upper folder, or a new file.
     Upper,
     /// The store's object of this key, in this version.
@@ -89,21 +94,21 @@ impl OpenFile {
     }
 
     /// Returns the ID of the file.
-    pub(super) fn id(&self) -> u64 {
+    pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
     /// Opens a handle of the file.
-    pub(super) fn open_as(self: &Arc<Self>, mode: OpenMode) -> Arc<OpenFileHandle> {
+    pub(crate) fn open_as(self: &Arc<Self>, mode: OpenMode) -> Arc<OpenFileHandle> {
         Arc::new(OpenFileHandle::new(self.clone(), mode != OpenMode::Read))
     }
 
     /// Whether a program has the file open for writing.
-    pub(super) fn is_open_for_writing(&self) -> bool {
+    pub(crate) fn is_open_for_writing(&self) -> bool {
         self.writers.load(Ordering::SeqCst) > 0
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, FileState> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, FileState> {
         self.state.lock()
     }
 
@@ -112,24 +117,24 @@ impl OpenFile {
     }
 
     /// Whether the content has not been published under the file's key yet.
-    pub(super) fn is_pending(&self) -> bool {
+    pub(crate) fn is_pending(&self) -> bool {
         self.lock().pending.is_some()
     }
 
     /// Whether there are writes that no flush has published.
-    pub(super) fn is_dirty(&self) -> bool {
+    pub(crate) fn is_dirty(&self) -> bool {
         self.lock().is_dirty
     }
 
     /// Whether a program has written to the layer's file, or can still do so.
-    pub(super) fn is_being_written(&self) -> bool {
+    pub(crate) fn is_being_written(&self) -> bool {
         let state = self.lock();
         let is_upper = matches!(state.source, ContentSource::Upper(_));
         state.pending.is_some() || is_upper && (state.is_dirty || self.is_open_for_writing())
     }
 
     /// Returns the version of the document, if its copies are derived and the file was not written.
-    pub(super) fn derived_version(&self) -> Option<Version> {
+    pub(crate) fn derived_version(&self) -> Option<Version> {
         let state = self.lock();
         let derived = state.derived.as_ref();
         derived
@@ -145,28 +150,28 @@ impl OpenFile {
     }
 
     /// Returns the key, or `None` if the file has no name any more.
-    pub(super) fn key(&self) -> Option<Key> {
+    pub(crate) fn key(&self) -> Option<Key> {
         self.lock().key.clone()
     }
 
     /// Gives the file another key.
-    pub(super) fn set_key(&self, key: Key) {
+    pub(crate) fn set_key(&self, key: Key) {
         self.lock().key = Some(key);
     }
 
     /// Removes the key: the content stays readable until the file is closed, and is dropped then.
-    pub(super) fn detach(&self) {
+    pub(crate) fn detach(&self) {
         self.lock().key = None;
     }
 
     /// Removes the key like `detach`, and refuses later writes.
-    pub(super) fn revoke(&self) {
+    pub(crate) fn revoke(&self) {
         let mut state = self.lock();
         (state.key, state.is_revoked) = (None, true);
     }
 
     /// Returns key and version of the store's object, if the file was opened on it and not written since.
-    pub(super) fn unwritten_version(&self) -> Option<(Key, StoreVersion)> {
+    pub(crate) fn unwritten_version(&self) -> Option<(Key, StoreVersion)> {
         let state = self.lock();
         match (&state.source, &state.opened_as) {
             (ContentSource::Upper(_), _) => None,
@@ -176,7 +181,7 @@ impl OpenFile {
     }
 
     /// Records that the store now has the opened content under the file's key, in this version.
-    pub(super) fn set_committed(&self, version: StoreVersion) {
+    pub(crate) fn set_committed(&self, version: StoreVersion) {
         let mut state = self.lock();
         if let Some(key) = state.key.clone() {
             state.opened_as = OpenedAs::Stored(key, version);
@@ -185,7 +190,7 @@ impl OpenFile {
     }
 
     /// Publishes the writes, if none of them is missing.
-    pub(super) fn publish_if_complete(&self, change: &NameChange<'_>) -> Result<()> {
+    pub(crate) fn publish_if_complete(&self, change: &NameChange<'_>) -> Result<()> {
         let mut state = self.lock();
         if state.is_dirty && state.missing().is_none() {
             state.publish(change, self.id)
@@ -195,7 +200,7 @@ impl OpenFile {
     }
 
     /// Fails with the error of a failed write if the file is incomplete because of it and cannot be published.
-    pub(super) fn check_complete(&self) -> Result<()> {
+    pub(crate) fn check_complete(&self) -> Result<()> {
         let state = self.lock();
         match state.missing() {
             Some(missing) => Err(missing.error(&state.key_or_root())),
@@ -204,7 +209,7 @@ impl OpenFile {
     }
 
     /// Fails if there are unpublished writes. The error says where they will be after the process ends.
-    pub(super) fn check_published(&self) -> Result<()> {
+    pub(crate) fn check_published(&self) -> Result<()> {
         let state = self.lock();
         let is_apart = state.pending.is_some() || state.is_incomplete;
         match &state.key {
@@ -221,7 +226,7 @@ impl OpenFile {
     }
 
     /// Returns the upper folder's file, or `None` if the upper folder does not have the content.
-    pub(super) fn upper_file(&self) -> Option<Arc<File>> {
+    pub(crate) fn upper_file(&self) -> Option<Arc<File>> {
         match self.source() {
             ContentSource::Upper(file) => Some(file),
             ContentSource::Lower(_) | ContentSource::Frozen(..) => None,
@@ -229,7 +234,7 @@ impl OpenFile {
     }
 
     /// Returns the inode number of the file, or `None` if the upper folder does not have the content.
-    pub(super) fn inode(&self) -> Option<u64> {
+    pub(crate) fn inode(&self) -> Option<u64> {
         let stat = rustix::fs::fstat(&*self.upper_file()?).ok()?;
         Some(stat.st_ino)
     }
@@ -261,5 +266,513 @@ impl Drop for OpenFile {
         if let Some(key) = self.state.get_mut().key.take() {
             self.core.open.lock().files.unregister(&key, self);
         }
+    }
+}
+
+impl OpenFile {
+    fn resize(&self, context: &RequestContext, size: u64) -> Result<()> {
+        let mut state = self.lock_copied(context, size == 0)?;
+        let _permit = context.permit_change()?;
+        let file = state.writable(&self.core, size == 0)?;
+        let length = file
+            .metadata()
+            .map_err(|error| state.os_error(error))?
+            .len();
+        state.written.add(length.min(size)..length.max(size));
+        let done = file.set_len(size);
+        state.note_write(&self.core);
+        done.map_err(|error| state.os_error(error))?;
+        state.clear_failed(&self.core, |failed| failed.truncated(size));
+        Ok(())
+    }
+
+    /// Writes all of `bytes` at `offset`.
+    pub(crate) fn write_at(
+        &self,
+        context: &RequestContext,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
+        if !context.may_wait() {
+            return self.write_in_memory(offset, bytes);
+        }
+        let mut state = self.lock_copied(context, false)?;
+        let _permit = context.permit_change()?;
+        let file = state.writable(&self.core, false)?;
+        state.write(&self.core, &file, offset, bytes)
+    }
+
+    /// Writes all of `bytes` at the end of the file, atomically.
+    pub(crate) fn append(&self, context: &RequestContext, bytes: &[u8]) -> Result<()> {
+        let mut state = self.lock_copied(context, false)?;
+        let _permit = context.permit_change()?;
+        let file = state.writable(&self.core, false)?;
+        let end = file
+            .metadata()
+            .map_err(|error| state.os_error(error))?
+            .len();
+        state.write(&self.core, &file, end, bytes)
+    }
+
+    /// Writes only if the write needs no wait except for memory.
+    fn write_in_memory(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut state = self.state.try_lock().ok_or_else(would_wait)?;
+        // The first write may have to copy the content.
+        let is_ready = state.is_dirty && (state.pending.is_some() || state.is_incomplete);
+        if !is_ready {
+            return Err(would_wait());
+        }
+        let file = state.writable(&self.core, false)?;
+        state.write_in_memory(&self.core, &file, offset, bytes)
+    }
+
+    /// Allocates or changes a range like fallocate(2) with `mode`.
+    pub(crate) fn allocate(
+        &self,
+        context: &RequestContext,
+        mode: i32,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        let mut state = self.lock_copied(context, false)?;
+        let _permit = context.permit_change()?;
+        let file = state.writable(&self.core, false)?;
+        // Some modes move the data behind the range.
+        state.written = WrittenRanges::all();
+        let flags = FallocateFlags::from_bits_retain(mode.cast_unsigned());
+        let done = fallocate(&*file, flags, offset, length);
+        state.note_write(&self.core);
+        done.map_err(|error| state.os_error(error))
+    }
+
+    /// Publishes the writes, and brings them into the store if the overlay uses write-through.
+    pub(crate) fn flush(&self, context: &RequestContext) -> Result<()> {
+        loop {
+            let state = self.lock();
+            state.check_revoked()?;
+            // A copy for a write that was then refused is not a change.
+            let is_changed = state.is_dirty || state.needs_write_through;
+            let Some(key) = state.key.clone().filter(|_| is_changed) else {
+                return Ok(());
+            };
+            drop(state);
+            self.check_complete()?;
+            self.prepare_mark()?;
+            if self.flush_as(context, &key)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Computes the mark of the content before `flush` locks the names, because it takes long.
+    fn prepare_mark(&self) -> Result<()> {
+        let state = self.lock();
+        let is_published = state.pending.is_none() && !state.is_incomplete;
+        let ContentSource::Upper(file) = &state.source else {
+            return Ok(());
+        };
+        let (file, changes) = (file.clone(), state.changes);
+        if is_published || state.mark.is_some_and(|(at, _)| at == changes) {
+            return Ok(());
+        }
+        drop(state);
+        let mark = content::mark_of(&file);
+        let mut state = self.lock();
+        let mark = mark.map_err(|error| state.os_error(error))?;
+        // The mark is not used if the content changed in between.
+        if matches!(&state.source, ContentSource::Upper(now) if Arc::ptr_eq(now, &file)) {
+            state.mark = Some((changes, mark));
+        }
+        Ok(())
+    }
+
+    /// Flushes a file that has this key; returns whether it still had the key.
+    fn flush_as(&self, context: &RequestContext, key: &Key) -> Result<bool> {
+        self.lock().needs_write_through = self.core.config.write_through;
+        let paths = std::slice::from_ref(key);
+        let content = self.new_content(context, key)?;
+        let is_flushed = self.core.change_and_store(context, paths, |change| {
+            if self.key().as_ref() != Some(key) {
+                return Ok(false);
+            }
+            self.publish_if_complete(change)?;
+            if let Some(content) = &content {
+                change.note_document(key, content)?;
+            }
+            Ok(true)
+        })?;
+        if is_flushed {
+            self.lock().needs_write_through = false;
+        }
+        Ok(is_flushed)
+    }
+
+    /// Returns the new content of a document, or `None` for any other file.
+    fn new_content(&self, context: &RequestContext, key: &Key) -> Result<Option<NewContent>> {
+        match self.source() {
+            ContentSource::Upper(file) if may_describe_array(key) => {
+                let length = usize::try_from(MAX_DOCUMENT).unwrap_or(usize::MAX);
+                let bytes = content::read_file(&file, 0, length);
+                let bytes = bytes.map_err(|error| self.lock().os_error(error))?;
+                self.core.new_content(context, key, &bytes).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Syncs the file, so that its content survives a power loss.
+    pub(crate) fn sync(&self, context: &RequestContext) -> Result<()> {
+        self.lock().check_revoked()?;
+        self.flush(context)?;
+        let file = match self.source() {
+            // The store has the content.
+            ContentSource::Lower(_) => return self.sync_kept_attributes(),
+            ContentSource::Frozen(..) => return self.core.sync_all(),
+            ContentSource::Upper(file) => file,
+        };
+        let failed = |error| self.lock().os_error(error);
+        let top = self.core.top();
+        let key = self.key();
+        let mark = key.as_ref().and_then(|key| top.layer.last_mark(key));
+        file.sync_all().map_err(failed)?;
+        let Some(key) = key else {
+            return Ok(());
+        };
+        self.core.sync_name(&top, &key)?;
+        let stat = rustix::fs::fstat(&file).map_err(|error| Error::os("", error))?;
+        match mark {
+            // It was written in between: the mark belongs to another file, and this file has the key.
+            Some(mark) if mark.inode != stat.st_ino => self.core.sync_all(),
+            Some(mark) => {
+                top.layer.note_synced(&key, &mark)?;
+                self.drop_replaced(top.layer.take_replaced(&key))
+            }
+            None => top.layer.sync_journal(),
+        }
+    }
+
+    /// Removes replaced files from `pending/`, except for the file that the next write will reuse.
+    fn drop_replaced(&self, names: Vec<String>) -> Result<()> {
+        let upper = &self.core.upper;
+        let mut state = self.lock();
+        for name in names {
+            match &mut state.spare {
+                Some(spare) if spare.name == name && self.is_open_for_writing() => {
+                    spare.name = upper
+                        .set_spare(&name)
+                        .map_err(|error| Error::os("", error))?;
+                    spare.is_free = true;
+                }
+                _ => upper.discard_pending(&name),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the current `stat` of the file, even if it has no name any more.
+    pub(crate) fn stat(&self, context: &RequestContext) -> Result<Stat> {
+        let stat = self.stat_of_content(context)?;
+        let kept = self.kept_attributes()?;
+        Ok(kept.map_or(stat, |kept| kept.over(stat)))
+    }
+
+    /// Returns the `stat` without the kept attributes, which were set without the content.
+    pub(crate) fn stat_of_content(&self, context: &RequestContext) -> Result<Stat> {
+        let stat = match self.source() {
+            ContentSource::Lower(reader) => stat_of_stored(reader.meta(context)?),
+            _ => self.stat_of_copy(context)?,
+        };
+        let derived = self.derived_posix();
+        Ok(Stat {
+            content: self.id,
+            posix: stat.posix.or(derived),
+            ..stat
+        })
+    }
+
+    /// Returns the `stat` of a file that was copied up.
+    fn stat_of_copy(&self, context: &RequestContext) -> Result<Stat> {
+        let state = self.lock();
+        let (stat, number) = match &state.source {
+            // It is being copied up right now.
+            ContentSource::Lower(reader) => return Ok(stat_of_stored(reader.meta(context)?)),
+            ContentSource::Frozen(file, number) => (rustix::fs::fstat(file), *number),
+            ContentSource::Upper(file) => {
+                let key = state.key.as_ref();
+                let number = key.map_or(0, |key| self.core.top().layer.write_number(key));
+                (rustix::fs::fstat(file), number)
+            }
+        };
+        let stat = stat.map_err(|error| Error::os("", error))?;
+        let mut posix = attributes::posix_of(&stat);
+        let is_frozen = matches!(state.source, ContentSource::Frozen(..));
+        if !is_frozen && state.key.is_none() && state.pending.is_some() {
+            posix.links = 0;
+        }
+        // A committed file shows the same attributes as all objects of the store.
+        let is_committed = stat.st_nlink == 0 && (is_frozen || state.key.is_some());
+        let mut meta = attributes::meta_of(&stat, number);
+        if let OpenedAs::Stored(key, version) = &state.opened_as
+            && state.key.as_ref() == Some(key)
+            && (is_frozen || is_committed)
+        {
+            // The store has the content since a commit: reads of this handle have the store's version.
+            meta.version = (*version).into();
+        }
+        Ok(Stat {
+            meta,
+            posix: (!is_committed).then_some(posix),
+            content: self.id,
+        })
+    }
+
+    /// Sets attributes.
+    pub(crate) fn change(&self, context: &RequestContext, change: &AttrChange) -> Result<()> {
+        if let Some(size) = change.size {
+            self.resize(context, size)?;
+        }
+        let rest = AttrChange {
+            size: None,
+            ..*change
+        };
+        if rest == AttrChange::default() {
+            return Ok(());
+        }
+        let key = self.lock().key_or_root();
+        self.change_attributes(context, &|file| {
+            attributes::set_open(file, &rest).map_err(|error| os_error(&key, error))
+        })?;
+        self.core.note_change(&self.lock().key_or_root());
+        Ok(())
+    }
+}
+
+impl Reader for OpenFile {
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
+        match self.source() {
+            ContentSource::Lower(reader) => reader.read_at(context, offset, len),
+            ContentSource::Upper(file) | ContentSource::Frozen(file, _) => {
+                content::read_file(&file, offset, len).map_err(|error| self.lock().os_error(error))
+            }
+        }
+    }
+
+    fn read_vectored(
+        &self,
+        context: &RequestContext,
+        offset: u64,
+        parts: &mut [IoSliceMut<'_>],
+    ) -> Result<usize> {
+        if let ContentSource::Lower(reader) = self.source() {
+            return reader.read_vectored(context, offset, parts);
+        }
+        let wanted = parts.iter().map(|part| part.len()).sum();
+        let bytes = Reader::read_at(self, context, offset, wanted)?;
+        zarrfs_store::scatter(&bytes, parts);
+        Ok(bytes.len())
+    }
+
+    fn meta(&self, context: &RequestContext) -> Result<Meta> {
+        Ok(self.stat(context)?.meta)
+    }
+}
+
+impl OpenFile {
+    /// Changes attributes with `set`, which gets the file that has them. The names are locked, so a commit freezes the
+    /// file either before or after the change.
+    ///
+    /// Fails with `ReadOnly` for a file without a name whose content is not in the top layer.
+    pub(crate) fn change_attributes(
+        &self,
+        context: &RequestContext,
+        set: &dyn Fn(&File) -> Result<()>,
+    ) -> Result<()> {
+        loop {
+            let Some(key) = self.key() else {
+                let file = self.upper_file();
+                return set(&*file.ok_or_else(|| Error::read_only(Key::root()))?);
+            };
+            // This may query the store, so it comes before the lock of the names.
+            let content = self.stat_of_content(context)?;
+            let change = |change: &NameChange<'_>| self.set_as_key(&key, change, content, set);
+            if self.core.change_own(context, &key, change)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Does that for a file that has this key; returns whether it still had the key.
+    fn set_as_key(
+        &self,
+        key: &Key,
+        change: &NameChange<'_>,
+        content: Stat,
+        set: &dyn Fn(&File) -> Result<()>,
+    ) -> Result<bool> {
+        let state = self.lock();
+        if state.key.as_ref() != Some(key) {
+            return Ok(false);
+        }
+        let is_committed = state.is_committed()?;
+        // A copy for a write that was then refused may never be published.
+        let is_idle_copy = state.pending.is_some() && !state.is_dirty;
+        let (own, frozen) = match &state.source {
+            ContentSource::Upper(file) if !is_committed => (Some(file), None),
+            ContentSource::Frozen(file, _) => (None, Some(&**file)),
+            _ => (None, None),
+        };
+        let kept = change.top.layer.kept_attributes(key)?;
+        // A copy needs both: a commit drops the copy and keeps the recorded attributes.
+        let is_of_copy = kept.is_some_and(|kept| kept.is_of_copy);
+        if own.is_none() || is_idle_copy || is_of_copy {
+            change.keep_attributes(key, content, frozen, set)?;
+        }
+        own.map_or(Ok(()), |file| set(file))?;
+        Ok(true)
+    }
+
+    /// Returns the attributes that were set without the content, or `None` if the layer's file has the attributes.
+    pub(crate) fn kept_attributes(&self) -> Result<Option<Arc<KeptAttributes>>> {
+        let state = self.lock();
+        let is_in_layer =
+            matches!(state.source, ContentSource::Upper(_)) && !state.is_committed()?;
+        let key = state.key.as_ref().filter(|_| !is_in_layer);
+        match key {
+            Some(key) => self.core.top().layer.kept_attributes(key),
+            None => Ok(None),
+        }
+    }
+
+    /// Syncs attributes that were set without the content.
+    pub(crate) fn sync_kept_attributes(&self) -> Result<()> {
+        match (self.kept_attributes()?, self.key()) {
+            (Some(_), Some(key)) => {
+                let top = self.core.top();
+                self.core.sync_name(&top, &key)?;
+                top.layer.sync_journal()
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl NameChange<'_> {
+    /// Sets attributes of a key whose content the layer does not have, with `set`. `below` is the `stat` of the content
+    /// without kept attributes; `frozen` is its file if a frozen layer has it.
+    fn keep_attributes(
+        &self,
+        key: &Key,
+        below: Stat,
+        frozen: Option<&File>,
+        set: &dyn Fn(&File) -> Result<()>,
+    ) -> Result<()> {
+        let failed = |error| os_error(key, error);
+        let kept = self.top.layer.kept_attributes(key)?;
+        let is_of_copy = kept.as_ref().is_some_and(|kept| kept.is_of_copy);
+        let shown = kept.as_ref().map_or(below, |kept| kept.over(below));
+        let accessed = shown.posix.map(|posix| posix.accessed);
+        let times = AttrChange {
+            accessed: Some(Time::At(accessed.unwrap_or(shown.meta.modified))),
+            modified: Some(Time::At(shown.meta.modified)),
+            ..AttrChange::default()
+        };
+        let (name, file) = self.upper.create_pending(key).map_err(failed)?;
+        let before = match (kept, frozen) {
+            (Some(kept), _) => kept.give_to(&file),
+            (None, Some(frozen)) => content::copy_attributes(frozen, &file),
+            (None, None) => {
+                let stored = self.top.stored_attributes(key);
+                attributes::set_open(&file, &self.initial_attributes(stored, None))
+            }
+        };
+        let kept = before
+            .and_then(|()| attributes::set_open(&file, &times))
+            .map_err(failed)
+            .and_then(|()| set(&file))
+            .and_then(|()| KeptAttributes::of(&file, shown.meta.version).map_err(failed));
+        self.upper.discard_pending(&name);
+        let kept = KeptAttributes {
+            is_of_copy,
+            ..kept?
+        };
+        let (key, attributes) = (key.clone(), Arc::new(kept));
+        self.record(vec![JournalRecord::Attributes { key, attributes }])
+    }
+}
+
+/// One handle of a program. Handles for writing are counted: a commit leaves out files that are open for writing.
+pub(crate) struct OpenFileHandle {
+    file: Arc<OpenFile>,
+    is_writer: bool,
+}
+
+impl OpenFileHandle {
+    pub(crate) fn new(file: Arc<OpenFile>, is_writer: bool) -> OpenFileHandle {
+        if is_writer {
+            file.writers.fetch_add(1, Ordering::SeqCst);
+        }
+        OpenFileHandle { file, is_writer }
+    }
+}
+
+impl Drop for OpenFileHandle {
+    fn drop(&mut self) {
+        if self.is_writer {
+            self.file.writers.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl TreeFile for OpenFileHandle {
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let bytes = Reader::read_at(&*self.file, context, offset, len)?;
+        if offset == 0
+            && let Some(key) = self.file.key()
+        {
+            let is_whole = bytes.len() < len;
+            self.file
+                .core
+                .note_document_read(context, &key, &bytes, is_whole);
+        }
+        Ok(bytes)
+    }
+
+    fn write_at(&self, context: &RequestContext, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_at(context, offset, bytes)
+    }
+
+    fn append(&self, context: &RequestContext, bytes: &[u8]) -> Result<()> {
+        self.file.append(context, bytes)
+    }
+
+    fn allocate(
+        &self,
+        context: &RequestContext,
+        mode: i32,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        self.file.allocate(context, mode, offset, length)
+    }
+
+    fn flush(&self, context: &RequestContext) -> Result<()> {
+        self.file.flush(context)
+    }
+
+    fn sync(&self, context: &RequestContext) -> Result<()> {
+        self.file.sync(context)
+    }
+
+    /// Fails if there are unpublished writes: an incomplete file is not published, and stays in the upper folder.
+    fn end(&self, _context: &RequestContext) -> Result<()> {
+        self.file.check_published()
+    }
+
+    fn stat(&self, context: &RequestContext) -> Result<Stat> {
+        self.file.stat(context)
+    }
+
+    fn change(&self, context: &RequestContext, change: &AttrChange) -> Result<()> {
+        self.file.change(context, change)
     }
 }

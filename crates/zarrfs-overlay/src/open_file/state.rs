@@ -9,15 +9,16 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use super::OpenedAs;
-use super::failed_writes::FailedWrites;
-use super::spare::{SpareFile, WrittenRanges};
+use crate::content;
 use crate::content::StoredContent;
 use crate::derived::{DerivedDocument, has_program_copies};
-use crate::journal_line::{ContentDigest, JournalRecord, Mark};
-use crate::keys_dir::{inode_of, os_error};
+use crate::journal_record::{ContentDigest, JournalRecord, Mark};
+use crate::layer_dir::{inode_of, os_error};
 use crate::name_change::NameChange;
-use crate::{OverlayCore, content};
+use crate::open_file::OpenedAs;
+use crate::open_file::pending_copy::{SpareFile, WrittenRanges};
+use crate::open_file::table::FailedWrites;
+use crate::overlay_core::OverlayCore;
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::request_context::would_wait;
 use zarrfs_store::{Key, Reader};
@@ -32,26 +33,26 @@ pub(crate) struct FileState {
     /// Whether the file was created and is not recorded as complete.
     pub(crate) is_incomplete: bool,
     /// Whether there are writes since the last flush.
-    pub(super) is_dirty: bool,
+    pub(crate) is_dirty: bool,
     /// Number of changes of the content that have begun.
-    pub(super) changes: u64,
+    pub(crate) changes: u64,
     /// The mark of the content, with the value of `changes` that it belongs to.
-    pub(super) mark: Option<(u64, Mark)>,
+    pub(crate) mark: Option<(u64, Mark)>,
     /// Whether the key got another content by a change other than a rename or removal. Later writes are refused.
     pub(crate) is_revoked: bool,
     /// The ranges in which the pending file differs from the file that it was copied from.
-    pub(super) written: WrittenRanges,
+    pub(crate) written: WrittenRanges,
     /// The layer's file that the pending file was copied from.
-    pub(super) previous: Option<Arc<File>>,
-    pub(super) spare: Option<SpareFile>,
+    pub(crate) previous: Option<Arc<File>>,
+    pub(crate) spare: Option<SpareFile>,
     /// Whether a thread is copying the content from the store.
-    pub(super) is_copying: bool,
+    pub(crate) is_copying: bool,
     /// Whether the last write-through of the content failed. The next flush retries it.
-    pub(super) needs_write_through: bool,
-    pub(super) failed_writes: Option<FailedWrites>,
+    pub(crate) needs_write_through: bool,
+    pub(crate) failed_writes: Option<FailedWrites>,
     pub(crate) opened_as: OpenedAs,
     /// The document with derived copies that the file was opened on, if any.
-    pub(super) derived: Option<Arc<DerivedDocument>>,
+    pub(crate) derived: Option<Arc<DerivedDocument>>,
     /// Length and digest of the content that the file was opened on, if they are known.
     pub(crate) opened_content: Option<ContentDigest>,
 }
@@ -72,18 +73,18 @@ const MAX_COPIED_BYTES: u64 = if cfg!(test) { 64 << 10 } else { 256 << 20 };
 
 impl FileState {
     /// Returns the key for messages, or the root if the file has no name.
-    pub(super) fn key_or_root(&self) -> Key {
+    pub(crate) fn key_or_root(&self) -> Key {
         self.key.clone().unwrap_or_default()
     }
 
     /// Returns the failed writes of an unpublished content. Files that are changed in place are already published.
-    pub(super) fn missing(&self) -> Option<&FailedWrites> {
+    pub(crate) fn missing(&self) -> Option<&FailedWrites> {
         let is_unpublished = self.pending.is_some() || self.is_incomplete;
         self.failed_writes.as_ref().filter(|_| is_unpublished)
     }
 
     /// Whether the upper folder has dropped the content because a commit stored it.
-    pub(super) fn is_committed(&self) -> Result<bool> {
+    pub(crate) fn is_committed(&self) -> Result<bool> {
         match &self.source {
             ContentSource::Upper(file) if self.key.is_some() => {
                 let stat = rustix::fs::fstat(file).map_err(|error| Error::os("", error))?;
@@ -94,7 +95,7 @@ impl FileState {
     }
 
     /// Fails with `Changed` if there are writes, but the file has lost its key to another content.
-    pub(super) fn check_revoked(&self) -> Result<()> {
+    pub(crate) fn check_revoked(&self) -> Result<()> {
         if self.is_revoked && self.is_dirty {
             let why = "what was written is not kept: the file was replaced or discarded meanwhile";
             return Err(Error::new(Kind::Changed, "file", why));
@@ -158,7 +159,7 @@ impl FileState {
     }
 
     /// Makes the pending file of this name the content.
-    pub(super) fn set_copy(&mut self, name: String, file: Arc<File>) {
+    pub(crate) fn set_copy(&mut self, name: String, file: Arc<File>) {
         self.previous = match &self.source {
             ContentSource::Upper(previous) => Some(previous.clone()),
             _ => None,
@@ -170,7 +171,7 @@ impl FileState {
     }
 
     /// Records the store's content at copy-up, unless the file was opened on another version.
-    pub(super) fn note_opened_content(&mut self, copied: Option<StoredContent>) {
+    pub(crate) fn note_opened_content(&mut self, copied: Option<StoredContent>) {
         let OpenedAs::Stored(_, opened) = self.opened_as else {
             return;
         };
@@ -221,7 +222,7 @@ impl FileState {
     /// Publishes the content under its key, if the file has one. `id` is the file's ID.
     ///
     /// Fails with the error of a failed write if the content is incomplete because of it.
-    pub(super) fn publish(&mut self, change: &NameChange<'_>, id: u64) -> Result<()> {
+    pub(crate) fn publish(&mut self, change: &NameChange<'_>, id: u64) -> Result<()> {
         let Some(key) = self.key.clone() else {
             return Ok(());
         };
@@ -326,7 +327,7 @@ impl FileState {
     }
 
     /// Returns the file to write to, and marks the content as dirty. `empty` if all of it will be replaced.
-    pub(super) fn writable(&mut self, core: &OverlayCore, empty: bool) -> Result<Arc<File>> {
+    pub(crate) fn writable(&mut self, core: &OverlayCore, empty: bool) -> Result<Arc<File>> {
         if self.is_revoked {
             let why = "was replaced or discarded while it was open";
             return Err(Error::new(Kind::Changed, "file", why));
@@ -372,7 +373,7 @@ impl FileState {
 
     /// Records a write of the content: before the write, so that no reader takes a partial write for the whole, and
     /// again after it, because a reader may have come in between.
-    pub(super) fn note_write(&self, core: &OverlayCore) {
+    pub(crate) fn note_write(&self, core: &OverlayCore) {
         if let Some(key) = &self.key {
             core.note_write(key);
         }
@@ -380,7 +381,7 @@ impl FileState {
 
     /// Writes to the file that `writable` returned, and records the missing bytes if the write fails. On a full disk it
     /// waits for space if some can be freed.
-    pub(super) fn write(
+    pub(crate) fn write(
         &mut self,
         core: &OverlayCore,
         file: &File,
@@ -395,7 +396,7 @@ impl FileState {
     }
 
     /// Does the same without waiting. Fails with `WouldWait` if space may be available after a wait.
-    pub(super) fn write_in_memory(
+    pub(crate) fn write_in_memory(
         &mut self,
         core: &OverlayCore,
         file: &File,
@@ -439,7 +440,7 @@ impl FileState {
     }
 
     /// Records that a range is about to be written. The bytes between the end of the file and the range become zeros.
-    pub(super) fn note_range(&mut self, file: &File, range: Range<u64>) -> Result<()> {
+    pub(crate) fn note_range(&mut self, file: &File, range: Range<u64>) -> Result<()> {
         let length = file.metadata().map_err(|error| self.os_error(error))?.len();
         self.written.add(length.min(range.start)..range.end);
         Ok(())
@@ -452,7 +453,7 @@ impl FileState {
     }
 
     /// Reduces the missing ranges of the content after a successful change.
-    pub(super) fn clear_failed(
+    pub(crate) fn clear_failed(
         &mut self,
         core: &OverlayCore,
         reduce: impl FnOnce(FailedWrites) -> Option<FailedWrites>,
@@ -472,7 +473,7 @@ impl FileState {
     }
 
     /// Returns an error of the kernel about the file.
-    pub(super) fn os_error(&self, error: impl Into<std::io::Error>) -> Error {
+    pub(crate) fn os_error(&self, error: impl Into<std::io::Error>) -> Error {
         Error::os(self.key_or_root(), error.into())
     }
 }

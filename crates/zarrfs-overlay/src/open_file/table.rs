@@ -1,22 +1,29 @@
-//! The table of open files: all handles of a key share one `OpenFile`.
+//! Assigns file IDs, which survive writes in place and renames.
+//!
+//! Another file that gets the same name gets another ID. The kernel's pages belong to such an ID (`vfs`). Keys that
+//! were not written through this overlay need none: the version of their content is used. A file that was opened on the
+//! store's content keeps that ID when it is written; the store's content then gets another ID, which is visible after a
+//! discard.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-use rustix::fs::OFlags;
-use rustix::io::Errno;
+use lru::LruCache;
 
-use super::state::ContentSource;
-use super::{OpenFile, OpenedAs};
-use crate::derived::DerivedDocument;
-use crate::keys_dir::{inode_of, os_error};
-use crate::layered_store::LayeredStore;
-use crate::{OverlayCore, Resolved, wrong_kind};
-use zarr_format::error::{Error, Kind, Result};
-use zarrfs_store::request_context::RequestContext;
-use zarrfs_store::sync::file_limits::Permit;
-use zarrfs_store::{EntryKind, Key, LogPosition, Meta};
+use crate::open_file::OpenFile;
+use crate::records::joined;
+use zarr_format::error::{Error, Kind};
+use zarrfs_store::sync::file_limits;
+use zarrfs_store::{Key, StoreVersion, Version};
+
+/// The state of files that are or were open.
+pub(crate) struct OpenState {
+    pub(crate) files: OpenFileTable,
+    pub(crate) failed_writes: FailedWritesTable,
+    pub(crate) ids: FileIds,
+}
 
 /// The open files by key.
 #[derive(Default)]
@@ -29,7 +36,7 @@ impl OpenFileTable {
     }
 
     /// Whether no file of a key is open.
-    fn is_free(&self, key: &Key) -> bool {
+    pub(crate) fn is_free(&self, key: &Key) -> bool {
         self.0.get(key).is_none_or(|file| file.strong_count() == 0)
     }
 
@@ -59,315 +66,269 @@ impl OpenFileTable {
     }
 }
 
-/// Maximum number of attempts to open a file that is being replaced.
-const MAX_OPEN_ATTEMPTS: usize = 64;
+/// Maximum number of keys with their own ID.
+const MAX_FILES: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
 
-impl OverlayCore {
-    /// Opens the file of a key. Fails with `NotFound` if it is missing, `IsADirectory` if it is a folder.
-    pub(crate) fn open_file(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        key: &Key,
-    ) -> Result<Arc<OpenFile>> {
-        for _ in 0..MAX_OPEN_ATTEMPTS {
-            if let Some(file) = self.registered(key) {
-                if self.is_shown(context, key, &file)? {
-                    return Ok(file);
-                }
-                // Open handles keep its content.
-                self.revoke_if(key, &file);
-            }
-            let (file, shown) = match self.open_current(context, key) {
-                // It was renamed or committed between the lookup and the open.
-                Err(error) if error.kind() == Kind::NotFound && self.shows(context, key)? => {
-                    continue;
-                }
-                opened => opened?,
-            };
-            let file = Arc::new(file);
-            self.restore_incomplete(key, &file);
-            if self.register_if_current(key, &file, &shown)? {
-                return Ok(file);
-            }
-            file.detach();
+/// The IDs of written files.
+pub(crate) struct FileIds {
+    last: u64,
+    by_key: LruCache<Key, FileId>,
+    /// New IDs of the store's contents whose version number is now the ID of a written file.
+    stored: LruCache<u64, u64>,
+}
+
+/// The ID of a key's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileId {
+    id: u64,
+    /// The inode of the layer's file with this ID. The key may have another file at the moment.
+    inode: u64,
+    /// The store's version of the content, once it was committed and is no longer in the layer.
+    committed: Option<StoreVersion>,
+}
+
+impl Default for FileIds {
+    fn default() -> FileIds {
+        FileIds {
+            last: 0,
+            by_key: LruCache::new(MAX_FILES),
+            stored: LruCache::new(MAX_FILES),
         }
-        let why = "is replaced each time it is opened";
-        Err(Error::new(Kind::Changed, key, why))
+    }
+}
+
+impl FileIds {
+    /// Returns an unused ID.
+    pub(crate) fn new_id(&mut self) -> u64 {
+        self.last += 1;
+        // Version numbers are IDs too: hash the number, so that it differs from them.
+        Version::of(&[b"file", &self.last.to_le_bytes()[..]].concat()).number()
     }
 
-    /// Changes the file of a key with `change`. If the file loses its key before it is changed, retries with the key's
-    /// new file.
-    pub(crate) fn change_file(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        key: &Key,
-        change: impl Fn(&OpenFile) -> Result<()>,
-    ) -> Result<()> {
-        for _ in 0..MAX_OPEN_ATTEMPTS {
-            let file = self.open_file(context, key)?;
-            match change(&file) {
-                Err(error) if error.kind() == Kind::ReadOnly && file.key().is_none() => {}
-                done => return done,
-            }
-        }
-        let why = "is replaced each time it is changed";
-        Err(Error::new(Kind::Changed, key, why))
+    /// Returns the ID of the layer's file of a key with this inode, or the inode if no other ID is known.
+    pub(crate) fn of_upper(&mut self, key: &Key, inode: u64) -> u64 {
+        let file = self.by_key.get(key).filter(|file| file.inode == inode);
+        file.map_or(inode, |file| file.id)
     }
 
-    fn shows(&self, context: &RequestContext, key: &Key) -> Result<bool> {
-        self.look(|top| Ok(top.find(context, key)?.is_some()))
+    /// Whether the file of a key has its own ID.
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        self.by_key.contains(key)
     }
 
-    /// Whether an open file still has the content that is visible at its key.
-    fn is_shown(&self, context: &RequestContext, key: &Key, file: &Arc<OpenFile>) -> Result<bool> {
-        let derived = self
-            .derived(context, key)?
-            .map(|derived| derived.meta.version);
-        match (file.derived_version(), derived) {
-            (None, None) => self.is_content_of_store(context, file),
-            (own, derived) if own == derived => Ok(true),
-            _ => {
-                // No program can write to a file of the layer that is open only for reading.
-                let is_upper = file.upper_file().is_some();
-                if is_upper && !file.is_being_written() {
-                    self.open.lock().files.unregister(key, file);
-                    file.detach();
-                }
-                Ok(is_upper && file.is_being_written())
-            }
+    /// Returns the ID of the store's object of a key, if it is the committed file or has a new ID.
+    pub(crate) fn of_stored(&mut self, key: &Key, version: Version) -> Option<u64> {
+        let file = self.by_key.get(key);
+        let file = file.filter(|file| file.committed.is_none_or(|own| version.may_be(own.into())));
+        let id = file.map(|file| file.id);
+        id.or_else(|| self.stored.get(&version.number()).copied())
+    }
+
+    /// Gives the store's content another ID, because the file with this ID is about to be written.
+    pub(crate) fn note_write(&mut self, id: u64) {
+        if self.stored.get(&id).is_none() {
+            let other = self.new_id();
+            self.stored.put(id, other);
         }
     }
 
-    /// Whether the store still has the version that a file was opened on. Only a file that was not written can be
-    /// stale.
-    fn is_content_of_store(&self, context: &RequestContext, file: &OpenFile) -> Result<bool> {
-        let Some((lower, version)) = file.unwritten_version() else {
-            return Ok(true);
+    /// Sets the ID of a key's file. Call it before the file gets the key, so that the file is never found without its
+    /// ID.
+    pub(crate) fn set(&mut self, key: &Key, id: u64, inode: u64) {
+        let file = FileId {
+            id,
+            inode,
+            committed: None,
         };
-        let now = self.look(|top| top.lower.head(context, &lower))?;
-        Ok(now.is_some_and(|meta| meta.version.may_be(version.into())))
+        self.by_key.put(key.clone(), file);
     }
 
-    /// Removes the key from a file that another program replaced in the store, unless the file was written in the
-    /// meantime.
-    pub(crate) fn revoke_if(&self, key: &Key, file: &Arc<OpenFile>) {
-        let mut state = file.lock();
-        if matches!(state.source, ContentSource::Upper(_)) {
-            return;
-        }
-        (state.key, state.is_revoked) = (None, true);
-        drop(state);
-        self.open.lock().files.unregister(key, file);
-    }
-
-    /// Opens the current content of a key; also returns the place where it was found.
-    fn open_current(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        key: &Key,
-    ) -> Result<(OpenFile, FoundIn)> {
-        let permit = Permit::take().map_err(|error| error.about(key))?;
-        let (top, position) = (self.top(), self.info.changes.position());
-        let found = top
-            .find(context, key)?
-            .ok_or_else(|| Error::not_found(key))?;
-        if let Some(derived) = self.derived(context, key)? {
-            let opened_as = opened_as(&top, &found)?;
-            let found = FoundIn {
-                lower: lower_key(&found),
-                top,
-                position,
-            };
-            return Ok((self.open_derived(key, derived, opened_as, permit), found));
-        }
-        match (LayeredStore::kind(&found), found) {
-            (EntryKind::Directory, _) => Err(wrong_kind(key, true)),
-            (EntryKind::File, Resolved::Upper(_)) => {
-                let file = Arc::new(open_upper(&top, key)?);
-                let inode = inode_of(key, &file)?;
-                let id = self.open.lock().ids.of_upper(key, inode);
-                let source = ContentSource::Upper(file);
-                let file = OpenFile::new(self, key, id, source, OpenedAs::Upper, permit);
-                let lower = None;
-                let found = FoundIn {
-                    top,
-                    lower,
-                    position,
-                };
-                Ok((file, found))
-            }
-            (_, Resolved::Upper(_)) => Err(Error::invalid(key, "is no regular file")),
-            (_, Resolved::Lower(lower, meta)) => {
-                let file = self.open_lower(context, &top, key, &lower, &meta, permit)?;
-                let lower = Some(lower);
-                let found = FoundIn {
-                    top,
-                    lower,
-                    position,
-                };
-                Ok((file, found))
-            }
+    /// Records that the store has the file of a key, in this version.
+    pub(crate) fn set_committed(&mut self, key: &Key, version: StoreVersion) {
+        if let Some(file) = self.by_key.get_mut(key) {
+            file.committed = Some(version);
         }
     }
 
-    /// Opens a document with derived copies.
-    fn open_derived(
-        self: &Arc<Self>,
-        key: &Key,
-        derived: Arc<DerivedDocument>,
-        opened_as: OpenedAs,
-        permit: Permit,
-    ) -> OpenFile {
-        let source = ContentSource::Lower(derived.clone());
-        let id = derived.stat().content;
-        let file = OpenFile::new(self, key, id, source, opened_as, permit);
-        file.lock().derived = Some(derived);
-        file
+    /// Records that a key has lost its file.
+    pub(crate) fn remove(&mut self, key: &Key) {
+        self.by_key.pop(key);
     }
 
-    /// Opens the object of the store or of a frozen layer at `lower`, which is visible at `key`.
-    fn open_lower(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        top: &LayeredStore,
-        key: &Key,
-        lower: &Key,
-        meta: &Meta,
-        permit: Permit,
-    ) -> Result<OpenFile> {
-        let frozen = match &top.frozen {
-            Some(frozen) => frozen.frozen_file(lower)?,
-            None => None,
+    /// Records that the keys at and below a prefix have the store's objects again.
+    pub(crate) fn remove_below(&mut self, prefix: &Key) {
+        self.take_below(prefix);
+    }
+
+    fn take_below(&mut self, prefix: &Key) -> Vec<(Key, FileId)> {
+        let all = self.by_key.iter();
+        let below = all.filter(|(key, _)| key.below(prefix).is_some());
+        let keys: Vec<Key> = below.map(|(key, _)| key.clone()).collect();
+        let taken = keys.into_iter().filter_map(|key| {
+            let file = self.by_key.pop(&key)?;
+            Some((key.below(prefix)?, file))
+        });
+        taken.collect()
+    }
+
+    /// Renames the keys of all files at and below `from`.
+    pub(crate) fn rename(&mut self, from: &Key, to: &Key) {
+        self.remove(to);
+        for (rest, file) in self.take_below(from) {
+            self.by_key.put(joined(to, &rest), file);
+        }
+    }
+}
+
+/// The range of bytes that could not be written, and the kind of error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FailedWrites {
+    range: Range<u64>,
+    kind: Kind,
+}
+
+impl FailedWrites {
+    /// Adds a failed write. A write that no file could hold leaves nothing incomplete and is not added; a write beyond
+    /// this process's limit of file sizes is added.
+    pub(crate) fn with_failure(
+        failed: Option<FailedWrites>,
+        range: Range<u64>,
+        kind: Kind,
+    ) -> Option<FailedWrites> {
+        let is_limited = || file_limits::size_limit().is_some_and(|limit| range.end > limit);
+        if kind == Kind::Invalid || kind == Kind::TooLarge && !is_limited() {
+            return failed;
+        }
+        let before = failed.map_or(range.clone(), |failed| failed.range);
+        let range = before.start.min(range.start)..before.end.max(range.end);
+        Some(FailedWrites { range, kind })
+    }
+
+    /// Returns the missing range after a successful write, or `None` if nothing is missing.
+    pub(crate) fn without(self, written: Range<u64>) -> Option<FailedWrites> {
+        let Range { mut start, mut end } = self.range;
+        if written.start <= start {
+            start = start.max(written.end);
+        }
+        if written.end >= end {
+            end = end.min(written.start);
+        }
+        let kind = self.kind;
+        (start < end).then_some(FailedWrites {
+            range: start..end,
+            kind,
+        })
+    }
+
+    /// Returns the missing range after the file was set to this length in bytes.
+    pub(crate) fn truncated(self, length: u64) -> Option<FailedWrites> {
+        self.without(length..u64::MAX)
+    }
+
+    /// Returns the error that prevents the publication of the file.
+    pub(crate) fn error(&self, key: &Key) -> Error {
+        let Range { start, end } = self.range;
+        let why = format!("bytes {start} to {end} could not be written, so it is not whole");
+        Error::new(self.kind, key, why)
+    }
+}
+
+/// The failed writes of incomplete new files, by key. They outlive the open file.
+#[derive(Default)]
+pub(crate) struct FailedWritesTable(HashMap<Key, FailedWrites>);
+
+impl FailedWritesTable {
+    /// Returns the missing range of the file of a key, or `None` if the file is complete.
+    pub(crate) fn get(&self, key: &Key) -> Option<&FailedWrites> {
+        self.0.get(key)
+    }
+
+    /// Sets the missing range of the file of a key, or `None` if the file is complete.
+    pub(crate) fn set(&mut self, key: &Key, failed: Option<&FailedWrites>) {
+        match failed {
+            Some(failed) => self.0.insert(key.clone(), failed.clone()),
+            None => self.0.remove(key),
         };
-        if let Some((file, number)) = frozen {
-            let inode = inode_of(key, &file)?;
-            let id = self.open.lock().ids.of_upper(key, inode);
-            let source = ContentSource::Frozen(Arc::new(file), number);
-            let file = OpenFile::new(self, key, id, source, OpenedAs::Frozen, permit);
-            return Ok(file);
-        }
-        let reader = top.lower.open(context, lower, Some(meta))?;
-        let version = reader.meta(context)?.version;
-        let id = self.open.lock().ids.of_stored(key, version);
-        let id = id.unwrap_or(version.number());
-        // A commit has copied it to the frozen layer since `frozen_file` returned `None`: the caller retries.
-        let stored = version.stored().ok_or_else(|| Error::not_found(key))?;
-        let opened_as = OpenedAs::Stored(lower.clone(), stored);
-        let source = ContentSource::Lower(reader);
-        Ok(OpenFile::new(self, key, id, source, opened_as, permit))
     }
 
-    /// Marks a file as incomplete if it was created and closed without becoming complete.
-    fn restore_incomplete(&self, key: &Key, file: &OpenFile) {
-        if self.top().layer.lock().records.is_incomplete(key) {
-            let failed_writes = self.open.lock().failed_writes.get(key).cloned();
-            let mut state = file.lock();
-            (state.is_incomplete, state.is_dirty) = (true, true);
-            state.failed_writes = failed_writes;
-        }
-    }
-
-    /// Whether an open file still has the content of its key.
-    fn is_current(&self, key: &Key, file: &OpenFile, found: &FoundIn) -> Result<bool> {
-        let top = self.top();
-        if !Arc::ptr_eq(&top, &found.top) {
-            return Ok(false);
-        }
-        match (file.source(), top.layer.keys.stat(key)?) {
-            (ContentSource::Upper(file), Some(_)) => top.layer.is_file_of(key, &file),
-            (ContentSource::Lower(_), Some(_)) if file.derived_version().is_some() => {
-                Ok(!self.info.changes.changed_since(found.position, key))
-            }
-            (ContentSource::Lower(_) | ContentSource::Frozen(..), None) => {
-                // It may have been replaced and committed since, so that the key maps to the store as before.
-                let is_same = !self.info.changes.changed_since(found.position, key);
-                Ok(is_same && top.layer.lower_key(key) == found.lower)
-            }
-            _ => Ok(false),
-        }
-    }
-
-    /// Registers a file under its key, if it is still current and no other file is registered; returns whether it did.
-    /// The names are locked, so a later change of the name finds the file in the table.
-    fn register_if_current(
-        &self,
-        key: &Key,
-        file: &Arc<OpenFile>,
-        found: &FoundIn,
-    ) -> Result<bool> {
-        let _names = self.names.lock();
-        if !self.is_current(key, file, found)? {
-            return Ok(false);
-        }
-        let mut open = self.open.lock();
-        let is_first = open.files.is_free(key);
-        if is_first {
-            open.files.register(key, file);
-        }
-        Ok(is_first)
-    }
-
-    /// Registers a newly created file with this inode under a key.
-    pub(crate) fn register_created(
-        self: &Arc<Self>,
-        key: &Key,
-        file: File,
-        inode: u64,
-        permit: Permit,
-    ) -> Arc<OpenFile> {
-        let source = ContentSource::Upper(Arc::new(file));
-        let mut open = self.open.lock();
-        let id = open.ids.new_id();
-        let file = OpenFile::new(self, key, id, source, OpenedAs::Upper, permit);
-        let file = Arc::new(file);
-        let mut state = file.lock();
-        (state.is_incomplete, state.is_dirty) = (true, true);
-        drop(state);
-        open.files.register(key, &file);
-        open.ids.set(key, id, inode);
-        file
+    /// Moves the entries at and below a renamed key.
+    pub(crate) fn rename(&mut self, from: &Key, to: &Key) {
+        let all = self.0.drain().map(|(key, failed)| match key.below(from) {
+            Some(rest) => (joined(to, &rest), failed),
+            None => (key, failed),
+        });
+        self.0 = all.collect();
     }
 }
 
-/// The place where the content of a key was found.
-struct FoundIn {
-    top: Arc<LayeredStore>,
-    /// The key of the store below, if the content is there.
-    lower: Option<Key>,
-    /// The position in the log of changes before the lookup.
-    position: LogPosition,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Returns the key of the store below, or `None` if the top layer has the content.
-fn lower_key(found: &Resolved) -> Option<Key> {
-    match found {
-        Resolved::Upper(_) => None,
-        Resolved::Lower(lower, _) => Some(lower.clone()),
+    fn key(text: &str) -> Key {
+        Key::new(text).unwrap()
     }
-}
 
-/// Returns the content that a document with derived copies was opened on.
-fn opened_as(top: &LayeredStore, found: &Resolved) -> Result<OpenedAs> {
-    let Resolved::Lower(lower, meta) = found else {
-        return Ok(OpenedAs::Upper);
-    };
-    let is_frozen = match &top.frozen {
-        Some(frozen) => frozen.layer.is_changed(lower)?,
-        None => false,
-    };
-    Ok(match meta.version.stored().filter(|_| !is_frozen) {
-        Some(version) => OpenedAs::Stored(lower.clone(), version),
-        None => OpenedAs::Frozen,
-    })
-}
+    #[test]
+    fn a_file_keeps_its_number_under_another_name() {
+        let mut ids = FileIds::default();
+        let id = ids.new_id();
+        assert_ne!(id, ids.new_id());
+        ids.set(&key("a/x"), id, 5);
+        ids.rename(&key("a"), &key("b"));
+        assert_eq!(ids.of_upper(&key("b/x"), 5), id);
+        assert_eq!(ids.of_upper(&key("b/x"), 6), 6, "another file");
+        assert_eq!(ids.of_upper(&key("a/x"), 5), 5);
+        ids.set_committed(&key("b/x"), StoreVersion(7));
+        assert_eq!(ids.of_stored(&key("b/x"), Version::numbered(7)), Some(id));
+        assert_eq!(ids.of_stored(&key("b/x"), Version::numbered(8)), None);
+    }
 
-fn open_upper(top: &LayeredStore, key: &Key) -> Result<File> {
-    let safe = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let keys = &top.layer.keys;
-    let opened = match keys.open_key(key, OFlags::RDWR | safe) {
-        // The file belongs to another user and is write-protected, or the file system is read-only.
-        Err(Errno::ACCESS | Errno::ROFS) => keys.open_key(key, OFlags::RDONLY | safe),
-        opened => opened,
-    };
-    Ok(File::from(opened.map_err(|error| os_error(key, error))?))
+    #[test]
+    fn what_the_store_has_is_not_the_file_that_was_written() {
+        let mut ids = FileIds::default();
+        let stored = key("x");
+        assert_eq!(ids.of_stored(&stored, Version::numbered(7)), None);
+        ids.note_write(7);
+        ids.set(&stored, 7, 5);
+        assert_eq!(ids.of_upper(&stored, 5), 7);
+        ids.remove_below(&Key::root());
+        let other = ids.of_stored(&stored, Version::numbered(7));
+        assert!(other.is_some_and(|other| other != 7));
+        ids.note_write(7);
+        assert_eq!(ids.of_stored(&stored, Version::numbered(7)), other);
+    }
+
+    fn failed(range: Range<u64>) -> Option<FailedWrites> {
+        FailedWrites::with_failure(None, range, Kind::NoSpace)
+    }
+
+    #[test]
+    fn what_failed_adds_up() {
+        let both = FailedWrites::with_failure(failed(10..20), 30..40, Kind::NoSpace);
+        assert_eq!(both, failed(10..40));
+        let refused = FailedWrites::with_failure(None, 1..2, Kind::TooLarge);
+        assert_eq!(refused, None);
+    }
+
+    #[test]
+    fn what_is_written_after_all_is_missing_no_more() {
+        let rest = |written| failed(10..20).and_then(|failed| failed.without(written));
+        assert_eq!(rest(10..20), None);
+        assert_eq!(rest(0..100), None);
+        assert_eq!(rest(10..15), failed(15..20));
+        assert_eq!(rest(15..20), failed(10..15));
+        assert_eq!(rest(12..15), failed(10..20));
+        assert_eq!(rest(20..30), failed(10..20));
+        assert_eq!(rest(0..10), failed(10..20));
+    }
+
+    #[test]
+    fn what_is_cut_off_is_missing_no_more() {
+        let cut = |length| failed(10..20).and_then(|failed| failed.truncated(length));
+        assert_eq!(cut(0), None);
+        assert_eq!(cut(10), None);
+        assert_eq!(cut(15), failed(10..15));
+        assert_eq!(cut(20), failed(10..20));
+    }
 }

@@ -12,32 +12,32 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::SystemTime;
 
-use super::attributes;
-use super::attributes::Xattrs;
+use crate::attributes;
+use crate::attributes::Xattrs;
 use zarrfs_store::tree::{AttrChange, Posix, Stat, Time};
 use zarrfs_store::{EntryKind, Meta, StoreVersion, Version};
 
 /// Owner, mode, times and extended attributes of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct KeptAttributes {
+pub(crate) struct KeptAttributes {
     /// Type and permission bits, as in `st_mode`.
-    pub(super) mode: u32,
-    pub(super) uid: u32,
-    pub(super) gid: u32,
-    pub(super) accessed: SystemTime,
-    pub(super) modified: SystemTime,
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) accessed: SystemTime,
+    pub(crate) modified: SystemTime,
     /// The time when the attributes were set.
-    pub(super) changed: SystemTime,
+    pub(crate) changed: SystemTime,
     /// The store's version of the content that the times belong to; `None` if a frozen layer had that content.
-    pub(super) version: Option<StoreVersion>,
-    pub(super) xattrs: Xattrs,
+    pub(crate) version: Option<StoreVersion>,
+    pub(crate) xattrs: Xattrs,
     /// Whether the layer has a file of the key with these attributes that is only a copy of the store's content.
-    pub(super) is_of_copy: bool,
+    pub(crate) is_of_copy: bool,
 }
 
 impl KeptAttributes {
     /// Returns the attributes of a file. Its times belong to a content of this version.
-    pub(super) fn of(file: &File, version: Version) -> rustix::io::Result<KeptAttributes> {
+    pub(crate) fn of(file: &File, version: Version) -> rustix::io::Result<KeptAttributes> {
         let stat = rustix::fs::fstat(file)?;
         let posix = attributes::posix_of(&stat);
         Ok(KeptAttributes {
@@ -54,12 +54,12 @@ impl KeptAttributes {
     }
 
     /// Sets these attributes on a file, except for the times.
-    pub(super) fn give_to(&self, file: &File) -> rustix::io::Result<()> {
+    pub(crate) fn give_to(&self, file: &File) -> rustix::io::Result<()> {
         attributes::set_all(file, &self.xattrs, &self.owner_and_mode())
     }
 
     /// Sets these attributes on a copy of a content of this version, with the times if they belong to that version.
-    pub(super) fn give_to_copy(&self, file: &File, version: Version) -> rustix::io::Result<()> {
+    pub(crate) fn give_to_copy(&self, file: &File, version: Version) -> rustix::io::Result<()> {
         self.give_to(file)?;
         if !self.has_times_of(version) {
             return Ok(());
@@ -73,7 +73,7 @@ impl KeptAttributes {
     }
 
     /// Returns the change that sets owner and mode.
-    pub(super) fn owner_and_mode(&self) -> AttrChange {
+    pub(crate) fn owner_and_mode(&self) -> AttrChange {
         let is_root = rustix::process::geteuid().is_root();
         AttrChange {
             mode: Some(self.mode),
@@ -85,7 +85,7 @@ impl KeptAttributes {
     }
 
     /// Returns the `stat` of a file below with these attributes. The times are used until the content changes.
-    pub(super) fn over(&self, below: Stat) -> Stat {
+    pub(crate) fn over(&self, below: Stat) -> Stat {
         if below.meta.kind != EntryKind::File {
             return below;
         }
@@ -123,7 +123,7 @@ impl KeptAttributes {
     }
 
     #[cfg(test)]
-    pub(super) fn sample() -> Arc<KeptAttributes> {
+    pub(crate) fn sample() -> Arc<KeptAttributes> {
         let time = SystemTime::UNIX_EPOCH - Duration::from_nanos(1);
         let xattrs = [(b"user.\xff".to_vec(), b"a \0 value".to_vec())];
         Arc::new(KeptAttributes {
@@ -140,7 +140,7 @@ impl KeptAttributes {
     }
 
     /// Returns the approximate number of extra bytes in the record of these attributes.
-    pub(super) fn xattr_bytes(&self) -> usize {
+    pub(crate) fn xattr_bytes(&self) -> usize {
         let xattrs = self.xattrs.iter();
         xattrs.map(|(name, value)| name.len() + value.len()).sum()
     }

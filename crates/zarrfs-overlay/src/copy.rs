@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::plan::phase;
-use super::{Outcome, ProgressFn, parallel_keys};
+use crate::commit::plan::phase;
+use crate::commit::{Outcome, ProgressFn, parallel_keys};
 use crate::listing::list_recursive;
 use crate::{content, upper};
 use zarr_format::error::{Error, Kind, Result};

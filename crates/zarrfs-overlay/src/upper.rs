@@ -6,29 +6,27 @@
 //! `exchange` freezes a layer and drops it.
 
 use std::ffi::OsStr;
-use std::fs;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::Duration;
+use std::{fs, thread};
 
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
-use super::journal::open_or_look;
-use super::keys_dir::KeysDir;
+use crate::journal::{Journal, open_or_look};
+use crate::journal_record::JournalRecord;
+use crate::layer_dir::KeysDir;
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::Key;
 
-mod exchange;
-
 /// An upper folder, open and locked.
-pub(super) struct Upper {
+pub(crate) struct Upper {
     path: PathBuf,
     pending: OwnedFd,
     last_number: AtomicU64,
@@ -36,11 +34,11 @@ pub(super) struct Upper {
 }
 
 /// A file in `pending/`.
-pub(super) struct PendingFile {
-    pub(super) name: String,
-    pub(super) inode: u64,
+pub(crate) struct PendingFile {
+    pub(crate) name: String,
+    pub(crate) inode: u64,
     /// Length in bytes.
-    pub(super) length: u64,
+    pub(crate) length: u64,
 }
 
 const KEYS: &str = "keys";
@@ -85,7 +83,7 @@ impl Upper {
     ///
     /// Errors: `Exists` if another process has it open, `Invalid` if it belongs to a store in another place, `NotEmpty`
     /// if it contains other files.
-    pub(super) fn open(path: &Path, store: Option<&str>) -> Result<Upper> {
+    pub(crate) fn open(path: &Path, store: Option<&str>) -> Result<Upper> {
         let failed = |error: std::io::Error| Error::os(path.display(), error);
         let is_new = !path.join(IDENTITY).exists();
         if is_new && store.is_none() {
@@ -122,34 +120,34 @@ impl Upper {
     }
 
     /// Returns the path of the folder.
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Returns the path of the folder for files that were incomplete when the program ended.
-    pub(super) fn rescued(&self) -> PathBuf {
+    pub(crate) fn rescued(&self) -> PathBuf {
         self.path.join(RESCUED)
     }
 
     /// Makes the folder belong to the store at `store` from now on.
-    pub(super) fn rebind(&self, store: &str) -> Result<()> {
+    pub(crate) fn rebind(&self, store: &str) -> Result<()> {
         let written =
             write_identity(&self.path, store).and_then(|()| File::open(&self.path)?.sync_all());
         written.map_err(|error| Error::os(self.path.display(), error))
     }
 
     /// Returns the path of the journal.
-    pub(super) fn journal(&self) -> PathBuf {
+    pub(crate) fn journal(&self) -> PathBuf {
         self.path.join(JOURNAL)
     }
 
     /// Returns the path of the folder of keys.
-    pub(super) fn keys(&self) -> PathBuf {
+    pub(crate) fn keys(&self) -> PathBuf {
         self.path.join(KEYS)
     }
 
     /// Replaces a `NoSpace` error with one that says how much space is needed; returns any other error unchanged.
-    pub(super) fn without_room(&self, error: Error, needs: &str) -> Error {
+    pub(crate) fn without_room(&self, error: Error, needs: &str) -> Error {
         match error.kind() {
             Kind::NoSpace => {
                 let why = format!("the disk is full: {needs}");
@@ -160,13 +158,13 @@ impl Upper {
     }
 
     /// Syncs the names in the folder itself, so that they survive a power loss.
-    pub(super) fn sync(&self) -> Result<()> {
+    pub(crate) fn sync(&self) -> Result<()> {
         let synced = File::open(&self.path).and_then(|folder| folder.sync_all());
         synced.map_err(|error| Error::os(self.path.display(), error))
     }
 
     /// Creates a file that has no key yet; returns its name in `pending/`.
-    pub(super) fn create_pending(&self, key: &Key) -> rustix::io::Result<(String, File)> {
+    pub(crate) fn create_pending(&self, key: &Key) -> rustix::io::Result<(String, File)> {
         let name = self.unused_name(key);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
@@ -175,7 +173,7 @@ impl Upper {
     }
 
     /// Moves a pending file to its key, atomically.
-    pub(super) fn publish(
+    pub(crate) fn publish(
         &self,
         pending: &str,
         keys: &KeysDir,
@@ -187,7 +185,7 @@ impl Upper {
 
     /// Moves a pending file to its key, atomically, and the file that had the key to `pending/`; returns its name
     /// there.
-    pub(super) fn exchange(
+    pub(crate) fn exchange(
         &self,
         pending: &str,
         keys: &KeysDir,
@@ -204,7 +202,7 @@ impl Upper {
     }
 
     /// Renames a file in `pending/` so that a crash drops it instead of rescuing it; returns the new name.
-    pub(super) fn set_spare(&self, pending: &str) -> rustix::io::Result<String> {
+    pub(crate) fn set_spare(&self, pending: &str) -> rustix::io::Result<String> {
         let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
         let spare = format!("{SPARE}{number}");
         rustix::fs::renameat(&self.pending, pending, &self.pending, &spare)?;
@@ -212,14 +210,14 @@ impl Upper {
     }
 
     /// Gives a file in `pending/` the name of a pending file of a key; returns the new name.
-    pub(super) fn rename_pending(&self, name: &str, key: &Key) -> rustix::io::Result<String> {
+    pub(crate) fn rename_pending(&self, name: &str, key: &Key) -> rustix::io::Result<String> {
         let pending = self.unused_name(key);
         rustix::fs::renameat(&self.pending, name, &self.pending, &pending)?;
         Ok(pending)
     }
 
     /// Moves the file of a key to `pending/`; returns its name there.
-    pub(super) fn retain(&self, keys: &KeysDir, key: &Key) -> rustix::io::Result<String> {
+    pub(crate) fn retain(&self, keys: &KeysDir, key: &Key) -> rustix::io::Result<String> {
         let retained = self.unused_name(key);
         let (folder, name) = keys.parent(key)?;
         rustix::fs::renameat(folder, name, &self.pending, &retained)?;
@@ -233,13 +231,13 @@ impl Upper {
     }
 
     /// Syncs the whole file system of the folder.
-    pub(super) fn sync_disk(&self) -> Result<()> {
+    pub(crate) fn sync_disk(&self) -> Result<()> {
         let synced = rustix::fs::syncfs(&self.pending);
         synced.map_err(|error| Error::os(self.path.display(), error))
     }
 
     /// Removes a pending file.
-    pub(super) fn discard_pending(&self, pending: &str) {
+    pub(crate) fn discard_pending(&self, pending: &str) {
         let gone = rustix::fs::unlinkat(&self.pending, pending, AtFlags::empty());
         if let Err(error) = gone {
             log::debug!("pending/{pending}: {error}");
@@ -247,7 +245,7 @@ impl Upper {
     }
 
     /// Returns the pending files.
-    pub(super) fn pending_files(&self) -> Result<Vec<PendingFile>> {
+    pub(crate) fn pending_files(&self) -> Result<Vec<PendingFile>> {
         let folder = self.path.join(PENDING);
         let failed = |error| Error::os(folder.display(), error);
         let mut files = Vec::new();
@@ -267,7 +265,7 @@ impl Upper {
     }
 
     /// Returns the paths of the files in `rescued/`.
-    pub(super) fn rescued_files(&self) -> Result<Vec<String>> {
+    pub(crate) fn rescued_files(&self) -> Result<Vec<String>> {
         let folder = self.rescued();
         let failed = |error| Error::os(folder.display(), error);
         let entries = match fs::read_dir(&folder) {
@@ -284,7 +282,7 @@ impl Upper {
     }
 
     /// Moves the pending files to `rescued/`: they were being written when the program ended. Spare files are removed.
-    pub(super) fn rescue_pending(&self) -> Result<()> {
+    pub(crate) fn rescue_pending(&self) -> Result<()> {
         let folder = self.path.join(PENDING);
         let failed = |error| Error::os(folder.display(), error);
         for entry in fs::read_dir(&folder).map_err(failed)? {
@@ -299,7 +297,7 @@ impl Upper {
     }
 
     /// Moves an incomplete file from its key in a layer's folder of keys to `rescued/`.
-    pub(super) fn rescue_key(&self, keys: &Path, key: &Key) -> Result<()> {
+    pub(crate) fn rescue_key(&self, keys: &Path, key: &Key) -> Result<()> {
         let path = keys.join(OsStr::from_bytes(key.as_bytes()));
         self.rescue(&path, OsStr::new(&name_part(key)))
     }
@@ -411,7 +409,7 @@ fn write_identity(path: &Path, store: &str) -> std::io::Result<()> {
 }
 
 /// Whether two paths or URLs name the same store. `zarrfs.json` may have a place as the user typed it.
-pub(super) fn is_same_place(one: &str, other: &str) -> bool {
+pub(crate) fn is_same_place(one: &str, other: &str) -> bool {
     one == other || zarrfs_store::canonical_location(one) == zarrfs_store::canonical_location(other)
 }
 
@@ -444,15 +442,177 @@ pub fn belongs_to(path: &Path) -> Result<String> {
 }
 
 /// Creates an unnamed temporary file, which is deleted when it is closed.
-pub(super) fn unnamed_file() -> std::io::Result<File> {
+pub(crate) fn unnamed_file() -> std::io::Result<File> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR;
     Ok(rustix::fs::open(std::env::temp_dir(), flags, mode)?.into())
 }
 
+/// The folder of the next layer, made ahead.
+const NEXT: &str = "next";
+/// Prefix of frozen layers that were committed and still have readers; a number follows.
+const COMMITTED: &str = "committed-";
+
+impl Upper {
+    /// Returns the path of the frozen layer's journal, or `None` if there is no frozen layer.
+    pub(crate) fn frozen_journal(&self) -> Option<PathBuf> {
+        let journal = self.path.join(FROZEN).join(JOURNAL);
+        journal.exists().then_some(journal)
+    }
+
+    /// Returns the path of the frozen layer's folder of keys.
+    pub(crate) fn frozen_keys(&self) -> PathBuf {
+        self.path.join(FROZEN).join(KEYS)
+    }
+
+    /// Makes the next layer ahead, unless there is a frozen layer: then a commit can begin even if the disk is full. If
+    /// this fails, the commit makes the layer itself.
+    pub(crate) fn make_next_ahead(&self) {
+        // With both folders, `finish_freezing` would take this for a freeze that has begun.
+        if self.path.join(FROZEN).exists() {
+            return;
+        }
+        if let Err(error) = self.make_next() {
+            log::debug!("nothing is made ahead for a commit: {error}");
+        }
+    }
+
+    /// Creates the missing parts of the next layer: an empty folder of keys, an empty folder for the layer that is
+    /// frozen, and a journal with reserved space. Returns the journal.
+    fn make_next(&self) -> Result<Journal> {
+        let next = self.path.join(NEXT);
+        let failed = |error| Error::os(next.display(), error);
+        for folder in [KEYS, FROZEN] {
+            fs::create_dir_all(next.join(folder)).map_err(failed)?;
+        }
+        let journal = next.join(JOURNAL);
+        if journal.metadata().is_ok_and(|found| found.len() > 0) {
+            fs::remove_file(&journal).map_err(failed)?;
+        }
+        let mut journal = Journal::open(&journal, &mut |_| {})?;
+        journal.reserve(0);
+        Ok(journal)
+    }
+
+    /// Prepares the next layer for the exchange, with these records in its journal.
+    pub(crate) fn prepare_next(&self, records: &[JournalRecord]) -> Result<()> {
+        let prepared = self.make_next().and_then(|mut journal| {
+            let mut records = records.chunks(1);
+            records.try_for_each(|record| journal.append(record))?;
+            journal.end().sync()
+        });
+        prepared.inspect_err(|_| self.drop_next())
+    }
+
+    /// Drops the prepared layer.
+    pub(crate) fn drop_next(&self) {
+        let _ = fs::remove_dir_all(self.path.join(NEXT));
+        // This fails if it holds a frozen layer, which is right.
+        let _ = fs::remove_dir(self.path.join(FROZEN));
+    }
+
+    /// Opens the folder of keys of the prepared layer; also returns the path of its journal.
+    pub(crate) fn open_next(&self) -> Result<(KeysDir, PathBuf)> {
+        let next = self.path.join(NEXT);
+        Ok((KeysDir::open(&next.join(KEYS))?, next.join(JOURNAL)))
+    }
+
+    /// Replaces the current layer by the prepared one; the current layer becomes the frozen layer. After a crash in
+    /// between, `finish_freezing` finds out from the existing names how far it came, and completes it.
+    pub(crate) fn swap_in_next(&self) -> Result<()> {
+        let (next, frozen) = (self.path.join(NEXT), self.path.join(FROZEN));
+        let rename = |from: PathBuf, to: PathBuf| {
+            fs::rename(&from, to).map_err(|error| Error::os(from.display(), error))
+        };
+        if !frozen.exists() {
+            rename(next.join(FROZEN), frozen.clone())?;
+        }
+        if next.join(KEYS).exists() {
+            if !frozen.join(KEYS).exists() {
+                rename(self.path.join(KEYS), frozen.join(KEYS))?;
+            }
+            rename(next.join(KEYS), self.path.join(KEYS))?;
+        }
+        if self.journal().exists() {
+            rename(self.journal(), frozen.join(JOURNAL))?;
+        }
+        rename(next.join(JOURNAL), self.journal())?;
+        fs::remove_dir_all(&next).map_err(|error| Error::os(next.display(), error))
+    }
+
+    /// Undoes a failed `swap_in_next` as far as possible.
+    pub(crate) fn undo_swap(&self) {
+        let (frozen, keys) = (self.path.join(FROZEN), self.path.join(KEYS));
+        if frozen.join(KEYS).exists() {
+            // This removes only the empty folder of the prepared layer.
+            let _ = fs::remove_dir(&keys);
+            let _ = fs::rename(frozen.join(KEYS), &keys);
+        }
+        if frozen.join(JOURNAL).exists() {
+            let _ = fs::rename(frozen.join(JOURNAL), self.journal());
+        }
+        self.drop_next();
+    }
+
+    /// After a crash, completes a `swap_in_next` that had begun, or drops a layer that was only prepared. Removes the
+    /// rest of committed layers.
+    pub(crate) fn finish_freezing(&self) -> Result<()> {
+        self.remove_committed()?;
+        let next = self.path.join(NEXT);
+        if !next.exists() {
+            return Ok(());
+        }
+        let has_begun = self.path.join(FROZEN).join(KEYS).exists();
+        if has_begun && next.join(JOURNAL).exists() {
+            return self.swap_in_next();
+        }
+        self.drop_next();
+        Ok(())
+    }
+
+    /// Renames the committed frozen layer away; returns the path of its files.
+    pub(crate) fn retire_frozen(&self) -> Result<PathBuf> {
+        let frozen = self.path.join(FROZEN);
+        let failed = |error| Error::os(frozen.display(), error);
+        loop {
+            let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
+            let committed = self.path.join(format!("{COMMITTED}{number}"));
+            if !committed.exists() {
+                fs::rename(&frozen, &committed).map_err(failed)?;
+                // Free the space of its journal, which is enough for the next layer, and use it before other programs
+                // do.
+                let journal = File::options().write(true).open(committed.join(JOURNAL));
+                let _ = journal.and_then(|journal| journal.set_len(0));
+                self.make_next_ahead();
+                return Ok(committed);
+            }
+        }
+    }
+
+    fn remove_committed(&self) -> Result<()> {
+        let failed = |error| Error::os(self.path.display(), error);
+        for entry in fs::read_dir(&self.path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if entry
+                .file_name()
+                .as_bytes()
+                .starts_with(COMMITTED.as_bytes())
+            {
+                match fs::remove_dir_all(entry.path()) {
+                    // A thread of this process has removed it.
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                    removed => removed.map_err(failed)?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zarrfs_store::Key;
 
     #[test]
     fn a_folder_belongs_to_one_store_and_one_process() {
@@ -551,5 +711,55 @@ mod tests {
         assert_eq!(error.kind(), Kind::NotEmpty);
         let error = Upper::open(&folder.path().join("none"), None).err();
         assert!(error.is_some());
+    }
+
+    /// The renames of `swap_in_next`, in order.
+    const RENAMES: [(&str, &str); 5] = [
+        ("next/frozen", "frozen"),
+        ("keys", "frozen/keys"),
+        ("next/keys", "keys"),
+        ("journal", "frozen/journal"),
+        ("next/journal", "journal"),
+    ];
+
+    #[test]
+    fn a_freeze_that_was_cut_anywhere_is_finished_or_never_was() {
+        for cut in 0..=RENAMES.len() {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("upper");
+            let upper = Upper::open(&path, Some("x")).unwrap();
+            fs::write(path.join("keys/a"), "old").unwrap();
+            let record = |key: &str| JournalRecord::Created(Key::new(key).unwrap());
+            let mut journal = Journal::open(&upper.journal(), &mut |_| {}).unwrap();
+            journal.append(&[record("old")]).unwrap();
+            upper.prepare_next(&[record("new")]).unwrap();
+            for (from, to) in &RENAMES[..cut] {
+                fs::rename(path.join(from), path.join(to)).unwrap();
+            }
+            upper.finish_freezing().unwrap();
+            let first = |journal: &str| {
+                let mut records = Vec::new();
+                Journal::open(&path.join(journal), &mut |record| records.push(record)).unwrap();
+                records
+            };
+            let is_frozen = cut > 1;
+            let (old, journal) = if is_frozen {
+                ("frozen/keys/a", "frozen/journal")
+            } else {
+                ("keys/a", "journal")
+            };
+            assert_eq!(fs::read(path.join(old)).unwrap(), b"old", "cut at {cut}");
+            assert_eq!(first(journal), [record("old")], "cut at {cut}");
+            assert_eq!(upper.frozen_journal().is_some(), is_frozen);
+            assert!(!path.join("next").exists() && path.join("keys").exists());
+            if is_frozen {
+                assert_eq!(first("journal"), [record("new")], "cut at {cut}");
+            }
+            // With a frozen layer, the next layer is not made ahead.
+            upper.make_next_ahead();
+            assert_eq!(path.join("next").exists(), !is_frozen, "cut at {cut}");
+            upper.finish_freezing().unwrap();
+            assert_eq!(upper.frozen_journal().is_some(), is_frozen, "cut at {cut}");
+        }
     }
 }

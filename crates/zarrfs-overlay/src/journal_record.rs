@@ -10,13 +10,13 @@ use std::time::SystemTime;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use serde_json::{Map, Value, json};
 
-use super::attributes::{spec_of, time_of};
-use super::kept_attributes::KeptAttributes;
+use crate::attribute_override::KeptAttributes;
+use crate::attributes::{spec_of, time_of};
 use zarrfs_store::{EncodedBy, Key, StoreVersion};
 
 /// A change of an upper folder that its files do not show.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum JournalRecord {
+pub(crate) enum JournalRecord {
     /// The store's version of a key when it was first changed here; `None` if the key was missing.
     Base {
         key: Key,
@@ -86,24 +86,24 @@ pub struct ContentDigest {
 
 /// Identifies a content of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
-    pub(super) inode: u64,
+pub(crate) struct Mark {
+    pub(crate) inode: u64,
     /// Length in bytes.
-    pub(super) length: u64,
+    pub(crate) length: u64,
     /// xxh3 of the bytes; `None` for a file that is changed in place, which only its inode identifies.
-    pub(super) digest: Option<u128>,
+    pub(crate) digest: Option<u128>,
 }
 
 impl Mark {
     /// Returns length and digest of the content, or `None` if the digest is not known.
-    pub(super) fn content(&self) -> Option<ContentDigest> {
+    pub(crate) fn content(&self) -> Option<ContentDigest> {
         let length = self.length;
         let digest = self.digest?;
         Some(ContentDigest { length, digest })
     }
 
     /// Whether a file of this inode and length is the file with this content, given that the content is synced.
-    pub(super) fn is_file(&self, inode: u64, length: u64) -> bool {
+    pub(crate) fn is_file(&self, inode: u64, length: u64) -> bool {
         self.inode == inode && (self.digest.is_none() || self.length == length)
     }
 }
@@ -112,7 +112,7 @@ impl Mark {
 const CHECKSUM_WIDTH: usize = 9;
 
 /// Returns one line with these records, which count together.
-pub(super) fn encode_line(records: &[JournalRecord]) -> Vec<u8> {
+pub(crate) fn encode_line(records: &[JournalRecord]) -> Vec<u8> {
     let list: Vec<Value> = records.iter().map(to_json).collect();
     let text = Value::Array(list).to_string();
     let sum = crc32c::crc32c(text.as_bytes());
@@ -120,7 +120,7 @@ pub(super) fn encode_line(records: &[JournalRecord]) -> Vec<u8> {
 }
 
 /// Returns the records of a line, or `None` if it is incomplete or damaged.
-pub(super) fn decode_line(line: &[u8]) -> Option<Vec<JournalRecord>> {
+pub(crate) fn decode_line(line: &[u8]) -> Option<Vec<JournalRecord>> {
     let line = std::str::from_utf8(line.strip_suffix(b"\n")?).ok()?;
     let (sum, text) = line.split_at_checked(CHECKSUM_WIDTH)?;
     let sum = u32::from_str_radix(sum.strip_suffix(' ')?, 16).ok()?;

@@ -10,14 +10,15 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, OFlags, RenameFlags};
 use rustix::io::Errno;
 
+use crate::content;
 use crate::derived::has_program_copies;
-use crate::journal_line::JournalRecord;
-use crate::key_ranges::joined;
-use crate::keys_dir::{KeysDir, os_error};
-use crate::layered_store::LayeredStore;
+use crate::journal_record::JournalRecord;
+use crate::layer_dir::{KeysDir, os_error};
+use crate::layered_store::{LayeredStore, Resolved};
 use crate::name_change::{NameChange, keys_not_known};
 use crate::open_file::OpenFile;
-use crate::{Resolved, content, wrong_kind};
+use crate::overlay_core::wrong_kind;
+use crate::records::joined;
 use zarr_format::dialect::consolidated::may_be_consolidated;
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::tree::RenameMode;
@@ -45,7 +46,7 @@ fn is_folder(found: &Resolved) -> bool {
 
 impl NameChange<'_> {
     /// Renames `from` to `to`.
-    pub(super) fn rename(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
+    pub(crate) fn rename(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
         // Evaluate all three, so that missing answers are requested together.
         let (old, new, above) = (self.find(from), self.find(to), self.check_folder_of(to));
         let (old, new) = (old?.ok_or_else(|| Error::not_found(from))?, new?);

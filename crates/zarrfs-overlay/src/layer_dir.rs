@@ -11,17 +11,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
-use super::attributes;
-use super::open_folders::OpenFolders;
+use crate::attributes;
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::sync::locks;
 use zarrfs_store::{EntryKind, Key};
 
 /// Returns the inode of a file that has a key or is about to get it.
-pub(super) fn inode_of(key: &Key, file: &File) -> Result<u64> {
+pub(crate) fn inode_of(key: &Key, file: &File) -> Result<u64> {
     let stat = rustix::fs::fstat(file).map_err(|error| os_error(key, error))?;
     Ok(stat.st_ino)
 }
@@ -30,12 +30,12 @@ pub(super) fn inode_of(key: &Key, file: &File) -> Result<u64> {
 const MAX_PATH: usize = 4095;
 
 /// Whether a key is longer than the maximum path length.
-pub(super) fn is_too_long(key: &Key) -> bool {
+pub(crate) fn is_too_long(key: &Key) -> bool {
     key.as_bytes().len() > MAX_PATH
 }
 
 /// Fails with `NameTooLong` if a key is longer than the maximum path length.
-pub(super) fn check_length(key: &Key) -> Result<()> {
+pub(crate) fn check_length(key: &Key) -> Result<()> {
     if is_too_long(key) {
         let why = "a path in a store has at most 4095 bytes";
         return Err(Error::new(Kind::NameTooLong, key, why));
@@ -44,14 +44,14 @@ pub(super) fn check_length(key: &Key) -> Result<()> {
 }
 
 /// An open folder of files under their keys.
-pub(super) struct KeysDir {
+pub(crate) struct KeysDir {
     root: Arc<OwnedFd>,
     folders: OpenFolders,
 }
 
 impl KeysDir {
     /// Opens the folder at `path`.
-    pub(super) fn open(path: &Path) -> Result<KeysDir> {
+    pub(crate) fn open(path: &Path) -> Result<KeysDir> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty());
         let root = fd.map_err(|error| Error::os(path.display(), error))?;
@@ -62,7 +62,7 @@ impl KeysDir {
     }
 
     /// Returns the open parent folder of a key, and the key's name in it.
-    pub(super) fn parent<'a>(&self, key: &'a Key) -> rustix::io::Result<(Arc<OwnedFd>, &'a OsStr)> {
+    pub(crate) fn parent<'a>(&self, key: &'a Key) -> rustix::io::Result<(Arc<OwnedFd>, &'a OsStr)> {
         let Some(parent) = key.parent() else {
             return Ok((Arc::clone(&self.root), OsStr::new(".")));
         };
@@ -79,7 +79,7 @@ impl KeysDir {
     }
 
     /// Opens the file or folder of a key, without following links.
-    pub(super) fn open_key(&self, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    pub(crate) fn open_key(&self, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let mut path = if key.is_root() {
             b".".as_slice()
         } else {
@@ -112,7 +112,7 @@ impl KeysDir {
     }
 
     /// Returns the attributes of the file or folder of a key, or `None` if it is missing.
-    pub(super) fn stat(&self, key: &Key) -> Result<Option<Stat>> {
+    pub(crate) fn stat(&self, key: &Key) -> Result<Option<Stat>> {
         let found = self
             .parent(key)
             .and_then(|(folder, name)| rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW));
@@ -125,19 +125,19 @@ impl KeysDir {
     }
 
     /// Returns the kind of a key's file or folder, or `None` if it is missing.
-    pub(super) fn kind(&self, key: &Key) -> Result<Option<EntryKind>> {
+    pub(crate) fn kind(&self, key: &Key) -> Result<Option<EntryKind>> {
         let stat = self.stat(key)?;
         Ok(stat.map(|stat| attributes::kind_of(&stat)))
     }
 
     /// Whether programs have set extended attributes of the file or folder of a key.
-    pub(super) fn has_own_xattrs(&self, key: &Key) -> Result<bool> {
+    pub(crate) fn has_own_xattrs(&self, key: &Key) -> Result<bool> {
         let (folder, name) = self.parent(key).map_err(|error| os_error(key, error))?;
         Ok(attributes::has_own_xattrs(folder, name))
     }
 
     /// Returns the names and kinds in the folder of a prefix; none if the folder is missing.
-    pub(super) fn names(&self, prefix: &Key) -> Result<Vec<(Vec<u8>, EntryKind)>> {
+    pub(crate) fn names(&self, prefix: &Key) -> Result<Vec<(Vec<u8>, EntryKind)>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fd = match self.open_key(prefix, flags) {
             Err(Errno::NOENT) => return Ok(Vec::new()),
@@ -157,7 +157,7 @@ impl KeysDir {
 
     /// Calls `found` for each regular file at and below a prefix that a commit may put, until it returns `true`;
     /// returns whether it did.
-    pub(super) fn for_each_file(
+    pub(crate) fn for_each_file(
         &self,
         prefix: &Key,
         found: &mut dyn FnMut(&Key) -> Result<bool>,
@@ -187,7 +187,7 @@ impl KeysDir {
     }
 
     /// Removes the file of a key, or its empty folder with `REMOVEDIR`.
-    pub(super) fn remove(&self, key: &Key, flags: AtFlags) -> Result<()> {
+    pub(crate) fn remove(&self, key: &Key, flags: AtFlags) -> Result<()> {
         let removed = self.parent(key).and_then(|(folder, name)| {
             self.folders
                 .change(&[key], || rustix::fs::unlinkat(folder, name, flags))
@@ -196,7 +196,7 @@ impl KeysDir {
     }
 
     /// Renames a file or folder.
-    pub(super) fn rename(
+    pub(crate) fn rename(
         &self,
         from: &Key,
         to: &Key,
@@ -206,7 +206,7 @@ impl KeysDir {
     }
 
     /// Renames a file or folder to a key of another folder.
-    pub(super) fn rename_to(
+    pub(crate) fn rename_to(
         &self,
         from: &Key,
         other: &KeysDir,
@@ -228,9 +228,117 @@ impl KeysDir {
 }
 
 /// Converts an error of the kernel to an error about a key.
-pub(super) fn os_error(key: &Key, error: Errno) -> Error {
+pub(crate) fn os_error(key: &Key, error: Errno) -> Error {
     match error {
         Errno::PERM => Error::new(Kind::NotPermitted, key, "is not permitted"),
         error => Error::os(key, error),
+    }
+}
+
+/// Maximum number of cached folders: enough for the paths of a few chunks that are written in parallel.
+const CAPACITY: usize = 8;
+
+/// Open folders, the most recently used first.
+#[derive(Default)]
+pub(crate) struct OpenFolders(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    folders: Vec<(Key, Arc<OwnedFd>)>,
+    /// Number of changes of folder names.
+    changes: u64,
+}
+
+impl OpenFolders {
+    /// Returns a folder from the cache, or opens it with `open`.
+    pub(crate) fn get(
+        &self,
+        key: &Key,
+        open: impl FnOnce() -> rustix::io::Result<OwnedFd>,
+    ) -> rustix::io::Result<Arc<OwnedFd>> {
+        let changes = {
+            let mut kept = self.0.lock();
+            if let Some(place) = kept.folders.iter().position(|(other, _)| other == key) {
+                let used = kept.folders.remove(place);
+                let folder = Arc::clone(&used.1);
+                kept.folders.insert(0, used);
+                return Ok(folder);
+            }
+            kept.changes
+        };
+        let folder = Arc::new(open()?);
+        let mut kept = self.0.lock();
+        // A folder that was opened before a change may have another name now.
+        if kept.changes == changes {
+            kept.folders.truncate(CAPACITY - 1);
+            kept.folders.insert(0, (key.clone(), Arc::clone(&folder)));
+        }
+        Ok(folder)
+    }
+
+    /// Runs `change`, which may remove or rename the folders at these keys, and evicts the folders at and below them.
+    pub(crate) fn change<T>(&self, keys: &[&Key], change: impl FnOnce() -> T) -> T {
+        let mut kept = self.0.lock();
+        let changed = change();
+        kept.changes += 1;
+        let is_below = |folder: &Key| keys.iter().any(|key| folder.below(key).is_some());
+        kept.folders.retain(|(folder, _)| !is_below(folder));
+        changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    fn key(text: &str) -> Key {
+        Key::new(text).unwrap()
+    }
+
+    fn open() -> rustix::io::Result<OwnedFd> {
+        Ok(File::open("/").unwrap().into())
+    }
+
+    fn is_kept(folders: &OpenFolders, text: &str) -> bool {
+        folders.get(&key(text), || Err(Errno::NOENT)).is_ok()
+    }
+
+    #[test]
+    fn folders_are_opened_once_and_those_used_last_are_kept() {
+        let folders = OpenFolders::default();
+        for number in 0..CAPACITY {
+            folders.get(&key(&number.to_string()), open).unwrap();
+        }
+        assert!(is_kept(&folders, "0"));
+        folders.get(&key("more"), open).unwrap();
+        assert!(is_kept(&folders, "0") && is_kept(&folders, "more") && !is_kept(&folders, "1"));
+    }
+
+    #[test]
+    fn what_changes_its_name_leaves_with_all_below() {
+        let folders = OpenFolders::default();
+        for text in ["a", "a/b", "ab", "c/d"] {
+            folders.get(&key(text), open).unwrap();
+        }
+        folders.change(&[&key("a"), &key("c/d")], || ());
+        assert!(is_kept(&folders, "ab"));
+        assert!(
+            ["a", "a/b", "c/d"]
+                .iter()
+                .all(|text| !is_kept(&folders, text))
+        );
+    }
+
+    #[test]
+    fn a_folder_that_was_opened_before_a_change_is_not_kept() {
+        let folders = OpenFolders::default();
+        let opened = folders.get(&key("a"), || {
+            let folder = open();
+            folders.change(&[&key("a")], || ());
+            folder
+        });
+        opened.unwrap();
+        assert!(!is_kept(&folders, "a"));
     }
 }

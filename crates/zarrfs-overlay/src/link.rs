@@ -9,12 +9,13 @@ use std::fs::File;
 use std::sync::Arc;
 
 use crate::derived::has_program_copies;
-use crate::keys_dir::os_error;
+use crate::layer_dir::os_error;
 use crate::layered_store::LayeredStore;
 use crate::name_change::NameChange;
 use crate::open_file::OpenFile;
+use crate::overlay_core::OverlayCore;
 use crate::store::PendingObject;
-use crate::{OverlayCore, attributes, content};
+use crate::{attributes, content};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::tree::{AttrChange, Time};
@@ -24,7 +25,7 @@ impl OverlayCore {
     /// Creates the key `to` with the current bytes and attributes of `from`.
     ///
     /// Errors: `Exists` if the key `to` exists, `NotPermitted` if `from` is not a regular file.
-    pub(super) fn link(
+    pub(crate) fn link(
         self: &Arc<Self>,
         context: &RequestContext,
         from: &Key,

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use rustix::fs::{OFlags, XattrFlags};
 use rustix::io::Errno;
 
-use super::encodings::NewContent;
-use super::kept_attributes::KeptAttributes;
-use super::keys_dir::{check_length, os_error};
-use super::layered_store::LayeredStore;
-use super::open_file::OpenFile;
-use super::{Overlay, OverlayCore, Resolved, attributes, wrong_kind};
+use crate::attribute_override::KeptAttributes;
+use crate::encodings::NewContent;
+use crate::layer_dir::{check_length, os_error};
+use crate::layered_store::{LayeredStore, Resolved};
+use crate::open_file::OpenFile;
+use crate::overlay_core::{OverlayCore, wrong_kind};
+use crate::{Overlay, attributes};
 use zarr_format::error::{Error, Result};
 use zarrfs_store::backend::local::check_names;
 use zarrfs_store::request_context::RequestContext;
@@ -23,11 +24,6 @@ use zarrfs_store::tree::{
     AttrChange, Credentials, FreeSpace, OpenMode, RenameMode, Setting, Stat, Tree, TreeFile,
 };
 use zarrfs_store::{EntryKind, Key};
-
-mod create;
-mod link;
-mod remove;
-pub(super) mod rename;
 
 impl Tree for Overlay {
     fn identity(&self) -> usize {
@@ -268,7 +264,7 @@ enum Xattrs {
 }
 
 /// Fails with `NotPermitted` or `NameTooLong` for a new name that no commit could put.
-fn check_new(path: &Key) -> Result<()> {
+pub(crate) fn check_new(path: &Key) -> Result<()> {
     check_names(path)?;
     check_length(path)
 }
@@ -387,7 +383,7 @@ impl OverlayCore {
     }
 
     /// Syncs the name of a file of a layer, and the folders above it, so that they survive a power loss.
-    pub(super) fn sync_name(&self, layered: &LayeredStore, key: &Key) -> Result<()> {
+    pub(crate) fn sync_name(&self, layered: &LayeredStore, key: &Key) -> Result<()> {
         let keys = &layered.layer.keys;
         for folder in std::iter::successors(key.parent(), Key::parent) {
             match keys.open_key(&folder, OFlags::RDONLY | OFlags::DIRECTORY) {

@@ -8,25 +8,33 @@ use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::content;
+use crate::content::StoredContent;
+use crate::layer_dir::os_error;
+use crate::open_file::OpenFile;
+use crate::open_file::state::{ContentSource, FileState};
 use crate::upper::Upper;
+use crate::{attributes, content};
+use zarr_format::error::{Error, Result};
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::sync::locks::MutexGuard;
+use zarrfs_store::{Key, Reader};
 
 /// Maximum number of ranges. Beyond it, the nearest ranges are merged.
 const MAX_RANGES: usize = 128;
 
 /// The written ranges of a file, sorted and disjoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct WrittenRanges(Vec<Range<u64>>);
+pub(crate) struct WrittenRanges(Vec<Range<u64>>);
 
 impl WrittenRanges {
     /// Returns the range of the whole file.
-    pub(super) fn all() -> WrittenRanges {
+    pub(crate) fn all() -> WrittenRanges {
         let mut ranges = WrittenRanges::default();
         ranges.add(0..u64::MAX);
         ranges
     }
 
-    pub(super) fn add(&mut self, range: Range<u64>) {
+    pub(crate) fn add(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
         }
@@ -49,19 +57,19 @@ impl WrittenRanges {
 }
 
 /// A file in `pending/` that had the key before.
-pub(super) struct SpareFile {
+pub(crate) struct SpareFile {
     /// Its name in `pending/`.
-    pub(super) name: String,
-    pub(super) file: Arc<File>,
+    pub(crate) name: String,
+    pub(crate) file: Arc<File>,
     /// The ranges in which it is older than the file that has the key.
-    pub(super) stale: WrittenRanges,
+    pub(crate) stale: WrittenRanges,
     /// Whether it is no longer needed to survive a power loss.
-    pub(super) is_free: bool,
+    pub(crate) is_free: bool,
 }
 
 impl SpareFile {
     /// Copies the stale ranges and the attributes from the file that has the key.
-    pub(super) fn catch_up(&self, current: &File) -> std::io::Result<()> {
+    pub(crate) fn catch_up(&self, current: &File) -> std::io::Result<()> {
         let length = current.metadata()?.len();
         self.file.set_len(length)?;
         for range in &self.stale.0 {
@@ -72,20 +80,116 @@ impl SpareFile {
     }
 
     /// Removes the file, unless it may be needed after a power loss.
-    pub(super) fn discard(self, upper: &Upper) {
+    pub(crate) fn discard(self, upper: &Upper) {
         if self.is_free {
             upper.discard_pending(&self.name);
         }
     }
 }
 
+/// A copy of an object of the store.
+struct PendingCopy {
+    /// Its name in `pending/`.
+    name: String,
+    file: File,
+    /// The content of the copied object, or of the object that will be replaced completely.
+    content: Option<StoredContent>,
+}
+
+impl OpenFile {
+    /// Locks the file, and copies it up first if its content is in the store. `empty` if all of it will be replaced.
+    pub(crate) fn lock_copied(
+        &self,
+        context: &RequestContext,
+        empty: bool,
+    ) -> Result<MutexGuard<'_, FileState>> {
+        let mut state = self.lock();
+        loop {
+            let ContentSource::Lower(reader) = &state.source else {
+                return Ok(state);
+            };
+            if state.is_copying {
+                self.copied.wait(&mut state);
+                continue;
+            }
+            let (reader, key) = (reader.clone(), state.key_or_root());
+            state.is_copying = true;
+            drop(state);
+            let copy = self.copy_of(context, &*reader, &key, empty);
+            state = self.lock();
+            state.is_copying = false;
+            self.copied.notify_all();
+            let copy = copy?;
+            // They may have been set during the copy.
+            if let Some(kept) = self
+                .core
+                .top()
+                .layer
+                .kept_attributes(&state.key_or_root())?
+            {
+                kept.give_to(&copy.file)
+                    .map_err(|error| Error::os("", error))?;
+            }
+            self.core.open.lock().ids.note_write(self.id);
+            state.set_copy(copy.name, Arc::new(copy.file));
+            state.note_opened_content(copy.content);
+        }
+    }
+
+    /// Copies an object, or only its attributes, to a pending file.
+    fn copy_of(
+        &self,
+        context: &RequestContext,
+        reader: &dyn Reader,
+        key: &Key,
+        empty: bool,
+    ) -> Result<PendingCopy> {
+        let upper = &self.core.upper;
+        let pending = upper.create_pending(key);
+        let (name, file) = pending.map_err(|error| os_error(key, error))?;
+        match self.fill_copy(context, reader, key, &file, empty) {
+            Ok(content) => Ok(PendingCopy {
+                name,
+                file,
+                content,
+            }),
+            Err(error) => {
+                upper.discard_pending(&name);
+                Err(error.about(key))
+            }
+        }
+    }
+
+    /// Fills that file; returns version and digest of the store's content, if they are known.
+    fn fill_copy(
+        &self,
+        context: &RequestContext,
+        reader: &dyn Reader,
+        key: &Key,
+        to: &File,
+        empty: bool,
+    ) -> Result<Option<StoredContent>> {
+        let core = &self.core;
+        let mut content = None;
+        if !empty {
+            content = Some(core.with_room(|| content::copy_stored(context, reader, to))?);
+        } else if core.takes_digests() {
+            content = content::short_content(context, reader, content::MAX_REPLACED)?;
+        }
+        let stored = core.top().stored_attributes(key);
+        let change = core.initial_attributes(stored, Some(reader.meta(context)?.modified));
+        attributes::set_open(to, &change).map_err(|error| Error::os("", error))?;
+        Ok(content.filter(|(version, _)| core.takes_digest_of(*version)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
     use std::collections::BTreeSet;
     use std::os::unix::fs::MetadataExt;
     use std::path::Path;
 
-    use super::*;
     use crate::{Overlay, OverlayConfig};
     use zarrfs_store::backend::memory::MemoryStore;
     use zarrfs_store::request_context::UNLIMITED;

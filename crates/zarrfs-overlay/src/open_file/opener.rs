@@ -1,0 +1,331 @@
+//! The table of open files: all handles of a key share one `OpenFile`.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::derived::DerivedDocument;
+use crate::layer_dir::{inode_of, os_error};
+use crate::layered_store::{LayeredStore, Resolved};
+use crate::open_file::state::ContentSource;
+use crate::open_file::{OpenFile, OpenedAs};
+use crate::overlay_core::{OverlayCore, wrong_kind};
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::sync::file_limits::Permit;
+use zarrfs_store::{EntryKind, Key, LogPosition, Meta};
+
+/// Maximum number of attempts to open a file that is being replaced.
+const MAX_OPEN_ATTEMPTS: usize = 64;
+
+impl OverlayCore {
+    /// Opens the file of a key. Fails with `NotFound` if it is missing, `IsADirectory` if it is a folder.
+    pub(crate) fn open_file(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        key: &Key,
+    ) -> Result<Arc<OpenFile>> {
+        for _ in 0..MAX_OPEN_ATTEMPTS {
+            if let Some(file) = self.registered(key) {
+                if self.is_shown(context, key, &file)? {
+                    return Ok(file);
+                }
+                // Open handles keep its content.
+                self.revoke_if(key, &file);
+            }
+            let (file, shown) = match self.open_current(context, key) {
+                // It was renamed or committed between the lookup and the open.
+                Err(error) if error.kind() == Kind::NotFound && self.shows(context, key)? => {
+                    continue;
+                }
+                opened => opened?,
+            };
+            let file = Arc::new(file);
+            self.restore_incomplete(key, &file);
+            if self.register_if_current(key, &file, &shown)? {
+                return Ok(file);
+            }
+            file.detach();
+        }
+        let why = "is replaced each time it is opened";
+        Err(Error::new(Kind::Changed, key, why))
+    }
+
+    /// Changes the file of a key with `change`. If the file loses its key before it is changed, retries with the key's
+    /// new file.
+    pub(crate) fn change_file(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        key: &Key,
+        change: impl Fn(&OpenFile) -> Result<()>,
+    ) -> Result<()> {
+        for _ in 0..MAX_OPEN_ATTEMPTS {
+            let file = self.open_file(context, key)?;
+            match change(&file) {
+                Err(error) if error.kind() == Kind::ReadOnly && file.key().is_none() => {}
+                done => return done,
+            }
+        }
+        let why = "is replaced each time it is changed";
+        Err(Error::new(Kind::Changed, key, why))
+    }
+
+    fn shows(&self, context: &RequestContext, key: &Key) -> Result<bool> {
+        self.look(|top| Ok(top.find(context, key)?.is_some()))
+    }
+
+    /// Whether an open file still has the content that is visible at its key.
+    fn is_shown(&self, context: &RequestContext, key: &Key, file: &Arc<OpenFile>) -> Result<bool> {
+        let derived = self
+            .derived(context, key)?
+            .map(|derived| derived.meta.version);
+        match (file.derived_version(), derived) {
+            (None, None) => self.is_content_of_store(context, file),
+            (own, derived) if own == derived => Ok(true),
+            _ => {
+                // No program can write to a file of the layer that is open only for reading.
+                let is_upper = file.upper_file().is_some();
+                if is_upper && !file.is_being_written() {
+                    self.open.lock().files.unregister(key, file);
+                    file.detach();
+                }
+                Ok(is_upper && file.is_being_written())
+            }
+        }
+    }
+
+    /// Whether the store still has the version that a file was opened on. Only a file that was not written can be
+    /// stale.
+    fn is_content_of_store(&self, context: &RequestContext, file: &OpenFile) -> Result<bool> {
+        let Some((lower, version)) = file.unwritten_version() else {
+            return Ok(true);
+        };
+        let now = self.look(|top| top.lower.head(context, &lower))?;
+        Ok(now.is_some_and(|meta| meta.version.may_be(version.into())))
+    }
+
+    /// Removes the key from a file that another program replaced in the store, unless the file was written in the
+    /// meantime.
+    pub(crate) fn revoke_if(&self, key: &Key, file: &Arc<OpenFile>) {
+        let mut state = file.lock();
+        if matches!(state.source, ContentSource::Upper(_)) {
+            return;
+        }
+        (state.key, state.is_revoked) = (None, true);
+        drop(state);
+        self.open.lock().files.unregister(key, file);
+    }
+
+    /// Opens the current content of a key; also returns the place where it was found.
+    fn open_current(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        key: &Key,
+    ) -> Result<(OpenFile, FoundIn)> {
+        let permit = Permit::take().map_err(|error| error.about(key))?;
+        let (top, position) = (self.top(), self.info.changes.position());
+        let found = top
+            .find(context, key)?
+            .ok_or_else(|| Error::not_found(key))?;
+        if let Some(derived) = self.derived(context, key)? {
+            let opened_as = opened_as(&top, &found)?;
+            let found = FoundIn {
+                lower: lower_key(&found),
+                top,
+                position,
+            };
+            return Ok((self.open_derived(key, derived, opened_as, permit), found));
+        }
+        match (LayeredStore::kind(&found), found) {
+            (EntryKind::Directory, _) => Err(wrong_kind(key, true)),
+            (EntryKind::File, Resolved::Upper(_)) => {
+                let file = Arc::new(open_upper(&top, key)?);
+                let inode = inode_of(key, &file)?;
+                let id = self.open.lock().ids.of_upper(key, inode);
+                let source = ContentSource::Upper(file);
+                let file = OpenFile::new(self, key, id, source, OpenedAs::Upper, permit);
+                let lower = None;
+                let found = FoundIn {
+                    top,
+                    lower,
+                    position,
+                };
+                Ok((file, found))
+            }
+            (_, Resolved::Upper(_)) => Err(Error::invalid(key, "is no regular file")),
+            (_, Resolved::Lower(lower, meta)) => {
+                let file = self.open_lower(context, &top, key, &lower, &meta, permit)?;
+                let lower = Some(lower);
+                let found = FoundIn {
+                    top,
+                    lower,
+                    position,
+                };
+                Ok((file, found))
+            }
+        }
+    }
+
+    /// Opens a document with derived copies.
+    fn open_derived(
+        self: &Arc<Self>,
+        key: &Key,
+        derived: Arc<DerivedDocument>,
+        opened_as: OpenedAs,
+        permit: Permit,
+    ) -> OpenFile {
+        let source = ContentSource::Lower(derived.clone());
+        let id = derived.stat().content;
+        let file = OpenFile::new(self, key, id, source, opened_as, permit);
+        file.lock().derived = Some(derived);
+        file
+    }
+
+    /// Opens the object of the store or of a frozen layer at `lower`, which is visible at `key`.
+    fn open_lower(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        top: &LayeredStore,
+        key: &Key,
+        lower: &Key,
+        meta: &Meta,
+        permit: Permit,
+    ) -> Result<OpenFile> {
+        let frozen = match &top.frozen {
+            Some(frozen) => frozen.frozen_file(lower)?,
+            None => None,
+        };
+        if let Some((file, number)) = frozen {
+            let inode = inode_of(key, &file)?;
+            let id = self.open.lock().ids.of_upper(key, inode);
+            let source = ContentSource::Frozen(Arc::new(file), number);
+            let file = OpenFile::new(self, key, id, source, OpenedAs::Frozen, permit);
+            return Ok(file);
+        }
+        let reader = top.lower.open(context, lower, Some(meta))?;
+        let version = reader.meta(context)?.version;
+        let id = self.open.lock().ids.of_stored(key, version);
+        let id = id.unwrap_or(version.number());
+        // A commit has copied it to the frozen layer since `frozen_file` returned `None`: the caller retries.
+        let stored = version.stored().ok_or_else(|| Error::not_found(key))?;
+        let opened_as = OpenedAs::Stored(lower.clone(), stored);
+        let source = ContentSource::Lower(reader);
+        Ok(OpenFile::new(self, key, id, source, opened_as, permit))
+    }
+
+    /// Marks a file as incomplete if it was created and closed without becoming complete.
+    fn restore_incomplete(&self, key: &Key, file: &OpenFile) {
+        if self.top().layer.lock().records.is_incomplete(key) {
+            let failed_writes = self.open.lock().failed_writes.get(key).cloned();
+            let mut state = file.lock();
+            (state.is_incomplete, state.is_dirty) = (true, true);
+            state.failed_writes = failed_writes;
+        }
+    }
+
+    /// Whether an open file still has the content of its key.
+    fn is_current(&self, key: &Key, file: &OpenFile, found: &FoundIn) -> Result<bool> {
+        let top = self.top();
+        if !Arc::ptr_eq(&top, &found.top) {
+            return Ok(false);
+        }
+        match (file.source(), top.layer.keys.stat(key)?) {
+            (ContentSource::Upper(file), Some(_)) => top.layer.is_file_of(key, &file),
+            (ContentSource::Lower(_), Some(_)) if file.derived_version().is_some() => {
+                Ok(!self.info.changes.changed_since(found.position, key))
+            }
+            (ContentSource::Lower(_) | ContentSource::Frozen(..), None) => {
+                // It may have been replaced and committed since, so that the key maps to the store as before.
+                let is_same = !self.info.changes.changed_since(found.position, key);
+                Ok(is_same && top.layer.lower_key(key) == found.lower)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Registers a file under its key, if it is still current and no other file is registered; returns whether it did.
+    /// The names are locked, so a later change of the name finds the file in the table.
+    fn register_if_current(
+        &self,
+        key: &Key,
+        file: &Arc<OpenFile>,
+        found: &FoundIn,
+    ) -> Result<bool> {
+        let _names = self.names.lock();
+        if !self.is_current(key, file, found)? {
+            return Ok(false);
+        }
+        let mut open = self.open.lock();
+        let is_first = open.files.is_free(key);
+        if is_first {
+            open.files.register(key, file);
+        }
+        Ok(is_first)
+    }
+
+    /// Registers a newly created file with this inode under a key.
+    pub(crate) fn register_created(
+        self: &Arc<Self>,
+        key: &Key,
+        file: File,
+        inode: u64,
+        permit: Permit,
+    ) -> Arc<OpenFile> {
+        let source = ContentSource::Upper(Arc::new(file));
+        let mut open = self.open.lock();
+        let id = open.ids.new_id();
+        let file = OpenFile::new(self, key, id, source, OpenedAs::Upper, permit);
+        let file = Arc::new(file);
+        let mut state = file.lock();
+        (state.is_incomplete, state.is_dirty) = (true, true);
+        drop(state);
+        open.files.register(key, &file);
+        open.ids.set(key, id, inode);
+        file
+    }
+}
+
+/// The place where the content of a key was found.
+struct FoundIn {
+    top: Arc<LayeredStore>,
+    /// The key of the store below, if the content is there.
+    lower: Option<Key>,
+    /// The position in the log of changes before the lookup.
+    position: LogPosition,
+}
+
+/// Returns the key of the store below, or `None` if the top layer has the content.
+fn lower_key(found: &Resolved) -> Option<Key> {
+    match found {
+        Resolved::Upper(_) => None,
+        Resolved::Lower(lower, _) => Some(lower.clone()),
+    }
+}
+
+/// Returns the content that a document with derived copies was opened on.
+fn opened_as(top: &LayeredStore, found: &Resolved) -> Result<OpenedAs> {
+    let Resolved::Lower(lower, meta) = found else {
+        return Ok(OpenedAs::Upper);
+    };
+    let is_frozen = match &top.frozen {
+        Some(frozen) => frozen.layer.is_changed(lower)?,
+        None => false,
+    };
+    Ok(match meta.version.stored().filter(|_| !is_frozen) {
+        Some(version) => OpenedAs::Stored(lower.clone(), version),
+        None => OpenedAs::Frozen,
+    })
+}
+
+fn open_upper(top: &LayeredStore, key: &Key) -> Result<File> {
+    let safe = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let keys = &top.layer.keys;
+    let opened = match keys.open_key(key, OFlags::RDWR | safe) {
+        // The file belongs to another user and is write-protected, or the file system is read-only.
+        Err(Errno::ACCESS | Errno::ROFS) => keys.open_key(key, OFlags::RDONLY | safe),
+        opened => opened,
+    };
+    Ok(File::from(opened.map_err(|error| os_error(key, error))?))
+}

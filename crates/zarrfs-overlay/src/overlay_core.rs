@@ -1,0 +1,281 @@
+//! The state that all files of an overlay share: layers, open files, names and locks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use crate::OverlayConfig;
+use crate::derived::DerivedTable;
+use crate::encodings::SeenMetadata;
+use crate::journal_record::JournalRecord;
+use crate::layered_store::LayeredStore;
+use crate::open_file::OpenFile;
+use crate::open_file::table::OpenState;
+use crate::upper::Upper;
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::sync::locks::{Mutex, RwLock};
+use zarrfs_store::tree::{AttrChange, Time};
+use zarrfs_store::{EncodedBy, Key, PathLocks, Store, StoreInfo, Version};
+
+/// The state that all files of one overlay share.
+pub(crate) struct OverlayCore {
+    pub(crate) store: Arc<dyn Store>,
+    /// The path or URL of the store.
+    pub(crate) place: String,
+    pub(crate) upper: Upper,
+    pub(crate) config: OverlayConfig,
+    /// The layer that programs change, over the store or over a frozen layer.
+    pub(crate) top: RwLock<Arc<LayeredStore>>,
+    pub(crate) path_locks: PathLocks,
+    /// Held while names are created, removed, renamed or given another content, and while layers are exchanged.
+    pub(crate) names: Mutex<()>,
+    /// Held during a commit.
+    pub(crate) committing: Mutex<()>,
+    /// Held while copies of committed documents are written to the store.
+    pub(crate) copying: Mutex<()>,
+    /// Cached documents with derived copies.
+    pub(crate) derived: DerivedTable,
+    /// The metadata of arrays that programs have seen.
+    pub(crate) seen: SeenMetadata,
+    /// Whether a thread is syncing changes.
+    pub(crate) is_syncing: AtomicBool,
+    pub(crate) open: Mutex<OpenState>,
+    /// The overlay's own store information. It has its own log of changes, because a write to the upper folder does not
+    /// invalidate cached answers of the store below.
+    pub(crate) info: StoreInfo,
+}
+
+impl OverlayCore {
+    /// Returns the current top layer, which programs change, with the store or frozen layer below it.
+    pub(crate) fn top(&self) -> Arc<LayeredStore> {
+        self.top.read().clone()
+    }
+
+    /// Runs `find` on the top layer; retries if a commit or discard swapped layers, because keys that a commit leaves
+    /// out move to the new layer.
+    pub(crate) fn look<T>(&self, find: impl Fn(&Arc<LayeredStore>) -> Result<T>) -> Result<T> {
+        loop {
+            let top = self.top();
+            let found = find(&top);
+            if Arc::ptr_eq(&self.top(), &top) {
+                return found;
+            }
+        }
+    }
+
+    /// Appends records to the journal of the top layer, then applies them. Adds the records of the metadata that
+    /// changed chunks were encoded with. The names must be locked.
+    pub(crate) fn record(&self, list: Vec<JournalRecord>) -> Result<()> {
+        self.record_encoded(list, None)
+    }
+
+    /// Does the same for chunks that were encoded with the metadata in `said`.
+    pub(crate) fn record_encoded(
+        &self,
+        mut list: Vec<JournalRecord>,
+        said: Option<&EncodedBy>,
+    ) -> Result<()> {
+        list.extend(self.encoding_records(&list, said));
+        let completed = list.iter().filter_map(|record| match record {
+            JournalRecord::Completed(key) => Some(key.clone()),
+            _ => None,
+        });
+        let completed: Vec<Key> = completed.collect();
+        self.top().layer.record(list)?;
+        if !completed.is_empty() {
+            let mut open = self.open.lock();
+            completed
+                .iter()
+                .for_each(|key| open.failed_writes.set(key, None));
+        }
+        Ok(())
+    }
+
+    /// Records that the content or the attributes of a key changed: cached answers are invalid now.
+    pub(crate) fn note_change(&self, key: &Key) {
+        self.info.changes.record(key);
+        self.note_copies_of(key);
+    }
+
+    /// Records the same for a key and everything below it.
+    pub(crate) fn note_tree_change(&self, prefix: &Key) {
+        self.info.changes.record_tree(prefix);
+        self.note_copies_below(prefix);
+    }
+
+    /// Records that the top layer has a new content of a key.
+    pub(crate) fn note_write(&self, key: &Key) {
+        self.top().layer.lock().write_numbers.advance(key);
+        self.note_change(key);
+    }
+
+    /// Records that the top layer no longer has a content of a key.
+    pub(crate) fn note_removal(&self, key: &Key) {
+        self.top().layer.lock().write_numbers.forget(key);
+        self.note_change(key);
+    }
+
+    /// Whether length and digest of the store's object are recorded with the first change of a key. A local folder
+    /// needs them: it identifies contents by a file's inode and change time, and these can change without the content.
+    /// With write-through they are not needed, since changes are stored at once.
+    pub(crate) fn takes_digests(&self) -> bool {
+        self.store.info().folder.is_some() && !self.config.write_through
+    }
+
+    /// Whether length and digest are recorded for a content that was copied up. Without write-through they must be if
+    /// the server sends no ETag.
+    pub(crate) fn takes_digest_of(&self, version: Version) -> bool {
+        let lacks_etag = !version.is_lasting() && !self.config.write_through;
+        self.takes_digests() || lacks_etag
+    }
+
+    /// Returns the open file of a key, or `None` if it is not open.
+    pub(crate) fn registered(&self, key: &Key) -> Option<Arc<OpenFile>> {
+        self.open.lock().files.get(key)
+    }
+
+    /// Returns the open files at and below a prefix.
+    pub(crate) fn registered_below(&self, prefix: &Key) -> Vec<Arc<OpenFile>> {
+        self.open.lock().files.below(prefix)
+    }
+
+    /// Removes the key from its open file, whose content stays readable until the file is closed.
+    pub(crate) fn detach(&self, key: &Key) {
+        let file = self.open.lock().files.remove(key);
+        if let Some(file) = file {
+            file.detach();
+        }
+    }
+
+    /// Removes the key from its open file because the key got another content by a change other than a rename or
+    /// removal: later writes to the file are refused.
+    pub(crate) fn revoke(&self, key: &Key) {
+        let file = self.open.lock().files.remove(key);
+        if let Some(file) = file {
+            file.revoke();
+        }
+    }
+
+    /// Returns the attributes that a file or folder of the store gets at copy-up: the attributes in `stored`, the
+    /// mount's owner where `stored` has none, and `modified` as its times.
+    pub(crate) fn initial_attributes(
+        &self,
+        stored: AttrChange,
+        modified: Option<SystemTime>,
+    ) -> AttrChange {
+        let modified = modified.map(Time::At);
+        let is_root = rustix::process::geteuid().is_root();
+        AttrChange {
+            uid: stored.uid.or(is_root.then_some(self.config.uid)),
+            gid: stored.gid.or(is_root.then_some(self.config.gid)),
+            accessed: modified,
+            modified,
+            ..stored
+        }
+    }
+
+    /// Syncs all changes that were made before.
+    pub(crate) fn sync_all(&self) -> Result<()> {
+        let mut begun = Vec::new();
+        for layered in self.changed_layers() {
+            let number = layered.layer.begin_sync()?;
+            begun.push((layered, number));
+        }
+        self.upper.sync_disk()?;
+        for (layered, number) in begun {
+            layered.layer.end_sync(&self.upper, number)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the layers that may have unsynced changes.
+    fn changed_layers(&self) -> Vec<Arc<LayeredStore>> {
+        let top = self.top();
+        let layers = top.frozen.clone().into_iter().chain([top]);
+        layers
+            .filter(|layered| !layered.layer.lock().journal.is_closed())
+            .collect()
+    }
+
+    /// Starts a thread that syncs everything, if enough changes may be unsynced.
+    pub(crate) fn sync_if_due(self: &Arc<Self>) {
+        if !self.top().layer.is_sync_due() || self.is_syncing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let core = self.clone();
+        let sync = move || {
+            if let Err(error) = core.sync_all() {
+                log::warn!("changes are not synced to the disk yet: {error}");
+            }
+            core.is_syncing.store(false, Ordering::Release);
+        };
+        let thread = std::thread::Builder::new().name("zarrfs-sync".into());
+        if let Err(error) = thread.spawn(sync) {
+            log::warn!("changes are not synced to the disk yet: {error}");
+            self.is_syncing.store(false, Ordering::Release);
+        }
+    }
+
+    /// Calls `act`. If it fails because the disk is full, frees retained files with a sync and calls it again.
+    pub(crate) fn with_room<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
+        match act() {
+            Err(error) if error.kind() == Kind::NoSpace && self.has_made_room() => act(),
+            done => done,
+        }
+    }
+
+    /// Whether a sync may free space on the disk.
+    pub(crate) fn has_retained(&self) -> bool {
+        let top = self.top();
+        let mut layers = top.frozen.iter().chain([&top]);
+        layers.any(|layered| layered.layer.has_retained())
+    }
+
+    /// Frees space with a sync, if possible; returns whether it did.
+    pub(crate) fn has_made_room(&self) -> bool {
+        self.has_retained() && self.sync_all().is_ok()
+    }
+
+    /// Syncs everything, and records in the journals that it is synced.
+    pub(crate) fn close(&self) -> Result<()> {
+        let layers = self.changed_layers();
+        if layers.is_empty() {
+            return Ok(());
+        }
+        let mut begun = Vec::new();
+        for layered in &layers {
+            layered.layer.begin_sync()?;
+            begun.push(layered.layer.lock().journal.len());
+        }
+        self.upper.sync_disk()?;
+        for (layered, length) in layers.iter().zip(begun) {
+            layered.layer.close(&self.upper, length)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for OverlayCore {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            log::warn!("the changes are checked at the next mount: {error}");
+        }
+    }
+}
+
+/// Returns a change that sets only the mode.
+pub(crate) fn mode(mode: u32) -> AttrChange {
+    AttrChange {
+        mode: Some(mode),
+        ..AttrChange::default()
+    }
+}
+
+/// Returns the error of a file operation on a folder, or of a folder operation on a file.
+pub(crate) fn wrong_kind(key: &Key, is_folder: bool) -> Error {
+    if is_folder {
+        Error::new(Kind::IsADirectory, key, "is a directory")
+    } else {
+        Error::new(Kind::NotADirectory, key, "is not a directory")
+    }
+}
