@@ -33,8 +33,8 @@ pub(crate) fn kind_of_type(found: FileType) -> EntryKind {
     }
 }
 
-/// Returns kind, size, time and version. `write_number` tells contents apart that have the same time.
-pub(crate) fn meta_of(stat: &Stat, write_number: u64) -> Meta {
+/// Returns kind, size, time and version. `generation` tells contents apart that have the same time.
+pub(crate) fn meta_of(stat: &Stat, generation: u64) -> Meta {
     let kind = kind_of(stat);
     let size = match kind {
         EntryKind::Directory => 0,
@@ -47,17 +47,17 @@ pub(crate) fn meta_of(stat: &Stat, write_number: u64) -> Meta {
             .unwrap_or(0)
             .saturating_mul(512),
         modified: time_of(stat.st_mtime, stat.st_mtime_nsec),
-        version: version_of(stat, write_number),
+        version: version_of(stat, generation),
     }
 }
 
-fn version_of(stat: &Stat, write_number: u64) -> Version {
+fn version_of(stat: &Stat, generation: u64) -> Version {
     let words = [
         stat.st_ino,
         stat.st_size.cast_unsigned(),
         stat.st_mtime.cast_unsigned(),
         stat.st_mtime_nsec,
-        write_number,
+        generation,
     ];
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     Version::of_upper(&bytes)

@@ -208,7 +208,7 @@ impl LayeredStore {
             lost: Vec::new(),
         };
         for path in paths {
-            if let Some(kind) = self.layer.keys.kind(path)? {
+            if let Some(kind) = self.layer.dir.kind(path)? {
                 collector.add_upper(context, path.clone(), kind)?;
             }
         }
@@ -306,7 +306,7 @@ impl ChangeCollector<'_> {
     }
 
     fn add_upper_folder(&mut self, context: &RequestContext, folder: &Key) -> Result<()> {
-        let names = self.layered.layer.keys.names(folder)?;
+        let names = self.layered.layer.dir.names(folder)?;
         if names.is_empty() && !folder.is_root() && !self.is_in_store(context, folder)? {
             self.kept.push((folder.clone(), "an empty folder"));
         } else if !folder.is_root() {
@@ -345,7 +345,7 @@ impl ChangeCollector<'_> {
     fn add_lost(&mut self, key: &Key) -> Result<()> {
         // The attributes of a copy stay in the journal.
         let kept = self.layered.layer.kept_attributes(key)?;
-        if kept.is_none() && self.layered.layer.keys.has_own_xattrs(key)? {
+        if kept.is_none() && self.layered.layer.dir.has_own_xattrs(key)? {
             self.lost.push((key.clone(), "extended attributes"));
         }
         Ok(())
@@ -373,7 +373,7 @@ impl ChangeCollector<'_> {
             let Some(key) = self.layered.moved_key(from, &moved.source, at) else {
                 continue;
             };
-            if self.layered.layer.keys.stat(&key)?.is_some() {
+            if self.layered.layer.dir.stat(&key)?.is_some() {
                 continue;
             }
             let size = match meta {
@@ -403,7 +403,7 @@ impl ChangeCollector<'_> {
 
     /// Whether a file, which a store can hold, is visible at a key.
     fn shows_file(&self, context: &RequestContext, key: &Key) -> Result<bool> {
-        if let Some(kind) = self.layered.layer.keys.kind(key)? {
+        if let Some(kind) = self.layered.layer.dir.kind(key)? {
             return Ok(kind == EntryKind::File);
         }
         match self.layered.layer.lower_key(key) {

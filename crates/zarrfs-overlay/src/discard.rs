@@ -109,8 +109,8 @@ fn check_changed(core: &OverlayCore, layers: &[Arc<ChangeLayer>], path: &Key) ->
         is_changed |= !state.records.whiteouts(path).is_empty();
         is_changed |= !state.records.kept_attributes_below(path).is_empty();
         drop(state);
-        is_changed |= !path.is_root() && layer.keys.stat(path)?.is_some();
-        is_changed |= !layer.keys.names(path).unwrap_or_default().is_empty();
+        is_changed |= !path.is_root() && layer.dir.stat(path)?.is_some();
+        is_changed |= !layer.dir.names(path).unwrap_or_default().is_empty();
     }
     if is_changed {
         return Ok(());
@@ -145,7 +145,7 @@ fn renames_to_undo(layer: &ChangeLayer, path: &Key) -> Result<Vec<Key>> {
 fn check_unused(layer: &ChangeLayer, old_name: &Key, new_name: &Key) -> Result<()> {
     let shows_folder = |folder: &Key| layer.lower_key(folder).as_ref() == Some(folder);
     let is_hidden = layer.lower_key(old_name).is_none();
-    let is_free = is_hidden && layer.keys.stat(old_name)?.is_none();
+    let is_free = is_hidden && layer.dir.stat(old_name)?.is_none();
     if is_free && old_name.parent().as_ref().is_none_or(shows_folder) {
         return Ok(());
     }
@@ -202,7 +202,7 @@ fn discard_in_layer(
     records.extend(encoded.map(|(at, _)| JournalRecord::EncodedBy { at, by: None }));
     layer.record(records)?;
     layer.forget_contents(upper, path)?;
-    layer.lock().write_numbers.forget_below(path);
+    layer.lock().generations.forget_below(path);
     Ok(changed.max(removed))
 }
 
@@ -228,22 +228,22 @@ fn show_lower(layer: &ChangeLayer, path: &Key, old_names: Vec<Key>) -> Result<us
 
 /// Removes a layer's files at and below a path; returns the number of files and empty folders.
 fn remove_all(layer: &ChangeLayer, path: &Key) -> Result<u64> {
-    match layer.keys.kind(path)? {
+    match layer.dir.kind(path)? {
         None => return Ok(0),
         Some(EntryKind::Directory) => {}
         Some(_) => {
-            layer.keys.remove(path, AtFlags::empty())?;
+            layer.dir.remove(path, AtFlags::empty())?;
             return Ok(1);
         }
     }
     let mut removed = 0;
-    for (name, _) in layer.keys.names(path)? {
+    for (name, _) in layer.dir.names(path)? {
         removed += remove_all(layer, &path.child(&name)?)?;
     }
     if path.is_root() {
         return Ok(removed);
     }
-    layer.keys.remove(path, AtFlags::REMOVEDIR)?;
+    layer.dir.remove(path, AtFlags::REMOVEDIR)?;
     Ok(removed.max(1))
 }
 

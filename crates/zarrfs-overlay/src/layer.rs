@@ -16,9 +16,9 @@ use crate::attribute_override::KeptAttributes;
 use crate::attributes;
 use crate::journal::Journal;
 use crate::journal_record::{JournalRecord, Mark};
-use crate::layer_dir::{KeysDir, os_error};
+use crate::layer_dir::{LayerDir, os_error};
 use crate::records::{BaseVersion, Records, below};
-use crate::upper::Upper;
+use crate::upper::{LayerPaths, Upper};
 use zarr_format::error::{Kind, Result};
 use zarrfs_store::sync::locks::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use zarrfs_store::{Key, Meta};
@@ -28,7 +28,8 @@ pub(crate) type Whiteout = (Key, Option<Key>);
 
 /// A layer of changes.
 pub(crate) struct ChangeLayer {
-    pub(crate) keys: KeysDir,
+    /// The written files.
+    pub(crate) dir: LayerDir,
     state: Mutex<LayerState>,
     /// Held for writing while names, records and the table of open files change together: a lookup or a listing sees
     /// the state before the change or the state after it.
@@ -51,7 +52,7 @@ pub(crate) enum Located {
 pub(crate) struct LayerState {
     pub(crate) records: Records,
     pub(crate) journal: Journal,
-    pub(crate) write_numbers: WriteNumbers,
+    pub(crate) generations: Generations,
     /// Names in `pending/` of synced files that had these keys. They are kept until their replacements are synced.
     retained: HashMap<Key, Vec<String>>,
     /// Writes since the last sync of everything began.
@@ -84,31 +85,28 @@ const MAX_UNSYNCED_CONTENTS: usize = 4096;
 const MAX_UNSYNCED_BYTES: u64 = 256 << 20;
 
 impl ChangeLayer {
-    /// Builds a layer from its files, its journal and the state that the journal's records describe.
-    pub(crate) fn new(
-        keys: KeysDir,
-        journal: Journal,
-        records: Records,
-        write_numbers: WriteNumbers,
-    ) -> ChangeLayer {
-        ChangeLayer {
-            keys,
+    /// Opens a layer of the upper folder.
+    pub(crate) fn open(paths: &LayerPaths, generations: Generations) -> Result<ChangeLayer> {
+        let mut records = Records::default();
+        let journal = Journal::open(&paths.journal, &mut |record| records.apply(record))?;
+        Ok(ChangeLayer {
+            dir: LayerDir::open(&paths.keys)?,
             state: Mutex::new(LayerState {
                 records,
                 journal,
-                write_numbers,
+                generations,
                 retained: HashMap::new(),
                 unsynced: Unsynced::default(),
             }),
             shape: RwLock::default(),
             committed_folder: Mutex::default(),
-        }
+        })
     }
 
     /// Returns the place of a key.
     pub(crate) fn locate(&self, key: &Key) -> Result<Located> {
         let _shape = self.shape.read();
-        if let Some(stat) = self.keys.stat(key)? {
+        if let Some(stat) = self.dir.stat(key)? {
             return Ok(Located::Upper(stat));
         }
         Ok(self.lower_key(key).map_or(Located::Hidden, Located::Lower))
@@ -155,7 +153,7 @@ impl ChangeLayer {
     ) -> Result<Option<(String, u64)>> {
         let mut replaced = None;
         let published = if let Some(inode) = self.synced_file(key)? {
-            match upper.exchange(pending, &self.keys, key) {
+            match upper.pending.exchange(pending, &self.dir, key) {
                 Ok(retained) => {
                     self.note_retained(key, retained.clone());
                     return Ok(Some((retained, inode)));
@@ -163,12 +161,12 @@ impl ChangeLayer {
                 // A file system without RENAME_EXCHANGE. Lookups of the key wait for `shape`.
                 Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
                     replaced = Some((self.retain(upper, key)?, inode));
-                    upper.publish(pending, &self.keys, key)
+                    upper.pending.publish(pending, &self.dir, key)
                 }
                 Err(error) => Err(error),
             }
         } else {
-            upper.publish(pending, &self.keys, key)
+            upper.pending.publish(pending, &self.dir, key)
         };
         published.map_err(|error| os_error(key, error))?;
         Ok(replaced)
@@ -178,7 +176,7 @@ impl ChangeLayer {
     pub(crate) fn remove_file(&self, upper: &Upper, key: &Key) -> Result<()> {
         match self.synced_file(key)? {
             Some(_) => self.retain(upper, key).map(drop),
-            None => self.keys.remove(key, AtFlags::empty()),
+            None => self.dir.remove(key, AtFlags::empty()),
         }
     }
 
@@ -195,12 +193,12 @@ impl ChangeLayer {
         let Some(synced) = self.synced(key) else {
             return Ok(None);
         };
-        let inode = self.keys.stat(key)?.map(|stat| stat.st_ino);
+        let inode = self.dir.stat(key)?.map(|stat| stat.st_ino);
         Ok(inode.filter(|inode| *inode == synced.inode))
     }
 
     fn retain(&self, upper: &Upper, key: &Key) -> Result<String> {
-        let name = upper.retain(&self.keys, key);
+        let name = upper.pending.retain(&self.dir, key);
         let name = name.map_err(|error| os_error(key, error))?;
         self.note_retained(key, name.clone());
         Ok(name)
@@ -306,7 +304,7 @@ impl ChangeLayer {
             .flatten()
             .collect();
         drop(state);
-        names.iter().for_each(|name| upper.discard_pending(name));
+        names.iter().for_each(|name| upper.pending.discard(name));
     }
 
     /// Records that the whole layer is synced, if the length of the journal is still `length` bytes.
@@ -342,7 +340,7 @@ impl ChangeLayer {
     pub(crate) fn kept_attributes(&self, key: &Key) -> Result<Option<Arc<KeptAttributes>>> {
         let kept = self.lock().records.kept_attributes(key);
         match kept {
-            Some(kept) if kept.is_of_copy || self.keys.stat(key)?.is_none() => Ok(Some(kept)),
+            Some(kept) if kept.is_of_copy || self.dir.stat(key)?.is_none() => Ok(Some(kept)),
             _ => Ok(None),
         }
     }
@@ -406,18 +404,18 @@ impl ChangeLayer {
 
     /// Returns kind, size and version of a file of the layer.
     pub(crate) fn meta(&self, key: &Key, stat: &Native) -> Meta {
-        attributes::meta_of(stat, self.write_number(key))
+        attributes::meta_of(stat, self.generation(key))
     }
 
     /// Returns the number of the last write of a key.
-    pub(crate) fn write_number(&self, key: &Key) -> u64 {
-        self.lock().write_numbers.get(key)
+    pub(crate) fn generation(&self, key: &Key) -> u64 {
+        self.lock().generations.get(key)
     }
 
     /// Returns the length in bytes of a file, or `None` if it is missing or incomplete.
     pub(crate) fn complete_file_size(&self, key: &Key) -> Result<Option<u64>> {
         let is_incomplete = self.lock().records.is_incomplete(key);
-        let stat = self.keys.stat(key)?.filter(|stat| {
+        let stat = self.dir.stat(key)?.filter(|stat| {
             !is_incomplete && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
         });
         Ok(stat.map(|stat| u64::try_from(stat.st_size).unwrap_or(0)))
@@ -426,7 +424,7 @@ impl ChangeLayer {
     /// Whether `file` is the layer's file of this key.
     pub(crate) fn is_file_of(&self, key: &Key, file: &File) -> Result<bool> {
         let own = rustix::fs::fstat(file).map_err(|error| os_error(key, error))?;
-        let found = self.keys.stat(key)?;
+        let found = self.dir.stat(key)?;
         Ok(found.is_some_and(|stat| (own.st_dev, own.st_ino) == (stat.st_dev, stat.st_ino)))
     }
 
@@ -495,17 +493,17 @@ impl Drop for ChangeLayer {
 /// The number of the last write of each key. No number is used twice, so a key that was forgotten and written again
 /// gets a new number.
 #[derive(Default)]
-pub(crate) struct WriteNumbers {
+pub(crate) struct Generations {
     last: u64,
     by_key: BTreeMap<Key, u64>,
 }
 
-impl WriteNumbers {
+impl Generations {
     /// Returns numbers for a new layer, which continue after this layer's. Keys that move to the new layer keep their
     /// numbers.
-    pub(crate) fn following<'a>(&self, moved: impl Iterator<Item = &'a Key>) -> WriteNumbers {
+    pub(crate) fn following<'a>(&self, moved: impl Iterator<Item = &'a Key>) -> Generations {
         let numbered = moved.map(|key| (key.clone(), self.get(key)));
-        WriteNumbers {
+        Generations {
             last: self.last,
             by_key: numbered.filter(|(_, number)| *number > 0).collect(),
         }
@@ -543,7 +541,7 @@ mod tests {
     #[test]
     fn a_number_does_not_come_back() {
         let key = |text: &str| Key::new(text).unwrap();
-        let mut numbers = WriteNumbers::default();
+        let mut numbers = Generations::default();
         numbers.advance(&key("a/b"));
         let first = numbers.get(&key("a/b"));
         numbers.forget_below(&key("a"));

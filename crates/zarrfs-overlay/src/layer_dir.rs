@@ -44,18 +44,18 @@ pub(crate) fn check_length(key: &Key) -> Result<()> {
 }
 
 /// An open folder of files under their keys.
-pub(crate) struct KeysDir {
+pub(crate) struct LayerDir {
     root: Arc<OwnedFd>,
     folders: OpenFolders,
 }
 
-impl KeysDir {
+impl LayerDir {
     /// Opens the folder at `path`.
-    pub(crate) fn open(path: &Path) -> Result<KeysDir> {
+    pub(crate) fn open(path: &Path) -> Result<LayerDir> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty());
         let root = fd.map_err(|error| Error::os(path.display(), error))?;
-        Ok(KeysDir {
+        Ok(LayerDir {
             root: Arc::new(root),
             folders: OpenFolders::default(),
         })
@@ -209,7 +209,7 @@ impl KeysDir {
     pub(crate) fn rename_to(
         &self,
         from: &Key,
-        other: &KeysDir,
+        other: &LayerDir,
         to: &Key,
         flags: RenameFlags,
     ) -> rustix::io::Result<()> {

@@ -222,12 +222,12 @@ impl LayeredStore {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         loop {
             match (self.layer.locate(key)?, &self.frozen) {
-                (Located::Upper(_), _) => match self.layer.keys.open_key(key, flags) {
+                (Located::Upper(_), _) => match self.layer.dir.open_key(key, flags) {
                     // It has left the layer since.
                     Err(Errno::NOENT) => {}
                     opened => {
                         let fd = opened.map_err(|error| os_error(key, error))?;
-                        return Ok(Some((File::from(fd), self.layer.write_number(key))));
+                        return Ok(Some((File::from(fd), self.layer.generation(key))));
                     }
                 },
                 (Located::Lower(lower), Some(frozen)) => return frozen.frozen_file(&lower),
@@ -283,7 +283,7 @@ impl LayeredStore {
     /// Opens the layer's file of a key, or returns `None` if it has none.
     pub(crate) fn own_reader(&self, key: &Key) -> Result<Option<FrozenReader>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = match self.layer.keys.open_key(key, flags) {
+        let file = match self.layer.dir.open_key(key, flags) {
             Ok(fd) => File::from(fd),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO) => return Ok(None),
             Err(error) => return Err(os_error(key, error)),
@@ -414,7 +414,7 @@ impl Store for LayeredStore {
                 Some(Resolved::Lower(lower, _)) => return self.lower.read_link(context, &lower),
                 Some(Resolved::Upper(_)) => {}
             }
-            let found = self.layer.keys.parent(key);
+            let found = self.layer.dir.parent(key);
             let target =
                 found.and_then(|(folder, name)| rustix::fs::readlinkat(folder, name, Vec::new()));
             match target {

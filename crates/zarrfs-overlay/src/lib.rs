@@ -58,13 +58,10 @@ use std::sync::atomic::AtomicBool;
 
 use crate::derived::DerivedTable;
 use crate::encodings::SeenMetadata;
-use crate::journal::Journal;
-use crate::layer::{ChangeLayer, WriteNumbers};
-use crate::layer_dir::KeysDir;
+use crate::layer::{ChangeLayer, Generations};
 use crate::layered_store::LayeredStore;
 use crate::open_file::table::{FailedWritesTable, FileIds, OpenFileTable, OpenState};
 use crate::overlay_core::OverlayCore;
-use crate::records::Records;
 use crate::upper::Upper;
 use zarr_format::error::Result;
 use zarrfs_store::request_context::RequestContext;
@@ -92,6 +89,7 @@ mod moved_store;
 mod name_change;
 mod open_file;
 mod overlay_core;
+mod pending_folder;
 mod program_copies;
 mod records;
 mod recovery;
@@ -183,9 +181,10 @@ impl Overlay {
             sends_parts: below.sends_parts.clone(),
             ..StoreInfo::new(below.freshness)
         };
-        let layer = read_layer(&upper.journal(), &upper.keys())?;
+        let paths = upper.top();
+        let layer = ChangeLayer::open(&paths, Generations::default())?;
         let frozen = open_frozen(&upper, &store, &info, &layer)?;
-        recovery::recover(&upper, &layer, &upper.keys(), None)?;
+        recovery::recover(&upper, &layer, &paths.keys, None)?;
         // Recovery needed the pending files and is done with them.
         upper.rescue_pending()?;
         upper.make_next_ahead();
@@ -257,19 +256,6 @@ fn check_writes_through(store: &dyn Store, place: &str, config: &OverlayConfig) 
     }
 }
 
-/// Opens a layer of the upper folder, with its journal and its folder of keys.
-fn read_layer(journal: &Path, keys: &Path) -> Result<ChangeLayer> {
-    let mut records = Records::default();
-    let journal = Journal::open(journal, &mut |record| records.apply(record))?;
-    let files = KeysDir::open(keys)?;
-    Ok(ChangeLayer::new(
-        files,
-        journal,
-        records,
-        WriteNumbers::default(),
-    ))
-}
-
 /// Opens and recovers the frozen layer of a commit that was interrupted; returns `None` if there is no frozen layer.
 /// `above` is the layer over it.
 fn open_frozen(
@@ -278,12 +264,12 @@ fn open_frozen(
     info: &StoreInfo,
     above: &ChangeLayer,
 ) -> Result<Option<Arc<LayeredStore>>> {
-    let Some(journal) = upper.frozen_journal() else {
+    let Some(paths) = upper.frozen() else {
         return Ok(None);
     };
-    let layer = read_layer(&journal, &upper.frozen_keys())?;
+    let layer = ChangeLayer::open(&paths, Generations::default())?;
     layer.lock().records.forget_attributes();
-    recovery::recover(upper, &layer, &upper.frozen_keys(), Some(above))?;
+    recovery::recover(upper, &layer, &paths.keys, Some(above))?;
     Ok(Some(Arc::new(LayeredStore {
         layer: Arc::new(layer),
         lower: store.clone(),

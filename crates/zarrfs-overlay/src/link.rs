@@ -46,7 +46,8 @@ impl OverlayCore {
         source.check_complete()?;
         let (name, file) = self
             .upper
-            .create_pending(to)
+            .pending
+            .create(to)
             .map_err(|error| os_error(to, error))?;
         let linked = self
             .copy_to(context, &source, from, &file)
@@ -59,7 +60,7 @@ impl OverlayCore {
                 };
                 self.publish_link(context, from, to, pending)
             });
-        linked.inspect_err(|_| self.upper.discard_pending(&name))
+        linked.inspect_err(|_| self.upper.pending.discard(&name))
     }
 
     /// Copies content, attributes and time of a file to a pending file.

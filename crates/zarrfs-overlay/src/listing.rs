@@ -123,7 +123,7 @@ impl MergedListing {
         self.began = (self.source)().info.changes.position();
         let layered = (self.source)();
         let shape = layered.layer.as_shaped();
-        let mut names = layered.layer.keys.names(&self.prefix)?;
+        let mut names = layered.layer.dir.names(&self.prefix)?;
         let whiteouts = layered.layer.whiteouts(&self.prefix);
         let lower = layered.layer.lower_key(&self.prefix);
         // Check this under the same lock as the names: a commit may move everything here right after.

@@ -312,7 +312,7 @@ impl NameChange<'_> {
 
     /// Returns the place of the content or folder of a key, or `None` if it does not exist.
     pub(crate) fn find(&self, key: &Key) -> Result<Option<Resolved>> {
-        if let Some(stat) = self.top.layer.keys.stat(key)? {
+        if let Some(stat) = self.top.layer.dir.stat(key)? {
             return Ok(Some(Resolved::Upper(stat)));
         }
         let found = self.find_lower(key)?;
@@ -415,7 +415,7 @@ impl NameChange<'_> {
     /// Creates a folder of the store, and the folders above it, in the upper folder, unless it exists there. Fails with
     /// `NotADirectory` if the key is an object.
     pub(crate) fn copy_up_folder(&self, key: &Key) -> Result<()> {
-        match self.top.layer.keys.kind(key)? {
+        match self.top.layer.dir.kind(key)? {
             None => {}
             Some(EntryKind::Directory) => return Ok(()),
             Some(_) => return Err(wrong_kind(key, false)),
@@ -432,7 +432,7 @@ impl NameChange<'_> {
             _ => None,
         };
         let frozen_as = frozen_as.map(|posix| attributes::owner_and_mode(&posix));
-        let keys = &self.top.layer.keys;
+        let keys = &self.top.layer.dir;
         let made = keys.parent(key).and_then(|(folder, name)| {
             match rustix::fs::mkdirat(&folder, name, Mode::from(0o755)) {
                 // A write-through has created it in the meantime.
@@ -461,7 +461,7 @@ impl OverlayCore {
                 if change.find_lower(&folder)?.is_none() {
                     return Ok(false);
                 }
-                let keys = &change.top.layer.keys;
+                let keys = &change.top.layer.dir;
                 Ok(keys.remove(&folder, AtFlags::REMOVEDIR).is_ok())
             })?;
             if !removed {
@@ -548,7 +548,7 @@ impl NameChange<'_> {
 
     /// Creates a file; returns it and its inode.
     fn create_in_upper(&self, key: &Key, maker: &Credentials) -> rustix::io::Result<(File, u64)> {
-        let (folder, name) = self.top.layer.keys.parent(key)?;
+        let (folder, name) = self.top.layer.dir.parent(key)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&folder, name, flags, Mode::from(0o600))?;
         let change = attributes_of_new(maker);
@@ -559,7 +559,7 @@ impl NameChange<'_> {
 
     /// Creates a folder in the upper folder.
     pub(crate) fn mkdir(&self, key: &Key, maker: &Credentials) -> rustix::io::Result<()> {
-        let (folder, name) = self.top.layer.keys.parent(key)?;
+        let (folder, name) = self.top.layer.dir.parent(key)?;
         rustix::fs::mkdirat(&folder, name, permissions(maker))?;
         let change = attributes_of_new(maker);
         attributes::set_named(&folder, name, &change)
@@ -572,7 +572,7 @@ impl NameChange<'_> {
         target: &[u8],
         maker: &Credentials,
     ) -> rustix::io::Result<()> {
-        let (folder, name) = self.top.layer.keys.parent(key)?;
+        let (folder, name) = self.top.layer.dir.parent(key)?;
         rustix::fs::symlinkat(target, &folder, name)?;
         let change = AttrChange {
             mode: None,
@@ -602,7 +602,7 @@ impl NameChange<'_> {
     pub(crate) fn remove_name(&self, key: &Key) -> Result<()> {
         self.check_removable(key)?;
         let layer = &self.top.layer;
-        let is_in_upper = layer.keys.stat(key)?.is_some();
+        let is_in_upper = layer.dir.stat(key)?.is_some();
         let mut records = Vec::new();
         if let Some((stored, meta)) = self.find_lower(key)? {
             records.extend(self.base_record(key, content::MAX_REMOVED)?);
@@ -665,8 +665,8 @@ impl NameChange<'_> {
             });
         }
         self.record(records)?;
-        if layer.keys.stat(path)?.is_some() {
-            layer.keys.remove(path, AtFlags::REMOVEDIR)?;
+        if layer.dir.stat(path)?.is_some() {
+            layer.dir.remove(path, AtFlags::REMOVEDIR)?;
         }
         self.note_tree_change(path);
         Ok(())

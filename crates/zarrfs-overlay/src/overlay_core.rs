@@ -105,13 +105,13 @@ impl OverlayCore {
 
     /// Records that the top layer has a new content of a key.
     pub(crate) fn note_write(&self, key: &Key) {
-        self.top().layer.lock().write_numbers.advance(key);
+        self.top().layer.lock().generations.advance(key);
         self.note_change(key);
     }
 
     /// Records that the top layer no longer has a content of a key.
     pub(crate) fn note_removal(&self, key: &Key) {
-        self.top().layer.lock().write_numbers.forget(key);
+        self.top().layer.lock().generations.forget(key);
         self.note_change(key);
     }
 

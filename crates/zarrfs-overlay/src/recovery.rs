@@ -18,7 +18,8 @@ use rustix::fs::{OFlags, RenameFlags};
 use crate::journal_record::{JournalRecord, Mark};
 use crate::layer::ChangeLayer;
 use crate::layer_dir::os_error;
-use crate::upper::{PendingFile, Upper};
+use crate::pending_folder::PendingFile;
+use crate::upper::Upper;
 use crate::{content, rename};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::Key;
@@ -35,7 +36,7 @@ pub(crate) fn recover(
     let is_closed = layer.lock().journal.is_closed();
     let unfinished = layer.lock().records.unfinished_rename();
     if let Some((from, to, in_upper)) = unfinished {
-        rename::finish(&layer.keys, &from, &to, in_upper)?;
+        rename::finish(&layer.dir, &from, &to, in_upper)?;
         layer.record(vec![JournalRecord::RenameFinished])?;
     }
     let incomplete = layer.lock().records.incomplete_below(&Key::root());
@@ -50,7 +51,7 @@ pub(crate) fn recover(
     // The program ended between the record of a base and the change.
     let bases = layer.lock().records.bases_below(&Key::root());
     for (key, _) in bases {
-        if layer.lower_key(&key).as_ref() == Some(&key) && layer.keys.stat(&key)?.is_none() {
+        if layer.lower_key(&key).as_ref() == Some(&key) && layer.dir.stat(&key)?.is_none() {
             layer.record(vec![JournalRecord::Reverted(key)])?;
         }
     }
@@ -85,10 +86,10 @@ impl<'a> Check<'a> {
             keys,
             whole: BTreeMap::new(),
             strays: BTreeMap::new(),
-            pending: upper.pending_files()?,
+            pending: upper.pending.files()?,
         };
-        layer.keys.for_each_file(&Key::root(), &mut |key| {
-            if let Some(stat) = layer.keys.stat(key)? {
+        layer.dir.for_each_file(&Key::root(), &mut |key| {
+            if let Some(stat) = layer.dir.stat(key)? {
                 let found = FoundFile {
                     inode: stat.st_ino,
                     length: u64::try_from(stat.st_size).unwrap_or(0),
@@ -133,7 +134,7 @@ impl<'a> Check<'a> {
 
     fn digest(&self, key: &Key) -> Result<u128> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = self.layer.keys.open_key(key, flags);
+        let file = self.layer.dir.open_key(key, flags);
         let file = File::from(file.map_err(|error| os_error(key, error))?);
         content::file_digest(&file).map_err(|error| Error::os(key, error))
     }
@@ -202,12 +203,12 @@ impl<'a> Check<'a> {
         let moved = match (stray, pending) {
             (Some(stray), _) => {
                 self.strays.remove(&stray);
-                let keys = &self.layer.keys;
+                let keys = &self.layer.dir;
                 keys.rename(&stray, key, RenameFlags::empty())
             }
             (None, Some(at)) => {
                 let file = self.pending.swap_remove(at);
-                self.upper.publish(&file.name, &self.layer.keys, key)
+                self.upper.pending.publish(&file.name, &self.layer.dir, key)
             }
             (None, None) => Ok(()),
         };
@@ -226,7 +227,7 @@ impl<'a> Check<'a> {
         };
         let replaced = |file: &&PendingFile| contents.contains(&(file.inode, file.length));
         for file in self.pending.iter().filter(replaced) {
-            self.upper.discard_pending(&file.name);
+            self.upper.pending.discard(&file.name);
         }
     }
 }

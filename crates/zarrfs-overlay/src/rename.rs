@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use crate::content;
 use crate::derived::has_program_copies;
 use crate::journal_record::JournalRecord;
-use crate::layer_dir::{KeysDir, os_error};
+use crate::layer_dir::{LayerDir, os_error};
 use crate::layered_store::{LayeredStore, Resolved};
 use crate::name_change::{NameChange, keys_not_known};
 use crate::open_file::OpenFile;
@@ -26,7 +26,7 @@ use zarrfs_store::{EntryKind, Key, Meta};
 
 /// Completes a rename in the upper folder, if it is not complete yet. `in_upper` says whether the upper folder has
 /// `from`.
-pub(crate) fn finish(keys: &KeysDir, from: &Key, to: &Key, in_upper: bool) -> Result<()> {
+pub(crate) fn finish(keys: &LayerDir, from: &Key, to: &Key, in_upper: bool) -> Result<()> {
     if in_upper {
         return match keys.rename(from, to, RenameFlags::empty()) {
             Err(Errno::NOENT) => Ok(()),
@@ -82,7 +82,7 @@ impl NameChange<'_> {
     /// Renames `from` to `to`, replacing the content of `to`.
     fn rename_onto(&self, from: &Key, to: &Key) -> Result<()> {
         let layer = &self.top.layer;
-        let in_upper = layer.keys.stat(from)?.is_some();
+        let in_upper = layer.dir.stat(from)?.is_some();
         // Evaluate both, so that missing answers are requested together.
         let (bases, whiteouts) = (
             self.rename_base_records(from, to),
@@ -97,7 +97,7 @@ impl NameChange<'_> {
         if self.has_program_copies(from, to)? {
             records.push(JournalRecord::CopiesWritten(to.clone()));
         }
-        let replaces = !in_upper && layer.keys.stat(to)?.is_some();
+        let replaces = !in_upper && layer.dir.stat(to)?.is_some();
         let attributes = self.renamed_attributes(from, to);
         let is_one_step = whiteouts.is_empty() && attributes.is_empty() && !replaces;
         records.extend(whiteouts);
@@ -111,7 +111,7 @@ impl NameChange<'_> {
         // Otherwise the object found at `to` would have the ID of the replaced file until the table is updated.
         self.open.lock().ids.remove(to);
         layer.retain_synced(&self.upper, to)?;
-        finish(&layer.keys, from, to, in_upper)?;
+        finish(&layer.dir, from, to, in_upper)?;
         self.detach(to);
         self.rename_open_files(self.registered_below(from), from, to);
         self.open.lock().ids.rename(from, to);
@@ -128,7 +128,7 @@ impl NameChange<'_> {
     /// Drops the cached state of the old name, and records the change of both names.
     fn forget_renamed(&self, from: &Key, to: &Key) -> Result<()> {
         self.forget_created_below(from)?;
-        self.top.layer.lock().write_numbers.forget_below(from);
+        self.top.layer.lock().generations.forget_below(from);
         self.note_write(to);
         self.note_tree_change(to);
         self.note_tree_change(from);
@@ -176,7 +176,7 @@ impl NameChange<'_> {
         for key in [from, to] {
             let stored = self.find_lower(key)?;
             let is_file = |(_, meta): &(Key, Meta)| meta.kind != EntryKind::Directory;
-            if key == to && self.top.layer.keys.stat(to)?.is_none() {
+            if key == to && self.top.layer.dir.stat(to)?.is_none() {
                 // The rename replaces an object of the store that is visible at `to` from another key.
                 let replaced = stored.as_ref();
                 let replaced = replaced.filter(|stored| is_file(stored) && stored.0 != *to);
@@ -208,7 +208,7 @@ impl NameChange<'_> {
 
     /// Returns the base record of a key, or `None` if the key is a folder of the upper folder.
     fn file_base_record(&self, key: &Key, limit: u64) -> Result<Option<JournalRecord>> {
-        match self.top.layer.keys.kind(key)? {
+        match self.top.layer.dir.kind(key)? {
             Some(EntryKind::Directory) => Ok(None),
             _ => self.base_record(key, limit),
         }
@@ -255,7 +255,7 @@ impl NameChange<'_> {
             return Ok(false);
         }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = self.top.layer.keys.open_key(from, flags);
+        let file = self.top.layer.dir.open_key(from, flags);
         file.map_or(Ok(false), |file| has_program_copies(to, &File::from(file)))
     }
 
@@ -302,7 +302,7 @@ impl NameChange<'_> {
 
     /// Whether the upper folder has a folder or a symbolic link, which hides a key without changing its content.
     fn is_special_in_upper(&self, key: &Key) -> Result<bool> {
-        let kind = self.top.layer.keys.kind(key)?;
+        let kind = self.top.layer.dir.kind(key)?;
         Ok(kind.is_some_and(|kind| kind != EntryKind::File))
     }
 

@@ -299,7 +299,8 @@ impl OverlayCore {
         };
         let (name, file) = self
             .upper
-            .create_pending(key)
+            .pending
+            .create(key)
             .map_err(|error| os_error(key, error))?;
         let paths = std::slice::from_ref(key);
         let was_changed = Cell::new(false);
@@ -332,7 +333,7 @@ impl OverlayCore {
         });
         put.map_err(|error| {
             // After publication the pending file has left this name.
-            self.upper.discard_pending(&name);
+            self.upper.pending.discard(&name);
             error.about(key)
         })
     }
@@ -456,7 +457,7 @@ impl NameChange<'_> {
     ) -> Result<()> {
         let layer = &self.top.layer;
         let mut records: Vec<JournalRecord> = base.into_iter().collect();
-        if layer.keys.stat(key)?.is_none()
+        if layer.dir.stat(key)?.is_none()
             && layer.lower_key(key).as_ref() != Some(key)
             && let Some((from, meta)) = self.find_lower(key)?
         {

@@ -319,7 +319,7 @@ impl OverlayCore {
                 (Resolved::Lower(..), EntryKind::Directory) => names.copy_up_folder(key)?,
                 (Resolved::Lower(..), _) => return Err(Error::read_only(key)),
             }
-            let set = names.top.layer.keys.parent(key);
+            let set = names.top.layer.dir.parent(key);
             let set = set.and_then(|(folder, name)| attributes::set_named(&folder, name, change));
             set.map_err(|error| os_error(key, error))?;
             names.note_change(key);
@@ -384,7 +384,7 @@ impl OverlayCore {
 
     /// Syncs the name of a file of a layer, and the folders above it, so that they survive a power loss.
     pub(crate) fn sync_name(&self, layered: &LayeredStore, key: &Key) -> Result<()> {
-        let keys = &layered.layer.keys;
+        let keys = &layered.layer.dir;
         for folder in std::iter::successors(key.parent(), Key::parent) {
             match keys.open_key(&folder, OFlags::RDONLY | OFlags::DIRECTORY) {
                 // It was renamed since.
@@ -400,7 +400,7 @@ impl OverlayCore {
 /// Opens a folder of the layer on top.
 fn open_folder(top: &LayeredStore, key: &Key) -> Result<Arc<File>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    let fd = top.layer.keys.open_key(key, flags);
+    let fd = top.layer.dir.open_key(key, flags);
     Ok(Arc::new(File::from(
         fd.map_err(|error| os_error(key, error))?,
     )))

@@ -3,61 +3,57 @@
 //! `keys/` has the written files under their keys; `frozen/` the changes of a commit that has begun; `pending/` the
 //! files that are being written, and replaced files that are kept until their replacements are synced; `rescued/` the
 //! files that were incomplete after a crash. The folder belongs to one store and is open in one process at a time.
-//! `exchange` freezes a layer and drops it.
+//! `next/` and `committed-N/` are steps of a freeze and of the end of a commit: sequences of renames, in which the names
+//! that exist after a crash show how far a sequence came. The folders and the journal of the next layer are made ahead,
+//! because the disk may be full later.
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use std::{fs, thread};
 
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use crate::journal::{Journal, open_or_look};
 use crate::journal_record::JournalRecord;
-use crate::layer_dir::KeysDir;
+use crate::pending_folder::{PendingFolder, name_part};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::Key;
 
 /// An upper folder, open and locked.
 pub(crate) struct Upper {
     path: PathBuf,
-    pending: OwnedFd,
-    last_number: AtomicU64,
+    pub(crate) pending: PendingFolder,
     _lock: File,
 }
 
-/// A file in `pending/`.
-pub(crate) struct PendingFile {
-    pub(crate) name: String,
-    pub(crate) inode: u64,
-    /// Length in bytes.
-    pub(crate) length: u64,
+/// The paths of a layer in the upper folder.
+pub(crate) struct LayerPaths {
+    /// The folder of files under their keys.
+    pub(crate) keys: PathBuf,
+    pub(crate) journal: PathBuf,
 }
 
-const KEYS: &str = "keys";
-const FROZEN: &str = "frozen";
-const PENDING: &str = "pending";
-const RESCUED: &str = "rescued";
-/// Prefix of the names of spare files in `pending/`. All other names there begin with a number.
-const SPARE: &str = "spare-";
-const JOURNAL: &str = "journal";
+impl LayerPaths {
+    fn in_folder(folder: &Path) -> LayerPaths {
+        LayerPaths {
+            keys: folder.join("keys"),
+            journal: folder.join("journal"),
+        }
+    }
+}
+
 const IDENTITY: &str = "zarrfs.json";
-/// The temporary name of `zarrfs.json` while it is written.
-const NEW_IDENTITY: &str = "zarrfs.json.new";
-const LOCK: &str = "lock";
 
 /// The layout version that is written and read. In the layout of zarrfs 0.1, files can have several names, and there
 /// can be pipes and sockets.
 const FORMAT_VERSION: u64 = 2;
-/// The layout version of zarrfs 0.1.
-const FORMAT_OF_0_1: u64 = 1;
 
 const README: &str = "\
 This folder holds changes of a Zarr store that are not in the store yet.
@@ -112,8 +108,7 @@ impl Upper {
             return Err(Error::invalid(path.display(), why));
         }
         Ok(Upper {
-            pending: folder(&path.join(PENDING))?,
-            last_number: AtomicU64::new(0),
+            pending: PendingFolder::open(path.join("pending"))?,
             _lock: lock,
             path,
         })
@@ -126,7 +121,7 @@ impl Upper {
 
     /// Returns the path of the folder for files that were incomplete when the program ended.
     pub(crate) fn rescued(&self) -> PathBuf {
-        self.path.join(RESCUED)
+        self.path.join("rescued")
     }
 
     /// Makes the folder belong to the store at `store` from now on.
@@ -136,14 +131,29 @@ impl Upper {
         written.map_err(|error| Error::os(self.path.display(), error))
     }
 
-    /// Returns the path of the journal.
-    pub(crate) fn journal(&self) -> PathBuf {
-        self.path.join(JOURNAL)
+    /// Returns the paths of the layer that programs change.
+    pub(crate) fn top(&self) -> LayerPaths {
+        LayerPaths::in_folder(&self.path)
     }
 
-    /// Returns the path of the folder of keys.
-    pub(crate) fn keys(&self) -> PathBuf {
-        self.path.join(KEYS)
+    /// Returns the paths of the frozen layer, or `None` if there is none.
+    pub(crate) fn frozen(&self) -> Option<LayerPaths> {
+        let frozen = LayerPaths::in_folder(&self.frozen_folder());
+        frozen.journal.exists().then_some(frozen)
+    }
+
+    /// Returns the paths of the prepared layer.
+    pub(crate) fn next(&self) -> LayerPaths {
+        LayerPaths::in_folder(&self.next_folder())
+    }
+
+    fn frozen_folder(&self) -> PathBuf {
+        self.path.join("frozen")
+    }
+
+    /// Returns the folder of the next layer, which is made ahead.
+    fn next_folder(&self) -> PathBuf {
+        self.path.join("next")
     }
 
     /// Replaces a `NoSpace` error with one that says how much space is needed; returns any other error unchanged.
@@ -163,105 +173,10 @@ impl Upper {
         synced.map_err(|error| Error::os(self.path.display(), error))
     }
 
-    /// Creates a file that has no key yet; returns its name in `pending/`.
-    pub(crate) fn create_pending(&self, key: &Key) -> rustix::io::Result<(String, File)> {
-        let name = self.unused_name(key);
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let mode = Mode::RUSR | Mode::WUSR;
-        let fd = rustix::fs::openat(&self.pending, &name, flags, mode)?;
-        Ok((name, File::from(fd)))
-    }
-
-    /// Moves a pending file to its key, atomically.
-    pub(crate) fn publish(
-        &self,
-        pending: &str,
-        keys: &KeysDir,
-        key: &Key,
-    ) -> rustix::io::Result<()> {
-        let (folder, name) = keys.parent(key)?;
-        rustix::fs::renameat(&self.pending, pending, folder, name)
-    }
-
-    /// Moves a pending file to its key, atomically, and the file that had the key to `pending/`; returns its name
-    /// there.
-    pub(crate) fn exchange(
-        &self,
-        pending: &str,
-        keys: &KeysDir,
-        key: &Key,
-    ) -> rustix::io::Result<String> {
-        let (folder, name) = keys.parent(key)?;
-        rustix::fs::renameat_with(&self.pending, pending, folder, name, RenameFlags::EXCHANGE)?;
-        let retained = self.unused_name(key);
-        match rustix::fs::renameat(&self.pending, pending, &self.pending, &retained) {
-            Ok(()) => Ok(retained),
-            // The exchange has already happened: the old file keeps the new file's name.
-            Err(_) => Ok(pending.to_string()),
-        }
-    }
-
-    /// Renames a file in `pending/` so that a crash drops it instead of rescuing it; returns the new name.
-    pub(crate) fn set_spare(&self, pending: &str) -> rustix::io::Result<String> {
-        let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
-        let spare = format!("{SPARE}{number}");
-        rustix::fs::renameat(&self.pending, pending, &self.pending, &spare)?;
-        Ok(spare)
-    }
-
-    /// Gives a file in `pending/` the name of a pending file of a key; returns the new name.
-    pub(crate) fn rename_pending(&self, name: &str, key: &Key) -> rustix::io::Result<String> {
-        let pending = self.unused_name(key);
-        rustix::fs::renameat(&self.pending, name, &self.pending, &pending)?;
-        Ok(pending)
-    }
-
-    /// Moves the file of a key to `pending/`; returns its name there.
-    pub(crate) fn retain(&self, keys: &KeysDir, key: &Key) -> rustix::io::Result<String> {
-        let retained = self.unused_name(key);
-        let (folder, name) = keys.parent(key)?;
-        rustix::fs::renameat(folder, name, &self.pending, &retained)?;
-        Ok(retained)
-    }
-
-    /// Returns an unused name in `pending/` for a file of a key.
-    fn unused_name(&self, key: &Key) -> String {
-        let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
-        format!("{number}-{}", name_part(key))
-    }
-
     /// Syncs the whole file system of the folder.
     pub(crate) fn sync_disk(&self) -> Result<()> {
-        let synced = rustix::fs::syncfs(&self.pending);
+        let synced = self.pending.sync_disk();
         synced.map_err(|error| Error::os(self.path.display(), error))
-    }
-
-    /// Removes a pending file.
-    pub(crate) fn discard_pending(&self, pending: &str) {
-        let gone = rustix::fs::unlinkat(&self.pending, pending, AtFlags::empty());
-        if let Err(error) = gone {
-            log::debug!("pending/{pending}: {error}");
-        }
-    }
-
-    /// Returns the pending files.
-    pub(crate) fn pending_files(&self) -> Result<Vec<PendingFile>> {
-        let folder = self.path.join(PENDING);
-        let failed = |error| Error::os(folder.display(), error);
-        let mut files = Vec::new();
-        for entry in fs::read_dir(&folder).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            let found = entry.metadata().map_err(failed)?;
-            // These names are made here and are always UTF-8.
-            if let Ok(name) = entry.file_name().into_string() {
-                files.push(PendingFile {
-                    name,
-                    inode: found.ino(),
-                    length: found.len(),
-                });
-            }
-        }
-        Ok(files)
     }
 
     /// Returns the paths of the files in `rescued/`.
@@ -279,21 +194,6 @@ impl Upper {
         let mut paths: Vec<String> = entries.map(path).collect::<Result<_>>()?;
         paths.sort();
         Ok(paths)
-    }
-
-    /// Moves the pending files to `rescued/`: they were being written when the program ended. Spare files are removed.
-    pub(crate) fn rescue_pending(&self) -> Result<()> {
-        let folder = self.path.join(PENDING);
-        let failed = |error| Error::os(folder.display(), error);
-        for entry in fs::read_dir(&folder).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            if entry.file_name().as_bytes().starts_with(SPARE.as_bytes()) {
-                fs::remove_file(entry.path()).map_err(failed)?;
-            } else {
-                self.rescue(&entry.path(), &entry.file_name())?;
-            }
-        }
-        Ok(())
     }
 
     /// Moves an incomplete file from its key in a layer's folder of keys to `rescued/`.
@@ -328,21 +228,154 @@ impl Upper {
         }
         Ok(())
     }
-}
 
-/// The maximum number of characters of a key in the name of a file in `pending/` or `rescued/`.
-const MAX_NAME_CHARS: usize = 60;
+    /// Moves the pending files to `rescued/`: they were being written when the program ended. Spare files are removed.
+    pub(crate) fn rescue_pending(&self) -> Result<()> {
+        let folder = self.path.join("pending");
+        let failed = |error| Error::os(folder.display(), error);
+        for entry in fs::read_dir(&folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if entry.file_name().as_bytes().starts_with(b"spare-") {
+                fs::remove_file(entry.path()).map_err(failed)?;
+            } else {
+                self.rescue(&entry.path(), &entry.file_name())?;
+            }
+        }
+        Ok(())
+    }
 
-/// Returns the end of a key in a form that is valid in a file name.
-fn name_part(key: &Key) -> String {
-    let text = String::from_utf8_lossy(key.as_bytes()).replace('/', "+");
-    let skipped = text.chars().count().saturating_sub(MAX_NAME_CHARS);
-    text.chars().skip(skipped).collect()
-}
+    /// Makes the next layer ahead, unless there is a frozen layer: then a commit can begin even if the disk is full. If
+    /// this fails, the commit makes the layer itself.
+    pub(crate) fn make_next_ahead(&self) {
+        // With both folders, `finish_freezing` would take this for a freeze that has begun.
+        if self.frozen_folder().exists() {
+            return;
+        }
+        if let Err(error) = self.make_next() {
+            log::debug!("nothing is made ahead for a commit: {error}");
+        }
+    }
 
-fn folder(path: &Path) -> Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::open(path, flags, Mode::empty()).map_err(|error| Error::os(path.display(), error))
+    /// Creates the missing parts of the next layer: an empty folder of keys, an empty folder for the layer that is
+    /// frozen, and a journal with reserved space. Returns the journal.
+    fn make_next(&self) -> Result<Journal> {
+        let next = self.next_folder();
+        let failed = |error| Error::os(next.display(), error);
+        for folder in ["keys", "frozen"] {
+            fs::create_dir_all(next.join(folder)).map_err(failed)?;
+        }
+        let journal = self.next().journal;
+        if journal.metadata().is_ok_and(|found| found.len() > 0) {
+            fs::remove_file(&journal).map_err(failed)?;
+        }
+        let mut journal = Journal::open(&journal, &mut |_| {})?;
+        journal.reserve(0);
+        Ok(journal)
+    }
+
+    /// Prepares the next layer for the exchange, with these records in its journal.
+    pub(crate) fn prepare_next(&self, records: &[JournalRecord]) -> Result<()> {
+        let prepared = self.make_next().and_then(|mut journal| {
+            let mut records = records.chunks(1);
+            records.try_for_each(|record| journal.append(record))?;
+            journal.end().sync()
+        });
+        prepared.inspect_err(|_| self.drop_next())
+    }
+
+    /// Drops the prepared layer.
+    pub(crate) fn drop_next(&self) {
+        let _ = fs::remove_dir_all(self.next_folder());
+        // This fails if it holds a frozen layer, which is right.
+        let _ = fs::remove_dir(self.frozen_folder());
+    }
+
+    /// Replaces the current layer by the prepared one; the current layer becomes the frozen layer. After a crash in
+    /// between, `finish_freezing` finds out from the existing names how far it came, and completes it.
+    pub(crate) fn swap_in_next(&self) -> Result<()> {
+        let (next, frozen) = (self.next_folder(), self.frozen_folder());
+        let rename = |from: PathBuf, to: PathBuf| {
+            fs::rename(&from, to).map_err(|error| Error::os(from.display(), error))
+        };
+        if !frozen.exists() {
+            rename(next.join("frozen"), frozen.clone())?;
+        }
+        if next.join("keys").exists() {
+            if !frozen.join("keys").exists() {
+                rename(self.top().keys, frozen.join("keys"))?;
+            }
+            rename(next.join("keys"), self.top().keys)?;
+        }
+        if self.top().journal.exists() {
+            rename(self.top().journal, frozen.join("journal"))?;
+        }
+        rename(next.join("journal"), self.top().journal)?;
+        fs::remove_dir_all(&next).map_err(|error| Error::os(next.display(), error))
+    }
+
+    /// Undoes a failed `swap_in_next` as far as possible.
+    pub(crate) fn undo_swap(&self) {
+        let (frozen, keys) = (self.frozen_folder(), self.top().keys);
+        if frozen.join("keys").exists() {
+            // This removes only the empty folder of the prepared layer.
+            let _ = fs::remove_dir(&keys);
+            let _ = fs::rename(frozen.join("keys"), &keys);
+        }
+        if frozen.join("journal").exists() {
+            let _ = fs::rename(frozen.join("journal"), self.top().journal);
+        }
+        self.drop_next();
+    }
+
+    /// After a crash, completes a `swap_in_next` that had begun, or drops a layer that was only prepared. Removes the
+    /// rest of committed layers.
+    pub(crate) fn finish_freezing(&self) -> Result<()> {
+        self.remove_committed()?;
+        let next = self.next_folder();
+        if !next.exists() {
+            return Ok(());
+        }
+        let has_begun = self.frozen_folder().join("keys").exists();
+        if has_begun && next.join("journal").exists() {
+            return self.swap_in_next();
+        }
+        self.drop_next();
+        Ok(())
+    }
+
+    /// Renames the committed frozen layer away; returns the path of its files.
+    pub(crate) fn retire_frozen(&self) -> Result<PathBuf> {
+        let frozen = self.frozen_folder();
+        let failed = |error| Error::os(frozen.display(), error);
+        loop {
+            let number = self.pending.next_number();
+            let committed = self.path.join(format!("committed-{number}"));
+            if !committed.exists() {
+                fs::rename(&frozen, &committed).map_err(failed)?;
+                // Free the space of its journal, which is enough for the next layer, and use it before other programs
+                // do.
+                let journal = File::options().write(true).open(committed.join("journal"));
+                let _ = journal.and_then(|journal| journal.set_len(0));
+                self.make_next_ahead();
+                return Ok(committed);
+            }
+        }
+    }
+
+    fn remove_committed(&self) -> Result<()> {
+        let failed = |error| Error::os(self.path.display(), error);
+        for entry in fs::read_dir(&self.path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if entry.file_name().as_bytes().starts_with(b"committed-") {
+                match fs::remove_dir_all(entry.path()) {
+                    // A thread of this process has removed it.
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                    removed => removed.map_err(failed)?,
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Fails with `NotEmpty` if a folder has contents and is not an upper folder.
@@ -353,7 +386,14 @@ fn check_empty(path: &Path) -> Result<()> {
         Err(error) => return Err(Error::os(path.display(), error)),
     };
     // An upper folder whose creation was interrupted has at most these.
-    let begun = [README_NAME, LOCK, KEYS, PENDING, JOURNAL, NEW_IDENTITY];
+    let begun = [
+        "README",
+        "lock",
+        "keys",
+        "pending",
+        "journal",
+        "zarrfs.json.new",
+    ];
     let has_others = names.any(|entry| {
         entry.is_ok_and(|entry| !begun.iter().any(|name| entry.file_name() == **name))
     });
@@ -364,8 +404,6 @@ fn check_empty(path: &Path) -> Result<()> {
     Ok(())
 }
 
-const README_NAME: &str = "README";
-
 /// The number of attempts to lock an upper folder, and the pause between them. A daemon whose mount was just unmounted
 /// holds the lock until all changes are synced.
 const LOCK_ATTEMPTS: usize = 250;
@@ -373,7 +411,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Locks an upper folder. Fails with `Exists` if another process keeps the lock.
 fn lock(path: &Path) -> Result<File> {
-    let name = path.join(LOCK);
+    let name = path.join("lock");
     let file = open_or_look(&name).map_err(|error| Error::os(name.display(), error))?;
     for _ in 0..LOCK_ATTEMPTS {
         match rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
@@ -388,10 +426,10 @@ fn lock(path: &Path) -> Result<File> {
 
 /// Creates the parts of an upper folder. The file that identifies it as an upper folder comes last.
 fn initialize(path: &Path, store: &str) -> std::io::Result<()> {
-    for name in [KEYS, PENDING] {
+    for name in ["keys", "pending"] {
         fs::create_dir_all(path.join(name))?;
     }
-    fs::write(path.join(README_NAME), README)?;
+    fs::write(path.join("README"), README)?;
     write_identity(path, store)
 }
 
@@ -399,7 +437,7 @@ fn initialize(path: &Path, store: &str) -> std::io::Result<()> {
 fn write_identity(path: &Path, store: &str) -> std::io::Result<()> {
     let identity =
         json!({ "zarrfs": FORMAT_VERSION, "store": zarrfs_store::canonical_location(store) });
-    let replacement = path.join(NEW_IDENTITY);
+    let replacement = path.join("zarrfs.json.new");
     fs::write(&replacement, format!("{identity:#}\n"))?;
     File::open(&replacement)?.sync_all()?;
     fs::rename(replacement, path.join(IDENTITY))?;
@@ -422,7 +460,7 @@ pub fn belongs_to(path: &Path) -> Result<String> {
         serde_json::from_str(&text).map_err(|error| Error::corrupt(name.display(), error))?;
     let why = match value.get("zarrfs").and_then(Value::as_u64) {
         Some(FORMAT_VERSION) => None,
-        Some(FORMAT_OF_0_1) => {
+        Some(1) => {
             Some("written by zarrfs 0.1: commit or discard it with that version".to_string())
         }
         _ => Some(format!(
@@ -448,167 +486,6 @@ pub(crate) fn unnamed_file() -> std::io::Result<File> {
     Ok(rustix::fs::open(std::env::temp_dir(), flags, mode)?.into())
 }
 
-/// The folder of the next layer, made ahead.
-const NEXT: &str = "next";
-/// Prefix of frozen layers that were committed and still have readers; a number follows.
-const COMMITTED: &str = "committed-";
-
-impl Upper {
-    /// Returns the path of the frozen layer's journal, or `None` if there is no frozen layer.
-    pub(crate) fn frozen_journal(&self) -> Option<PathBuf> {
-        let journal = self.path.join(FROZEN).join(JOURNAL);
-        journal.exists().then_some(journal)
-    }
-
-    /// Returns the path of the frozen layer's folder of keys.
-    pub(crate) fn frozen_keys(&self) -> PathBuf {
-        self.path.join(FROZEN).join(KEYS)
-    }
-
-    /// Makes the next layer ahead, unless there is a frozen layer: then a commit can begin even if the disk is full. If
-    /// this fails, the commit makes the layer itself.
-    pub(crate) fn make_next_ahead(&self) {
-        // With both folders, `finish_freezing` would take this for a freeze that has begun.
-        if self.path.join(FROZEN).exists() {
-            return;
-        }
-        if let Err(error) = self.make_next() {
-            log::debug!("nothing is made ahead for a commit: {error}");
-        }
-    }
-
-    /// Creates the missing parts of the next layer: an empty folder of keys, an empty folder for the layer that is
-    /// frozen, and a journal with reserved space. Returns the journal.
-    fn make_next(&self) -> Result<Journal> {
-        let next = self.path.join(NEXT);
-        let failed = |error| Error::os(next.display(), error);
-        for folder in [KEYS, FROZEN] {
-            fs::create_dir_all(next.join(folder)).map_err(failed)?;
-        }
-        let journal = next.join(JOURNAL);
-        if journal.metadata().is_ok_and(|found| found.len() > 0) {
-            fs::remove_file(&journal).map_err(failed)?;
-        }
-        let mut journal = Journal::open(&journal, &mut |_| {})?;
-        journal.reserve(0);
-        Ok(journal)
-    }
-
-    /// Prepares the next layer for the exchange, with these records in its journal.
-    pub(crate) fn prepare_next(&self, records: &[JournalRecord]) -> Result<()> {
-        let prepared = self.make_next().and_then(|mut journal| {
-            let mut records = records.chunks(1);
-            records.try_for_each(|record| journal.append(record))?;
-            journal.end().sync()
-        });
-        prepared.inspect_err(|_| self.drop_next())
-    }
-
-    /// Drops the prepared layer.
-    pub(crate) fn drop_next(&self) {
-        let _ = fs::remove_dir_all(self.path.join(NEXT));
-        // This fails if it holds a frozen layer, which is right.
-        let _ = fs::remove_dir(self.path.join(FROZEN));
-    }
-
-    /// Opens the folder of keys of the prepared layer; also returns the path of its journal.
-    pub(crate) fn open_next(&self) -> Result<(KeysDir, PathBuf)> {
-        let next = self.path.join(NEXT);
-        Ok((KeysDir::open(&next.join(KEYS))?, next.join(JOURNAL)))
-    }
-
-    /// Replaces the current layer by the prepared one; the current layer becomes the frozen layer. After a crash in
-    /// between, `finish_freezing` finds out from the existing names how far it came, and completes it.
-    pub(crate) fn swap_in_next(&self) -> Result<()> {
-        let (next, frozen) = (self.path.join(NEXT), self.path.join(FROZEN));
-        let rename = |from: PathBuf, to: PathBuf| {
-            fs::rename(&from, to).map_err(|error| Error::os(from.display(), error))
-        };
-        if !frozen.exists() {
-            rename(next.join(FROZEN), frozen.clone())?;
-        }
-        if next.join(KEYS).exists() {
-            if !frozen.join(KEYS).exists() {
-                rename(self.path.join(KEYS), frozen.join(KEYS))?;
-            }
-            rename(next.join(KEYS), self.path.join(KEYS))?;
-        }
-        if self.journal().exists() {
-            rename(self.journal(), frozen.join(JOURNAL))?;
-        }
-        rename(next.join(JOURNAL), self.journal())?;
-        fs::remove_dir_all(&next).map_err(|error| Error::os(next.display(), error))
-    }
-
-    /// Undoes a failed `swap_in_next` as far as possible.
-    pub(crate) fn undo_swap(&self) {
-        let (frozen, keys) = (self.path.join(FROZEN), self.path.join(KEYS));
-        if frozen.join(KEYS).exists() {
-            // This removes only the empty folder of the prepared layer.
-            let _ = fs::remove_dir(&keys);
-            let _ = fs::rename(frozen.join(KEYS), &keys);
-        }
-        if frozen.join(JOURNAL).exists() {
-            let _ = fs::rename(frozen.join(JOURNAL), self.journal());
-        }
-        self.drop_next();
-    }
-
-    /// After a crash, completes a `swap_in_next` that had begun, or drops a layer that was only prepared. Removes the
-    /// rest of committed layers.
-    pub(crate) fn finish_freezing(&self) -> Result<()> {
-        self.remove_committed()?;
-        let next = self.path.join(NEXT);
-        if !next.exists() {
-            return Ok(());
-        }
-        let has_begun = self.path.join(FROZEN).join(KEYS).exists();
-        if has_begun && next.join(JOURNAL).exists() {
-            return self.swap_in_next();
-        }
-        self.drop_next();
-        Ok(())
-    }
-
-    /// Renames the committed frozen layer away; returns the path of its files.
-    pub(crate) fn retire_frozen(&self) -> Result<PathBuf> {
-        let frozen = self.path.join(FROZEN);
-        let failed = |error| Error::os(frozen.display(), error);
-        loop {
-            let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
-            let committed = self.path.join(format!("{COMMITTED}{number}"));
-            if !committed.exists() {
-                fs::rename(&frozen, &committed).map_err(failed)?;
-                // Free the space of its journal, which is enough for the next layer, and use it before other programs
-                // do.
-                let journal = File::options().write(true).open(committed.join(JOURNAL));
-                let _ = journal.and_then(|journal| journal.set_len(0));
-                self.make_next_ahead();
-                return Ok(committed);
-            }
-        }
-    }
-
-    fn remove_committed(&self) -> Result<()> {
-        let failed = |error| Error::os(self.path.display(), error);
-        for entry in fs::read_dir(&self.path).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            if entry
-                .file_name()
-                .as_bytes()
-                .starts_with(COMMITTED.as_bytes())
-            {
-                match fs::remove_dir_all(entry.path()) {
-                    // A thread of this process has removed it.
-                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                    removed => removed.map_err(failed)?,
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -627,26 +504,6 @@ mod tests {
         assert!(other.to_string().contains("s3://a/b"), "{other}");
         Upper::open(&path, None).unwrap();
         assert!(path.join("README").exists());
-    }
-
-    /// After the first rename the new file has the key: the failure is not an error, and the old file is kept.
-    #[test]
-    fn an_exchange_whose_second_rename_fails_is_made() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("upper");
-        let upper = Upper::open(&path, Some("x")).unwrap();
-        let keys = KeysDir::open(&path.join(KEYS)).unwrap();
-        let key = Key::new("a").unwrap();
-        fs::write(path.join(KEYS).join("a"), "old").unwrap();
-        let (name, _) = upper.create_pending(&key).unwrap();
-        let pending = path.join(PENDING);
-        fs::write(pending.join(&name), "new").unwrap();
-        let number = upper.last_number.load(Ordering::Relaxed) + 1;
-        let in_the_way = format!("{number}-{}", name_part(&key));
-        fs::create_dir(pending.join(in_the_way)).unwrap();
-        let retained = upper.exchange(&name, &keys, &key).unwrap();
-        assert_eq!(fs::read(path.join(KEYS).join("a")).unwrap(), b"new");
-        assert_eq!(fs::read(pending.join(retained)).unwrap(), b"old");
     }
 
     /// As after an unmount, while the daemon is still shutting down.
@@ -695,12 +552,12 @@ mod tests {
         let path = folder.path().join("upper");
         drop(Upper::open(&path, Some("/x")).unwrap());
         fs::remove_file(path.join(IDENTITY)).unwrap();
-        for name in [README_NAME, NEW_IDENTITY] {
+        for name in ["README", "zarrfs.json.new"] {
             fs::write(path.join(name), "{\"zarr").unwrap();
         }
         drop(Upper::open(&path, Some("/x")).unwrap());
         assert_eq!(belongs_to(&path).unwrap(), "/x");
-        assert_eq!(fs::read_to_string(path.join(README_NAME)).unwrap(), README);
+        assert_eq!(fs::read_to_string(path.join("README")).unwrap(), README);
     }
 
     #[test]
@@ -713,27 +570,26 @@ mod tests {
         assert!(error.is_some());
     }
 
-    /// The renames of `swap_in_next`, in order.
-    const RENAMES: [(&str, &str); 5] = [
-        ("next/frozen", "frozen"),
-        ("keys", "frozen/keys"),
-        ("next/keys", "keys"),
-        ("journal", "frozen/journal"),
-        ("next/journal", "journal"),
-    ];
-
     #[test]
     fn a_freeze_that_was_cut_anywhere_is_finished_or_never_was() {
-        for cut in 0..=RENAMES.len() {
+        // The renames of `swap_in_next`, in order.
+        let renames = [
+            ("next/frozen", "frozen"),
+            ("keys", "frozen/keys"),
+            ("next/keys", "keys"),
+            ("journal", "frozen/journal"),
+            ("next/journal", "journal"),
+        ];
+        for cut in 0..=renames.len() {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("upper");
             let upper = Upper::open(&path, Some("x")).unwrap();
             fs::write(path.join("keys/a"), "old").unwrap();
             let record = |key: &str| JournalRecord::Created(Key::new(key).unwrap());
-            let mut journal = Journal::open(&upper.journal(), &mut |_| {}).unwrap();
+            let mut journal = Journal::open(&upper.top().journal, &mut |_| {}).unwrap();
             journal.append(&[record("old")]).unwrap();
             upper.prepare_next(&[record("new")]).unwrap();
-            for (from, to) in &RENAMES[..cut] {
+            for (from, to) in &renames[..cut] {
                 fs::rename(path.join(from), path.join(to)).unwrap();
             }
             upper.finish_freezing().unwrap();
@@ -750,7 +606,7 @@ mod tests {
             };
             assert_eq!(fs::read(path.join(old)).unwrap(), b"old", "cut at {cut}");
             assert_eq!(first(journal), [record("old")], "cut at {cut}");
-            assert_eq!(upper.frozen_journal().is_some(), is_frozen);
+            assert_eq!(upper.frozen().is_some(), is_frozen);
             assert!(!path.join("next").exists() && path.join("keys").exists());
             if is_frozen {
                 assert_eq!(first("journal"), [record("new")], "cut at {cut}");
@@ -759,7 +615,7 @@ mod tests {
             upper.make_next_ahead();
             assert_eq!(path.join("next").exists(), !is_frozen, "cut at {cut}");
             upper.finish_freezing().unwrap();
-            assert_eq!(upper.frozen_journal().is_some(), is_frozen, "cut at {cut}");
+            assert_eq!(upper.frozen().is_some(), is_frozen, "cut at {cut}");
         }
     }
 }

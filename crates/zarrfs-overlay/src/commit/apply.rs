@@ -200,7 +200,7 @@ impl Apply<'_> {
     ) -> Result<()> {
         let (core, layer) = (self.commit.core, &self.commit.layered.layer);
         let key = &step.change.key;
-        let number = layer.write_number(key);
+        let number = layer.generation(key);
         let file = self.upper_file(key)?;
         let etag = match &step.now {
             Some(etag) if step.is_done => etag.clone(),
@@ -216,7 +216,7 @@ impl Apply<'_> {
         }
         let _names = core.names.lock();
         let is_pending = core.registered(key).is_some_and(|file| file.is_pending());
-        let is_unchanged = layer.write_number(key) == number && layer.is_file_of(key, &file)?;
+        let is_unchanged = layer.generation(key) == number && layer.is_file_of(key, &file)?;
         if is_unchanged && !is_pending {
             return layer.record(vec![committed]);
         }
@@ -312,7 +312,7 @@ impl Apply<'_> {
 
     fn upper_file(&self, key: &Key) -> Result<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let fd = self.commit.layered.layer.keys.open_key(key, flags);
+        let fd = self.commit.layered.layer.dir.open_key(key, flags);
         Ok(File::from(fd.map_err(|error| os_error(key, error))?))
     }
 }

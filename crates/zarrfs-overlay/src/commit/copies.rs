@@ -95,7 +95,7 @@ impl Commit<'_> {
         drop(state);
         let is_array = |folder: &Key| {
             let document = folder.child(ZARRAY.as_bytes()).ok();
-            document.is_some_and(|document| matches!(layer.keys.stat(&document), Ok(Some(_))))
+            document.is_some_and(|document| matches!(layer.dir.stat(&document), Ok(Some(_))))
         };
         let holders = holders.into_iter();
         holders

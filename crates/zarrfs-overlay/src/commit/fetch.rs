@@ -103,7 +103,7 @@ impl Commit<'_> {
 
     /// Creates a folder in the layer, and the folders above it.
     fn make_folder(&self, key: &Key) -> Result<()> {
-        let keys = &self.layered.layer.keys;
+        let keys = &self.layered.layer.dir;
         if key.is_root() || keys.stat(key)?.is_some() {
             return Ok(());
         }
@@ -128,7 +128,7 @@ impl Commit<'_> {
             Err(error) if error.kind() == Kind::NotFound => return Ok(()),
             reader => reader?,
         };
-        let pending = core.upper.create_pending(key);
+        let pending = core.upper.pending.create(key);
         let (name, file) = pending.map_err(|error| os_error(key, error))?;
         let copied =
             content::copy_stored(context, &*reader, &file).and_then(|(version, content)| {
@@ -146,11 +146,11 @@ impl Commit<'_> {
                 self.give_key(context, from, version, key, copy)
             });
         copied.map_err(|error| {
-            core.upper.discard_pending(&name);
+            core.upper.pending.discard(&name);
             error.about(key)
         })?;
         if self.is_live {
-            layer.lock().write_numbers.advance(key);
+            layer.lock().generations.advance(key);
         }
         Ok(())
     }
@@ -193,7 +193,7 @@ impl Commit<'_> {
         };
         let _names = self.is_live.then(|| core.names.lock());
         if !matches!(layer.locate(key)?, Located::Lower(shown) if shown == *from) {
-            core.upper.discard_pending(copy.name);
+            core.upper.pending.discard(copy.name);
             return Ok(());
         }
         if let Some(parent) = key.parent() {

@@ -15,15 +15,14 @@ use rustix::io::Errno;
 use crate::attributes;
 use crate::changes::KeptKeys;
 use crate::derived::has_program_copies;
-use crate::journal::Journal;
 use crate::journal_record::{ContentDigest, JournalRecord};
 use crate::layer::{ChangeLayer, Located};
-use crate::layer_dir::{KeysDir, os_error};
+use crate::layer_dir::{LayerDir, os_error};
 use crate::layered_store::LayeredStore;
 use crate::open_file::state::ContentSource;
 use crate::open_file::{OpenFile, OpenedAs};
 use crate::overlay_core::OverlayCore;
-use crate::records::{Records, joined, tries};
+use crate::records::{joined, tries};
 use zarr_format::dialect::consolidated::may_be_consolidated;
 use zarr_format::error::Result;
 use zarr_format::model::document::is_document;
@@ -107,7 +106,7 @@ impl OverlayCore {
             let Some(version) = base.version else {
                 continue;
             };
-            let inode = unless_on_top(&top.layer, &key, || frozen.keys.stat(&key))?;
+            let inode = unless_on_top(&top.layer, &key, || frozen.dir.stat(&key))?;
             files.push((key, version, inode));
         }
         Ok(CommittedFiles { since, files })
@@ -119,7 +118,7 @@ impl OverlayCore {
         let changes = &self.info.changes;
         let mut open = self.open.lock();
         for (key, version, inode) in files {
-            let is_on_top = || top.keys.stat(&key).is_ok_and(|found| found.is_some());
+            let is_on_top = || top.dir.stat(&key).is_ok_and(|found| found.is_some());
             if let Some(inode) = inode
                 && !open.ids.has(&key)
                 && !(changes.changed_since(since, &key) && is_on_top())
@@ -165,12 +164,12 @@ impl OverlayCore {
         let Some(shown) = shown_as(&top.layer, key)? else {
             return Ok(());
         };
-        if frozen.keys.stat(key)?.is_none() {
+        if frozen.dir.stat(key)?.is_none() {
             return Ok(());
         }
         // If it was renamed since, the base of the new name counts.
         let base = frozen.base(key).filter(|_| shown == *key);
-        copy_folders_above(&frozen.keys, &top.layer.keys, &shown)?;
+        copy_folders_above(&frozen.dir, &top.layer.dir, &shown)?;
         let base = base.map(|base| JournalRecord::Base {
             key: key.clone(),
             version: base.version,
@@ -183,8 +182,8 @@ impl OverlayCore {
         });
         top.layer
             .record(base.into_iter().chain(written).collect())?;
-        let keys = &frozen.keys;
-        let moved = keys.rename_to(key, &top.layer.keys, &shown, RenameFlags::empty());
+        let keys = &frozen.dir;
+        let moved = keys.rename_to(key, &top.layer.dir, &shown, RenameFlags::empty());
         moved.map_err(|error| os_error(key, error))
     }
 }
@@ -195,7 +194,7 @@ fn unless_on_top(
     key: &Key,
     frozen: impl FnOnce() -> Result<Option<Stat>>,
 ) -> Result<Option<u64>> {
-    if top.keys.stat(key)?.is_some() {
+    if top.dir.stat(key)?.is_some() {
         return Ok(None);
     }
     Ok(frozen()?.map(|stat| stat.st_ino))
@@ -322,7 +321,7 @@ impl OverlayCore {
         let layer = Arc::new(opened.inspect_err(|_| self.upper.drop_next())?);
         // A full disk has no space for folders, but renames need none.
         for key in left_out.keys() {
-            make_way(&top.layer.keys, &layer.keys, key).inspect_err(|_| self.upper.drop_next())?;
+            make_way(&top.layer.dir, &layer.dir, key).inspect_err(|_| self.upper.drop_next())?;
         }
         for file in self.registered_below(&Key::root()) {
             freeze_file(&file, &top.layer, left_out).inspect_err(|_| self.upper.drop_next())?;
@@ -331,16 +330,16 @@ impl OverlayCore {
             self.upper.undo_swap();
             return Err(error);
         }
-        layer.lock().journal.set_path(&self.upper.journal());
-        if let Some(journal) = self.upper.frozen_journal() {
-            top.layer.lock().journal.set_path(&journal);
+        layer.lock().journal.set_path(&self.upper.top().journal);
+        if let Some(frozen) = self.upper.frozen() {
+            top.layer.lock().journal.set_path(&frozen.journal);
         }
         let (frozen, info) = (Some(top.clone()), self.info.clone());
         let next = LayeredStore::over(layer.clone(), &self.store, frozen, info);
         // Lookups of moved files wait until the layers are exchanged. A file that cannot be moved stays in the frozen
         // layer.
         let shape = top.layer.reshape();
-        let move_out = |key| move_file(&top.layer.keys, &layer.keys, key);
+        let move_out = |key| move_file(&top.layer.dir, &layer.dir, key);
         let moved: Vec<Result<()>> = left_out.keys().map(move_out).collect();
         layer.add_retained(top.layer.take_retained(left_out.keys()));
         *self.top.write() = Arc::new(next);
@@ -357,12 +356,10 @@ impl OverlayCore {
 
     /// Opens the layer that will be put over the top layer.
     fn open_next(&self, top: &LayeredStore, left_out: &FilesLeftOut) -> Result<ChangeLayer> {
-        let numbers = top.layer.lock().write_numbers.following(left_out.keys());
-        let mut records = Records::default();
-        let (keys, journal) = self.upper.open_next()?;
-        let journal = Journal::open(&journal, &mut |record| records.apply(record))?;
-        journal.end().sync()?;
-        Ok(ChangeLayer::new(keys, journal, records, numbers))
+        let generations = top.layer.lock().generations.following(left_out.keys());
+        let layer = ChangeLayer::open(&self.upper.next(), generations)?;
+        layer.sync_journal()?;
+        Ok(layer)
     }
 }
 
@@ -370,7 +367,7 @@ impl OverlayCore {
 fn add_linked(layer: &ChangeLayer, left_out: &mut FilesLeftOut) -> Result<()> {
     let mut inodes = Vec::new();
     for key in left_out.keys() {
-        let stat = layer.keys.stat(key)?;
+        let stat = layer.dir.stat(key)?;
         inodes.extend(
             stat.filter(|stat| stat.st_nlink > 1)
                 .map(|stat| stat.st_ino),
@@ -379,8 +376,8 @@ fn add_linked(layer: &ChangeLayer, left_out: &mut FilesLeftOut) -> Result<()> {
     if inodes.is_empty() {
         return Ok(());
     }
-    layer.keys.for_each_file(&Key::root(), &mut |key| {
-        let stat = layer.keys.stat(key)?;
+    layer.dir.for_each_file(&Key::root(), &mut |key| {
+        let stat = layer.dir.stat(key)?;
         if stat.is_some_and(|stat| inodes.contains(&stat.st_ino)) {
             left_out.entry(key.clone()).or_insert("open for writing");
         }
@@ -394,7 +391,7 @@ fn has_changes(layer: &ChangeLayer, left_out: &FilesLeftOut) -> Result<bool> {
     if !layer.whiteouts(&Key::root()).is_empty() {
         return Ok(true);
     }
-    layer.keys.for_each_file(&Key::root(), &mut |key| {
+    layer.dir.for_each_file(&Key::root(), &mut |key| {
         let base = layer.base(key);
         // An interrupted write-through may have put a document without updating its copies.
         let is_put = is_document(key.name());
@@ -449,7 +446,7 @@ fn records_of(layer: &ChangeLayer, left_out: &FilesLeftOut) -> Vec<JournalRecord
 }
 
 /// Moves the file of a key, if it exists, to another layer.
-fn move_file(from: &KeysDir, to: &KeysDir, key: &Key) -> Result<()> {
+fn move_file(from: &LayerDir, to: &LayerDir, key: &Key) -> Result<()> {
     if from.stat(key)?.is_none() {
         return Ok(());
     }
@@ -459,7 +456,7 @@ fn move_file(from: &KeysDir, to: &KeysDir, key: &Key) -> Result<()> {
 }
 
 /// Creates the folders in another layer that the file of a key, if it exists, will be moved to.
-fn make_way(from: &KeysDir, to: &KeysDir, key: &Key) -> Result<()> {
+fn make_way(from: &LayerDir, to: &LayerDir, key: &Key) -> Result<()> {
     match from.stat(key)? {
         None => Ok(()),
         Some(_) => copy_folders_above(from, to, key),
@@ -467,7 +464,7 @@ fn make_way(from: &KeysDir, to: &KeysDir, key: &Key) -> Result<()> {
 }
 
 /// Creates the folders above a key in another layer, with their attributes.
-pub(crate) fn copy_folders_above(from: &KeysDir, to: &KeysDir, key: &Key) -> Result<()> {
+pub(crate) fn copy_folders_above(from: &LayerDir, to: &LayerDir, key: &Key) -> Result<()> {
     let Some(folder) = key.parent().filter(|folder| !folder.is_root()) else {
         return Ok(());
     };
@@ -496,7 +493,7 @@ fn freeze_file(file: &OpenFile, layer: &ChangeLayer, left_out: &FilesLeftOut) ->
         return Ok(());
     };
     if let (ContentSource::Upper(content), None) = (&state.source, &state.pending) {
-        let number = layer.write_number(&key);
+        let number = layer.generation(&key);
         state.source = ContentSource::Frozen(content.clone(), number);
     }
     if layer.is_changed(&key)? {
@@ -556,10 +553,10 @@ mod tests {
             let get = scope.spawn(|| Store::get(&overlay, &UNLIMITED, &key("kept"), 100));
             let etag = scope.spawn(|| frozen.etag(&UNLIMITED, &key("kept")));
             thread::sleep(MOMENT);
-            let keys = &frozen.layer.keys;
+            let keys = &frozen.layer.dir;
             keys.rename_to(
                 &key("kept"),
-                &top.layer.keys,
+                &top.layer.dir,
                 &key("kept"),
                 RenameFlags::empty(),
             )

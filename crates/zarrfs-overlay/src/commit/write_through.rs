@@ -152,7 +152,7 @@ impl OverlayCore {
             // Files may have been written during the requests to the store.
             let mut is_idle = present.contains(&whiteout) && hides_own_key(layer, &whiteout.0);
             for key in &objects {
-                is_idle &= is_committed(key) && layer.keys.stat(key)?.is_some();
+                is_idle &= is_committed(key) && layer.dir.stat(key)?.is_some();
             }
             if is_idle {
                 shown.push(whiteout.0);
@@ -206,8 +206,8 @@ impl OverlayCore {
             records.extend(layer.dropped_attributes(key));
         }
         layer.record(records)?;
-        if layer.keys.stat(key)?.is_some() {
-            layer.keys.remove(key, AtFlags::empty())?;
+        if layer.dir.stat(key)?.is_some() {
+            layer.dir.remove(key, AtFlags::empty())?;
         }
         layer.forget_contents(&self.upper, key)?;
         self.note_removal(key);

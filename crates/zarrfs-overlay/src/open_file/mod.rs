@@ -251,8 +251,8 @@ impl Drop for OpenFile {
             match (&state.key, &state.failed_writes) {
                 (Some(key), Some(failed)) => {
                     log::warn!("{}; its content is as before", failed.error(key));
-                    upper.discard_pending(name);
-                    match self.core.top().layer.keys.stat(key) {
+                    upper.pending.discard(name);
+                    match self.core.top().layer.dir.stat(key) {
                         Ok(Some(_)) => self.core.note_write(key),
                         _ => self.core.note_removal(key),
                     }
@@ -260,7 +260,7 @@ impl Drop for OpenFile {
                 (Some(_), None) if state.is_dirty => {
                     log::error!("pending/{name}: could not be given its key, and stays there");
                 }
-                _ => upper.discard_pending(name),
+                _ => upper.pending.discard(name),
             }
         }
         if let Some(key) = self.state.get_mut().key.take() {
@@ -459,11 +459,12 @@ impl OpenFile {
             match &mut state.spare {
                 Some(spare) if spare.name == name && self.is_open_for_writing() => {
                     spare.name = upper
-                        .set_spare(&name)
+                        .pending
+                        .mark_spare(&name)
                         .map_err(|error| Error::os("", error))?;
                     spare.is_free = true;
                 }
-                _ => upper.discard_pending(&name),
+                _ => upper.pending.discard(&name),
             }
         }
         Ok(())
@@ -499,7 +500,7 @@ impl OpenFile {
             ContentSource::Frozen(file, number) => (rustix::fs::fstat(file), *number),
             ContentSource::Upper(file) => {
                 let key = state.key.as_ref();
-                let number = key.map_or(0, |key| self.core.top().layer.write_number(key));
+                let number = key.map_or(0, |key| self.core.top().layer.generation(key));
                 (rustix::fs::fstat(file), number)
             }
         };
@@ -676,7 +677,7 @@ impl NameChange<'_> {
             modified: Some(Time::At(shown.meta.modified)),
             ..AttrChange::default()
         };
-        let (name, file) = self.upper.create_pending(key).map_err(failed)?;
+        let (name, file) = self.upper.pending.create(key).map_err(failed)?;
         let before = match (kept, frozen) {
             (Some(kept), _) => kept.give_to(&file),
             (None, Some(frozen)) => content::copy_attributes(frozen, &file),
@@ -690,7 +691,7 @@ impl NameChange<'_> {
             .map_err(failed)
             .and_then(|()| set(&file))
             .and_then(|()| KeptAttributes::of(&file, shown.meta.version).map_err(failed));
-        self.upper.discard_pending(&name);
+        self.upper.pending.discard(&name);
         let kept = KeptAttributes {
             is_of_copy,
             ..kept?

@@ -231,7 +231,7 @@ impl OverlayCore {
         if !Arc::ptr_eq(&top, &found.top) {
             return Ok(false);
         }
-        match (file.source(), top.layer.keys.stat(key)?) {
+        match (file.source(), top.layer.dir.stat(key)?) {
             (ContentSource::Upper(file), Some(_)) => top.layer.is_file_of(key, &file),
             (ContentSource::Lower(_), Some(_)) if file.derived_version().is_some() => {
                 Ok(!self.info.changes.changed_since(found.position, key))
@@ -321,7 +321,7 @@ fn opened_as(top: &LayeredStore, found: &Resolved) -> Result<OpenedAs> {
 
 fn open_upper(top: &LayeredStore, key: &Key) -> Result<File> {
     let safe = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let keys = &top.layer.keys;
+    let keys = &top.layer.dir;
     let opened = match keys.open_key(key, OFlags::RDWR | safe) {
         // The file belongs to another user and is write-protected, or the file system is read-only.
         Err(Errno::ACCESS | Errno::ROFS) => keys.open_key(key, OFlags::RDONLY | safe),

@@ -82,7 +82,7 @@ impl SpareFile {
     /// Removes the file, unless it may be needed after a power loss.
     pub(crate) fn discard(self, upper: &Upper) {
         if self.is_free {
-            upper.discard_pending(&self.name);
+            upper.pending.discard(&self.name);
         }
     }
 }
@@ -145,7 +145,7 @@ impl OpenFile {
         empty: bool,
     ) -> Result<PendingCopy> {
         let upper = &self.core.upper;
-        let pending = upper.create_pending(key);
+        let pending = upper.pending.create(key);
         let (name, file) = pending.map_err(|error| os_error(key, error))?;
         match self.fill_copy(context, reader, key, &file, empty) {
             Ok(content) => Ok(PendingCopy {
@@ -154,7 +154,7 @@ impl OpenFile {
                 content,
             }),
             Err(error) => {
-                upper.discard_pending(&name);
+                upper.pending.discard(&name);
                 Err(error.about(key))
             }
         }

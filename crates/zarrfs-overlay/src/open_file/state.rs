@@ -122,7 +122,8 @@ impl FileState {
         let key = self.key_or_root();
         let (name, file) = core
             .upper
-            .create_pending(&key)
+            .pending
+            .create(&key)
             .map_err(|error| os_error(&key, error))?;
         let kept = core.top().layer.kept_attributes(&key)?;
         let filled = core.with_room(|| self.fill(&file, empty)).and_then(|()| {
@@ -130,7 +131,7 @@ impl FileState {
             given.map_err(|error| Error::os("", error))
         });
         if let Err(error) = filled {
-            core.upper.discard_pending(&name);
+            core.upper.pending.discard(&name);
             return Err(error.about(&key));
         }
         self.set_copy(name, Arc::new(file));
@@ -152,7 +153,7 @@ impl FileState {
         let caught_up = spare.catch_up(current);
         caught_up.map_err(|error| self.os_error(error))?;
         let key = self.key_or_root();
-        let name = core.upper.rename_pending(&spare.name, &key);
+        let name = core.upper.pending.rename(&spare.name, &key);
         let name = name.map_err(|error| os_error(&key, error))?;
         self.set_copy(name, spare.file.clone());
         Ok(true)

@@ -1,0 +1,179 @@
+//! The folder of files that are being written, and of replaced files that are still needed.
+
+use std::fs;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+
+use crate::layer_dir::LayerDir;
+use zarr_format::error::{Error, Result};
+use zarrfs_store::Key;
+
+/// The folder `pending/`, open. The names of spare files begin with `spare-`, all others with a number.
+pub(crate) struct PendingFolder {
+    path: PathBuf,
+    fd: OwnedFd,
+    last_number: AtomicU64,
+}
+
+/// A file in `pending/`.
+pub(crate) struct PendingFile {
+    pub(crate) name: String,
+    pub(crate) inode: u64,
+    /// Length in bytes.
+    pub(crate) length: u64,
+}
+
+impl PendingFolder {
+    /// Opens the folder at `path`.
+    pub(crate) fn open(path: PathBuf) -> Result<PendingFolder> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(&path, flags, Mode::empty())
+            .map_err(|error| Error::os(path.display(), error))?;
+        Ok(PendingFolder {
+            path,
+            fd,
+            last_number: AtomicU64::new(0),
+        })
+    }
+
+    /// Returns a number that was not used before in this process.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.last_number.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Creates a file that has no key yet; returns its name in `pending/`.
+    pub(crate) fn create(&self, key: &Key) -> rustix::io::Result<(String, File)> {
+        let name = self.unused_name(key);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let fd = rustix::fs::openat(&self.fd, &name, flags, mode)?;
+        Ok((name, File::from(fd)))
+    }
+
+    /// Moves a pending file to its key, atomically.
+    pub(crate) fn publish(
+        &self,
+        pending: &str,
+        keys: &LayerDir,
+        key: &Key,
+    ) -> rustix::io::Result<()> {
+        let (folder, name) = keys.parent(key)?;
+        rustix::fs::renameat(&self.fd, pending, folder, name)
+    }
+
+    /// Moves a pending file to its key, atomically, and the file that had the key to `pending/`; returns its name
+    /// there.
+    pub(crate) fn exchange(
+        &self,
+        pending: &str,
+        keys: &LayerDir,
+        key: &Key,
+    ) -> rustix::io::Result<String> {
+        let (folder, name) = keys.parent(key)?;
+        rustix::fs::renameat_with(&self.fd, pending, folder, name, RenameFlags::EXCHANGE)?;
+        let retained = self.unused_name(key);
+        match rustix::fs::renameat(&self.fd, pending, &self.fd, &retained) {
+            Ok(()) => Ok(retained),
+            // The exchange has already happened: the old file keeps the new file's name.
+            Err(_) => Ok(pending.to_string()),
+        }
+    }
+
+    /// Renames a file in `pending/` so that a crash drops it instead of rescuing it; returns the new name.
+    pub(crate) fn mark_spare(&self, pending: &str) -> rustix::io::Result<String> {
+        let spare = format!("spare-{}", self.next_number());
+        rustix::fs::renameat(&self.fd, pending, &self.fd, &spare)?;
+        Ok(spare)
+    }
+
+    /// Gives a file in `pending/` the name of a pending file of a key; returns the new name.
+    pub(crate) fn rename(&self, name: &str, key: &Key) -> rustix::io::Result<String> {
+        let pending = self.unused_name(key);
+        rustix::fs::renameat(&self.fd, name, &self.fd, &pending)?;
+        Ok(pending)
+    }
+
+    /// Moves the file of a key to `pending/`; returns its name there.
+    pub(crate) fn retain(&self, keys: &LayerDir, key: &Key) -> rustix::io::Result<String> {
+        let retained = self.unused_name(key);
+        let (folder, name) = keys.parent(key)?;
+        rustix::fs::renameat(folder, name, &self.fd, &retained)?;
+        Ok(retained)
+    }
+
+    /// Returns an unused name in `pending/` for a file of a key.
+    fn unused_name(&self, key: &Key) -> String {
+        format!("{}-{}", self.next_number(), name_part(key))
+    }
+
+    /// Removes a pending file.
+    pub(crate) fn discard(&self, pending: &str) {
+        let gone = rustix::fs::unlinkat(&self.fd, pending, AtFlags::empty());
+        if let Err(error) = gone {
+            log::debug!("pending/{pending}: {error}");
+        }
+    }
+
+    /// Returns the pending files.
+    pub(crate) fn files(&self) -> Result<Vec<PendingFile>> {
+        let failed = |error| Error::os(self.path.display(), error);
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let found = entry.metadata().map_err(failed)?;
+            // These names are made here and are always UTF-8.
+            if let Ok(name) = entry.file_name().into_string() {
+                files.push(PendingFile {
+                    name,
+                    inode: found.ino(),
+                    length: found.len(),
+                });
+            }
+        }
+        Ok(files)
+    }
+
+    /// Syncs the whole file system of the folder.
+    pub(crate) fn sync_disk(&self) -> rustix::io::Result<()> {
+        rustix::fs::syncfs(&self.fd)
+    }
+}
+
+/// Returns the end of a key, at most 60 characters, in a form that is valid in a file name.
+pub(crate) fn name_part(key: &Key) -> String {
+    let text = String::from_utf8_lossy(key.as_bytes()).replace('/', "+");
+    let skipped = text.chars().count().saturating_sub(60);
+    text.chars().skip(skipped).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After the first rename the new file has the key: the failure is not an error, and the old file is kept.
+    #[test]
+    fn an_exchange_whose_second_rename_fails_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("upper");
+        fs::create_dir_all(path.join("keys")).unwrap();
+        fs::create_dir_all(path.join("pending")).unwrap();
+        let keys = LayerDir::open(&path.join("keys")).unwrap();
+        let files = PendingFolder::open(path.join("pending")).unwrap();
+        let key = Key::new("a").unwrap();
+        fs::write(path.join("keys/a"), "old").unwrap();
+        let (name, _) = files.create(&key).unwrap();
+        let pending = path.join("pending");
+        fs::write(pending.join(&name), "new").unwrap();
+        let number = files.last_number.load(Ordering::Relaxed) + 1;
+        let in_the_way = format!("{number}-{}", name_part(&key));
+        fs::create_dir(pending.join(in_the_way)).unwrap();
+        let retained = files.exchange(&name, &keys, &key).unwrap();
+        assert_eq!(fs::read(path.join("keys/a")).unwrap(), b"new");
+        assert_eq!(fs::read(pending.join(retained)).unwrap(), b"old");
+    }
+}
