@@ -120,7 +120,7 @@ const MAX_KNOWN: usize = 1024;
 const MAX_KEPT_BYTES: u64 = 64 << 20;
 
 /// Maximum number of attempts to derive a text while documents change.
-const MAX_ATTEMPTS: usize = 8;
+pub(crate) const MAX_ATTEMPTS: usize = 8;
 
 /// Number of documents that are read in parallel.
 const PARALLEL_DOCUMENTS: usize = 16;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rustix::fs::AtFlags;
 
 use crate::Overlay;
+use crate::commit::copies;
 use crate::journal_record::JournalRecord;
 use crate::layer::{ChangeLayer, Whiteout};
 use crate::name_change::NameChange;
@@ -36,7 +37,7 @@ impl Overlay {
     pub fn discard(&self, context: &RequestContext, path: &Key) -> Result<Discarded> {
         let core = &self.0;
         let _one = core.committing.lock();
-        if let Err(error) = core.finish_copies(context, path) {
+        if let Err(error) = copies::finish(core, context, path) {
             log::warn!("copies of what a commit has put may be old: {error}");
         }
         let discarded = core.change_names(context, std::slice::from_ref(path), |change| {

@@ -225,6 +225,39 @@ impl LayerDir {
         }
         renamed
     }
+
+    /// Moves the file of a key, if it exists, to the folder of another layer.
+    pub(crate) fn move_to(&self, other: &LayerDir, key: &Key) -> Result<()> {
+        if self.stat(key)?.is_none() {
+            return Ok(());
+        }
+        self.copy_folders_above(other, key)?;
+        let moved = self.rename_to(key, other, key, RenameFlags::empty());
+        moved.map_err(|error| os_error(key, error))
+    }
+
+    /// Creates the folders above a key in the folder of another layer, with their attributes.
+    pub(crate) fn copy_folders_above(&self, other: &LayerDir, key: &Key) -> Result<()> {
+        let Some(folder) = key.parent().filter(|folder| !folder.is_root()) else {
+            return Ok(());
+        };
+        if other.stat(&folder)?.is_some() {
+            return Ok(());
+        }
+        self.copy_folders_above(other, &folder)?;
+        let stat = self.stat(&folder)?;
+        let made = other.parent(&folder).and_then(|(above, name)| {
+            match rustix::fs::mkdirat(&above, name, Mode::from(0o755)) {
+                Err(Errno::EXIST) => return Ok(()),
+                made => made?,
+            }
+            let posix = stat.map(|stat| attributes::posix_of(&stat));
+            posix.map_or(Ok(()), |posix| {
+                attributes::set_named(&above, name, &attributes::owner_and_mode(&posix))
+            })
+        });
+        made.map_err(|error| os_error(&folder, error))
+    }
 }
 
 /// Converts an error of the kernel to an error about a key.

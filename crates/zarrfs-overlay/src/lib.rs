@@ -84,6 +84,7 @@ mod layer_dir;
 mod layered_store;
 mod link;
 mod listing;
+mod lower_answers;
 mod marks;
 mod moved_store;
 mod name_change;

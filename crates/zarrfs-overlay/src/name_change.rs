@@ -6,8 +6,6 @@
 //! under the lock would, since other programs change the store without the lock. A request that was refused while it
 //! waited for an answer must not change anything.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -18,23 +16,23 @@ use rustix::io::Errno;
 use crate::journal_record::{ContentDigest, JournalRecord};
 use crate::layer_dir::os_error;
 use crate::layered_store::{LayeredStore, Resolved};
+use crate::lower_answers::LowerAnswers;
 use crate::open_file::OpenFile;
 use crate::overlay_core::{OverlayCore, mode, wrong_kind};
 use crate::tree::check_new;
-use crate::{attributes, content, listing};
+use crate::{attributes, content};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::document::describes_node;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::file_limits::Permit;
-use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::tree::{AttrChange, Credentials};
-use zarrfs_store::{EntryKind, Key, LogPosition, Meta, Store, Version};
+use zarrfs_store::{EntryKind, Key, Meta, Version};
 
 /// A running change of names. The names are locked.
 pub(crate) struct NameChange<'a> {
-    core: &'a Arc<OverlayCore>,
+    pub(crate) core: &'a Arc<OverlayCore>,
     pub(crate) top: Arc<LayeredStore>,
-    answers: &'a Answers,
+    pub(crate) answers: &'a LowerAnswers,
 }
 
 impl Deref for NameChange<'_> {
@@ -42,219 +40,6 @@ impl Deref for NameChange<'_> {
 
     fn deref(&self) -> &Arc<OverlayCore> {
         self.core
-    }
-}
-
-/// A query to the store below.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Question {
-    /// Metadata of a key of the store below.
-    Head(Key),
-    /// The version of an object of the store below, and its digest if it has at most this many bytes.
-    Content(Key, u64),
-    /// The first name that is visible in a folder of the overlay.
-    FirstName(Key),
-}
-
-/// The version of a content, with its length and digest if they are known.
-type FoundContent = (Version, Option<ContentDigest>);
-
-/// The first name in a folder, `None` if the folder was empty, and the time of the listing.
-type FirstName = (LogPosition, Option<Vec<u8>>);
-
-/// The answers for one change, and the questions without an answer.
-#[derive(Default)]
-struct Answers {
-    heads: RefCell<HashMap<Key, Option<Meta>>>,
-    contents: RefCell<HashMap<Key, Option<FoundContent>>>,
-    first_names: RefCell<HashMap<Key, FirstName>>,
-    missing: RefCell<Vec<Question>>,
-}
-
-enum Answer {
-    Head(Option<Meta>),
-    Content(Option<FoundContent>),
-    FirstName(LogPosition, Option<Vec<u8>>),
-}
-
-/// Number of questions that are sent in parallel.
-const PARALLEL_QUESTIONS: usize = 16;
-
-/// Maximum number of attempts while names change.
-const MAX_ATTEMPTS: usize = 1000;
-
-impl OverlayCore {
-    /// Makes a change of names. `change` is called with the names locked, and retried each time that it lacks an answer
-    /// of the store. It must request all answers before it changes anything.
-    ///
-    /// `paths` are the paths that change: with write-through, changes of the same paths take turns.
-    pub(crate) fn change_names<T>(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        paths: &[Key],
-        change: impl Fn(&NameChange<'_>) -> Result<T>,
-    ) -> Result<T> {
-        self.change_names_and(context, paths, change, || Ok(()))
-    }
-
-    /// Does the same for a change of the path itself, such as the attributes of a folder: changes below it are not
-    /// blocked.
-    pub(crate) fn change_own<T>(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        path: &Key,
-        change: impl Fn(&NameChange<'_>) -> Result<T>,
-    ) -> Result<T> {
-        let is_stored = self.config.write_through;
-        let _path = is_stored.then(|| self.path_locks.lock_own(std::slice::from_ref(path)));
-        self.change_until_answered(context, change)
-    }
-
-    /// Does the same, and then calls `and` before other changes of these paths.
-    pub(crate) fn change_names_and<T>(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        paths: &[Key],
-        change: impl Fn(&NameChange<'_>) -> Result<T>,
-        and: impl FnOnce() -> Result<()>,
-    ) -> Result<T> {
-        let is_stored = self.config.write_through;
-        let _paths = is_stored.then(|| self.path_locks.lock(paths));
-        let done = self.change_until_answered(context, change)?;
-        self.sync_if_due();
-        and()?;
-        Ok(done)
-    }
-
-    /// Does the same where the paths are locked already.
-    pub(crate) fn change_until_answered<T>(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        change: impl Fn(&NameChange<'_>) -> Result<T>,
-    ) -> Result<T> {
-        let mut top = self.top();
-        let mut answers = Answers::default();
-        for _ in 0..MAX_ATTEMPTS {
-            let names = self.names.lock();
-            let permit = context.permit_change()?;
-            let now = self.top();
-            if !Arc::ptr_eq(&now, &top) {
-                (top, answers) = (now, Answers::default());
-            }
-            let done = change(&NameChange {
-                core: self,
-                top: top.clone(),
-                answers: &answers,
-            });
-            drop(names);
-            let missing = answers.missing.take();
-            if missing.is_empty() {
-                return done;
-            }
-            permit.give_back();
-            self.answer(context, &top, &answers, missing)?;
-        }
-        let why = "names change each time";
-        Err(Error::unavailable("overlay", why))
-    }
-
-    /// Queries the store for the missing answers.
-    fn answer(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        top: &Arc<LayeredStore>,
-        answers: &Answers,
-        missing: Vec<Question>,
-    ) -> Result<()> {
-        let ask = |question: Question| {
-            let answer = self.ask(context, top, &question);
-            (question, answer)
-        };
-        for (question, answer) in parallel_map(PARALLEL_QUESTIONS, missing, &ask) {
-            match (question, answer?) {
-                (Question::Head(key), Answer::Head(meta)) => {
-                    answers.heads.borrow_mut().insert(key, meta);
-                }
-                (Question::Content(key, _), Answer::Content(content)) => {
-                    answers.contents.borrow_mut().insert(key, content);
-                }
-                (Question::FirstName(key), Answer::FirstName(position, name)) => {
-                    let mut names = answers.first_names.borrow_mut();
-                    names.insert(key, (position, name));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn ask(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        top: &Arc<LayeredStore>,
-        question: &Question,
-    ) -> Result<Answer> {
-        Ok(match question {
-            Question::Head(key) => Answer::Head(top.lower.head(context, key)?),
-            Question::Content(key, limit) => {
-                Answer::Content(self.content_below(context, &*top.lower, key, *limit)?)
-            }
-            Question::FirstName(prefix) => {
-                let position = self.info.changes.position();
-                Answer::FirstName(position, self.first_name(context, prefix)?)
-            }
-        })
-    }
-
-    /// Returns version and digest of an object of the store below. An unreadable object has no digest: it can still be
-    /// replaced and removed.
-    fn content_below(
-        &self,
-        context: &RequestContext,
-        below: &dyn Store,
-        key: &Key,
-        limit: u64,
-    ) -> Result<Option<FoundContent>> {
-        let digested = self.takes_digests().then(|| below.open(context, key, None));
-        let digested = digested.and_then(Result::ok);
-        let digested =
-            digested.and_then(|reader| content::short_content(context, &*reader, limit).ok()?);
-        match digested {
-            Some((version, digest)) => Ok(Some((version, Some(digest)))),
-            None => Ok(below.version(context, key)?.map(|version| (version, None))),
-        }
-    }
-
-    /// Returns a name that is visible in a folder, or `None` if the folder is empty or missing.
-    fn first_name(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        prefix: &Key,
-    ) -> Result<Option<Vec<u8>>> {
-        let mut names = match listing::of_overlay(context, self, prefix) {
-            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => {
-                return Ok(None);
-            }
-            names => names?,
-        };
-        while let Some(name) = names.next(context)? {
-            if self.still_shows(context, &prefix.child(&name.name)?)? {
-                return Ok(Some(name.name));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Whether a listed name exists. Some buckets list a folder for a while after its last key was erased, and metadata
-    /// name folders without keys; only with write-through are keys erased before their folder is removed.
-    fn still_shows(self: &Arc<Self>, context: &RequestContext, key: &Key) -> Result<bool> {
-        let may_linger = self.config.write_through && self.store.info().folder.is_none();
-        match self.top().find(context, key)? {
-            Some(Resolved::Lower(_, meta)) if may_linger && meta.kind == EntryKind::Directory => {
-                Ok(self.first_name(context, key)?.is_some())
-            }
-            found => Ok(found.is_some()),
-        }
     }
 }
 
@@ -266,39 +51,23 @@ pub(crate) fn keys_not_known(key: &Key) -> Error {
 }
 
 impl NameChange<'_> {
-    /// Fails with `Unsupported` for the document of a node in a store that does not list its keys: the node's chunks
-    /// would remain, and the next array of that name would have them.
-    pub(crate) fn check_removable(&self, key: &Key) -> Result<()> {
-        let is_kept = describes_node(key.name()) && !self.core.store.info().lists;
-        if is_kept && self.find_lower(key)?.is_some() {
-            return Err(keys_not_known(key));
+    /// Creates the folder of a removed name in the upper folder, for stores in which folders exist only as parts of
+    /// keys.
+    pub(crate) fn keep_folder(&self, path: &Key) -> Result<()> {
+        if self.config.write_through {
+            self.make_parents(path)?;
         }
         Ok(())
     }
 
-    /// Records a missing answer. The caller returns this error, and the change is retried once the answer is known.
-    fn lack(&self, question: Question) -> Error {
-        let mut missing = self.answers.missing.borrow_mut();
-        if !missing.contains(&question) {
-            missing.push(question);
+    /// Fails with `Unsupported` for the document of a node in a store that does not list its keys: the node's chunks
+    /// would remain, and the next array of that name would have them.
+    pub(crate) fn check_removable(&self, key: &Key) -> Result<()> {
+        let is_document = describes_node(key.name()) && !self.core.store.info().lists;
+        if is_document && self.find_lower(key)?.is_some() {
+            return Err(keys_not_known(key));
         }
-        Error::unavailable("overlay", "the store is to be asked first")
-    }
-
-    /// Returns the metadata of a key of the store below.
-    pub(crate) fn stored(&self, lower: &Key) -> Result<Option<Meta>> {
-        match self.answers.heads.borrow().get(lower) {
-            Some(meta) => Ok(*meta),
-            None => Err(self.lack(Question::Head(lower.clone()))),
-        }
-    }
-
-    /// Returns version and digest of an object of the store below.
-    fn stored_content(&self, lower: &Key, limit: u64) -> Result<Option<FoundContent>> {
-        match self.answers.contents.borrow().get(lower) {
-            Some(content) => Ok(*content),
-            None => Err(self.lack(Question::Content(lower.clone(), limit))),
-        }
+        Ok(())
     }
 
     /// Returns the key and metadata of the store below that are visible at `key`, or `None` if a whiteout hides it.
@@ -306,7 +75,7 @@ impl NameChange<'_> {
         let Some(lower) = self.top.layer.lower_key(key) else {
             return Ok(None);
         };
-        let meta = self.stored(&lower)?;
+        let meta = self.answers.head(&lower)?;
         Ok(meta.map(|meta| (lower, meta)))
     }
 
@@ -322,20 +91,14 @@ impl NameChange<'_> {
     /// Fails with `NotEmpty` if a name is visible in a folder, and with `Unsupported` if the store has the folder and
     /// does not list its keys, since the folder's contents are unknown.
     pub(crate) fn check_empty(&self, prefix: &Key) -> Result<()> {
-        let names = self.answers.first_names.borrow();
-        let answer = names.get(prefix).filter(|(position, _)| {
-            let changes = &self.core.info.changes;
-            !changes.below_changed_since(*position, prefix)
-        });
-        match answer {
-            None => Err(self.lack(Question::FirstName(prefix.clone()))),
-            Some((_, None)) if self.core.store.info().lists => Ok(()),
-            Some((_, None)) => match self.find_lower(prefix)? {
+        match self.answers.first_name(prefix, &self.info.changes)? {
+            None if self.store.info().lists => Ok(()),
+            None => match self.find_lower(prefix)? {
                 Some(_) => Err(keys_not_known(prefix)),
                 None => Ok(()),
             },
-            Some((_, Some(name))) => {
-                let name = String::from_utf8_lossy(name).into_owned();
+            Some(name) => {
+                let name = String::from_utf8_lossy(&name).into_owned();
                 let why = format!("still holds {name}");
                 Err(Error::new(Kind::NotEmpty, prefix, why))
             }
@@ -357,11 +120,13 @@ impl NameChange<'_> {
             Some(base) if !base.is_committed => return Ok(None),
             Some(base) => (base.version, base.is_frozen, None),
             None if self.is_frozen(key)? => (None, true, None),
-            None => match self.stored_content(key, limit)? {
+            None => match self.answers.content(key, limit)? {
                 None => (None, false, None),
-                Some((Version::Store(version), content)) => (Some(version), false, content),
-                // A commit has since copied it to the frozen layer.
-                Some((Version::Upper(_), _)) => (None, true, None),
+                Some(found) => match found.version {
+                    Version::Store(version) => (Some(version), false, found.content),
+                    // A commit has since copied it to the frozen layer.
+                    Version::Upper(_) => (None, true, None),
+                },
             },
         };
         Ok(Some(JournalRecord::Base {
@@ -445,32 +210,6 @@ impl NameChange<'_> {
             })
         });
         made.map_err(|error| os_error(key, error))
-    }
-}
-
-impl OverlayCore {
-    /// Removes the empty folders above a key from the upper folder, as long as the store below has them too.
-    pub(crate) fn remove_empty_parents(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        key: &Key,
-    ) -> Result<()> {
-        let mut at = key.parent();
-        while let Some(folder) = at.filter(|folder| !folder.is_root()) {
-            let removed = self.change_until_answered(context, |change| {
-                if change.find_lower(&folder)?.is_none() {
-                    return Ok(false);
-                }
-                let keys = &change.top.layer.dir;
-                Ok(keys.remove(&folder, AtFlags::REMOVEDIR).is_ok())
-            })?;
-            if !removed {
-                break;
-            }
-            self.note_change(&folder);
-            at = folder.parent();
-        }
-        Ok(())
     }
 }
 

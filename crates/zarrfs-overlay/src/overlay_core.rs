@@ -4,15 +4,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
+use rustix::fs::AtFlags;
+
 use crate::OverlayConfig;
+use crate::commit::write_through;
 use crate::derived::DerivedTable;
 use crate::encodings::SeenMetadata;
 use crate::journal_record::JournalRecord;
 use crate::layered_store::LayeredStore;
+use crate::lower_answers::{LowerAnswers, LowerQuery};
+use crate::name_change::NameChange;
 use crate::open_file::OpenFile;
 use crate::open_file::table::OpenState;
 use crate::upper::Upper;
 use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::locks::{Mutex, RwLock};
 use zarrfs_store::tree::{AttrChange, Time};
 use zarrfs_store::{EncodedBy, Key, PathLocks, Store, StoreInfo, Version};
@@ -253,6 +259,152 @@ impl OverlayCore {
         }
         Ok(())
     }
+
+    /// Makes a change of names. `change` is called with the names locked, and retried each time that it lacks an answer
+    /// of the store. It must request all answers before it changes anything.
+    ///
+    /// `paths` are the paths that change: with write-through, changes of the same paths take turns.
+    pub(crate) fn change_names<T>(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        paths: &[Key],
+        change: impl Fn(&NameChange<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.change_names_and(context, paths, change, || Ok(()))
+    }
+
+    /// Does the same for a change of the path itself, such as the attributes of a folder: changes below it are not
+    /// blocked.
+    pub(crate) fn change_own<T>(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        path: &Key,
+        change: impl Fn(&NameChange<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let is_stored = self.config.write_through;
+        let _path = is_stored.then(|| self.path_locks.lock_own(std::slice::from_ref(path)));
+        self.change_until_answered(context, change)
+    }
+
+    /// Does the same, and then calls `and` before other changes of these paths.
+    pub(crate) fn change_names_and<T>(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        paths: &[Key],
+        change: impl Fn(&NameChange<'_>) -> Result<T>,
+        and: impl FnOnce() -> Result<()>,
+    ) -> Result<T> {
+        let is_stored = self.config.write_through;
+        let _paths = is_stored.then(|| self.path_locks.lock(paths));
+        let done = self.change_until_answered(context, change)?;
+        self.sync_if_due();
+        and()?;
+        Ok(done)
+    }
+
+    /// Does the same where the paths are locked already.
+    pub(crate) fn change_until_answered<T>(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        change: impl Fn(&NameChange<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let mut top = self.top();
+        let mut answers = LowerAnswers::default();
+        for _ in 0..1000 {
+            let names = self.names.lock();
+            let permit = context.permit_change()?;
+            let now = self.top();
+            if !Arc::ptr_eq(&now, &top) {
+                (top, answers) = (now, LowerAnswers::default());
+            }
+            let done = change(&NameChange {
+                core: self,
+                top: top.clone(),
+                answers: &answers,
+            });
+            drop(names);
+            let missing = answers.take_missing();
+            if missing.is_empty() {
+                return done;
+            }
+            permit.give_back();
+            let query = LowerQuery {
+                core: self,
+                context,
+                top: &top,
+            };
+            answers.query(&query, missing)?;
+        }
+        let why = "names change each time";
+        Err(Error::unavailable("overlay", why))
+    }
+
+    /// Commits the changes at these paths, which are locked, if the overlay uses write-through. Fails with `Changed` on
+    /// a conflict.
+    pub(crate) fn write_through(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        paths: &[Key],
+    ) -> Result<()> {
+        if self.config.write_through {
+            write_through::run(self, context, paths)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Makes a change, and stores it if the overlay uses write-through.
+    pub(crate) fn change_and_store<T>(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        paths: &[Key],
+        change: impl Fn(&NameChange<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.change_names_and(context, paths, change, || {
+            self.write_through(context, paths)
+        })
+    }
+
+    /// Removes or renames names, and stores that if the overlay uses write-through. The folders of the names stay, in
+    /// the upper folder or in the store.
+    pub(crate) fn remove_and_store(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        paths: &[Key],
+        change: impl Fn(&NameChange<'_>) -> Result<()>,
+    ) -> Result<()> {
+        // In a bucket a folder disappears with its last key, so the upper folder keeps it.
+        let keeps_folders = self.config.write_through && self.store.info().folder.is_some();
+        self.change_names_and(context, paths, change, || {
+            self.write_through(context, paths).map_err(not_repeated)?;
+            let mut emptied = paths.iter().filter(|_| keeps_folders);
+            emptied.try_for_each(|path| self.remove_empty_parents(context, path))
+        })
+    }
+
+    /// Removes the empty folders above a key from the upper folder, as long as the store below has them too.
+    pub(crate) fn remove_empty_parents(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        key: &Key,
+    ) -> Result<()> {
+        let mut at = key.parent();
+        while let Some(folder) = at.filter(|folder| !folder.is_root()) {
+            let removed = self.change_until_answered(context, |change| {
+                if change.find_lower(&folder)?.is_none() {
+                    return Ok(false);
+                }
+                let keys = &change.top.layer.dir;
+                Ok(keys.remove(&folder, AtFlags::REMOVEDIR).is_ok())
+            })?;
+            if !removed {
+                break;
+            }
+            self.note_change(&folder);
+            at = folder.parent();
+        }
+        Ok(())
+    }
 }
 
 impl Drop for OverlayCore {
@@ -277,5 +429,14 @@ pub(crate) fn wrong_kind(key: &Key, is_folder: bool) -> Error {
         Error::new(Kind::IsADirectory, key, "is a directory")
     } else {
         Error::new(Kind::NotADirectory, key, "is not a directory")
+    }
+}
+
+/// Returns the error of a conflicting removal or rename. After ESTALE the kernel would retry the path walk and report
+/// that the name does not exist, since it was already changed here.
+fn not_repeated(error: Error) -> Error {
+    match error.kind() {
+        Kind::Changed => Error::unavailable(error.subject(), error.detail()),
+        _ => error,
     }
 }

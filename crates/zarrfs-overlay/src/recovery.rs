@@ -566,7 +566,7 @@ mod tests {
         file.sync(&UNLIMITED).unwrap();
         let frozen = machine.folder.path().join("upper/journal");
         let frozen = fs::read(frozen).unwrap();
-        machine.overlay.0.freeze().unwrap();
+        crate::commit::freeze(&machine.overlay.0).unwrap();
         file.write_at(&UNLIMITED, 0, b"newest").unwrap();
         file.flush(&UNLIMITED).unwrap();
         machine.keep_synced_journal();

@@ -10,22 +10,19 @@ use rustix::fs::OFlags;
 
 use crate::changes::{ChangeAction, ChangedKey};
 use crate::commit::plan::{CommitStep, phases};
-use crate::commit::{Commit, Conflicts, Outcome, ProgressFn, parallel_keys};
+use crate::commit::{Commit, Conflicts, Outcome, ProgressFn, erase_folders, parallel_keys};
 use crate::content;
 use crate::journal_record::JournalRecord;
 use crate::layer_dir::os_error;
 use crate::listing::list_recursive;
-use crate::overlay_core::OverlayCore;
 use zarr_format::dialect::consolidated::{ConsolidatedDocument, MAX_DOCUMENT};
 use zarr_format::error::{Error, Kind, Result};
-use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{Condition, ETag, Key, PutBody};
 
 /// A commit whose steps have no conflicts, or are forced.
 pub(crate) struct Apply<'a> {
     pub(crate) commit: &'a Commit<'a>,
-    pub(crate) force: bool,
     pub(crate) applied: Applied,
 }
 
@@ -39,7 +36,7 @@ pub(crate) struct Applied {
 
 impl Applied {
     /// Counts a change that the store has.
-    fn note(&self, change: &ChangedKey) {
+    fn count(&self, change: &ChangedKey) {
         self.bytes.fetch_add(change.bytes(), Ordering::Relaxed);
         let count = match change.action {
             ChangeAction::Erase => &self.erased,
@@ -63,7 +60,6 @@ impl Apply<'_> {
     /// objects at keys that are needed as folders; they are removed, since the commit is forced.
     pub(crate) fn run(
         &self,
-        context: &RequestContext,
         steps: Vec<CommitStep>,
         files_above: &[Key],
         progress: &ProgressFn,
@@ -72,7 +68,7 @@ impl Apply<'_> {
             self.commit
                 .core
                 .store
-                .erase(context, file, &Condition::Any)?;
+                .erase(self.commit.context, file, &Condition::Any)?;
         }
         let total = steps.len();
         progress(0, total);
@@ -80,12 +76,12 @@ impl Apply<'_> {
         let (puts, erases): (Vec<CommitStep>, Vec<CommitStep>) = steps
             .into_iter()
             .partition(|step| step.change.action != ChangeAction::Erase);
-        let (erases, conflicts) = self.remove_obstacles(context, &puts, erases)?;
+        let (erases, conflicts) = self.remove_obstacles(&puts, erases)?;
         if !conflicts.is_empty() {
             return Ok(conflicts);
         }
         for phase in phases(puts, erases) {
-            let conflicts = self.apply_all(context, phase, &|| {
+            let conflicts = self.apply_all(phase, &|| {
                 progress(done.fetch_add(1, Ordering::Relaxed) + 1, total);
             })?;
             if !conflicts.is_empty() {
@@ -99,7 +95,6 @@ impl Apply<'_> {
     /// the remaining removals, and the keys that other programs changed.
     fn remove_obstacles(
         &self,
-        context: &RequestContext,
         puts: &[CommitStep],
         erases: Vec<CommitStep>,
     ) -> Result<(Vec<CommitStep>, Conflicts)> {
@@ -111,7 +106,7 @@ impl Apply<'_> {
             folders.contains(key) || above(key).any(|folder| keys.contains(&folder))
         };
         let (obstacles, others) = erases.into_iter().partition(is_obstacle);
-        let conflicts = self.apply_all(context, obstacles, &|| {})?;
+        let conflicts = self.apply_all(obstacles, &|| {})?;
         let core = self.commit.core;
         for step in puts {
             let key = &step.change.key;
@@ -119,25 +114,22 @@ impl Apply<'_> {
             if !step.is_folder && !is_hidden {
                 continue;
             }
-            let stored = list_recursive(context, &*core.store, key)?;
+            let stored = list_recursive(self.commit.context, &*core.store, key)?;
             if step.is_folder {
                 let mut below = stored.objects.iter().map(|(key, _)| key);
-                below.try_for_each(|key| core.store.erase(context, key, &Condition::Any))?;
+                below.try_for_each(|key| {
+                    core.store.erase(self.commit.context, key, &Condition::Any)
+                })?;
             }
-            core.erase_folders(context, &stored.folders)?;
+            erase_folders(self.commit.context, &*core.store, &stored.folders)?;
         }
         Ok((others, conflicts))
     }
 
     /// Applies steps in any order; returns the keys that other programs changed since the comparison.
-    fn apply_all(
-        &self,
-        context: &RequestContext,
-        steps: Vec<CommitStep>,
-        done: &(dyn Fn() + Sync),
-    ) -> Result<Conflicts> {
+    fn apply_all(&self, steps: Vec<CommitStep>, done: &(dyn Fn() + Sync)) -> Result<Conflicts> {
         let apply = |step: CommitStep| {
-            let applied = self.apply_step(context, &step);
+            let applied = self.apply_step(&step);
             done();
             (step.change.key, applied)
         };
@@ -153,30 +145,28 @@ impl Apply<'_> {
         Ok(conflicts)
     }
 
-    fn apply_step(&self, context: &RequestContext, step: &CommitStep) -> Result<()> {
+    fn apply_step(&self, step: &CommitStep) -> Result<()> {
         let condition = match &step.now {
-            _ if self.force => Condition::Any,
+            _ if self.commit.force => Condition::Any,
             None => Condition::Absent,
             Some(etag) => Condition::Match(etag.text.clone()),
         };
         match step.change.action {
-            ChangeAction::Erase => self.erase(context, step, &condition)?,
-            _ => self.put(context, step, &condition)?,
+            ChangeAction::Erase => self.erase(step, &condition)?,
+            _ => self.put(step, &condition)?,
         }
-        self.applied.note(&step.change);
+        self.applied.count(&step.change);
         Ok(())
     }
 
-    fn erase(
-        &self,
-        context: &RequestContext,
-        step: &CommitStep,
-        condition: &Condition,
-    ) -> Result<()> {
+    fn erase(&self, step: &CommitStep, condition: &Condition) -> Result<()> {
         let key = &step.change.key;
         if !step.is_done {
-            self.note_try(key, None)?;
-            self.commit.core.store.erase(context, key, condition)?;
+            self.record_attempt(key, None)?;
+            self.commit
+                .core
+                .store
+                .erase(self.commit.context, key, condition)?;
         }
         self.record(JournalRecord::Reverted(key.clone()))
     }
@@ -192,19 +182,14 @@ impl Apply<'_> {
         }
     }
 
-    fn put(
-        &self,
-        context: &RequestContext,
-        step: &CommitStep,
-        condition: &Condition,
-    ) -> Result<()> {
+    fn put(&self, step: &CommitStep, condition: &Condition) -> Result<()> {
         let (core, layer) = (self.commit.core, &self.commit.layered.layer);
         let key = &step.change.key;
         let number = layer.generation(key);
         let file = self.upper_file(key)?;
         let etag = match &step.now {
             Some(etag) if step.is_done => etag.clone(),
-            _ => self.put_file(context, step, &file, condition)?,
+            _ => self.put_file(step, &file, condition)?,
         };
         let (record_key, version) = (key.clone(), etag.version.require_stored(key)?);
         let committed = JournalRecord::Committed {
@@ -233,40 +218,33 @@ impl Apply<'_> {
         ])
     }
 
-    fn put_file(
-        &self,
-        context: &RequestContext,
-        step: &CommitStep,
-        file: &File,
-        condition: &Condition,
-    ) -> Result<ETag> {
+    fn put_file(&self, step: &CommitStep, file: &File, condition: &Condition) -> Result<ETag> {
         let key = &step.change.key;
-        if let Some(bytes) = self.with_stored_copies(context, step, file)? {
-            self.commit.note_put(key, &bytes)?;
-            return self
-                .commit
-                .core
-                .store
-                .put(context, key, PutBody::Bytes(&bytes), condition);
+        if let Some(bytes) = self.with_stored_copies(step, file)? {
+            self.commit.record_document_put(key, &bytes)?;
+            return self.commit.core.store.put(
+                self.commit.context,
+                key,
+                PutBody::Bytes(&bytes),
+                condition,
+            );
         }
-        self.note_try(key, Some(file))?;
+        self.record_attempt(key, Some(file))?;
         let length = file
             .metadata()
             .map_err(|error| Error::os(key, error))?
             .len();
         let body = PutBody::FileAsIs(file, length);
-        self.commit.core.store.put(context, key, body, condition)
+        self.commit
+            .core
+            .store
+            .put(self.commit.context, key, body, condition)
     }
 
     /// Returns the new content of a document in which zarrfs itself edited members other than the copies: it keeps the
     /// store's copies. Returns `None` for any other file, and for a renamed document, since the store has another
     /// document there.
-    fn with_stored_copies(
-        &self,
-        context: &RequestContext,
-        step: &CommitStep,
-        file: &File,
-    ) -> Result<Option<Vec<u8>>> {
+    fn with_stored_copies(&self, step: &CommitStep, file: &File) -> Result<Option<Vec<u8>>> {
         let (key, store) = (&step.change.key, &self.commit.core.store);
         let layer = &self.commit.layered.layer;
         let is_program = layer.lock().records.program_copies.stale(key).is_some();
@@ -285,14 +263,14 @@ impl Apply<'_> {
         }
         // The cached version may be older than the compared version.
         store.info().changes.record(key);
-        let stored = store.get(context, key, MAX_DOCUMENT)?;
+        let stored = store.get(self.commit.context, key, MAX_DOCUMENT)?;
         let read = stored.as_ref().map(|object| object.version);
         let compared = step.now.as_ref().map(|etag| etag.version);
         let is_same = match (read, compared) {
             (Some(read), Some(compared)) => read.may_be(compared),
             (read, compared) => read == compared,
         };
-        if !self.force && !is_same {
+        if !self.commit.force && !is_same {
             let why = "was changed since it was compared";
             return Err(Error::new(Kind::Changed, key, why));
         }
@@ -301,7 +279,7 @@ impl Apply<'_> {
 
     /// Records a put or a removal before it is requested, in case that the store does it but no answer arrives or this
     /// process ends.
-    fn note_try(&self, key: &Key, file: Option<&File>) -> Result<()> {
+    fn record_attempt(&self, key: &Key, file: Option<&File>) -> Result<()> {
         let digest = file.map(content::file_digest).transpose();
         let tried = JournalRecord::Tried {
             digest: digest.map_err(|error| Error::os(key, error))?,
@@ -314,13 +292,5 @@ impl Apply<'_> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let fd = self.commit.layered.layer.dir.open_key(key, flags);
         Ok(File::from(fd.map_err(|error| os_error(key, error))?))
-    }
-}
-
-impl OverlayCore {
-    /// Removes empty folders of the store. Each folder in `folders` comes before the folders in it.
-    pub(crate) fn erase_folders(&self, context: &RequestContext, folders: &[Key]) -> Result<()> {
-        let mut inner_first = folders.iter().rev();
-        inner_first.try_for_each(|folder| self.store.erase_folder(context, folder))
     }
 }

@@ -6,14 +6,12 @@
 //! or a write-through checks again afterwards; otherwise only the next commit would find out.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
 use crate::Overlay;
 use crate::changes::ChangedKey;
 use crate::commit::{Commit, Conflicts, parallel_keys};
 use crate::encodings::{MAX_DOCUMENT, may_be_chunk, readable};
 use crate::layered_store::LayeredStore;
-use crate::overlay_core::OverlayCore;
 use zarr_format::dialect::encoding;
 use zarr_format::error::Result;
 use zarrfs_store::request_context::RequestContext;
@@ -49,6 +47,50 @@ pub fn is_of_array(why: &str) -> bool {
 }
 
 impl ChangedArrays {
+    /// Reads the metadata of the arrays of these changes. `shown` has the contents.
+    pub(crate) fn read(
+        commit: &Commit<'_>,
+        shown: &dyn Store,
+        changes: &[ChangedKey],
+    ) -> Result<ChangedArrays> {
+        let mut documents: HashMap<Key, HashSet<u128>> = HashMap::new();
+        let chunks = changes.iter().filter(|change| may_be_chunk(&change.key));
+        for by in chunks.flat_map(|change| commit.layered.encoded_by(&change.key)) {
+            documents.entry(by.document).or_default();
+        }
+        let put_before = put_before(commit);
+        let put_before = put_before.iter().filter(|key| may_be_chunk(key));
+        for by in put_before.flat_map(|key| commit.layered.encoded_by(key)) {
+            documents.entry(by.document).or_default().insert(by.digest);
+        }
+        let changed: HashSet<&Key> = changes.iter().map(|change| &change.key).collect();
+        let look = |array: (Key, HashSet<u128>)| -> Result<(Key, ChangedArray)> {
+            let (document, put_before) = array;
+            let is_of_store = !changed.contains(&document);
+            let stored = if is_of_store {
+                stored_metadata(commit, &document)?
+            } else {
+                digest(commit.context, shown, &document)?
+            };
+            let is_changed = !commit.is_live && commit.core.top().stored_key(&document).is_none();
+            let shown = if is_changed {
+                digest(commit.context, &Overlay(commit.core.clone()), &document)?
+            } else {
+                None
+            };
+            let array = ChangedArray {
+                stored,
+                is_of_store,
+                shown,
+                put_before,
+            };
+            Ok((document, array))
+        };
+        let documents = documents.into_iter().collect();
+        let found = parallel_map(parallel_keys(&*commit.core.store), documents, &look);
+        found.into_iter().collect::<Result<_>>().map(ChangedArrays)
+    }
+
     /// Returns the reason why a chunk does not fit its array, or `None` if it fits.
     pub(crate) fn conflict(&self, layered: &LayeredStore, key: &Key) -> Option<&'static str> {
         if !may_be_chunk(key) {
@@ -66,15 +108,11 @@ impl ChangedArrays {
 
     /// Checks again after the chunks of these changes were put; returns the documents of arrays that were replaced in
     /// the meantime, or while an earlier commit of the layer put chunks.
-    pub(crate) fn replaced_meanwhile(
-        &self,
-        context: &RequestContext,
-        commit: &Commit<'_>,
-    ) -> Result<Conflicts> {
+    pub(crate) fn replaced_meanwhile(&self, commit: &Commit<'_>) -> Result<Conflicts> {
         let documents = self.0.iter().filter(|(_, array)| array.is_of_store);
         let documents = documents.map(|(document, _)| document.clone()).collect();
         let look = |document: Key| {
-            let now = commit.core.stored_metadata(context, &document)?;
+            let now = stored_metadata(commit, &document)?;
             let Some(array) = self.0.get(&document) else {
                 return Ok(None);
             };
@@ -91,75 +129,28 @@ impl ChangedArrays {
     }
 }
 
-impl OverlayCore {
-    /// Reads the metadata of the arrays of these changes. `shown` has the contents, `layered` the names. With
-    /// `is_live`, the changes are paths of the top layer, each of which is committed on its own.
-    pub(crate) fn changed_arrays(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        shown: &Arc<dyn Store>,
-        layered: &LayeredStore,
-        changes: &[ChangedKey],
-        is_live: bool,
-    ) -> Result<ChangedArrays> {
-        let mut documents: HashMap<Key, HashSet<u128>> = HashMap::new();
-        let chunks = changes.iter().filter(|change| may_be_chunk(&change.key));
-        for by in chunks.flat_map(|change| layered.encoded_by(&change.key)) {
-            documents.entry(by.document).or_default();
-        }
-        let put_before = if is_live {
-            Vec::new()
-        } else {
-            self.put_before(layered)
-        };
-        let put_before = put_before.iter().filter(|key| may_be_chunk(key));
-        for by in put_before.flat_map(|key| layered.encoded_by(key)) {
-            documents.entry(by.document).or_default().insert(by.digest);
-        }
-        let changed: HashSet<&Key> = changes.iter().map(|change| &change.key).collect();
-        let look = |(document, put_before): (Key, HashSet<u128>)| -> Result<(Key, ChangedArray)> {
-            let is_of_store = !changed.contains(&document);
-            let stored = if is_of_store {
-                self.stored_metadata(context, &document)?
-            } else {
-                digest(context, &**shown, &document)?
-            };
-            let is_changed = !is_live && self.top().stored_key(&document).is_none();
-            let shown = if is_changed {
-                digest(context, &Overlay(self.clone()), &document)?
-            } else {
-                None
-            };
-            let array = ChangedArray {
-                stored,
-                is_of_store,
-                shown,
-                put_before,
-            };
-            Ok((document, array))
-        };
-        let documents = documents.into_iter().collect();
-        let found = parallel_map(parallel_keys(&*self.store), documents, &look);
-        found.into_iter().collect::<Result<_>>().map(ChangedArrays)
+/// Returns the keys that an interrupted commit of a frozen layer has put.
+fn put_before(commit: &Commit<'_>) -> Vec<Key> {
+    // Each write-through was checked when it was made.
+    if commit.is_live || commit.core.config.write_through {
+        return Vec::new();
     }
+    let bases = commit
+        .layered
+        .layer
+        .lock()
+        .records
+        .bases_below(&Key::root());
+    let put = bases.into_iter().filter(|(_, base)| base.is_committed);
+    put.map(|(key, _)| key).collect()
+}
 
-    /// Returns the keys that an interrupted commit of a frozen layer has put.
-    fn put_before(&self, layered: &LayeredStore) -> Vec<Key> {
-        // Each write-through was checked when it was made.
-        if self.config.write_through {
-            return Vec::new();
-        }
-        let bases = layered.layer.lock().records.bases_below(&Key::root());
-        let put = bases.into_iter().filter(|(_, base)| base.is_committed);
-        put.map(|(key, _)| key).collect()
-    }
-
-    /// Returns the digest of the store's current metadata.
-    fn stored_metadata(&self, context: &RequestContext, document: &Key) -> Result<Option<u128>> {
-        // This makes caches drop an older version.
-        self.store.etag(context, document)?;
-        digest(context, &*self.store, document)
-    }
+/// Returns the digest of the store's current metadata.
+fn stored_metadata(commit: &Commit<'_>, document: &Key) -> Result<Option<u128>> {
+    let store = &*commit.core.store;
+    // This makes caches drop an older version.
+    store.etag(commit.context, document)?;
+    digest(commit.context, store, document)
 }
 
 /// Returns the digest of an array's metadata in a document, or `None` if the document describes no array.

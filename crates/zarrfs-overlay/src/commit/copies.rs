@@ -33,50 +33,56 @@ enum Scope {
     Made,
 }
 
-/// Documents that may hold copies, by their keys.
-pub(crate) type Holders = BTreeMap<Key, ConsolidatedDocument>;
-
-impl OverlayCore {
-    /// Updates the copies of documents that an interrupted commit has put at and below a path, before its other changes
-    /// are discarded.
-    pub(crate) fn finish_copies(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        path: &Key,
-    ) -> Result<()> {
-        let Some(frozen) = self.top().frozen.clone() else {
-            return Ok(());
-        };
-        let commit = Commit {
-            core: self,
-            layered: &frozen,
-            is_live: false,
-        };
-        let paths = std::slice::from_ref(path);
-        let holders = commit.holders_of(paths, Scope::Made);
-        commit.update_each(context, paths, holders, Scope::Made)
-    }
+/// Updates the copies of documents that an interrupted commit has put at and below a path, before its other changes are
+/// discarded.
+pub(crate) fn finish(core: &Arc<OverlayCore>, context: &RequestContext, path: &Key) -> Result<()> {
+    let Some(frozen) = core.top().frozen.clone() else {
+        return Ok(());
+    };
+    let commit = Commit {
+        core,
+        context,
+        layered: &frozen,
+        paths: std::slice::from_ref(path),
+        force: false,
+        is_live: false,
+    };
+    let update = CopyUpdate {
+        commit: &commit,
+        scope: Scope::Made,
+    };
+    update.run(update.holders())
 }
 
-impl Commit<'_> {
-    /// Returns the documents that may hold copies of the layer's changes at and below these paths. This must come
-    /// before the changes are made, because the records of completed changes have less information.
-    pub(crate) fn holders(&self, paths: &[Key]) -> Holders {
-        self.holders_of(paths, Scope::All)
+/// The update of the copies of a commit's documents.
+pub(crate) struct CopyUpdate<'a> {
+    commit: &'a Commit<'a>,
+    scope: Scope,
+}
+
+impl<'a> CopyUpdate<'a> {
+    /// The update of all changes of a commit.
+    pub(crate) fn of(commit: &'a Commit<'a>) -> CopyUpdate<'a> {
+        CopyUpdate {
+            commit,
+            scope: Scope::All,
+        }
     }
 
-    fn holders_of(&self, paths: &[Key], scope: Scope) -> Holders {
-        let layer = &self.layered.layer;
+    /// Returns the documents that may hold copies of the layer's changes at and below these paths. This must come
+    /// before the changes are made, because the records of completed changes have less information.
+    pub(crate) fn holders(&self) -> Vec<ConsolidatedDocument> {
+        let layer = &self.commit.layered.layer;
         let state = layer.lock();
-        let is_meant = |document: &Key| {
+        let is_in_scope = |document: &Key| {
             let is_tried = !state.records.tried(document).is_empty();
             let base = state.records.base(document);
-            scope == Scope::All || is_tried || base.is_some_and(|base| base.is_committed)
+            self.scope == Scope::All || is_tried || base.is_some_and(|base| base.is_committed)
         };
         let mut holders = Vec::new();
-        for path in paths {
+        for path in self.commit.paths {
             let documents = state.records.documents_below(path).into_iter();
-            for document in documents.filter(is_meant) {
+            for document in documents.filter(is_in_scope) {
                 holders.extend(ConsolidatedDocument::above_document(&document));
                 // A document that a program wrote may have copies of documents that were discarded since.
                 let stale = state.records.program_copies.stale(&document);
@@ -86,7 +92,7 @@ impl Commit<'_> {
             for (at, _) in state.records.whiteouts_of_documents(path) {
                 // A completed removal has no base any more. The removal of a folder never had one, so the store is
                 // queried.
-                if state.records.base(at).is_some() && !is_meant(at) {
+                if state.records.base(at).is_some() && !is_in_scope(at) {
                     continue;
                 }
                 holders.extend(ConsolidatedDocument::above_tree(at));
@@ -97,76 +103,55 @@ impl Commit<'_> {
             let document = folder.child(ZARRAY.as_bytes()).ok();
             document.is_some_and(|document| matches!(layer.dir.stat(&document), Ok(Some(_))))
         };
-        let holders = holders.into_iter();
-        holders
-            .filter(|holder| !is_array(holder.folder()))
-            .map(|holder| (holder.key().clone(), holder))
+        holders.retain(|holder| !is_array(holder.folder()));
+        let by_key = holders
+            .into_iter()
+            .map(|holder| (holder.key().clone(), holder));
+        by_key
+            .collect::<BTreeMap<Key, ConsolidatedDocument>>()
+            .into_values()
             .collect()
     }
 
-    /// Updates the copies of the layer's changes at and below these paths.
-    pub(crate) fn update_copies(
-        &self,
-        context: &RequestContext,
-        paths: &[Key],
-        holders: Holders,
-    ) -> Result<()> {
-        self.update_each(context, paths, holders, Scope::All)
-    }
-
-    fn update_each(
-        &self,
-        context: &RequestContext,
-        paths: &[Key],
-        holders: Holders,
-        scope: Scope,
-    ) -> Result<()> {
+    /// Updates the copies in the documents that `holders` returned.
+    pub(crate) fn run(&self, holders: Vec<ConsolidatedDocument>) -> Result<()> {
         if holders.is_empty() {
             return Ok(());
         }
-        let _one = self.core.copying.lock();
+        let _one = self.commit.core.copying.lock();
         // Most of them do not exist.
-        let look =
-            |(key, holder): (Key, ConsolidatedDocument)| -> Result<Option<ConsolidatedDocument>> {
-                let stored = self.stored(context, &key)?;
-                let stored = stored.filter(|object| holder.may_have_copies(&object.bytes));
-                Ok(stored.map(|_| holder))
-            };
-        let holders = holders.into_iter().collect();
-        for holder in parallel_map(parallel_keys(&*self.core.store), holders, &look) {
+        let look = |holder: ConsolidatedDocument| -> Result<Option<ConsolidatedDocument>> {
+            let stored = self.stored(holder.key())?;
+            let stored = stored.filter(|object| holder.may_have_copies(&object.bytes));
+            Ok(stored.map(|_| holder))
+        };
+        for holder in parallel_map(parallel_keys(&*self.commit.core.store), holders, &look) {
             if let Some(holder) = holder? {
-                self.update_holder(context, paths, &holder, scope)?;
+                self.update_holder(&holder)?;
             }
         }
         Ok(())
     }
 
-    fn update_holder(
-        &self,
-        context: &RequestContext,
-        paths: &[Key],
-        holder: &ConsolidatedDocument,
-        scope: Scope,
-    ) -> Result<()> {
-        let (key, store) = (holder.key(), &self.core.store);
+    fn update_holder(&self, holder: &ConsolidatedDocument) -> Result<()> {
+        let (key, store) = (holder.key(), &self.commit.core.store);
         for _ in 0..MAX_ATTEMPTS {
-            let Some(stored) = self.stored(context, key)? else {
+            let Some(stored) = self.stored(key)? else {
                 return Ok(());
             };
-            let Some(bytes) = self.with_copies(context, paths, scope, holder, &stored.bytes)?
-            else {
+            let Some(bytes) = self.with_copies(holder, &stored.bytes)? else {
                 return Ok(());
             };
-            self.note_put(key, &bytes)?;
+            self.commit.record_document_put(key, &bytes)?;
             let condition = Condition::Version(stored.version);
-            match store.put(context, key, PutBody::Bytes(&bytes), &condition) {
+            match store.put(self.commit.context, key, PutBody::Bytes(&bytes), &condition) {
                 Err(error) if error.kind() == Kind::Changed => {
                     // The cached version is stale.
                     store.info().changes.record(key);
                 }
                 put => {
                     let version = put?.version.require_stored(key)?;
-                    return self.note_updated(key, version);
+                    return self.record_updated(key, version);
                 }
             }
         }
@@ -175,22 +160,20 @@ impl Commit<'_> {
     }
 
     /// Returns a document of the store, or `None` if it is missing or too long to hold copies that are read.
-    fn stored(&self, context: &RequestContext, key: &Key) -> Result<Option<Object>> {
-        match self.core.store.get(context, key, MAX_DOCUMENT) {
+    fn stored(&self, key: &Key) -> Result<Option<Object>> {
+        match self
+            .commit
+            .core
+            .store
+            .get(self.commit.context, key, MAX_DOCUMENT)
+        {
             Err(error) if matches!(error.kind(), Kind::TooLarge | Kind::NameTooLong) => Ok(None),
             found => found,
         }
     }
 
     /// Returns a document of the store with correct copies, or `None` if they are correct already or it holds none.
-    fn with_copies(
-        &self,
-        context: &RequestContext,
-        paths: &[Key],
-        scope: Scope,
-        holder: &ConsolidatedDocument,
-        bytes: &[u8],
-    ) -> Result<Option<Vec<u8>>> {
+    fn with_copies(&self, holder: &ConsolidatedDocument, bytes: &[u8]) -> Result<Option<Vec<u8>>> {
         if !holder.may_have_copies(bytes) {
             return Ok(None);
         }
@@ -200,18 +183,20 @@ impl Commit<'_> {
         // The store's version of a program's text was put after the documents below.
         let (documents, scope) = match self.stale_since_put(holder) {
             Some(stale) => {
-                let layered = self.layered;
-                let stale = layered.stale_documents(context, holder, &copies, stale.iter())?;
+                let layered = self.commit.layered;
+                let stale =
+                    layered.stale_documents(self.commit.context, holder, &copies, stale.iter())?;
                 (stale, Scope::All)
             }
-            None => (self.changed_documents(paths, holder, &copies)?, scope),
+            None => (self.changed_documents(holder, &copies)?, self.scope),
         };
-        let read = |(name, document): (String, Key)| -> Result<Option<MemberChange>> {
+        let read = |copy: (String, Key)| -> Result<Option<MemberChange>> {
+            let (name, document) = copy;
             let is_made = scope == Scope::Made;
             if is_made && !self.may_be_made(&document) {
                 return Ok(None);
             }
-            let object = self.committed(context, &document)?;
+            let object = self.committed(&document)?;
             if is_made && !self.is_made(&document, object.as_ref()) {
                 return Ok(None);
             }
@@ -219,7 +204,7 @@ impl Commit<'_> {
             Ok(Some((name, copy)))
         };
         let documents = documents.into_iter().collect();
-        let changes = parallel_map(parallel_keys(&*self.core.store), documents, &read);
+        let changes = parallel_map(parallel_keys(&*self.commit.core.store), documents, &read);
         let changes = changes.into_iter().filter_map(Result::transpose);
         let changes = changes.collect::<Result<Vec<MemberChange>>>()?;
         let edited = copies.edited(&changes);
@@ -228,7 +213,7 @@ impl Commit<'_> {
 
     /// Whether the store may already have the layer's change of a document.
     fn may_be_made(&self, document: &Key) -> bool {
-        let state = self.layered.layer.lock();
+        let state = self.commit.layered.layer.lock();
         let is_tried = !state.records.tried(document).is_empty();
         match state.records.base(document) {
             Some(base) => base.is_committed || is_tried,
@@ -238,7 +223,7 @@ impl Commit<'_> {
 
     /// Whether the store, whose current document is `stored`, has the layer's change, even if no answer came.
     fn is_made(&self, document: &Key, stored: Option<&Object>) -> bool {
-        let state = self.layered.layer.lock();
+        let state = self.commit.layered.layer.lock();
         match state.records.base(document) {
             Some(base) if base.is_committed => true,
             Some(_) => {
@@ -252,7 +237,7 @@ impl Commit<'_> {
     /// Returns the paths that have changes at or below them since a program wrote a document, or `None` if the store
     /// does not have the program's text.
     fn stale_since_put(&self, holder: &ConsolidatedDocument) -> Option<BTreeSet<Key>> {
-        let layer = &self.layered.layer;
+        let layer = &self.commit.layered.layer;
         let base = layer.base(holder.key());
         let state = layer.lock();
         let stale = state.records.program_copies.stale(holder.key());
@@ -265,20 +250,24 @@ impl Commit<'_> {
     /// the copies.
     fn changed_documents(
         &self,
-        paths: &[Key],
         holder: &ConsolidatedDocument,
         copies: &Copies<'_>,
     ) -> Result<BTreeMap<String, Key>> {
-        let layer = &self.layered.layer;
-        let is_meant = |document: &Key| paths.iter().any(|path| document.below(path).is_some());
+        let layer = &self.commit.layered.layer;
+        let is_in_scope = |document: &Key| {
+            self.commit
+                .paths
+                .iter()
+                .any(|path| document.below(path).is_some())
+        };
         let own = layer.lock().records.documents_below(holder.folder());
         let mut found: BTreeMap<String, Key> = own
             .into_iter()
-            .filter(is_meant)
+            .filter(is_in_scope)
             .filter_map(|document| Some((holder.copy_name(&document)?, document)))
             .collect();
         for (name, _) in copies.members() {
-            if let Some(document) = holder.document_of(name).filter(is_meant)
+            if let Some(document) = holder.document_of(name).filter(is_in_scope)
                 && !matches!(layer.locate(&document)?, Located::Lower(lower) if lower == document)
             {
                 found.insert(name.to_string(), document);
@@ -288,41 +277,27 @@ impl Commit<'_> {
     }
 
     /// Returns a document as the store has it, from the layer's file if that file was put.
-    fn committed(&self, context: &RequestContext, document: &Key) -> Result<Option<Object>> {
-        let base = self.layered.layer.base(document);
+    fn committed(&self, document: &Key) -> Result<Option<Object>> {
+        let base = self.commit.layered.layer.base(document);
         if base.is_some_and(|base| base.is_committed)
-            && let Some(own) = self.layered.own_object(context, document)?
+            && let Some(own) = self
+                .commit
+                .layered
+                .own_object(self.commit.context, document)?
         {
             return Ok(Some(own));
         }
-        self.stored(context, document)
-    }
-
-    /// Records a put, in case that no answer comes, and for programs that change the document at the same time: the
-    /// base of their change then differs from the store's version, although no other program changed it.
-    pub(crate) fn note_put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
-        let tried = JournalRecord::Tried {
-            key: key.clone(),
-            digest: Some(XxHash3_128::oneshot(bytes)),
-        };
-        // A program may have opened the document and write it before the put: there is no record of that yet.
-        self.core.top().layer.record_if_room(vec![tried.clone()])?;
-        let layer = &self.layered.layer;
-        let is_known = layer.base(key).is_some() || self.core.registered(key).is_some();
-        if is_known && !self.is_live {
-            layer.record_if_room(vec![tried])?;
-        }
-        Ok(())
+        self.stored(document)
     }
 
     /// Records that the store has a document with updated copies.
-    fn note_updated(&self, key: &Key, version: StoreVersion) -> Result<()> {
-        let layer = &self.layered.layer;
+    fn record_updated(&self, key: &Key, version: StoreVersion) -> Result<()> {
+        let layer = &self.commit.layered.layer;
         if layer.base(key).is_some_and(|base| base.is_committed) {
             let key = key.clone();
             layer.record_if_room(vec![JournalRecord::Committed { key, version }])?;
         }
-        self.core.note_change(key);
+        self.commit.core.note_change(key);
         Ok(())
     }
 }

@@ -16,50 +16,45 @@ use crate::layer_dir::os_error;
 use crate::overlay_core::mode;
 use crate::{attributes, content};
 use zarr_format::error::{Error, Kind, Result};
-use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{Key, StoreVersion, Version};
 
-impl Commit<'_> {
+/// The renamed objects of the store that a commit puts under their new keys.
+pub(crate) struct MovedObjects<'a> {
+    pub(crate) commit: &'a Commit<'a>,
+    pub(crate) hidden: &'a [HiddenSubtree],
+}
+
+impl MovedObjects<'_> {
     /// Copies the renamed objects of the store to the layer.
-    pub(crate) fn fetch_moved(
-        &self,
-        context: &RequestContext,
-        hidden: &[HiddenSubtree],
-        changes: &ChangeSet,
-    ) -> Result<()> {
-        let copies = changes
-            .keys
-            .iter()
-            .filter_map(|change| match &change.action {
-                ChangeAction::Copy { from, .. } => Some((&change.key, from)),
-                _ => None,
-            });
-        let fetch = |(key, from)| self.fetch(context, key, from);
-        let fetched = parallel_map(parallel_keys(&*self.core.store), copies.collect(), &fetch);
+    pub(crate) fn fetch_all(&self, changes: &ChangeSet) -> Result<()> {
+        let fetch = |change: &ChangedKey| match &change.action {
+            ChangeAction::Copy { from, .. } => self.fetch(&change.key, from),
+            _ => Ok(()),
+        };
+        let changes = changes.keys.iter().collect();
+        let fetched = parallel_map(parallel_keys(&*self.commit.core.store), changes, &fetch);
         fetched.into_iter().collect::<Result<()>>()?;
-        for HiddenSubtree { at, moved, .. } in hidden {
+        for HiddenSubtree { at, moved, .. } in self.hidden {
             if let Some(moved) = moved {
                 self.make_moved_folders(at, moved)?;
             }
         }
-        if self.is_live {
-            self.hide_fetched(hidden)?;
+        if self.commit.is_live {
+            self.hide_fetched()?;
         }
         // Listings of the old and new folders must now find these files in the layer.
-        self.core.note_tree_change(&Key::root());
+        self.commit.core.note_tree_change(&Key::root());
         Ok(())
     }
 
     /// Adds the needed space to the error of copies that failed on a full disk; returns any other error unchanged.
-    pub(crate) fn without_room_for_copies(
-        &self,
-        context: &RequestContext,
-        error: Error,
-        paths: &[Key],
-        hidden: &[HiddenSubtree],
-    ) -> Error {
-        let Ok(changes) = self.layered.changes_at(context, paths, hidden) else {
+    pub(crate) fn without_room(&self, error: Error) -> Error {
+        let Ok(changes) =
+            self.commit
+                .layered
+                .changes_at(self.commit.context, self.commit.paths, self.hidden)
+        else {
             return error;
         };
         let is_copy = |change: &&ChangedKey| matches!(change.action, ChangeAction::Copy { .. });
@@ -74,12 +69,12 @@ impl Commit<'_> {
             left.len(),
             left.iter().sum::<u64>(),
         );
-        self.core.upper.without_room(error, &needs)
+        self.commit.core.upper.without_room(error, &needs)
     }
 
     /// Makes the whiteouts of copied objects hide only. The paths are locked, so they were not renamed in the meantime.
-    fn hide_fetched(&self, hidden: &[HiddenSubtree]) -> Result<()> {
-        let fetched = hidden.iter().filter_map(|subtree| {
+    fn hide_fetched(&self) -> Result<()> {
+        let fetched = self.hidden.iter().filter_map(|subtree| {
             let moved = subtree.moved.as_ref()?;
             (moved.source != subtree.at).then_some(&subtree.at)
         });
@@ -87,14 +82,14 @@ impl Commit<'_> {
             key: at.clone(),
             source: None,
         });
-        let _names = self.core.names.lock();
-        self.layered.layer.record(whiteouts.collect())
+        let _names = self.commit.core.names.lock();
+        self.commit.layered.layer.record(whiteouts.collect())
     }
 
     /// Creates the folders that were renamed in the store: folders without a key stay in the upper folder.
     fn make_moved_folders(&self, at: &Key, moved: &MovedSubtree) -> Result<()> {
         for from in &moved.stored.folders {
-            if let Some(key) = self.layered.moved_key(from, &moved.source, at) {
+            if let Some(key) = self.commit.layered.moved_key(from, &moved.source, at) {
                 self.make_folder(&key)?;
             }
         }
@@ -103,14 +98,14 @@ impl Commit<'_> {
 
     /// Creates a folder in the layer, and the folders above it.
     fn make_folder(&self, key: &Key) -> Result<()> {
-        let keys = &self.layered.layer.dir;
+        let keys = &self.commit.layered.layer.dir;
         if key.is_root() || keys.stat(key)?.is_some() {
             return Ok(());
         }
         if let Some(parent) = key.parent() {
             self.make_folder(&parent)?;
         }
-        let change = self.core.initial_attributes(mode(0o755), None);
+        let change = self.commit.core.initial_attributes(mode(0o755), None);
         let made = keys.parent(key).and_then(|(folder, name)| {
             match rustix::fs::mkdirat(&folder, name, Mode::from(0o755)) {
                 Err(Errno::EXIST) => Ok(()),
@@ -121,19 +116,20 @@ impl Commit<'_> {
     }
 
     /// Copies the store's object `from`, which is visible at `key`, to the layer.
-    fn fetch(&self, context: &RequestContext, key: &Key, from: &Key) -> Result<()> {
-        let (core, layer) = (self.core, &self.layered.layer);
-        let reader = match core.store.open(context, from, None) {
+    fn fetch(&self, key: &Key, from: &Key) -> Result<()> {
+        let (core, layer) = (self.commit.core, &self.commit.layered.layer);
+        let reader = match core.store.open(self.commit.context, from, None) {
             // Another program has removed it since it was listed.
             Err(error) if error.kind() == Kind::NotFound => return Ok(()),
             reader => reader?,
         };
         let pending = core.upper.pending.create(key);
         let (name, file) = pending.map_err(|error| os_error(key, error))?;
-        let copied =
-            content::copy_stored(context, &*reader, &file).and_then(|(version, content)| {
-                let stored = self.layered.stored_attributes(key);
-                let change = core.initial_attributes(stored, Some(reader.meta(context)?.modified));
+        let copied = content::copy_stored(self.commit.context, &*reader, &file).and_then(
+            |(version, content)| {
+                let stored = self.commit.layered.stored_attributes(key);
+                let change = core
+                    .initial_attributes(stored, Some(reader.meta(self.commit.context)?.modified));
                 attributes::set_open(&file, &change).map_err(|error| Error::os("", error))?;
                 let version = version.require_stored(from)?;
                 let mark = content::mark_with(&file, Some(content.digest));
@@ -142,14 +138,17 @@ impl Commit<'_> {
                     name: &name,
                     file: &file,
                     mark,
+                    from,
+                    version,
                 };
-                self.give_key(context, from, version, key, copy)
-            });
+                self.give_key(key, copy)
+            },
+        );
         copied.map_err(|error| {
             core.upper.pending.discard(&name);
             error.about(key)
         })?;
-        if self.is_live {
+        if self.commit.is_live {
             layer.lock().generations.advance(key);
         }
         Ok(())
@@ -158,7 +157,7 @@ impl Commit<'_> {
     /// Removes the key from an open file that was opened on another content than the copied one. From now on no such
     /// file is registered, and any open file of the key has the content that the store will have.
     fn revoke_other_content(&self, key: &Key, from: &Key, version: StoreVersion) {
-        let Some(file) = self.core.registered(key) else {
+        let Some(file) = self.commit.core.registered(key) else {
             return;
         };
         let opened = file.unwritten_version();
@@ -166,24 +165,18 @@ impl Commit<'_> {
             lower == *from && Version::from(opened).may_be(version.into())
         };
         if opened.is_some_and(|opened| !is_copied(opened)) {
-            self.core.revoke_if(key, &file);
+            self.commit.core.revoke_if(key, &file);
         }
     }
 
     /// Publishes a copy under the key where the copied object is visible, unless another file is there now.
-    fn give_key(
-        &self,
-        context: &RequestContext,
-        from: &Key,
-        version: StoreVersion,
-        key: &Key,
-        copy: FetchedCopy<'_>,
-    ) -> Result<()> {
-        let (core, layer) = (self.core, &self.layered.layer);
+    fn give_key(&self, key: &Key, copy: FetchedCopy<'_>) -> Result<()> {
+        let (core, layer) = (self.commit.core, &self.commit.layered.layer);
+        let (from, version) = (copy.from, copy.version);
         let base = match layer.base(key) {
             Some(_) => None,
             None => {
-                let version = core.store.version(context, key)?;
+                let version = core.store.version(self.commit.context, key)?;
                 Some(
                     version
                         .map(|version| version.require_stored(key))
@@ -191,7 +184,7 @@ impl Commit<'_> {
                 )
             }
         };
-        let _names = self.is_live.then(|| core.names.lock());
+        let _names = self.commit.is_live.then(|| core.names.lock());
         if !matches!(layer.locate(key)?, Located::Lower(shown) if shown == *from) {
             core.upper.pending.discard(copy.name);
             return Ok(());
@@ -227,7 +220,7 @@ impl Commit<'_> {
         records.push(JournalRecord::Written { key: written, mark });
         records.extend(keep_attributes_of_copy(layer, key, copy.file, version)?);
         layer.record(records)?;
-        if self.is_live {
+        if self.commit.is_live {
             self.revoke_other_content(key, from, version);
         }
         let _shape = layer.reshape();
@@ -237,6 +230,9 @@ impl Commit<'_> {
 
 /// A copy of an object of the store, in `pending/`.
 struct FetchedCopy<'a> {
+    /// The key and the version of the object.
+    from: &'a Key,
+    version: StoreVersion,
     name: &'a str,
     file: &'a File,
     mark: Mark,

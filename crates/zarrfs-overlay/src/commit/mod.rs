@@ -14,27 +14,33 @@
 
 use std::sync::Arc;
 
+use twox_hash::XxHash3_128;
+
 use crate::Overlay;
-use crate::changes::{ChangeAction, ChangeSet, ChangedKey, KeptKeys};
+use crate::changes::{ChangeSet, KeptKeys};
 use crate::commit::apply::{Applied, Apply};
 use crate::commit::arrays::ChangedArrays;
-use crate::commit::plan::Plan;
+use crate::commit::copies::CopyUpdate;
+use crate::commit::fetch::MovedObjects;
+use crate::commit::frozen_layer::Thaw;
+use crate::commit::plan::{Plan, with_changed_since_put};
+use crate::journal_record::JournalRecord;
 use crate::layered_store::LayeredStore;
 use crate::overlay_core::OverlayCore;
 use zarr_format::error::{Error, Result};
 use zarrfs_store::request_context::RequestContext;
-use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{Key, Store};
 
 mod apply;
 mod arrays;
-mod copies;
+pub(crate) mod copies;
 mod fetch;
 mod frozen_layer;
 pub(crate) mod plan;
-mod write_through;
+pub(crate) mod write_through;
 
 pub use arrays::is_of_array;
+pub(crate) use frozen_layer::freeze;
 
 /// The maximum number of keys that are compared, fetched or put in parallel. Each needs a thread.
 const MAX_PARALLEL_KEYS: usize = 256;
@@ -130,17 +136,17 @@ impl Overlay {
             return Err(error);
         }
         if config.dry_run {
-            return core.compare_all(context, config.force);
+            return compare_all(core, context, config.force);
         }
         let mut done = Outcome::default();
         // First finish an earlier commit that was interrupted.
         if let Some(frozen) = core.top().frozen.clone() {
-            done = core.commit_frozen(context, &frozen, config.force, progress)?;
+            done = commit_frozen(core, context, &frozen, config.force, progress)?;
             if !done.is_whole() {
                 return Ok(done);
             }
         }
-        let frozen = core.freeze().map_err(|error| {
+        let frozen = freeze(core).map_err(|error| {
             let needs = "a commit needs 128 KiB here, a folder for each folder with a file that is being written, \
                          and 300 bytes for each file of which attributes alone were set";
             core.upper.without_room(error, needs)
@@ -151,9 +157,8 @@ impl Overlay {
             done.kept.extend(left_out);
             return Ok(done);
         };
-        let mut outcome = core
-            .commit_frozen(context, &frozen, config.force, progress)?
-            .after(done);
+        let mut outcome =
+            commit_frozen(core, context, &frozen, config.force, progress)?.after(done);
         outcome.kept.extend(left_out);
         let with_attributes = core.top().keys_with_attributes(&[Key::root()])?;
         outcome.kept.extend(with_attributes);
@@ -161,115 +166,97 @@ impl Overlay {
     }
 }
 
-impl OverlayCore {
-    /// Looks for conflicts of all changes, for a dry run.
-    fn compare_all(self: &Arc<Self>, context: &RequestContext, force: bool) -> Result<Outcome> {
-        let overlay = Overlay(self.clone());
-        let ChangeSet {
-            keys, kept, lost, ..
-        } = overlay.changes(context)?;
-        let keys = self.with_all_overwritten(context, keys)?;
-        let shown: Arc<dyn Store> = Arc::new(overlay);
-        let top = self.top();
-        let arrays = self.changed_arrays(context, &shown, &top, &keys, false)?;
-        let plan = self.plan(context, &shown, &top, keys, &arrays, force)?;
-        Ok(Outcome {
-            kept,
-            lost,
-            ..plan.outcome
-        })
+/// Looks for conflicts of all changes, for a dry run.
+fn compare_all(core: &Arc<OverlayCore>, context: &RequestContext, force: bool) -> Result<Outcome> {
+    let overlay = Overlay(core.clone());
+    let ChangeSet {
+        mut keys,
+        kept,
+        lost,
+        ..
+    } = overlay.changes(context)?;
+    let top = core.top();
+    if let Some(frozen) = &top.frozen {
+        keys = with_changed_since_put(context, &*core.store, frozen, keys)?;
     }
+    let commit = Commit {
+        core,
+        context,
+        layered: &top,
+        paths: &[Key::root()],
+        force,
+        is_live: false,
+    };
+    let arrays = ChangedArrays::read(&commit, &overlay, &keys)?;
+    let plan = Plan::of(&commit, &overlay, keys, &arrays)?;
+    Ok(Outcome {
+        kept,
+        lost,
+        ..plan.outcome
+    })
+}
 
-    /// Brings a frozen layer into the store, then drops it.
-    fn commit_frozen(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        frozen: &Arc<LayeredStore>,
-        force: bool,
-        progress: &ProgressFn,
-    ) -> Result<Outcome> {
-        let commit = Commit {
-            core: self,
-            layered: frozen,
-            is_live: false,
-        };
-        let mut outcome = commit.run(context, &[Key::root()], force, progress)?;
-        if outcome.is_whole() {
-            let thawed = self.thaw(frozen, &outcome.kept);
-            let needs =
-                "the store has all changes, but the folders of what stays here need some KiB";
-            outcome.failed = thawed
-                .err()
-                .map(|error| self.upper.without_room(error, needs));
-        }
-        Ok(outcome)
+/// Brings a frozen layer into the store, then drops it.
+fn commit_frozen(
+    core: &Arc<OverlayCore>,
+    context: &RequestContext,
+    frozen: &Arc<LayeredStore>,
+    force: bool,
+    progress: &ProgressFn,
+) -> Result<Outcome> {
+    let commit = Commit {
+        core,
+        context,
+        layered: frozen,
+        paths: &[Key::root()],
+        force,
+        is_live: false,
+    };
+    let mut outcome = commit.run(progress)?;
+    if outcome.is_whole() {
+        let thawed = Thaw { core, frozen }.run(&outcome.kept);
+        let needs = "the store has all changes, but the folders of what stays here need some KiB";
+        outcome.failed = thawed
+            .err()
+            .map(|error| core.upper.without_room(error, needs));
     }
+    Ok(outcome)
+}
 
-    /// Compares every change with the store. `shown` has the contents, `layered` the names.
-    fn plan(
-        &self,
-        context: &RequestContext,
-        shown: &Arc<dyn Store>,
-        layered: &LayeredStore,
-        keys: Vec<ChangedKey>,
-        arrays: &ChangedArrays,
-        force: bool,
-    ) -> Result<Plan> {
-        let mut plan = Plan::default();
-        let probe = |change| plan::probe(context, &self.store, shown, layered, change);
-        let obstacles = plan::files_above(context, &self.store, &keys)?;
-        for step in parallel_map(parallel_keys(&*self.store), keys, &probe) {
-            let step = step?;
-            plan.outcome.without_etag += u64::from(step.lacks_etag);
-            let array = || arrays.conflict(layered, &step.change.key);
-            match step.conflict(array).filter(|_| !force) {
-                Some(why) => {
-                    let conflict = (step.change.key, why.to_string());
-                    plan.outcome.conflicts.push(conflict);
-                }
-                None => plan.steps.push(step),
-            }
-        }
-        if !force {
-            let why = "is a file in the store, and a folder here";
-            let conflicts = obstacles.iter().map(|key| (key.clone(), why.to_string()));
-            plan.outcome.conflicts.extend(conflicts);
-        }
-        plan.files_above = obstacles;
-        for change in plan.steps.iter().map(|step| &step.change) {
-            plan.outcome.bytes += change.bytes();
-            match change.action {
-                ChangeAction::Erase => plan.outcome.erased += 1,
-                _ => plan.outcome.put += 1,
-            }
-        }
-        Ok(plan)
-    }
+/// Removes empty folders of the store. Each folder in `folders` comes before the folders in it.
+fn erase_folders(context: &RequestContext, store: &dyn Store, folders: &[Key]) -> Result<()> {
+    let mut inner_first = folders.iter().rev();
+    inner_first.try_for_each(|folder| store.erase_folder(context, folder))
 }
 
 /// A running commit.
 pub(crate) struct Commit<'a> {
     core: &'a Arc<OverlayCore>,
+    context: &'a RequestContext,
     /// The layer whose changes are brought into the store.
     layered: &'a Arc<LayeredStore>,
+    /// The changes at and below these paths are brought into the store.
+    paths: &'a [Key],
+    /// Whether changes of other programs are overwritten.
+    force: bool,
     /// Whether `layered` is the top layer, which programs change during the commit. The paths are locked then.
     is_live: bool,
 }
 
 impl Commit<'_> {
-    /// Brings the changes at and below these paths into the store.
-    fn run(
-        &self,
-        context: &RequestContext,
-        paths: &[Key],
-        force: bool,
-        progress: &ProgressFn,
-    ) -> Result<Outcome> {
+    /// Brings the changes into the store.
+    fn run(&self, progress: &ProgressFn) -> Result<Outcome> {
+        let (context, paths, core) = (self.context, self.paths, self.core);
         let hidden = self.layered.list_hidden(context, paths)?;
         let mut changes = self.layered.changes_at(context, paths, &hidden)?;
         if hidden.iter().any(|subtree| subtree.moved.is_some()) {
-            self.fetch_moved(context, &hidden, &changes)
-                .map_err(|error| self.without_room_for_copies(context, error, paths, &hidden))?;
+            let moved = MovedObjects {
+                commit: self,
+                hidden: &hidden,
+            };
+            moved
+                .fetch_all(&changes)
+                .map_err(|error| moved.without_room(error))?;
             changes = self.layered.changes_at(context, paths, &hidden)?;
         }
         let ChangeSet {
@@ -279,15 +266,10 @@ impl Commit<'_> {
             ..
         } = changes;
         if !self.is_live {
-            keys = self.core.with_overwritten(context, self.layered, keys)?;
+            keys = with_changed_since_put(context, &*core.store, self.layered, keys)?;
         }
-        let shown: Arc<dyn Store> = self.layered.clone();
-        let arrays =
-            self.core
-                .changed_arrays(context, &shown, self.layered, &keys, self.is_live)?;
-        let plan = self
-            .core
-            .plan(context, &shown, self.layered, keys, &arrays, force)?;
+        let arrays = ChangedArrays::read(self, &**self.layered, &keys)?;
+        let plan = Plan::of(self, &**self.layered, keys, &arrays)?;
         let conflicts = plan.outcome.conflicts;
         let mut outcome = Outcome {
             without_etag: plan.outcome.without_etag,
@@ -300,36 +282,54 @@ impl Commit<'_> {
         if !outcome.conflicts.is_empty() {
             return Ok(outcome);
         }
-        let holders = self.holders(paths);
+        let copies = CopyUpdate::of(self);
+        let holders = copies.holders();
         let apply = Apply {
             commit: self,
-            force,
             applied: Applied::default(),
         };
-        let done = apply.run(context, plan.steps, &plan.files_above, progress);
+        let done = apply.run(plan.steps, &plan.files_above, progress);
         apply.applied.add_to(&mut outcome);
         match done {
             Ok(conflicts) => {
                 outcome.conflicts = conflicts;
-                outcome.failed = self.update_copies(context, paths, holders).err();
+                outcome.failed = copies.run(holders).err();
             }
             Err(error) => outcome.failed = Some(error),
         }
         if outcome.is_whole() && self.is_live {
             // Whiteouts of committed keys hide nothing any more, even if the check below fails.
-            outcome.failed = self.core.prune(context, self.layered, paths).err();
+            outcome.failed = write_through::prune(self).err();
         }
-        if outcome.is_whole() && !force {
-            match arrays.replaced_meanwhile(context, self) {
+        if outcome.is_whole() && !self.force {
+            match arrays.replaced_meanwhile(self) {
                 Ok(conflicts) => outcome.conflicts = conflicts,
                 Err(error) => outcome.failed = Some(error),
             }
         }
         if outcome.is_whole() && !self.is_live {
             let mut emptied = hidden.iter().map(|subtree| &subtree.folders);
-            let erased = emptied.try_for_each(|folders| self.core.erase_folders(context, folders));
+            let erased =
+                emptied.try_for_each(|folders| erase_folders(context, &*core.store, folders));
             outcome.failed = erased.err();
         }
         Ok(outcome)
+    }
+
+    /// Records the put of a document, in case that no answer comes, and for programs that change the document at the same time: the
+    /// base of their change then differs from the store's version, although no other program changed it.
+    fn record_document_put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
+        let tried = JournalRecord::Tried {
+            key: key.clone(),
+            digest: Some(XxHash3_128::oneshot(bytes)),
+        };
+        // A program may have opened the document and write it before the put: there is no record of that yet.
+        self.core.top().layer.record_if_room(vec![tried.clone()])?;
+        let layer = &self.layered.layer;
+        let is_known = layer.base(key).is_some() || self.core.registered(key).is_some();
+        if is_known && !self.is_live {
+            layer.record_if_room(vec![tried])?;
+        }
+        Ok(())
     }
 }

@@ -5,13 +5,13 @@
 //! without ETags only sends size and time, which count only if no digest was recorded.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use crate::changes::{BaseState, ChangeAction, ChangedKey};
-use crate::commit::{Outcome, parallel_keys};
+use crate::commit::arrays::ChangedArrays;
+use crate::commit::{Commit, Outcome, parallel_keys};
 use crate::content;
+use crate::layer::ChangeLayer;
 use crate::layered_store::LayeredStore;
-use crate::overlay_core::OverlayCore;
 use zarr_format::error::{Kind, Result};
 use zarr_format::model::document;
 use zarrfs_store::request_context::RequestContext;
@@ -26,6 +26,53 @@ pub(crate) struct Plan {
     pub(crate) files_above: Vec<Key>,
     /// The conflicts, and the counts of the steps.
     pub(crate) outcome: Outcome,
+}
+
+impl Plan {
+    /// Compares every change with the store. `shown` has the contents.
+    pub(crate) fn of(
+        commit: &Commit<'_>,
+        shown: &dyn Store,
+        keys: Vec<ChangedKey>,
+        arrays: &ChangedArrays,
+    ) -> Result<Plan> {
+        let mut plan = Plan::default();
+        let store = &*commit.core.store;
+        let probe = Probe {
+            context: commit.context,
+            store,
+            shown,
+            layered: commit.layered,
+        };
+        let obstacles = files_above(commit.context, store, &keys)?;
+        let run = |change| probe.run(change);
+        for step in parallel_map(parallel_keys(store), keys, &run) {
+            let step = step?;
+            plan.outcome.without_etag += u64::from(step.lacks_etag);
+            let array = || arrays.conflict(commit.layered, &step.change.key);
+            match step.conflict(array).filter(|_| !commit.force) {
+                Some(why) => {
+                    let conflict = (step.change.key, why.to_string());
+                    plan.outcome.conflicts.push(conflict);
+                }
+                None => plan.steps.push(step),
+            }
+        }
+        if !commit.force {
+            let why = "is a file in the store, and a folder here";
+            let conflicts = obstacles.iter().map(|key| (key.clone(), why.to_string()));
+            plan.outcome.conflicts.extend(conflicts);
+        }
+        plan.files_above = obstacles;
+        for change in plan.steps.iter().map(|step| &step.change) {
+            plan.outcome.bytes += change.bytes();
+            match change.action {
+                ChangeAction::Erase => plan.outcome.erased += 1,
+                _ => plan.outcome.put += 1,
+            }
+        }
+        Ok(plan)
+    }
 }
 
 /// A change, with the store's current state.
@@ -68,99 +115,95 @@ impl CommitStep {
     }
 }
 
-/// Queries the store for the current state of a key.
-pub(crate) fn probe(
-    context: &RequestContext,
-    store: &Arc<dyn Store>,
-    shown: &Arc<dyn Store>,
-    layered: &LayeredStore,
-    mut change: ChangedKey,
-) -> Result<CommitStep> {
-    let now = store.etag(context, &change.key)?;
-    let is_put = change.action != ChangeAction::Erase;
-    let is_expected = change.base.is(now.as_ref().map(|etag| etag.version));
-    let is_done = match (&change.action, &now) {
-        (ChangeAction::Erase, None) => true,
-        (ChangeAction::Put(_), Some(_)) if !is_expected => {
-            has_content(context, &**store, &**shown, &change.key)?
+/// Compares changes with the store's current state.
+struct Probe<'a> {
+    context: &'a RequestContext,
+    store: &'a dyn Store,
+    /// The store that has the contents of the changes.
+    shown: &'a dyn Store,
+    layered: &'a LayeredStore,
+}
+
+impl Probe<'_> {
+    /// Queries the store for the current state of a key.
+    fn run(&self, mut change: ChangedKey) -> Result<CommitStep> {
+        let now = self.store.etag(self.context, &change.key)?;
+        let is_put = change.action != ChangeAction::Erase;
+        let is_expected = change.base.is(now.as_ref().map(|etag| etag.version));
+        let is_done = match (&change.action, &now) {
+            (ChangeAction::Erase, None) => true,
+            (ChangeAction::Put(_), Some(_)) if !is_expected => self.has_content(&change.key)?,
+            _ => false,
+        };
+        let lacks_etag = !is_done && change.base.lacks_etag();
+        let is_same = || match &now {
+            Some(now) if lacks_etag && self.layered.base_content(&change.key).is_none() => {
+                let may_be = change.base.may_be(now.version);
+                Ok(may_be || self.is_known(&change.key, Some(now))?)
+            }
+            now => self.is_known(&change.key, now.as_ref()),
+        };
+        if !is_done && !is_expected && is_same()? {
+            let now = now
+                .as_ref()
+                .map(|etag| etag.version.require_stored(&change.key));
+            change.base = BaseState::Known(now.transpose()?);
         }
-        _ => false,
-    };
-    let lacks_etag = !is_done && change.base.lacks_etag();
-    let is_same = || match &now {
-        Some(now) if lacks_etag && layered.base_content(&change.key).is_none() => {
-            let may_be = change.base.may_be(now.version);
-            Ok(may_be || is_known(context, &**store, layered, &change.key, Some(now))?)
+        let is_folder = is_put
+            && self.layered.shows_own_key(&change.key)
+            && now.is_none()
+            && self.is_folder(&change.key)?;
+        Ok(CommitStep {
+            change,
+            now,
+            is_done,
+            is_folder,
+            lacks_etag,
+        })
+    }
+
+    /// Whether the change of a key is allowed although the store has another version than before. It is if the store's
+    /// object has the same bytes as before, or if a put or removal from here succeeded without an answer.
+    fn is_known(&self, key: &Key, now: Option<&ETag>) -> Result<bool> {
+        let (tried, base) = (self.layered.tried(key), self.layered.base_content(key));
+        let Some(now) = now.filter(|_| !tried.is_empty() || base.is_some()) else {
+            return Ok(tried.contains(&None));
+        };
+        let reader = match self.store.open(self.context, key, None) {
+            Err(error) if error.kind() == Kind::NotFound => return Ok(false),
+            reader => reader?,
+        };
+        let size = reader.meta(self.context)?.size;
+        if tried.is_empty() && base.is_none_or(|base| base.length != size) {
+            return Ok(false);
         }
-        now => is_known(context, &**store, layered, &change.key, now.as_ref()),
-    };
-    if !is_done && !is_expected && is_same()? {
-        let now = now
-            .as_ref()
-            .map(|etag| etag.version.require_stored(&change.key));
-        change.base = BaseState::Known(now.transpose()?);
+        let found = content::digest(self.context, &*reader)?;
+        let is_known = tried.contains(&Some(found.digest)) || base == Some(found);
+        Ok(is_known && reader.meta(self.context)?.version.may_be(now.version))
     }
-    let is_folder = is_put
-        && layered.shows_own_key(&change.key)
-        && now.is_none()
-        && is_folder(context, &**store, &change.key)?;
-    Ok(CommitStep {
-        change,
-        now,
-        is_done,
-        is_folder,
-        lacks_etag,
-    })
-}
 
-/// Whether the change of a key is allowed although the store has another version than before. It is if the store's
-/// object has the same bytes as before, or if a put or removal from here succeeded without an answer.
-fn is_known(
-    context: &RequestContext,
-    store: &dyn Store,
-    layered: &LayeredStore,
-    key: &Key,
-    now: Option<&ETag>,
-) -> Result<bool> {
-    let (tried, base) = (layered.tried(key), layered.base_content(key));
-    let Some(now) = now.filter(|_| !tried.is_empty() || base.is_some()) else {
-        return Ok(tried.contains(&None));
-    };
-    let reader = match store.open(context, key, None) {
-        Err(error) if error.kind() == Kind::NotFound => return Ok(false),
-        reader => reader?,
-    };
-    let size = reader.meta(context)?.size;
-    if tried.is_empty() && base.is_none_or(|base| base.length != size) {
-        return Ok(false);
+    fn is_folder(&self, key: &Key) -> Result<bool> {
+        let found = self.store.head(self.context, key)?;
+        Ok(found.is_some_and(|meta| meta.kind == EntryKind::Directory))
     }
-    let found = content::digest(context, &*reader)?;
-    let is_known = tried.contains(&Some(found.digest)) || base == Some(found);
-    Ok(is_known && reader.meta(context)?.version.may_be(now.version))
-}
 
-fn is_folder(context: &RequestContext, store: &dyn Store, key: &Key) -> Result<bool> {
-    let found = store.head(context, key)?;
-    Ok(found.is_some_and(|meta| meta.kind == EntryKind::Directory))
-}
-
-/// Whether the store has the same bytes as `shown`.
-fn has_content(
-    context: &RequestContext,
-    store: &dyn Store,
-    shown: &dyn Store,
-    key: &Key,
-) -> Result<bool> {
-    match store.open(context, key, None) {
-        Err(error) if error.kind() == Kind::NotFound => Ok(false),
-        stored => content::is_same(context, &*stored?, &*shown.open(context, key, None)?),
+    /// Whether the store has the same bytes as `shown`.
+    fn has_content(&self, key: &Key) -> Result<bool> {
+        match self.store.open(self.context, key, None) {
+            Err(error) if error.kind() == Kind::NotFound => Ok(false),
+            stored => content::is_same(
+                self.context,
+                &*stored?,
+                &*self.shown.open(self.context, key, None)?,
+            ),
+        }
     }
 }
 
 /// Returns the objects of the store at keys that these changes need as folders, except for keys that are removed.
-pub(crate) fn files_above(
+fn files_above(
     context: &RequestContext,
-    store: &Arc<dyn Store>,
+    store: &dyn Store,
     changes: &[ChangedKey],
 ) -> Result<Vec<Key>> {
     let (erased, put): (Vec<&ChangedKey>, Vec<&ChangedKey>) = changes
@@ -174,7 +217,7 @@ pub(crate) fn files_above(
         .filter(|key| !key.is_root() && !erased.contains(key))
         .collect();
     let look = |key: Key| Ok(store.etag(context, &key)?.map(|_| key));
-    let found = parallel_map(parallel_keys(&**store), folders, &look);
+    let found = parallel_map(parallel_keys(store), folders, &look);
     let found: Result<Vec<Option<Key>>> = found.into_iter().collect();
     Ok(found?.into_iter().flatten().collect())
 }
@@ -212,59 +255,43 @@ pub(crate) fn phases(mut puts: Vec<CommitStep>, erases: Vec<CommitStep>) -> Vec<
     phases
 }
 
-impl OverlayCore {
-    /// Returns these changes, and a put of each key that the frozen layer's commit has put and that has another version
-    /// in the store now.
-    pub(crate) fn with_overwritten(
-        &self,
-        context: &RequestContext,
-        frozen: &LayeredStore,
-        mut changes: Vec<ChangedKey>,
-    ) -> Result<Vec<ChangedKey>> {
-        let look = |change: ChangedKey| -> Result<Option<ChangedKey>> {
-            let now = self
-                .store
-                .etag(context, &change.key)?
-                .map(|etag| etag.version);
-            Ok((!change.base.is(now)).then_some(change))
-        };
-        let mut put = frozen.committed()?;
-        let others: HashSet<&Key> = changes.iter().map(|change| &change.key).collect();
-        put.retain(|change| !others.contains(&change.key));
-        for found in parallel_map(parallel_keys(&*self.store), put, &look) {
-            changes.extend(found?);
-        }
-        Ok(changes)
+/// Returns these changes, and a put of each key that the frozen layer's commit has put and that has another version in
+/// the store now.
+///
+/// To the other programs this is a change like any other. To the commit that continues it is a conflict, because the
+/// rest of its changes belong to the content that was put. With `force`, the key is put again.
+pub(crate) fn with_changed_since_put(
+    context: &RequestContext,
+    store: &dyn Store,
+    frozen: &LayeredStore,
+    mut changes: Vec<ChangedKey>,
+) -> Result<Vec<ChangedKey>> {
+    let look = |change: ChangedKey| -> Result<Option<ChangedKey>> {
+        let now = store.etag(context, &change.key)?;
+        let is_same = change.base.is(now.map(|etag| etag.version));
+        Ok((!is_same).then_some(change))
+    };
+    let mut put = completed_puts(&frozen.layer)?;
+    let others: HashSet<&Key> = changes.iter().map(|change| &change.key).collect();
+    put.retain(|change| !others.contains(&change.key));
+    for found in parallel_map(parallel_keys(store), put, &look) {
+        changes.extend(found?);
     }
-
-    /// Does the same for the frozen layer, if there is one.
-    pub(crate) fn with_all_overwritten(
-        &self,
-        context: &RequestContext,
-        changes: Vec<ChangedKey>,
-    ) -> Result<Vec<ChangedKey>> {
-        let frozen: Option<Arc<LayeredStore>> = self.top().frozen.clone();
-        match frozen {
-            Some(frozen) => self.with_overwritten(context, &frozen, changes),
-            None => Ok(changes),
-        }
-    }
+    Ok(changes)
 }
 
-impl LayeredStore {
-    /// Returns the puts that a commit of the layer has completed.
-    fn committed(&self) -> Result<Vec<ChangedKey>> {
-        let bases = self.layer.lock().records.bases_below(&Key::root());
-        let mut committed = Vec::new();
-        for (key, base) in bases.into_iter().filter(|(_, base)| base.is_committed) {
-            if let Some(size) = self.layer.complete_file_size(&key)? {
-                committed.push(ChangedKey {
-                    key,
-                    action: ChangeAction::Put(size),
-                    base: BaseState::Known(base.version),
-                });
-            }
+/// Returns the puts that a commit of a layer has completed.
+fn completed_puts(layer: &ChangeLayer) -> Result<Vec<ChangedKey>> {
+    let bases = layer.lock().records.bases_below(&Key::root());
+    let mut puts = Vec::new();
+    for (key, base) in bases.into_iter().filter(|(_, base)| base.is_committed) {
+        if let Some(size) = layer.complete_file_size(&key)? {
+            puts.push(ChangedKey {
+                key,
+                action: ChangeAction::Put(size),
+                base: BaseState::Known(base.version),
+            });
         }
-        Ok(committed)
     }
+    Ok(puts)
 }
