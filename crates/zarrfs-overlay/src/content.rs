@@ -14,7 +14,7 @@ use zarrfs_store::sparse::next_data;
 use zarrfs_store::{Reader, Version};
 
 /// Size of a copied block in bytes.
-const COPY_BUFFER: usize = 1 << 20;
+pub(crate) const COPY_BUFFER: usize = 1 << 20;
 
 /// Returns up to `len` bytes at `offset`; fewer only at the end of the file.
 pub(crate) fn read_file(file: &File, offset: u64, len: usize) -> std::io::Result<Vec<u8>> {

@@ -8,26 +8,19 @@
 //!
 //! A text is derived without a lock, and cached under the versions of its sources.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
-use std::time::SystemTime;
 
-use crate::content;
+use crate::holder_text::HolderReader;
 use crate::layered_store::LayeredStore;
 use crate::overlay_core::OverlayCore;
-use crate::records::{Records, joined};
-use zarr_format::dialect::consolidated::{
-    ConsolidatedDocument, Copies, MAX_DOCUMENT, may_be_consolidated,
-};
-use zarr_format::dialect::text_of;
-use zarr_format::error::{Kind, Result};
-use zarr_format::json_text::ObjectText;
-use zarr_format::model::document::{ZARR_JSON, ZARRAY, ZATTRS, is_document};
+use crate::records::Records;
+use zarr_format::dialect::consolidated::ConsolidatedDocument;
+use zarr_format::error::Result;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::locks::Mutex;
-use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::tree::{Posix, Stat};
-use zarrfs_store::{EntryKind, Key, LogPosition, Meta, Object, Reader, Store, Version};
+use zarrfs_store::{ChangeLog, EntryKind, Key, LogPosition, Meta, Object, Reader, Version};
 
 /// A document whose copies differ from the copies in the stored text.
 pub(crate) struct DerivedDocument {
@@ -92,7 +85,7 @@ enum KnownHolder {
 }
 
 impl KnownHolder {
-    fn kept_bytes(&self) -> u64 {
+    fn cached_bytes(&self) -> u64 {
         match self {
             KnownHolder::Derived(_, _, Some(found)) => found.meta.size,
             _ => 0,
@@ -107,6 +100,16 @@ struct LayersState {
     changes: (u64, Option<u64>),
 }
 
+impl LayersState {
+    fn of(top: &Arc<LayeredStore>) -> LayersState {
+        let changes = |layered: &LayeredStore| layered.layer.lock().records.document_changes();
+        LayersState {
+            top: Arc::downgrade(top),
+            changes: (changes(top), top.frozen.as_deref().map(changes)),
+        }
+    }
+}
+
 impl PartialEq for LayersState {
     fn eq(&self, other: &LayersState) -> bool {
         Weak::ptr_eq(&self.top, &other.top) && self.changes == other.changes
@@ -114,16 +117,10 @@ impl PartialEq for LayersState {
 }
 
 /// Maximum number of cached documents: groups that are read and arrays of final v3.
-const MAX_KNOWN: usize = 1024;
+const MAX_CACHED: usize = 1024;
 
 /// Maximum size of the cached texts in bytes: a few of the longest documents that xarray writes.
-const MAX_KEPT_BYTES: u64 = 64 << 20;
-
-/// Maximum number of attempts to derive a text while documents change.
-pub(crate) const MAX_ATTEMPTS: usize = 8;
-
-/// Number of documents that are read in parallel.
-const PARALLEL_DOCUMENTS: usize = 16;
+const MAX_CACHED_BYTES: u64 = 64 << 20;
 
 impl DerivedTable {
     fn get(&self, key: &Key) -> Option<Arc<KnownHolder>> {
@@ -132,438 +129,170 @@ impl DerivedTable {
 
     fn put(&self, key: &Key, known: KnownHolder) {
         let mut table = self.known.lock();
-        let kept: u64 = table.values().map(|known| known.kept_bytes()).sum();
-        let is_full = table.len() >= MAX_KNOWN && !table.contains_key(key);
-        if is_full || kept + known.kept_bytes() > MAX_KEPT_BYTES {
+        let cached: u64 = table.values().map(|known| known.cached_bytes()).sum();
+        let is_full = table.len() >= MAX_CACHED && !table.contains_key(key);
+        if is_full || cached + known.cached_bytes() > MAX_CACHED_BYTES {
             table.clear();
         }
         table.insert(key.clone(), Arc::new(known));
     }
-}
-
-impl OverlayCore {
-    /// Returns a document with derived copies; `None` for any other key, and while a program is writing the document.
-    pub(crate) fn derived(
-        &self,
-        context: &RequestContext,
-        key: &Key,
-    ) -> Result<Option<Arc<DerivedDocument>>> {
-        let Some(holder) = ConsolidatedDocument::of_key(key) else {
-            return Ok(None);
-        };
-        if self
-            .registered(key)
-            .is_some_and(|file| file.is_being_written())
-        {
-            return Ok(None);
-        }
-        for _ in 1..MAX_ATTEMPTS {
-            let (found, is_current) = self.derive(context, &holder)?;
-            if is_current {
-                return Ok(found);
-            }
-        }
-        self.derive(context, &holder).map(|(found, _)| found)
-    }
-
-    /// Whether the copies of a document, stored in version `source`, may have to be derived, which may need requests.
-    pub(crate) fn may_be_derived(&self, key: &Key, source: Version) -> bool {
-        let Some(holder) = ConsolidatedDocument::of_key(key) else {
-            return false;
-        };
-        let top = self.top();
-        match self.derived.get(key).as_deref() {
-            Some(KnownHolder::Unchanged(state)) if *state == top.state() => false,
-            Some(KnownHolder::WithoutCopies(version)) if *version == source => false,
-            _ => top.has_changes_under(&holder),
-        }
-    }
-
-    /// Derives a document; also returns whether nothing changed during the derivation.
-    fn derive(
-        &self,
-        context: &RequestContext,
-        holder: &ConsolidatedDocument,
-    ) -> Result<(Option<Arc<DerivedDocument>>, bool)> {
-        let (key, top) = (holder.key(), self.top());
-        let state = top.state();
-        let known = self.derived.get(key);
-        let is_unchanged = match known.as_deref() {
-            Some(KnownHolder::Unchanged(known)) => *known == state,
-            _ => false,
-        };
-        let is_derived = match known.as_deref() {
-            Some(KnownHolder::Derived(known, _, _)) => *known == state,
-            _ => false,
-        };
-        if is_unchanged {
-            return Ok((None, true));
-        }
-        if !is_derived && !top.has_changes_under(holder) {
-            self.derived.put(key, KnownHolder::Unchanged(state));
-            return Ok((None, true));
-        }
-        let (stat, _) = top.stat(context, key)?;
-        let Some(stat) = stat.filter(|stat| stat.meta.kind == EntryKind::File) else {
-            return Ok((None, true));
-        };
-        let source = stat.meta.version;
-        match known.as_deref() {
-            Some(KnownHolder::WithoutCopies(version)) if *version == source => {
-                return Ok((None, true));
-            }
-            Some(KnownHolder::Derived(known, version, found))
-                if *known == state && *version == source =>
-            {
-                return Ok((found.clone(), true));
-            }
-            _ => {}
-        }
-        let Some(text) = top.holder_text(context, holder)? else {
-            return Ok((None, true));
-        };
-        let is_current = self.top().state() == state
-            && top
-                .stat(context, key)?
-                .0
-                .is_some_and(|stat| stat.meta.version == source);
-        if !text.has_copies {
-            if is_current {
-                self.derived.put(key, KnownHolder::WithoutCopies(source));
-            }
-            return Ok((None, is_current));
-        }
-        let found = text.is_derived.then(|| Arc::new(text.document(&stat)));
-        if is_current {
-            let known = KnownHolder::Derived(state, source, found.clone());
-            self.derived.put(key, known);
-        }
-        Ok((found, is_current))
-    }
 
     /// Records that these bytes of a document were read after a position in the log of changes.
-    pub(crate) fn note_read(&self, key: &Key, bytes: &[u8], since: LogPosition) {
+    pub(crate) fn record_read(
+        &self,
+        changes: &ChangeLog,
+        key: &Key,
+        bytes: &[u8],
+        since: LogPosition,
+    ) {
         let Some(holder) = ConsolidatedDocument::of_key(key) else {
             return;
         };
-        if self.derived.read.lock().contains(key) || !holder.may_have_copies(bytes) {
+        if self.read.lock().contains(key) || !holder.may_have_copies(bytes) {
             return;
         }
-        self.derived.read.lock().insert(key.clone());
+        self.read.lock().insert(key.clone());
         // A change before this point did not invalidate the document, because the document was not in `read` yet.
-        if self
-            .info
-            .changes
-            .below_changed_since(since, holder.folder())
-        {
-            self.info.changes.record(key);
+        if changes.below_changed_since(since, holder.folder()) {
+            changes.record(key);
         }
     }
 
-    /// Invalidates the documents that hold copies of a document, if they were read.
-    pub(crate) fn note_copies_of(&self, document: &Key) {
-        if is_document(document.name()) {
-            // A text that was derived since the change was recorded may contain the previous file.
-            self.top().layer.lock().records.note_document_shown();
-            self.note_holders(ConsolidatedDocument::above_document(document));
-        }
-    }
-
-    /// Does the same for the documents at and below a path.
-    pub(crate) fn note_copies_below(&self, path: &Key) {
-        self.top().layer.lock().records.note_document_shown();
-        self.note_holders(ConsolidatedDocument::above_tree(path));
-    }
-
-    fn note_holders(&self, holders: Vec<ConsolidatedDocument>) {
-        let read = self.derived.read.lock();
+    /// Invalidates those of these documents that were read.
+    pub(crate) fn invalidate(&self, changes: &ChangeLog, holders: &[ConsolidatedDocument]) {
+        let read = self.read.lock();
         let keys = holders.iter().map(ConsolidatedDocument::key);
         let keys: Vec<&Key> = keys.filter(|key| read.contains(key)).collect();
         drop(read);
-        keys.into_iter()
-            .for_each(|key| self.info.changes.record(key));
+        keys.into_iter().for_each(|key| changes.record(key));
     }
 }
 
-/// The text of a document that may hold copies.
-struct HolderText {
-    bytes: Vec<u8>,
-    modified: Option<SystemTime>,
-    has_copies: bool,
-    /// Whether the text differs from the text in the layer or the store.
-    is_derived: bool,
-}
-
-impl HolderText {
-    fn of_stored(holder: &ConsolidatedDocument, object: Object) -> HolderText {
-        HolderText {
-            has_copies: holder.may_have_copies(&object.bytes),
-            bytes: object.bytes,
-            modified: object.modified,
-            is_derived: false,
-        }
+/// Returns a document with derived copies; `None` for any other key, and while a program is writing the document.
+pub(crate) fn document(
+    core: &OverlayCore,
+    context: &RequestContext,
+    key: &Key,
+) -> Result<Option<Arc<DerivedDocument>>> {
+    let Some(holder) = ConsolidatedDocument::of_key(key) else {
+        return Ok(None);
+    };
+    if core
+        .registered(key)
+        .is_some_and(|file| file.is_being_written())
+    {
+        return Ok(None);
     }
-
-    /// Returns the document with this text and the attributes of the document that it is derived from.
-    fn document(self, source: &Stat) -> DerivedDocument {
-        let size = self.bytes.len() as u64;
-        DerivedDocument {
-            meta: Meta {
-                size,
-                modified: self.modified.unwrap_or(source.meta.modified),
-                version: Version::of_upper(&[b"copies", &self.bytes[..]].concat()),
-                ..source.meta
-            },
-            posix: source.posix,
-            source: source.meta.version,
-            bytes: self.bytes,
-        }
-    }
-}
-
-impl LayeredStore {
-    /// Returns a snapshot of the layers' state.
-    fn state(self: &Arc<Self>) -> LayersState {
-        let changes = |layered: &LayeredStore| layered.layer.lock().records.document_changes();
-        LayersState {
-            top: Arc::downgrade(self),
-            changes: (changes(self), self.frozen.as_deref().map(changes)),
-        }
-    }
-
-    /// Whether a layer has changes that may make the copies in a document differ from the stored copies.
-    fn has_changes_under(&self, holder: &ConsolidatedDocument) -> bool {
-        let state = self.layer.lock();
-        let records = &state.records;
-        if let Some(stale) = records.program_copies.stale(holder.key()) {
-            return !stale.is_empty();
-        }
-        let has_changes = has_changes_under(records, holder);
-        let lower = records.lower_key(holder.key());
-        drop(state);
-        let lower = lower.and_then(|lower| ConsolidatedDocument::of_key(&lower));
-        has_changes
-            || match (&self.frozen, lower) {
-                (Some(frozen), Some(lower)) => frozen.has_changes_under(&lower),
-                _ => false,
-            }
-    }
-
-    /// Returns the text of a document as the layers have it, with derived copies, or `None` if the document is missing
-    /// or too long to be read.
-    fn holder_text(
-        &self,
-        context: &RequestContext,
-        holder: &ConsolidatedDocument,
-    ) -> Result<Option<HolderText>> {
-        let key = holder.key();
-        let mut own = self.own_object(context, key)?;
-        if let Some(own) = own.take_if(|own| !holder.may_have_copies(&own.bytes)) {
-            return Ok(Some(HolderText::of_stored(holder, own)));
-        }
-        let stale = self.layer.lock().records.program_copies.stale(key).cloned();
-        let is_program = own.is_some() && stale.is_some();
-        let lower = if is_program {
-            None
-        } else {
-            self.lower_text(context, holder)?
-        };
-        let mut text = match (own, lower) {
-            (None, None) => return Ok(None),
-            (None, Some(lower)) => lower,
-            (Some(own), None) => HolderText::of_stored(holder, own),
-            (Some(own), Some(lower)) => edited_text(holder, own, &lower),
-        };
-        if !text.has_copies {
-            return Ok(Some(text));
-        }
-        let Some(copies) = holder.find_copies(&text.bytes) else {
-            text.has_copies = text.is_derived;
-            return Ok(Some(text));
-        };
-        let documents = match stale.filter(|_| is_program) {
-            Some(stale) => self.stale_documents(context, holder, &copies, stale.iter())?,
-            None => self.changed_documents(context, holder, &copies)?,
-        };
-        let read = |(name, document): (String, Key)| -> Result<_> {
-            let object = get(context, self, &document)?;
-            let modified = object.as_ref().and_then(|object| object.modified);
-            let copy = object.and_then(|object| holder.copy_of(&object.bytes));
-            Ok(((name, copy), modified))
-        };
-        let mut changes = Vec::new();
-        let mut modified = text.modified;
-        for found in parallel_map(PARALLEL_DOCUMENTS, documents.into_iter().collect(), &read) {
-            let (change, time) = found?;
-            changes.push(change);
-            modified = modified.max(time);
-        }
-        let bytes = copies.edited(&changes);
-        text.is_derived |= bytes != text.bytes;
-        text.modified = modified;
-        text.bytes = bytes;
-        Ok(Some(text))
-    }
-
-    /// Returns the text that is visible below the layer.
-    fn lower_text(
-        &self,
-        context: &RequestContext,
-        holder: &ConsolidatedDocument,
-    ) -> Result<Option<HolderText>> {
-        let Some(lower) = self.layer.lower_key(holder.key()) else {
-            return Ok(None);
-        };
-        if let Some(frozen) = &self.frozen
-            && let Some(holder) = ConsolidatedDocument::of_key(&lower)
-        {
-            return frozen.holder_text(context, &holder);
-        }
-        let object = get(context, &*self.lower, &lower)?;
-        Ok(object.map(|object| HolderText::of_stored(holder, object)))
-    }
-
-    /// Returns the layer's own file of a key, or `None` if the layer has no file or one of more than `MAX_DOCUMENT`
-    /// bytes.
-    pub(crate) fn own_object(&self, context: &RequestContext, key: &Key) -> Result<Option<Object>> {
-        match self.own_reader(key)? {
-            Some(reader) if reader.meta(context)?.size <= MAX_DOCUMENT => {
-                let meta = reader.meta(context)?;
-                let length = usize::try_from(meta.size).unwrap_or(usize::MAX);
-                Ok(Some(Object {
-                    bytes: reader.read_at(context, 0, length)?,
-                    size: meta.size,
-                    version: meta.version,
-                    modified: Some(meta.modified),
-                }))
-            }
-            _ => Ok(None),
-        }
-    }
-
-    /// Returns the documents that the layer changes and that have, or should have, a copy in `holder`, by the names of
-    /// the copies.
-    fn changed_documents(
-        &self,
-        context: &RequestContext,
-        holder: &ConsolidatedDocument,
-        copies: &Copies<'_>,
-    ) -> Result<BTreeMap<String, Key>> {
-        let (key, folder) = (holder.key(), holder.folder());
-        let mut found = BTreeMap::new();
-        let state = self.layer.lock();
-        for document in state.records.documents_below(folder) {
-            found.extend(holder.copy_name(&document).map(|name| (name, document)));
-        }
-        let whiteouts = state.records.whiteouts_of_documents(folder);
-        let whiteouts = whiteouts.filter(|(at, _)| *at != folder && *at != key);
-        let whiteouts: Vec<(Key, bool)> = whiteouts
-            .map(|(at, source)| (at.clone(), source.is_some()))
-            .collect();
-        drop(state);
-        if whiteouts.is_empty() {
+    for _ in 1..8 {
+        let (found, is_current) = derive(core, context, &holder)?;
+        if is_current {
             return Ok(found);
         }
-        let lower = self.layer.lower_key(key);
-        let lower = lower.and_then(|lower| ConsolidatedDocument::of_key(&lower));
-        for (name, _) in copies.members() {
-            let Some(document) = holder.document_of(name) else {
-                continue;
-            };
-            let place = document.below(folder).zip(lower.as_ref());
-            let place = place.map(|(rest, lower)| joined(lower.folder(), &rest));
-            if place.is_none() || self.layer.lower_key(&document) != place {
-                found.insert(name.to_string(), document);
-            }
-        }
-        for (at, _) in whiteouts.iter().filter(|(_, is_moved)| *is_moved) {
-            self.add_documents_at(context, holder, at, &mut found)?;
-        }
-        Ok(found)
     }
+    derive(core, context, &holder).map(|(found, _)| found)
+}
 
-    /// Returns the documents at and below paths that have, or should have, a copy in `holder`, by the names of the
-    /// copies.
-    pub(crate) fn stale_documents<'a>(
-        &self,
-        context: &RequestContext,
-        holder: &ConsolidatedDocument,
-        copies: &Copies<'_>,
-        paths: impl Iterator<Item = &'a Key>,
-    ) -> Result<BTreeMap<String, Key>> {
-        let mut found = BTreeMap::new();
-        for path in paths {
-            if let Some(name) = holder.copy_name(path) {
-                found.insert(name, path.clone());
-                continue;
-            }
-            let named = copies.members().filter_map(|(name, _)| {
-                let document = holder.document_of(name)?;
-                document.below(path)?;
-                Some((name.to_string(), document))
-            });
-            found.extend(named);
-            self.add_documents_at(context, holder, path, &mut found)?;
-        }
-        Ok(found)
+/// Whether the copies of a document, stored in version `source`, may have to be derived, which may need requests.
+pub(crate) fn may_differ(core: &OverlayCore, key: &Key, source: Version) -> bool {
+    let Some(holder) = ConsolidatedDocument::of_key(key) else {
+        return false;
+    };
+    let top = core.top();
+    match core.derived.get(key).as_deref() {
+        Some(KnownHolder::Unchanged(state)) if *state == LayersState::of(&top) => false,
+        Some(KnownHolder::WithoutCopies(version)) if *version == source => false,
+        _ => has_changes_under(&top, &holder),
     }
+}
 
-    /// Adds the documents that are visible at and below a path. The folders of arrays are not listed, because they may
-    /// have any number of chunks.
-    fn add_documents_at(
-        &self,
-        context: &RequestContext,
-        holder: &ConsolidatedDocument,
-        path: &Key,
-        found: &mut BTreeMap<String, Key>,
-    ) -> Result<()> {
-        let mut add = |document: Key| {
-            found.extend(holder.copy_name(&document).map(|name| (name, document)));
-        };
-        let mut folders = vec![path.clone()];
-        while let Some(folder) = folders.pop() {
-            if self.is_array(context, &folder)? {
-                for name in [ZARR_JSON, ZARRAY, ZATTRS] {
-                    add(folder.child(name.as_bytes())?);
-                }
-                continue;
-            }
-            let mut names = match Store::list(self, context, &folder) {
-                Err(error) if error.kind() == Kind::NotADirectory => {
-                    add(folder);
-                    continue;
-                }
-                Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Unsupported) => {
-                    continue;
-                }
-                names => names?,
-            };
-            while let Some(name) = names.next(context)? {
-                let key = folder.child(&name.name)?;
-                match name.kind {
-                    EntryKind::Directory => folders.push(key),
-                    _ => add(key),
-                }
-            }
-        }
-        Ok(())
+/// Derives a document; also returns whether nothing changed during the derivation.
+fn derive(
+    core: &OverlayCore,
+    context: &RequestContext,
+    holder: &ConsolidatedDocument,
+) -> Result<(Option<Arc<DerivedDocument>>, bool)> {
+    let (key, top) = (holder.key(), core.top());
+    let state = LayersState::of(&top);
+    let known = core.derived.get(key);
+    let is_unchanged = match known.as_deref() {
+        Some(KnownHolder::Unchanged(known)) => *known == state,
+        _ => false,
+    };
+    let is_derived = match known.as_deref() {
+        Some(KnownHolder::Derived(known, _, _)) => *known == state,
+        _ => false,
+    };
+    if is_unchanged {
+        return Ok((None, true));
     }
+    if !is_derived && !has_changes_under(&top, holder) {
+        core.derived.put(key, KnownHolder::Unchanged(state));
+        return Ok((None, true));
+    }
+    let (stat, _) = top.stat(context, key)?;
+    let Some(stat) = stat.filter(|stat| stat.meta.kind == EntryKind::File) else {
+        return Ok((None, true));
+    };
+    let source = stat.meta.version;
+    match known.as_deref() {
+        Some(KnownHolder::WithoutCopies(version)) if *version == source => {
+            return Ok((None, true));
+        }
+        Some(KnownHolder::Derived(known, version, found))
+            if *known == state && *version == source =>
+        {
+            return Ok((found.clone(), true));
+        }
+        _ => {}
+    }
+    let Some(text) = HolderReader {
+        layered: &top,
+        context,
+        holder,
+    }
+    .text()?
+    else {
+        return Ok((None, true));
+    };
+    let is_current = LayersState::of(&core.top()) == state
+        && top
+            .stat(context, key)?
+            .0
+            .is_some_and(|stat| stat.meta.version == source);
+    if !text.has_copies {
+        if is_current {
+            core.derived.put(key, KnownHolder::WithoutCopies(source));
+        }
+        return Ok((None, is_current));
+    }
+    let found = text.is_derived.then(|| Arc::new(text.document(&stat)));
+    if is_current {
+        let known = KnownHolder::Derived(state, source, found.clone());
+        core.derived.put(key, known);
+    }
+    Ok((found, is_current))
+}
 
-    fn is_array(&self, context: &RequestContext, folder: &Key) -> Result<bool> {
-        if Store::version(self, context, &folder.child(ZARRAY.as_bytes())?)?.is_some() {
-            return Ok(true);
-        }
-        let object = get(context, self, &folder.child(ZARR_JSON.as_bytes())?)?;
-        Ok(object.is_some_and(|object| {
-            let text = text_of(&object.bytes).ok();
-            let text = text.and_then(|text| ObjectText::parse(text).ok());
-            text.is_some_and(|text| text.value("node_type") == Some("\"array\""))
-        }))
+/// Whether a layer has changes that may make the copies in a document differ from the stored copies.
+fn has_changes_under(layered: &LayeredStore, holder: &ConsolidatedDocument) -> bool {
+    let state = layered.layer.lock();
+    let records = &state.records;
+    if let Some(stale) = records.program_copies.stale(holder.key()) {
+        return !stale.is_empty();
     }
+    let has_changes = changes_documents(records, holder);
+    let lower = records.lower_key(holder.key());
+    drop(state);
+    let lower = lower.and_then(|lower| ConsolidatedDocument::of_key(&lower));
+    has_changes
+        || match (&layered.frozen, lower) {
+            (Some(frozen), Some(lower)) => has_changes_under(frozen, &lower),
+            _ => false,
+        }
 }
 
 /// Whether a layer's records change, hide or move documents that `holder` copies.
-fn has_changes_under(records: &Records, holder: &ConsolidatedDocument) -> bool {
+fn changes_documents(records: &Records, holder: &ConsolidatedDocument) -> bool {
     let (key, folder) = (holder.key(), holder.folder());
     let mut documents = records.marks.documents_below(folder);
     // If the layer's own file of the document is not from a program, its copies come from the text below.
@@ -571,36 +300,4 @@ fn has_changes_under(records: &Records, holder: &ConsolidatedDocument) -> bool {
         documents.any(|document| document == key || holder.copy_name(document).is_some());
     let mut whiteouts = records.whiteouts_of_documents(folder);
     has_document || whiteouts.any(|(at, _)| at != folder && at != key)
-}
-
-/// Returns the text of a document whose other members zarrfs itself edited: the copies come from the text below.
-fn edited_text(holder: &ConsolidatedDocument, own: Object, lower: &HolderText) -> HolderText {
-    let spliced = holder.with_copies_of(&own.bytes, &lower.bytes);
-    let mut text = HolderText::of_stored(holder, own);
-    if let Some(spliced) = spliced {
-        text.is_derived = spliced != text.bytes;
-        text.bytes = spliced;
-    }
-    text
-}
-
-/// Returns a whole document, or `None` if it is missing or too long.
-fn get(context: &RequestContext, store: &dyn Store, key: &Key) -> Result<Option<Object>> {
-    match store.get(context, key, MAX_DOCUMENT) {
-        Err(error) if error.kind() == Kind::TooLarge => Ok(None),
-        found => found,
-    }
-}
-
-/// Whether a file that is about to get a key holds copies, which then count as the program's.
-pub(crate) fn has_program_copies(key: &Key, file: &std::fs::File) -> Result<bool> {
-    let Some(holder) = ConsolidatedDocument::of_key(key).filter(|_| may_be_consolidated(key))
-    else {
-        return Ok(false);
-    };
-    let length = file.metadata().map_or(0, |found| found.len());
-    let length = usize::try_from(length.min(MAX_DOCUMENT)).unwrap_or(usize::MAX);
-    let bytes = content::read_file(file, 0, length);
-    let bytes = bytes.map_err(|error| zarr_format::error::Error::os(key, error))?;
-    Ok(holder.may_have_copies(&bytes))
 }

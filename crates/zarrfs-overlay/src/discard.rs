@@ -11,7 +11,6 @@ use crate::Overlay;
 use crate::commit::copies;
 use crate::journal_record::JournalRecord;
 use crate::layer::{ChangeLayer, Whiteout};
-use crate::name_change::NameChange;
 use crate::overlay_core::OverlayCore;
 use crate::upper::Upper;
 use zarr_format::dialect::consolidated::ConsolidatedDocument;
@@ -41,7 +40,12 @@ impl Overlay {
             log::warn!("copies of what a commit has put may be old: {error}");
         }
         let discarded = core.change_names(context, std::slice::from_ref(path), |change| {
-            let layers = change.layers();
+            let top = &change.top;
+            // The top layer first.
+            let layers: Vec<Arc<ChangeLayer>> = std::iter::once(top)
+                .chain(&top.frozen)
+                .map(|layered| layered.layer.clone())
+                .collect();
             let mut undone = Vec::new();
             for layer in &layers {
                 undone.push(renames_to_undo(layer, path)?);
@@ -72,26 +76,14 @@ impl Overlay {
     }
 }
 
-impl OverlayCore {
-    /// Drops the only change of a key, which the store refused. The path is locked.
-    pub(crate) fn take_back(&self, key: &Key) -> Result<()> {
-        let _names = self.names.lock();
-        self.revoke(key);
-        self.open.lock().ids.remove(key);
-        discard_in_layer(&self.upper, &self.top().layer, key, Vec::new())?;
-        self.note_change(key);
-        Ok(())
-    }
-}
-
-impl NameChange<'_> {
-    /// Returns the layers of changes, the top layer first.
-    fn layers(&self) -> Vec<Arc<ChangeLayer>> {
-        let frozen = self.top.frozen.iter().map(|frozen| frozen.layer.clone());
-        std::iter::once(self.top.layer.clone())
-            .chain(frozen)
-            .collect()
-    }
+/// Drops the only change of a key, which the store refused. The path is locked.
+pub(crate) fn take_back(core: &OverlayCore, key: &Key) -> Result<()> {
+    let _names = core.names.lock();
+    core.revoke(key);
+    core.open.lock().ids.remove(key);
+    discard_in_layer(&core.upper, &core.top().layer, key, Vec::new())?;
+    core.note_change(key);
+    Ok(())
 }
 
 /// Returns the number of keys at and below a path that an interrupted commit has put into the store.

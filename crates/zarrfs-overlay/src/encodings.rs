@@ -16,9 +16,9 @@ use lru::LruCache;
 
 use crate::Overlay;
 use crate::journal_record::JournalRecord;
-use crate::name_change::NameChange;
+use crate::layer::ChangeLayer;
 use crate::overlay_core::OverlayCore;
-use crate::records::joined;
+use crate::records::{Records, joined};
 use zarr_format::dialect::encoding;
 use zarr_format::error::{Kind, Result};
 use zarr_format::model::document::{
@@ -36,10 +36,10 @@ pub(crate) const MAX_DOCUMENT: u64 = 64 << 20;
 const DESCRIBING: [&str; 4] = [ZARR_JSON, ZARRAY, ZGROUP, ATTRIBUTES_JSON];
 
 /// Maximum number of arrays whose metadata is cached; the least recently used is evicted.
-const MAX_SEEN: usize = 1 << 16;
+const MAX_CACHED: usize = 1 << 16;
 
 /// The metadata that programs have read or written last, by the folders of the arrays.
-pub(crate) struct SeenMetadata(Mutex<LruCache<Key, Seen>>);
+pub(crate) struct EncodingCache(Mutex<LruCache<Key, Seen>>);
 
 /// The metadata of an array.
 #[derive(Clone)]
@@ -49,13 +49,13 @@ struct Seen {
     is_found: bool,
 }
 
-impl Default for SeenMetadata {
-    fn default() -> SeenMetadata {
-        SeenMetadata(Mutex::new(LruCache::unbounded()))
+impl Default for EncodingCache {
+    fn default() -> EncodingCache {
+        EncodingCache(Mutex::new(LruCache::unbounded()))
     }
 }
 
-impl SeenMetadata {
+impl EncodingCache {
     /// Returns the metadata of the array that a key may be a chunk of.
     fn above(&self, key: &Key) -> Option<Seen> {
         let mut seen = self.0.lock();
@@ -65,13 +65,13 @@ impl SeenMetadata {
 
     /// Records metadata that a program has seen; returns the previously recorded metadata.
     fn put(&self, by: EncodedBy) -> Option<EncodedBy> {
-        self.note(Seen {
+        self.put_if_newer(Seen {
             by,
             is_found: false,
         })
     }
 
-    fn note(&self, now: Seen) -> Option<EncodedBy> {
+    fn put_if_newer(&self, now: Seen) -> Option<EncodedBy> {
         let mut seen = self.0.lock();
         let folder = now.by.folder.clone();
         let is_read = |seen: &Seen| !seen.is_found;
@@ -79,7 +79,7 @@ impl SeenMetadata {
             return None;
         }
         let before = seen.put(folder, now);
-        if seen.len() > MAX_SEEN {
+        if seen.len() > MAX_CACHED {
             seen.pop_lru();
         }
         before.map(|before| before.by)
@@ -118,6 +118,117 @@ impl SeenMetadata {
             }
         }
     }
+
+    /// Records that a program has put a content under a key, if the key may be a document. If the program replaces an
+    /// array whose metadata it has seen, the metadata of chunks that were changed before is forgotten: the program is
+    /// responsible for them. Returns the records of that.
+    pub(crate) fn record_document(
+        &self,
+        layer: &ChangeLayer,
+        key: &Key,
+        content: &NewContent,
+    ) -> Vec<JournalRecord> {
+        if !may_describe_array(key) {
+            return Vec::new();
+        }
+        let (now, before) = match content {
+            NewContent::Array(by) => (Some(by), self.put(by.clone())),
+            NewContent::Other | NewContent::Nothing => (None, self.remove(key)),
+        };
+        let folder = now.or(before.as_ref()).map(|by| by.folder.clone());
+        let folder = folder.or_else(|| key.parent()).unwrap_or_default();
+        let recorded = {
+            let records = &layer.lock().records;
+            if is_draft_document(key.name()) {
+                // The chunks may be anywhere.
+                records.encoded_by_document_below(key)
+            } else {
+                records.encoded_below(&folder)
+            }
+        };
+        let is_removed = matches!(content, NewContent::Nothing);
+        let is_replaced = |recorded: &(Key, Option<EncodedBy>)| {
+            let (at, by) = recorded;
+            let has_read_it = before.is_none() || before == *by;
+            let is_own = is_removed || (*at == folder && has_read_it);
+            by.as_ref()
+                .is_some_and(|by| by.document == *key && Some(by) != now && is_own)
+        };
+        let replaced = recorded.into_iter().filter(is_replaced);
+        let forgotten = replaced.map(|(at, _)| JournalRecord::EncodedBy { at, by: None });
+        forgotten.collect()
+    }
+
+    /// Returns the records of the metadata that the chunks changed by `list` were encoded with: `said` by the decoded
+    /// file that has changed them, or else the metadata that programs have seen.
+    pub(crate) fn records_of(
+        &self,
+        layer: &ChangeLayer,
+        list: &[JournalRecord],
+        said: Option<&EncodedBy>,
+    ) -> Vec<JournalRecord> {
+        let recorded = |record: &JournalRecord| match record {
+            JournalRecord::EncodedBy { at, .. } => Some(at.clone()),
+            _ => None,
+        };
+        let mut done: HashSet<Key> = list.iter().filter_map(recorded).collect();
+        let mut records = Vec::new();
+        for record in list {
+            let (JournalRecord::Base { key, .. } | JournalRecord::Written { key, .. }) = record
+            else {
+                continue;
+            };
+            let seen = || self.above(key).map(|seen| seen.by);
+            let by = said.cloned().or_else(seen);
+            let Some(by) = by.filter(|_| may_be_chunk(key)) else {
+                continue;
+            };
+            if done.contains(key) {
+                continue;
+            }
+            let folder = by.folder.clone();
+            let is_done = done.contains(&folder);
+            records.extend(records_of_chunk(layer, key, by, is_done));
+            done.insert(folder);
+        }
+        records
+    }
+}
+
+/// Returns the records which say that a chunk is encoded with this metadata. `is_done` if the array's metadata is
+/// already recorded by records that are not applied yet.
+fn records_of_chunk(
+    layer: &ChangeLayer,
+    key: &Key,
+    by: EncodedBy,
+    is_done: bool,
+) -> Vec<JournalRecord> {
+    let folder = by.folder.clone();
+    let state = layer.lock();
+    let (records, mut list) = (&state.records, Vec::new());
+    if records.is_encoded_at(key) {
+        let (at, by) = (key.clone(), Some(by.clone()));
+        list.push(JournalRecord::EncodedBy { at, by });
+    }
+    let old = records.encoded_by(&folder).filter(|(at, _)| *at == folder);
+    let old = old.map(|(_, old)| old);
+    if is_done || old == Some(&by) {
+        return list;
+    }
+    // The array was replaced, and the program continues with the new one: other chunks keep their metadata.
+    for (other, base) in old.iter().flat_map(|_| records.bases_below(&folder)) {
+        let is_changed = !base.is_committed && other != *key && may_be_chunk(&other);
+        let is_of_array = records
+            .encoded_by(&other)
+            .is_some_and(|(at, _)| at == folder);
+        if is_changed && is_of_array {
+            let (at, by) = (other, old.cloned());
+            list.push(JournalRecord::EncodedBy { at, by });
+        }
+    }
+    let by = Some(by);
+    list.push(JournalRecord::EncodedBy { at: folder, by });
+    list
 }
 
 /// Whether a commit compares the metadata that the object of a key was encoded with.
@@ -149,59 +260,49 @@ fn renamed(by: EncodedBy, from: &Key, to: &Key) -> Option<EncodedBy> {
     }
 }
 
-impl OverlayCore {
-    /// Records the first bytes that a program has read of a document. `is_whole` if they are the whole document.
-    pub(crate) fn note_document_read(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        key: &Key,
-        bytes: &[u8],
-        is_whole: bool,
-    ) {
+/// Finds the metadata that chunks are encoded with, in the documents that the overlay shows.
+pub(crate) struct EncodingFinder<'a> {
+    pub(crate) core: &'a Arc<OverlayCore>,
+    pub(crate) context: &'a RequestContext,
+}
+
+impl EncodingFinder<'_> {
+    /// Records the first bytes that a program has read of a document. `is_complete` if they are the whole document.
+    pub(crate) fn record_read(&self, key: &Key, bytes: &[u8], is_complete: bool) {
         if !has_metadata(key) {
             return;
         }
-        let rest = if is_whole {
+        let rest = if is_complete {
             None
         } else {
-            self.shown_document(context, key).ok().flatten()
+            self.document(key).ok().flatten()
         };
         let bytes = rest.as_ref().map_or(bytes, |object| &object.bytes);
-        let read = |key: &Key| self.shown_bytes(context, key);
+        let read = |key: &Key| self.bytes(key);
         match encoding::of_document(key, bytes, &read) {
-            Ok(Some(by)) => drop(self.seen.put(by)),
-            Ok(None) => drop(self.seen.remove(key)),
+            Ok(Some(by)) => drop(self.core.seen.put(by)),
+            Ok(None) => drop(self.core.seen.remove(key)),
             Err(error) => log::debug!("{key}: the entry point above is not known: {error}"),
         }
         for by in encoding::of_copies(key, bytes, &read) {
-            self.seen.put(by);
+            self.core.seen.put(by);
         }
     }
 
     /// Returns the description of the content of `from`, as it will be under the key `to`.
-    pub(crate) fn content_as(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        from: &Key,
-        to: &Key,
-    ) -> Result<NewContent> {
+    pub(crate) fn content_as(&self, from: &Key, to: &Key) -> Result<NewContent> {
         if !may_describe_array(to) {
             return Ok(NewContent::Other);
         }
-        match self.shown_document(context, from)? {
-            Some(object) => self.new_content(context, to, &object.bytes),
+        match self.document(from)? {
+            Some(object) => self.new_content(to, &object.bytes),
             None => Ok(NewContent::Other),
         }
     }
 
     /// Returns the description of these bytes under a key.
-    pub(crate) fn new_content(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        key: &Key,
-        bytes: &[u8],
-    ) -> Result<NewContent> {
-        let read = |key: &Key| self.shown_bytes(context, key);
+    pub(crate) fn new_content(&self, key: &Key, bytes: &[u8]) -> Result<NewContent> {
+        let read = |key: &Key| self.bytes(key);
         let by = encoding::of_document(key, bytes, &read)?;
         Ok(by.map_or(NewContent::Other, NewContent::Array))
     }
@@ -209,57 +310,45 @@ impl OverlayCore {
     /// Finds the metadata of the array that a key may be a chunk of, before the key is changed, unless a program has
     /// seen the metadata or a change of a chunk has recorded it. The array's folder is the nearest folder whose name
     /// does not look like a chunk, or a folder in it.
-    pub(crate) fn find_metadata(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        key: &Key,
-    ) -> Result<()> {
+    pub(crate) fn find(&self, key: &Key) -> Result<()> {
         if !may_be_chunk(key) {
             return Ok(());
         }
-        let seen = self.seen.above(key);
-        let counts = |seen: &Seen| !seen.is_found || self.counts_still(&seen.by);
-        if seen.as_ref().is_some_and(counts) {
+        let seen = self.core.seen.above(key);
+        let is_valid = |seen: &Seen| !seen.is_found || self.is_still_valid(&seen.by);
+        if seen.as_ref().is_some_and(is_valid) {
             return Ok(());
         }
-        let found = self.look_for_metadata(context, key)?;
+        let found = self.look_up(key)?;
         let document = found.as_ref().map(|by| &by.document);
         if let Some(gone) = seen.filter(|seen| document != Some(&seen.by.document)) {
-            self.seen.remove(&gone.by.document);
+            self.core.seen.remove(&gone.by.document);
         }
         if let Some(by) = found {
             let is_found = true;
-            self.seen.note(Seen { by, is_found });
+            self.core.seen.put_if_newer(Seen { by, is_found });
         }
         Ok(())
     }
 
-    fn look_for_metadata(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        key: &Key,
-    ) -> Result<Option<EncodedBy>> {
+    fn look_up(&self, key: &Key) -> Result<Option<EncodedBy>> {
         let above = |folder: &Key| folder.parent().filter(|_| is_like_chunk(folder.name()));
         let mut folders: Vec<Key> = std::iter::successors(key.parent(), above).collect();
         folders.reverse();
-        match self.look_in_folders(context, &folders)? {
-            None => self.look_in_drafts(context, &folders),
+        match self.look_in_folders(&folders)? {
+            None => self.look_in_drafts(&folders),
             found => Ok(found),
         }
     }
 
     /// Looks for the document in the folders that may be the array's, the outermost first.
-    fn look_in_folders(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        folders: &[Key],
-    ) -> Result<Option<EncodedBy>> {
-        let read = |key: &Key| self.shown_bytes(context, key);
+    fn look_in_folders(&self, folders: &[Key]) -> Result<Option<EncodedBy>> {
+        let read = |key: &Key| self.bytes(key);
         for (depth, folder) in folders.iter().enumerate() {
             let mut is_node = false;
             for name in DESCRIBING {
                 let document = folder.child(name.as_bytes())?;
-                let Some(object) = self.shown_document(context, &document)? else {
+                let Some(object) = self.document(&document)? else {
                     continue;
                 };
                 is_node = true;
@@ -276,15 +365,11 @@ impl OverlayCore {
     }
 
     /// Looks for the document where drafts of version 3 have it, for arrays with chunks in these folders.
-    fn look_in_drafts(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        folders: &[Key],
-    ) -> Result<Option<EncodedBy>> {
-        let read = |key: &Key| self.shown_bytes(context, key);
+    fn look_in_drafts(&self, folders: &[Key]) -> Result<Option<EncodedBy>> {
+        let read = |key: &Key| self.bytes(key);
         for folder in folders {
             for document in encoding::draft_documents(folder, &read)? {
-                let Some(object) = self.shown_document(context, &document)? else {
+                let Some(object) = self.document(&document)? else {
                     continue;
                 };
                 let by = encoding::of_document(&document, &object.bytes, &read)?;
@@ -297,92 +382,25 @@ impl OverlayCore {
     }
 
     /// Whether the found metadata is valid for other chunks too: it is recorded, and a commit will compare it.
-    fn counts_still(&self, by: &EncodedBy) -> bool {
-        let is_recorded = || self.top().layer.lock().records.is_encoded_at(&by.folder);
-        !self.config.write_through && is_recorded()
-    }
-
-    fn shown_document(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        key: &Key,
-    ) -> Result<Option<Object>> {
-        readable(Overlay(self.clone()).get(context, key, MAX_DOCUMENT))
-    }
-
-    fn shown_bytes(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        key: &Key,
-    ) -> Result<Option<Vec<u8>>> {
-        let object = self.shown_document(context, key)?;
-        Ok(object.map(|object| object.bytes))
-    }
-
-    /// Returns the records of the metadata that the chunks changed by `list` were encoded with: `said` by the decoded
-    /// file that has changed them, or else the metadata that programs have seen.
-    pub(crate) fn encoding_records(
-        &self,
-        list: &[JournalRecord],
-        said: Option<&EncodedBy>,
-    ) -> Vec<JournalRecord> {
-        let recorded = |record: &JournalRecord| match record {
-            JournalRecord::EncodedBy { at, .. } => Some(at.clone()),
-            _ => None,
+    fn is_still_valid(&self, by: &EncodedBy) -> bool {
+        let is_recorded = || {
+            self.core
+                .top()
+                .layer
+                .lock()
+                .records
+                .is_encoded_at(&by.folder)
         };
-        let mut done: HashSet<Key> = list.iter().filter_map(recorded).collect();
-        let mut records = Vec::new();
-        for record in list {
-            let (JournalRecord::Base { key, .. } | JournalRecord::Written { key, .. }) = record
-            else {
-                continue;
-            };
-            let seen = || self.seen.above(key).map(|seen| seen.by);
-            let by = said.cloned().or_else(seen);
-            let Some(by) = by.filter(|_| may_be_chunk(key)) else {
-                continue;
-            };
-            if done.contains(key) {
-                continue;
-            }
-            let folder = by.folder.clone();
-            let is_done = done.contains(&folder);
-            records.extend(self.encoding_record(key, by, is_done));
-            done.insert(folder);
-        }
-        records
+        !self.core.config.write_through && is_recorded()
     }
 
-    /// Returns the records which say that a chunk is encoded with this metadata. `is_done` if the array's metadata is
-    /// already recorded by records that are not applied yet.
-    fn encoding_record(&self, key: &Key, by: EncodedBy, is_done: bool) -> Vec<JournalRecord> {
-        let folder = by.folder.clone();
-        let top = self.top();
-        let state = top.layer.lock();
-        let (records, mut list) = (&state.records, Vec::new());
-        if records.is_encoded_at(key) {
-            let (at, by) = (key.clone(), Some(by.clone()));
-            list.push(JournalRecord::EncodedBy { at, by });
-        }
-        let old = records.encoded_by(&folder).filter(|(at, _)| *at == folder);
-        let old = old.map(|(_, old)| old);
-        if is_done || old == Some(&by) {
-            return list;
-        }
-        // The array was replaced, and the program continues with the new one: other chunks keep their metadata.
-        for (other, base) in old.iter().flat_map(|_| records.bases_below(&folder)) {
-            let is_changed = !base.is_committed && other != *key && may_be_chunk(&other);
-            let is_of_array = records
-                .encoded_by(&other)
-                .is_some_and(|(at, _)| at == folder);
-            if is_changed && is_of_array {
-                let (at, by) = (other, old.cloned());
-                list.push(JournalRecord::EncodedBy { at, by });
-            }
-        }
-        let by = Some(by);
-        list.push(JournalRecord::EncodedBy { at: folder, by });
-        list
+    fn document(&self, key: &Key) -> Result<Option<Object>> {
+        readable(Overlay(self.core.clone()).get(self.context, key, MAX_DOCUMENT))
+    }
+
+    fn bytes(&self, key: &Key) -> Result<Option<Vec<u8>>> {
+        let object = self.document(key)?;
+        Ok(object.map(|object| object.bytes))
     }
 }
 
@@ -396,62 +414,25 @@ pub(crate) enum NewContent {
     Nothing,
 }
 
-impl NameChange<'_> {
-    /// Records that a program has put a content under a key, if the key may be a document. If the program replaces an
-    /// array whose metadata it has seen, the metadata of chunks that were changed before is forgotten: the program is
-    /// responsible for them.
-    pub(crate) fn note_document(&self, key: &Key, content: &NewContent) -> Result<()> {
-        if !may_describe_array(key) {
-            return Ok(());
-        }
-        let (now, before) = match content {
-            NewContent::Array(by) => (Some(by), self.seen.put(by.clone())),
-            NewContent::Other | NewContent::Nothing => (None, self.seen.remove(key)),
-        };
-        let folder = now.or(before.as_ref()).map(|by| by.folder.clone());
-        let folder = folder.or_else(|| key.parent()).unwrap_or_default();
-        let recorded = {
-            let records = &self.top.layer.lock().records;
-            if is_draft_document(key.name()) {
-                // The chunks may be anywhere.
-                records.encoded_by_document_below(key)
-            } else {
-                records.encoded_below(&folder)
-            }
-        };
-        let is_removed = matches!(content, NewContent::Nothing);
-        let is_replaced = |(at, by): &(Key, Option<EncodedBy>)| {
-            let had_seen = before.is_none() || before == *by;
-            let is_own = is_removed || (*at == folder && had_seen);
-            by.as_ref()
-                .is_some_and(|by| by.document == *key && Some(by) != now && is_own)
-        };
-        let replaced = recorded.into_iter().filter(is_replaced);
-        let forgotten = replaced.map(|(at, _)| JournalRecord::EncodedBy { at, by: None });
-        self.record(forgotten.collect())
-    }
-
-    /// Returns the records of the metadata that chunks at and below a key were encoded with, after a rename of the key.
-    pub(crate) fn encodings_after_rename(&self, from: &Key, to: &Key) -> Vec<JournalRecord> {
-        let state = self.top.layer.lock();
-        let replaced = state.records.encoded_below(to).into_iter();
-        let moved = state.records.encoded_below(from);
-        let gone = replaced.chain(moved.clone()).map(|(at, _)| (at, None));
-        let moved = moved.into_iter().filter_map(|(at, by)| {
-            let at = joined(to, &at.below(from)?);
-            Some((at, by.and_then(|by| renamed(by, from, to))))
-        });
-        // A draft's documents that are renamed without their chunks count as removed.
-        let may_leave = from.names().any(|name| name == b"meta");
-        let left_behind = may_leave.then(|| state.records.encoded_by_document_below(from));
-        let left_behind = left_behind.into_iter().flatten();
-        let left_behind = left_behind.filter(|(at, _)| at.below(from).is_none());
-        let left_behind = left_behind.map(|(at, _)| (at, None));
-        gone.chain(left_behind)
-            .chain(moved)
-            .map(|(at, by)| JournalRecord::EncodedBy { at, by })
-            .collect()
-    }
+/// Returns the records of the metadata that chunks at and below a key were encoded with, after a rename of the key.
+pub(crate) fn records_after_rename(records: &Records, from: &Key, to: &Key) -> Vec<JournalRecord> {
+    let replaced = records.encoded_below(to).into_iter();
+    let moved = records.encoded_below(from);
+    let gone = replaced.chain(moved.clone()).map(|(at, _)| (at, None));
+    let moved = moved.into_iter().filter_map(|(at, by)| {
+        let at = joined(to, &at.below(from)?);
+        Some((at, by.and_then(|by| renamed(by, from, to))))
+    });
+    // A draft's documents that are renamed without their chunks count as removed.
+    let may_leave = from.names().any(|name| name == b"meta");
+    let left_behind = may_leave.then(|| records.encoded_by_document_below(from));
+    let left_behind = left_behind.into_iter().flatten();
+    let left_behind = left_behind.filter(|(at, _)| at.below(from).is_none());
+    let left_behind = left_behind.map(|(at, _)| (at, None));
+    gone.chain(left_behind)
+        .chain(moved)
+        .map(|(at, by)| JournalRecord::EncodedBy { at, by })
+        .collect()
 }
 
 /// Treats a document that can never be read like a missing one: it describes no array.

@@ -258,6 +258,19 @@ impl LayerDir {
         });
         made.map_err(|error| os_error(&folder, error))
     }
+
+    /// Syncs the folders above a key, so that its name survives a power loss.
+    pub(crate) fn sync_folders_above(&self, key: &Key) -> Result<()> {
+        for folder in std::iter::successors(key.parent(), Key::parent) {
+            match self.open_key(&folder, OFlags::RDONLY | OFlags::DIRECTORY) {
+                // It was renamed since.
+                Err(Errno::NOENT) => {}
+                Err(error) => return Err(os_error(&folder, error)),
+                Ok(fd) => rustix::fs::fsync(fd).map_err(|error| os_error(&folder, error))?,
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Converts an error of the kernel to an error about a key.

@@ -14,6 +14,7 @@ use rustix::fs::{OFlags, Stat as Native};
 use rustix::io::Errno;
 
 use crate::attribute_override::KeptAttributes;
+use crate::encodings::MAX_DOCUMENT;
 use crate::journal_record::ContentDigest;
 use crate::layer::{ChangeLayer, Located};
 use crate::layer_dir::os_error;
@@ -255,6 +256,24 @@ impl LayeredStore {
             {
                 return answer.map(Some);
             }
+        }
+    }
+
+    /// Returns the layer's own file of a key, or `None` if the layer has no file or one of more than `MAX_DOCUMENT`
+    /// bytes.
+    pub(crate) fn own_object(&self, context: &RequestContext, key: &Key) -> Result<Option<Object>> {
+        match self.own_reader(key)? {
+            Some(reader) if reader.meta(context)?.size <= MAX_DOCUMENT => {
+                let meta = reader.meta(context)?;
+                let length = usize::try_from(meta.size).unwrap_or(usize::MAX);
+                Ok(Some(Object {
+                    bytes: reader.read_at(context, 0, length)?,
+                    size: meta.size,
+                    version: meta.version,
+                    modified: Some(meta.modified),
+                }))
+            }
+            _ => Ok(None),
         }
     }
 }

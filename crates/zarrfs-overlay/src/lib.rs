@@ -57,7 +57,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::derived::DerivedTable;
-use crate::encodings::SeenMetadata;
+use crate::encodings::EncodingCache;
 use crate::layer::{ChangeLayer, Generations};
 use crate::layered_store::LayeredStore;
 use crate::open_file::table::{FailedWritesTable, FileIds, OpenFileTable, OpenState};
@@ -77,6 +77,7 @@ pub mod copy;
 mod derived;
 mod discard;
 mod encodings;
+mod holder_text;
 mod journal;
 mod journal_record;
 mod layer;
@@ -88,6 +89,7 @@ mod lower_answers;
 mod marks;
 mod moved_store;
 mod name_change;
+mod object_put;
 mod open_file;
 mod overlay_core;
 mod pending_folder;
@@ -151,7 +153,7 @@ impl Overlay {
     ) -> Result<Overlay> {
         check_writes_through(&*store, place, &config)?;
         let overlay = Overlay::over(Upper::open(path, None)?, store, place, config)?;
-        overlay.0.check_moved(context)?;
+        moved_store::check(&overlay.0, context)?;
         Ok(overlay)
     }
 
@@ -201,7 +203,7 @@ impl Overlay {
             committing: Mutex::default(),
             copying: Mutex::default(),
             derived: DerivedTable::default(),
-            seen: SeenMetadata::default(),
+            seen: EncodingCache::default(),
             is_syncing: AtomicBool::new(false),
             open: Mutex::new(OpenState {
                 files: OpenFileTable::default(),

@@ -13,71 +13,67 @@ use zarr_format::model::document;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Key, StoreVersion};
 
-/// Maximum number of keys that are looked up.
-const MAX_LOOKED_FOR: usize = 256;
-
 /// A key that the store had when it was changed.
 #[derive(Clone, Copy)]
-struct HeldKey {
+struct BaseKey {
     /// The version that it had, or `None` if it was renamed and its version is not known.
     version: Option<StoreVersion>,
     /// Whether nearly every store has such a key.
     is_common: bool,
 }
 
-impl OverlayCore {
-    /// Fails with `Invalid` if the upper folder belongs to a store in another place and this store has none of that
-    /// store's keys.
-    pub(crate) fn check_moved(&self, context: &RequestContext) -> Result<()> {
-        let before = belongs_to(self.upper.path())?;
-        if is_same_place(&before, &self.place) {
-            return Ok(());
-        }
-        let held = self.held_keys();
-        let are_all_common = held.values().all(|key| key.is_common);
-        let step = held.len().div_ceil(MAX_LOOKED_FOR).max(1);
-        let looked_for = held.iter().step_by(step);
-        let count = looked_for.len();
-        for (key, known) in looked_for {
-            let Some(meta) = self.store.head(context, key)? else {
-                continue;
-            };
-            let is_same = known
-                .version
-                .is_some_and(|own| meta.version.may_be(own.into()));
-            if is_same || are_all_common || !known.is_common {
-                return Ok(());
-            }
-        }
-        if count == 0 {
-            return Ok(());
-        }
-        let why = format!(
-            "is another store than {before}, whose changes {} holds: it has none of the {count} keys that were looked for",
-            self.upper.path().display()
-        );
-        Err(Error::invalid(&self.place, why))
+/// Fails with `Invalid` if the upper folder belongs to a store in another place and this store has none of that
+/// store's keys.
+pub(crate) fn check(core: &OverlayCore, context: &RequestContext) -> Result<()> {
+    let before = belongs_to(core.upper.path())?;
+    if is_same_place(&before, &core.place) {
+        return Ok(());
     }
+    let keys = base_keys(core);
+    let are_all_common = keys.values().all(|key| key.is_common);
+    // Look up at most 256 keys.
+    let step = keys.len().div_ceil(256).max(1);
+    let looked_for = keys.iter().step_by(step);
+    let count = looked_for.len();
+    for (key, known) in looked_for {
+        let Some(meta) = core.store.head(context, key)? else {
+            continue;
+        };
+        let is_same = known
+            .version
+            .is_some_and(|own| meta.version.may_be(own.into()));
+        if is_same || are_all_common || !known.is_common {
+            return Ok(());
+        }
+    }
+    if count == 0 {
+        return Ok(());
+    }
+    let why = format!(
+        "is another store than {before}, whose changes {} holds: it has none of the {count} keys that were looked for",
+        core.upper.path().display()
+    );
+    Err(Error::invalid(&core.place, why))
+}
 
-    /// Returns the keys that the store had when they were changed.
-    fn held_keys(&self) -> BTreeMap<Key, HeldKey> {
-        let top = self.top();
-        let layers = std::iter::once(&top).chain(&top.frozen);
-        let mut held = BTreeMap::new();
-        for layered in layers {
-            let state = layered.layer.lock();
-            let renamed = state.records.whiteouts(&Key::root()).into_iter();
-            let renamed = renamed.filter_map(|(_, source)| Some((source?, None)));
-            let bases = state.records.bases_below(&Key::root()).into_iter();
-            let bases = bases.filter(|(_, base)| base.version.is_some());
-            let bases = bases.map(|(key, base)| (key, base.version));
-            for (key, version) in renamed.chain(bases) {
-                let is_common = is_common(&key);
-                held.insert(key, HeldKey { version, is_common });
-            }
+/// Returns the keys that the store had when they were changed.
+fn base_keys(core: &OverlayCore) -> BTreeMap<Key, BaseKey> {
+    let top = core.top();
+    let layers = std::iter::once(&top).chain(&top.frozen);
+    let mut keys = BTreeMap::new();
+    for layered in layers {
+        let state = layered.layer.lock();
+        let renamed = state.records.whiteouts(&Key::root()).into_iter();
+        let renamed = renamed.filter_map(|(_, source)| Some((source?, None)));
+        let bases = state.records.bases_below(&Key::root()).into_iter();
+        let bases = bases.filter(|(_, base)| base.version.is_some());
+        let bases = bases.map(|(key, base)| (key, base.version));
+        for (key, version) in renamed.chain(bases) {
+            let is_common = is_common(&key);
+            keys.insert(key, BaseKey { version, is_common });
         }
-        held
     }
+    keys
 }
 
 /// Whether nearly every store has a key: the root, or a document of the root.

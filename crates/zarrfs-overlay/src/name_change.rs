@@ -13,20 +13,22 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::attribute_override::KeptAttributes;
+use crate::encodings::NewContent;
 use crate::journal_record::{ContentDigest, JournalRecord};
 use crate::layer_dir::os_error;
-use crate::layered_store::{LayeredStore, Resolved};
+use crate::layered_store::{LayeredStore, Resolved, etag_of};
 use crate::lower_answers::LowerAnswers;
+use crate::object_put::PendingObject;
 use crate::open_file::OpenFile;
+use crate::open_file::opener::register_created;
 use crate::overlay_core::{OverlayCore, mode, wrong_kind};
-use crate::tree::check_new;
 use crate::{attributes, content};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::document::describes_node;
-use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::file_limits::Permit;
-use zarrfs_store::tree::{AttrChange, Credentials};
-use zarrfs_store::{EntryKind, Key, Meta, Version};
+use zarrfs_store::tree::{AttrChange, Credentials, Stat, Time};
+use zarrfs_store::{Condition, EncodedBy, EntryKind, Key, Meta, Version};
 
 /// A running change of names. The names are locked.
 pub(crate) struct NameChange<'a> {
@@ -163,9 +165,7 @@ impl NameChange<'_> {
             content: content.filter(|_| !is_frozen),
         }))
     }
-}
 
-impl NameChange<'_> {
     /// Creates the folders above a key in the upper folder, with the attributes that they have below.
     pub(crate) fn make_parents(&self, key: &Key) -> Result<()> {
         let Some(parent) = key.parent() else {
@@ -211,28 +211,7 @@ impl NameChange<'_> {
         });
         made.map_err(|error| os_error(key, error))
     }
-}
 
-impl OverlayCore {
-    /// Creates a folder or a symbolic link with `make`.
-    pub(crate) fn make_special(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        path: &Key,
-        make: impl Fn(&NameChange<'_>) -> rustix::io::Result<()>,
-    ) -> Result<()> {
-        check_new(path)?;
-        self.change_names(context, std::slice::from_ref(path), |change| {
-            change.check_free(path)?;
-            change.make_parents(path)?;
-            make(change).map_err(|error| os_error(path, error))?;
-            change.note_change(path);
-            Ok(())
-        })
-    }
-}
-
-impl NameChange<'_> {
     /// Creates a file and opens it.
     pub(crate) fn create(&self, path: &Key, maker: &Credentials) -> Result<Arc<OpenFile>> {
         self.check_free(path)?;
@@ -251,7 +230,7 @@ impl NameChange<'_> {
         match self.create_in_upper(path, maker) {
             Ok((file, inode)) => {
                 self.note_write(path);
-                Ok(self.register_created(path, file, inode, permit))
+                Ok(register_created(self.core, path, file, inode, permit))
             }
             Err(error) => {
                 drop(shape);
@@ -319,24 +298,7 @@ impl NameChange<'_> {
         };
         attributes::set_named(&folder, name, &change)
     }
-}
 
-fn permissions(maker: &Credentials) -> Mode {
-    Mode::from_bits_truncate(maker.mode & attributes::PERMISSIONS)
-}
-
-/// Returns owner and mode of a new file, folder or link.
-fn attributes_of_new(maker: &Credentials) -> AttrChange {
-    let is_root = rustix::process::geteuid().is_root();
-    AttrChange {
-        mode: Some(maker.mode & attributes::PERMISSIONS),
-        uid: is_root.then_some(maker.uid),
-        gid: is_root.then_some(maker.gid),
-        ..AttrChange::default()
-    }
-}
-
-impl NameChange<'_> {
     /// Removes a file's name.
     pub(crate) fn remove_name(&self, key: &Key) -> Result<()> {
         self.check_removable(key)?;
@@ -409,6 +371,160 @@ impl NameChange<'_> {
         }
         self.note_tree_change(path);
         Ok(())
+    }
+
+    /// Records that a program has put a content under a key, if the key may be a document.
+    pub(crate) fn record_document(&self, key: &Key, content: &NewContent) -> Result<()> {
+        self.record(self.seen.record_document(&self.top.layer, key, content))
+    }
+
+    /// Returns kind, size and version of the object or folder found at a key.
+    pub(crate) fn meta(&self, key: &Key, found: &Resolved) -> Meta {
+        match found {
+            Resolved::Upper(stat) => self.top.layer.meta(key, stat),
+            Resolved::Lower(_, meta) => *meta,
+        }
+    }
+
+    /// Returns the base record of an object that is put with a condition, or `None` if the key has one already. Fails
+    /// with `Changed` if the upper folder has another content than the condition names.
+    pub(crate) fn base_of_put(
+        &self,
+        key: &Key,
+        condition: &Condition,
+    ) -> Result<Option<JournalRecord>> {
+        let record = self.base_record(key, content::MAX_REPLACED)?;
+        let found = self.find(key)?;
+        let is_stored = match &found {
+            None | Some(Resolved::Upper(_)) => false,
+            Some(Resolved::Lower(lower, _)) => lower == key && !self.is_frozen(key)?,
+        };
+        let is_deferred = is_stored && !self.config.write_through;
+        let (Condition::Version(expected), true) = (condition, is_deferred) else {
+            let now = found.map(|found| etag_of(&self.meta(key, &found)));
+            condition.check(key, now.as_ref())?;
+            return Ok(record);
+        };
+        let Some(expected) = expected.stored() else {
+            // It was read from the upper folder. The caller must check whether the store has had the same content since
+            // a commit.
+            let why = "was committed since it was read";
+            return Err(Error::new(Kind::Changed, key, why));
+        };
+        Ok(record.map(|record| match record {
+            JournalRecord::Base {
+                key,
+                version,
+                content,
+                ..
+            } => JournalRecord::Base {
+                key,
+                version: Some(expected),
+                is_frozen: false,
+                content: content.filter(|_| {
+                    version.is_some_and(|known| Version::from(known).may_be(expected.into()))
+                }),
+            },
+            other => other,
+        }))
+    }
+
+    /// Moves a pending file to the key of its object. `encoded_by` is the metadata that encoded it, if it is a chunk.
+    pub(crate) fn publish_object(
+        &self,
+        key: &Key,
+        pending: PendingObject<'_>,
+        base: Option<JournalRecord>,
+        encoded_by: Option<&EncodedBy>,
+    ) -> Result<()> {
+        let layer = &self.top.layer;
+        let mut records: Vec<JournalRecord> = base.into_iter().collect();
+        if layer.dir.stat(key)?.is_none()
+            && layer.lower_key(key).as_ref() != Some(key)
+            && let Some((from, meta)) = self.find_lower(key)?
+        {
+            records.extend(self.moved_base_record(&from, meta.version, None)?);
+        }
+        if layer.lock().records.is_incomplete(key) {
+            // It replaces a file that was being written.
+            records.push(JournalRecord::Completed(key.clone()));
+        }
+        records.push(JournalRecord::Written {
+            key: key.clone(),
+            mark: pending.mark,
+        });
+        if pending.has_program_copies {
+            records.push(JournalRecord::CopiesWritten(key.clone()));
+        }
+        self.make_parents(key)?;
+        self.record_encoded(records, encoded_by)?;
+        let shape = layer.reshape();
+        let mut open = self.open.lock();
+        let id = open.ids.new_id();
+        open.ids.set(key, id, pending.mark.inode);
+        drop(open);
+        layer.publish(&self.upper, pending.name, key)?;
+        self.revoke(key);
+        drop(shape);
+        self.note_write(key);
+        Ok(())
+    }
+
+    /// Sets attributes of a key whose content the layer does not have, with `set`. `below` is the `stat` of the content
+    /// without kept attributes; `frozen` is its file if a frozen layer has it.
+    pub(crate) fn keep_attributes(
+        &self,
+        key: &Key,
+        below: Stat,
+        frozen: Option<&File>,
+        set: &dyn Fn(&File) -> Result<()>,
+    ) -> Result<()> {
+        let failed = |error| os_error(key, error);
+        let kept = self.top.layer.kept_attributes(key)?;
+        let is_of_copy = kept.as_ref().is_some_and(|kept| kept.is_of_copy);
+        let shown = kept.as_ref().map_or(below, |kept| kept.over(below));
+        let accessed = shown.posix.map(|posix| posix.accessed);
+        let times = AttrChange {
+            accessed: Some(Time::At(accessed.unwrap_or(shown.meta.modified))),
+            modified: Some(Time::At(shown.meta.modified)),
+            ..AttrChange::default()
+        };
+        let (name, file) = self.upper.pending.create(key).map_err(failed)?;
+        let before = match (kept, frozen) {
+            (Some(kept), _) => kept.give_to(&file),
+            (None, Some(frozen)) => content::copy_attributes(frozen, &file),
+            (None, None) => {
+                let stored = self.top.stored_attributes(key);
+                attributes::set_open(&file, &self.initial_attributes(stored, None))
+            }
+        };
+        let kept = before
+            .and_then(|()| attributes::set_open(&file, &times))
+            .map_err(failed)
+            .and_then(|()| set(&file))
+            .and_then(|()| KeptAttributes::of(&file, shown.meta.version).map_err(failed));
+        self.upper.pending.discard(&name);
+        let kept = KeptAttributes {
+            is_of_copy,
+            ..kept?
+        };
+        let (key, attributes) = (key.clone(), Arc::new(kept));
+        self.record(vec![JournalRecord::Attributes { key, attributes }])
+    }
+}
+
+fn permissions(maker: &Credentials) -> Mode {
+    Mode::from_bits_truncate(maker.mode & attributes::PERMISSIONS)
+}
+
+/// Returns owner and mode of a new file, folder or link.
+fn attributes_of_new(maker: &Credentials) -> AttrChange {
+    let is_root = rustix::process::geteuid().is_root();
+    AttrChange {
+        mode: Some(maker.mode & attributes::PERMISSIONS),
+        uid: is_root.then_some(maker.uid),
+        gid: is_root.then_some(maker.gid),
+        ..AttrChange::default()
     }
 }
 

@@ -9,15 +9,18 @@ use rustix::fs::AtFlags;
 use crate::OverlayConfig;
 use crate::commit::write_through;
 use crate::derived::DerivedTable;
-use crate::encodings::SeenMetadata;
+use crate::encodings::{EncodingCache, EncodingFinder};
 use crate::journal_record::JournalRecord;
 use crate::layered_store::LayeredStore;
 use crate::lower_answers::{LowerAnswers, LowerQuery};
 use crate::name_change::NameChange;
 use crate::open_file::OpenFile;
+use crate::open_file::state::ContentSource;
 use crate::open_file::table::OpenState;
 use crate::upper::Upper;
+use zarr_format::dialect::consolidated::ConsolidatedDocument;
 use zarr_format::error::{Error, Kind, Result};
+use zarr_format::model::document::is_document;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::locks::{Mutex, RwLock};
 use zarrfs_store::tree::{AttrChange, Time};
@@ -42,7 +45,7 @@ pub(crate) struct OverlayCore {
     /// Cached documents with derived copies.
     pub(crate) derived: DerivedTable,
     /// The metadata of arrays that programs have seen.
-    pub(crate) seen: SeenMetadata,
+    pub(crate) seen: EncodingCache,
     /// Whether a thread is syncing changes.
     pub(crate) is_syncing: AtomicBool,
     pub(crate) open: Mutex<OpenState>,
@@ -81,13 +84,14 @@ impl OverlayCore {
         mut list: Vec<JournalRecord>,
         said: Option<&EncodedBy>,
     ) -> Result<()> {
-        list.extend(self.encoding_records(&list, said));
+        let top = self.top();
+        list.extend(self.seen.records_of(&top.layer, &list, said));
         let completed = list.iter().filter_map(|record| match record {
             JournalRecord::Completed(key) => Some(key.clone()),
             _ => None,
         });
         let completed: Vec<Key> = completed.collect();
-        self.top().layer.record(list)?;
+        top.layer.record(list)?;
         if !completed.is_empty() {
             let mut open = self.open.lock();
             completed
@@ -100,13 +104,24 @@ impl OverlayCore {
     /// Records that the content or the attributes of a key changed: cached answers are invalid now.
     pub(crate) fn note_change(&self, key: &Key) {
         self.info.changes.record(key);
-        self.note_copies_of(key);
+        if is_document(key.name()) {
+            // A text that was derived since the change was recorded may contain the previous file.
+            self.top().layer.lock().records.note_document_shown();
+            self.derived.invalidate(
+                &self.info.changes,
+                &ConsolidatedDocument::above_document(key),
+            );
+        }
     }
 
     /// Records the same for a key and everything below it.
     pub(crate) fn note_tree_change(&self, prefix: &Key) {
         self.info.changes.record_tree(prefix);
-        self.note_copies_below(prefix);
+        self.top().layer.lock().records.note_document_shown();
+        self.derived.invalidate(
+            &self.info.changes,
+            &ConsolidatedDocument::above_tree(prefix),
+        );
     }
 
     /// Records that the top layer has a new content of a key.
@@ -404,6 +419,29 @@ impl OverlayCore {
             at = folder.parent();
         }
         Ok(())
+    }
+
+    /// Removes the key from a file that another program replaced in the store, unless the file was written in the
+    /// meantime.
+    pub(crate) fn revoke_unwritten(&self, key: &Key, file: &Arc<OpenFile>) {
+        let mut state = file.lock();
+        if matches!(state.source, ContentSource::Upper(_)) {
+            return;
+        }
+        (state.key, state.is_revoked) = (None, true);
+        drop(state);
+        self.open.lock().files.unregister(key, file);
+    }
+
+    /// Returns the finder of the metadata that chunks are encoded with.
+    pub(crate) fn encodings<'a>(
+        self: &'a Arc<Self>,
+        context: &'a RequestContext,
+    ) -> EncodingFinder<'a> {
+        EncodingFinder {
+            core: self,
+            context,
+        }
     }
 }
 

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use crate::content;
-use crate::derived::has_program_copies;
+use crate::holder_text::has_program_copies;
 use crate::journal_record::JournalRecord;
 use crate::layer_dir::{LayerDir, os_error};
 use crate::layered_store::{LayeredStore, Resolved};
@@ -19,6 +18,7 @@ use crate::name_change::{NameChange, keys_not_known};
 use crate::open_file::OpenFile;
 use crate::overlay_core::wrong_kind;
 use crate::records::joined;
+use crate::{content, encodings};
 use zarr_format::dialect::consolidated::may_be_consolidated;
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::tree::RenameMode;
@@ -44,61 +44,76 @@ fn is_folder(found: &Resolved) -> bool {
     LayeredStore::kind(found) == EntryKind::Directory
 }
 
-impl NameChange<'_> {
+/// A rename within a change of names.
+pub(crate) struct Rename<'a> {
+    pub(crate) change: &'a NameChange<'a>,
+    pub(crate) from: &'a Key,
+    pub(crate) to: &'a Key,
+}
+
+impl Rename<'_> {
     /// Renames `from` to `to`.
-    pub(crate) fn rename(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
+    pub(crate) fn run(&self, onto: RenameMode) -> Result<()> {
+        let (change, from, to) = (self.change, self.from, self.to);
         // Evaluate all three, so that missing answers are requested together.
-        let (old, new, above) = (self.find(from), self.find(to), self.check_folder_of(to));
+        let (old, new, above) = (
+            change.find(from),
+            change.find(to),
+            change.check_folder_of(to),
+        );
         let (old, new) = (old?.ok_or_else(|| Error::not_found(from))?, new?);
         above?;
-        if self.is_done_already(from, to, &old, new.as_ref(), onto)? {
+        if self.is_done_already(&old, new.as_ref(), onto)? {
             return Ok(());
         }
-        for file in self.registered_below(from) {
-            file.publish_if_complete(self)?;
+        for file in change.registered_below(from) {
+            file.publish_if_complete(change)?;
         }
         if !is_folder(&old) {
-            self.check_removable(from)?;
-            return self.rename_onto(from, to);
+            change.check_removable(from)?;
+            return self.replace();
         }
-        self.check_movable(from)?;
-        self.rename_onto(from, to)?;
-        self.seen.rename(from, to);
+        self.check_movable()?;
+        self.replace()?;
+        change.seen.rename(from, to);
         Ok(())
     }
 
     /// Fails with `Unsupported` for a folder that may have keys of a store that does not list them: a commit could not
     /// rename these keys. With write-through every folder may, since the upper folder keeps no files.
-    fn check_movable(&self, from: &Key) -> Result<()> {
-        if self.store.info().lists {
+    fn check_movable(&self) -> Result<()> {
+        let (change, from) = (self.change, self.from);
+        if change.store.info().lists {
             return Ok(());
         }
-        if self.config.write_through || self.find_lower(from)?.is_some() {
+        if change.config.write_through || change.find_lower(from)?.is_some() {
             return Err(keys_not_known(from));
         }
         Ok(())
     }
 
     /// Renames `from` to `to`, replacing the content of `to`.
-    fn rename_onto(&self, from: &Key, to: &Key) -> Result<()> {
-        let layer = &self.top.layer;
+    fn replace(&self) -> Result<()> {
+        let (change, from, to) = (self.change, self.from, self.to);
+        let layer = &change.top.layer;
         let in_upper = layer.dir.stat(from)?.is_some();
         // Evaluate both, so that missing answers are requested together.
-        let (bases, whiteouts) = (
-            self.rename_base_records(from, to),
-            self.rename_whiteouts(from, to),
-        );
+        let (bases, whiteouts) = (self.base_records(), self.whiteouts());
         let (mut records, whiteouts) = (bases?, whiteouts?);
-        self.make_parents(to)?;
+        change.make_parents(to)?;
         let incomplete = layer.lock().records.incomplete_below(from);
-        records.extend(self.incomplete_after_rename(&incomplete, from, to));
-        records.extend(self.marks_after_rename(from, to));
-        records.extend(self.encodings_after_rename(from, to));
-        if self.has_program_copies(from, to)? {
+        records.extend(self.incomplete_files(&incomplete));
+        records.extend(self.marks());
+        records.extend(encodings::records_after_rename(
+            &layer.lock().records,
+            from,
+            to,
+        ));
+        if self.has_program_copies()? {
             records.push(JournalRecord::CopiesWritten(to.clone()));
         }
         let replaces = !in_upper && layer.dir.stat(to)?.is_some();
-        let attributes = self.renamed_attributes(from, to);
+        let attributes = self.attributes();
         let is_one_step = whiteouts.is_empty() && attributes.is_empty() && !replaces;
         records.extend(whiteouts);
         records.extend(attributes);
@@ -107,43 +122,43 @@ impl NameChange<'_> {
             records.push(JournalRecord::RenameStarted { from, to, in_upper });
         }
         let shape = layer.reshape();
-        self.record(records)?;
+        change.record(records)?;
         // Otherwise the object found at `to` would have the ID of the replaced file until the table is updated.
-        self.open.lock().ids.remove(to);
-        layer.retain_synced(&self.upper, to)?;
+        change.open.lock().ids.remove(to);
+        layer.retain_synced(&change.upper, to)?;
         finish(&layer.dir, from, to, in_upper)?;
-        self.detach(to);
-        self.rename_open_files(self.registered_below(from), from, to);
-        self.open.lock().ids.rename(from, to);
+        change.detach(to);
+        self.update_open_files(change.registered_below(from));
+        change.open.lock().ids.rename(from, to);
         drop(shape);
         if !is_one_step {
-            self.record(vec![JournalRecord::RenameFinished])?;
+            change.record(vec![JournalRecord::RenameFinished])?;
         }
-        self.open.lock().failed_writes.rename(from, to);
+        change.open.lock().failed_writes.rename(from, to);
         let completed = incomplete.into_iter().map(JournalRecord::Completed);
-        self.record(completed.collect())?;
-        self.forget_renamed(from, to)
+        change.record(completed.collect())?;
+        self.forget_old_name()
     }
 
     /// Drops the cached state of the old name, and records the change of both names.
-    fn forget_renamed(&self, from: &Key, to: &Key) -> Result<()> {
-        self.forget_created_below(from)?;
-        self.top.layer.lock().generations.forget_below(from);
-        self.note_write(to);
-        self.note_tree_change(to);
-        self.note_tree_change(from);
+    fn forget_old_name(&self) -> Result<()> {
+        let (change, from, to) = (self.change, self.from, self.to);
+        self.forget_created_below()?;
+        change.top.layer.lock().generations.forget_below(from);
+        change.note_write(to);
+        change.note_tree_change(to);
+        change.note_tree_change(from);
         Ok(())
     }
 
     /// Checks the new name; returns whether there is nothing to do.
     fn is_done_already(
         &self,
-        from: &Key,
-        to: &Key,
         old: &Resolved,
         new: Option<&Resolved>,
         onto: RenameMode,
     ) -> Result<bool> {
+        let (from, to) = (self.from, self.to);
         if from == to && onto != RenameMode::NoReplace {
             return Ok(true);
         }
@@ -155,33 +170,35 @@ impl NameChange<'_> {
             (RenameMode::NoReplace, Some(_)) => {
                 Err(Error::new(Kind::Exists, to, "is there already"))
             }
-            (RenameMode::Replace, Some(new)) => self.check_replaced(to, old, new).map(|()| false),
+            (RenameMode::Replace, Some(new)) => self.check_replaced(old, new).map(|()| false),
         }
     }
 
     /// Checks that `old` may replace `new`.
-    fn check_replaced(&self, to: &Key, old: &Resolved, new: &Resolved) -> Result<()> {
+    fn check_replaced(&self, old: &Resolved, new: &Resolved) -> Result<()> {
+        let (change, to) = (self.change, self.to);
         match (is_folder(old), is_folder(new)) {
             (false, true) => Err(wrong_kind(to, true)),
             (true, false) => Err(wrong_kind(to, false)),
-            (true, true) => self.check_empty(to),
+            (true, true) => change.check_empty(to),
             (false, false) => Ok(()),
         }
     }
 
     /// Returns the records of the store's versions at the keys of files after a rename.
-    fn rename_base_records(&self, from: &Key, to: &Key) -> Result<Vec<JournalRecord>> {
+    fn base_records(&self) -> Result<Vec<JournalRecord>> {
+        let (change, from, to) = (self.change, self.from, self.to);
         let mut records = Vec::new();
         let moves_folder = self.is_folder_at(from)?;
         for key in [from, to] {
-            let stored = self.find_lower(key)?;
+            let stored = change.find_lower(key)?;
             let is_file = |(_, meta): &(Key, Meta)| meta.kind != EntryKind::Directory;
-            if key == to && self.top.layer.dir.stat(to)?.is_none() {
+            if key == to && change.top.layer.dir.stat(to)?.is_none() {
                 // The rename replaces an object of the store that is visible at `to` from another key.
                 let replaced = stored.as_ref();
                 let replaced = replaced.filter(|stored| is_file(stored) && stored.0 != *to);
                 if let Some((from, meta)) = replaced {
-                    records.extend(self.moved_base_record(from, meta.version, None)?);
+                    records.extend(change.moved_base_record(from, meta.version, None)?);
                 }
             }
             if stored.map_or(!moves_folder && key == to, |stored| is_file(&stored)) {
@@ -193,7 +210,7 @@ impl NameChange<'_> {
                 records.extend(self.file_base_record(key, limit)?);
             }
         }
-        let below = self.top.layer.lock().records.bases_below(from);
+        let below = change.top.layer.lock().records.bases_below(from);
         let rests = below.iter().filter_map(|(key, _)| key.below(from));
         let targets = rests.filter(|rest| !rest.is_root());
         let targets =
@@ -208,22 +225,19 @@ impl NameChange<'_> {
 
     /// Returns the base record of a key, or `None` if the key is a folder of the upper folder.
     fn file_base_record(&self, key: &Key, limit: u64) -> Result<Option<JournalRecord>> {
-        match self.top.layer.dir.kind(key)? {
+        let change = self.change;
+        match change.top.layer.dir.kind(key)? {
             Some(EntryKind::Directory) => Ok(None),
-            _ => self.base_record(key, limit),
+            _ => change.base_record(key, limit),
         }
     }
 
     /// Returns the records of incomplete files after a rename. `incomplete` are the incomplete files at and below
     /// `from`.
-    fn incomplete_after_rename(
-        &self,
-        incomplete: &[Key],
-        from: &Key,
-        to: &Key,
-    ) -> Vec<JournalRecord> {
+    fn incomplete_files(&self, incomplete: &[Key]) -> Vec<JournalRecord> {
+        let (change, from, to) = (self.change, self.from, self.to);
         let mut records = Vec::new();
-        if self.top.layer.lock().records.is_incomplete(to) {
+        if change.top.layer.lock().records.is_incomplete(to) {
             // It is replaced.
             records.push(JournalRecord::Completed(to.clone()));
         }
@@ -234,8 +248,9 @@ impl NameChange<'_> {
     }
 
     /// Returns the records of the files' contents after a rename.
-    fn marks_after_rename(&self, from: &Key, to: &Key) -> Vec<JournalRecord> {
-        let state = self.top.layer.lock();
+    fn marks(&self) -> Vec<JournalRecord> {
+        let (change, from, to) = (self.change, self.from, self.to);
+        let state = change.top.layer.lock();
         let marks = &state.records.marks;
         let mut records = vec![JournalRecord::Removed(to.clone())];
         for old in marks.keys_below(from) {
@@ -250,18 +265,20 @@ impl NameChange<'_> {
     }
 
     /// Whether the layer's file at `from` holds copies of documents that count under the name `to`.
-    fn has_program_copies(&self, from: &Key, to: &Key) -> Result<bool> {
+    fn has_program_copies(&self) -> Result<bool> {
+        let (change, from, to) = (self.change, self.from, self.to);
         if !may_be_consolidated(to) {
             return Ok(false);
         }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = self.top.layer.dir.open_key(from, flags);
+        let file = change.top.layer.dir.open_key(from, flags);
         file.map_or(Ok(false), |file| has_program_copies(to, &File::from(file)))
     }
 
     /// Returns the records that move the kept attributes from the old name to the new name.
-    fn renamed_attributes(&self, from: &Key, to: &Key) -> Vec<JournalRecord> {
-        let layer = &self.top.layer;
+    fn attributes(&self) -> Vec<JournalRecord> {
+        let (change, from, to) = (self.change, self.from, self.to);
+        let layer = &change.top.layer;
         let moved = layer.lock().records.kept_attributes_below(from);
         let mut records = layer.dropped_attributes(to);
         records.extend(layer.dropped_attributes(from));
@@ -273,11 +290,12 @@ impl NameChange<'_> {
     }
 
     /// Returns the changes of whiteouts that make `to` show the store's objects at and below `from`.
-    fn rename_whiteouts(&self, from: &Key, to: &Key) -> Result<Vec<JournalRecord>> {
-        let (lower, hides) = (self.find_lower(from), self.find_lower(to));
+    fn whiteouts(&self) -> Result<Vec<JournalRecord>> {
+        let (change, from, to) = (self.change, self.from, self.to);
+        let (lower, hides) = (change.find_lower(from), change.find_lower(to));
         let (lower, hides) = (lower?.map(|(lower, _)| lower), hides?.is_some());
-        let below_to = self.top.layer.whiteouts(to);
-        let below_from = self.top.layer.whiteouts(from);
+        let below_to = change.top.layer.whiteouts(to);
+        let below_from = change.top.layer.whiteouts(from);
         let whiteout = |key: Key, source| JournalRecord::Whiteout { key, source };
         let mut records: Vec<JournalRecord> = Vec::new();
         let moves = lower.is_some() || below_from.iter().any(|(key, _)| key != from);
@@ -302,23 +320,26 @@ impl NameChange<'_> {
 
     /// Whether the upper folder has a folder or a symbolic link, which hides a key without changing its content.
     fn is_special_in_upper(&self, key: &Key) -> Result<bool> {
-        let kind = self.top.layer.dir.kind(key)?;
+        let change = self.change;
+        let kind = change.top.layer.dir.kind(key)?;
         Ok(kind.is_some_and(|kind| kind != EntryKind::File))
     }
 
     fn is_folder_at(&self, key: &Key) -> Result<bool> {
-        Ok(self.find(key)?.is_some_and(|found| is_folder(&found)))
+        let change = self.change;
+        Ok(change.find(key)?.is_some_and(|found| is_folder(&found)))
     }
 
     /// Updates the keys of open files after a rename.
-    fn rename_open_files(&self, files: Vec<Arc<OpenFile>>, from: &Key, to: &Key) {
+    fn update_open_files(&self, files: Vec<Arc<OpenFile>>) {
+        let (change, from, to) = (self.change, self.from, self.to);
         for file in &files {
             let Some(old) = file.key() else { continue };
             let Some(rest) = old.below(from) else {
                 continue;
             };
             let new = joined(to, &rest);
-            let mut open = self.open.lock();
+            let mut open = change.open.lock();
             open.files.unregister(&old, file);
             open.files.register(&new, file);
             drop(open);
@@ -327,13 +348,14 @@ impl NameChange<'_> {
     }
 
     /// Drops the bases of keys that the store never had, below a renamed folder.
-    fn forget_created_below(&self, from: &Key) -> Result<()> {
-        let state = self.top.layer.lock();
+    fn forget_created_below(&self) -> Result<()> {
+        let (change, from) = (self.change, self.from);
+        let state = change.top.layer.lock();
         let keys = state.records.bases_below(from).into_iter();
         let keys = keys.map(|(key, _)| key);
         let created = keys.filter(|key| state.records.is_new(key));
         let reverted = created.map(JournalRecord::Reverted).collect();
         drop(state);
-        self.record(reverted)
+        change.record(reverted)
     }
 }

@@ -13,7 +13,7 @@ use shuttle::scheduler::{
 use shuttle::{Config, MaxSteps, Runner, thread};
 
 use crate::commit::CommitConfig;
-use crate::open_file::OpenFile;
+use crate::open_file::{OpenFile, opener};
 use crate::{Overlay, OverlayConfig};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::backend::memory::MemoryStore;
@@ -213,7 +213,7 @@ impl Core {
     }
 
     fn open_file(&self, name: char) -> Option<ScenarioReader> {
-        found(|| self.overlay.0.open_file(&UNLIMITED, &key(name))).map(ScenarioReader)
+        found(|| opener::open(&self.overlay.0, &UNLIMITED, &key(name))).map(ScenarioReader)
     }
 
     fn open_writer(&self, name: char) -> Option<ScenarioWriter> {

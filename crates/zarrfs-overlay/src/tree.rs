@@ -8,15 +8,17 @@ use std::fs::File;
 use std::sync::Arc;
 
 use rustix::fs::{OFlags, XattrFlags};
-use rustix::io::Errno;
 
 use crate::attribute_override::KeptAttributes;
 use crate::encodings::NewContent;
 use crate::layer_dir::{check_length, os_error};
 use crate::layered_store::{LayeredStore, Resolved};
-use crate::open_file::OpenFile;
+use crate::link::Link;
+use crate::name_change::NameChange;
+use crate::open_file::{OpenFile, opener};
 use crate::overlay_core::{OverlayCore, wrong_kind};
-use crate::{Overlay, attributes};
+use crate::rename::Rename;
+use crate::{Overlay, attributes, derived};
 use zarr_format::error::{Error, Result};
 use zarrfs_store::backend::local::check_names;
 use zarrfs_store::request_context::RequestContext;
@@ -40,13 +42,13 @@ impl Tree for Overlay {
             }
         }
         let derived = if context.may_wait() {
-            self.0.derived(context, path)?
+            derived::document(&self.0, context, path)?
         } else {
             None
         };
         let (stat, kept) = self.0.look(|top| top.stat(context, path))?;
         if let Some(stat) = &stat
-            && self.0.may_be_derived(path, stat.meta.version)
+            && derived::may_differ(&self.0, path, stat.meta.version)
         {
             context.check_may_wait()?;
         }
@@ -55,7 +57,7 @@ impl Tree for Overlay {
             return Ok(Some(kept.map_or(stat, |kept| kept.over(stat))));
         }
         Ok(stat.map(|stat| {
-            let stat = self.0.with_id(context, path, stat);
+            let stat = with_id(&self.0, context, path, stat);
             kept.map_or(stat, |kept| kept.over(stat))
         }))
     }
@@ -67,7 +69,7 @@ impl Tree for Overlay {
         maker: &Credentials,
     ) -> Result<Arc<dyn TreeFile>> {
         check_new(path)?;
-        self.0.find_metadata(context, path)?;
+        self.0.encodings(context).find(path)?;
         let paths = std::slice::from_ref(path);
         let file = self
             .0
@@ -82,9 +84,9 @@ impl Tree for Overlay {
         mode: OpenMode,
     ) -> Result<Arc<dyn TreeFile>> {
         if mode != OpenMode::Read {
-            self.0.find_metadata(context, path)?;
+            self.0.encodings(context).find(path)?;
         }
-        let file = self.0.open_file(context, path)?.open_as(mode);
+        let file = opener::open(&self.0, context, path)?.open_as(mode);
         if mode == OpenMode::Truncate {
             file.change(
                 context,
@@ -101,12 +103,12 @@ impl Tree for Overlay {
         let found = self.0.look(|top| top.find(context, path))?;
         let found = found.ok_or_else(|| Error::not_found(path))?;
         if LayeredStore::kind(&found) != EntryKind::File {
-            return self.0.change_special(context, path, change);
+            return change_special(&self.0, context, path, change);
         }
         if change.size.is_some() {
-            self.0.find_metadata(context, path)?;
+            self.0.encodings(context).find(path)?;
         }
-        self.0.change_file(context, path, |file| {
+        opener::change(&self.0, context, path, |file| {
             file.change(context, change)?;
             // If no handle is open, no close would flush the change.
             file.flush(context)
@@ -114,8 +116,7 @@ impl Tree for Overlay {
     }
 
     fn make_folder(&self, context: &RequestContext, path: &Key, maker: &Credentials) -> Result<()> {
-        self.0
-            .make_special(context, path, |change| change.mkdir(path, maker))
+        make_special(&self.0, context, path, |change| change.mkdir(path, maker))
     }
 
     fn make_link(
@@ -125,18 +126,25 @@ impl Tree for Overlay {
         target: &[u8],
         maker: &Credentials,
     ) -> Result<()> {
-        self.0
-            .make_special(context, path, |change| change.symlink(path, target, maker))
+        make_special(&self.0, context, path, |change| {
+            change.symlink(path, target, maker)
+        })
     }
 
     fn link(&self, context: &RequestContext, from: &Key, to: &Key) -> Result<()> {
         check_new(to)?;
-        self.0.find_metadata(context, to)?;
-        self.0.link(context, from, to)
+        self.0.encodings(context).find(to)?;
+        Link {
+            core: &self.0,
+            context,
+            from,
+            to,
+        }
+        .run()
     }
 
     fn unlink(&self, context: &RequestContext, path: &Key) -> Result<()> {
-        self.0.find_metadata(context, path)?;
+        self.0.encodings(context).find(path)?;
         self.0
             .remove_and_store(context, std::slice::from_ref(path), |change| {
                 match change.find(path)? {
@@ -148,7 +156,7 @@ impl Tree for Overlay {
                 }
                 change.keep_folder(path)?;
                 change.remove_name(path)?;
-                change.note_document(path, &NewContent::Nothing)
+                change.record_document(path, &NewContent::Nothing)
             })
     }
 
@@ -168,17 +176,17 @@ impl Tree for Overlay {
         onto: RenameMode,
     ) -> Result<()> {
         check_new(to)?;
-        self.0.find_metadata(context, to)?;
-        let renamed = self.0.content_as(context, from, to)?;
+        self.0.encodings(context).find(to)?;
+        let renamed = self.0.encodings(context).content_as(from, to)?;
         let paths = [to.clone(), from.clone()];
         self.0.remove_and_store(context, &paths, |change| {
             change.keep_folder(from)?;
-            change.rename(from, to, onto)?;
+            Rename { change, from, to }.run(onto)?;
             if from == to {
                 return Ok(());
             }
-            change.note_document(from, &NewContent::Nothing)?;
-            change.note_document(to, &renamed)
+            change.record_document(from, &NewContent::Nothing)?;
+            change.record_document(to, &renamed)
         })
     }
 
@@ -192,7 +200,7 @@ impl Tree for Overlay {
         path: &Key,
         name: &[u8],
     ) -> Result<Option<Vec<u8>>> {
-        match self.0.xattrs(context, path)? {
+        match xattrs(&self.0, context, path)? {
             Xattrs::None => Ok(None),
             Xattrs::Kept(kept) => Ok(kept.xattrs.get(name).cloned()),
             Xattrs::Of(file) => {
@@ -202,7 +210,7 @@ impl Tree for Overlay {
     }
 
     fn attributes(&self, context: &RequestContext, path: &Key) -> Result<Vec<Vec<u8>>> {
-        match self.0.xattrs(context, path)? {
+        match xattrs(&self.0, context, path)? {
             Xattrs::None => Ok(Vec::new()),
             Xattrs::Kept(kept) => Ok(kept.xattrs.keys().cloned().collect()),
             Xattrs::Of(file) => {
@@ -224,7 +232,7 @@ impl Tree for Overlay {
             Setting::Create => XattrFlags::CREATE,
             Setting::Replace => XattrFlags::REPLACE,
         };
-        self.0.change_xattrs(context, path, &|file| {
+        change_xattrs(&self.0, context, path, &|file| {
             rustix::fs::fsetxattr(file, name, value, flags).map_err(|error| os_error(path, error))
         })?;
         self.0.note_change(path);
@@ -232,7 +240,7 @@ impl Tree for Overlay {
     }
 
     fn remove_attribute(&self, context: &RequestContext, path: &Key, name: &[u8]) -> Result<()> {
-        self.0.change_xattrs(context, path, &|file| {
+        change_xattrs(&self.0, context, path, &|file| {
             rustix::fs::fremovexattr(file, name).map_err(|error| os_error(path, error))
         })?;
         self.0.note_change(path);
@@ -269,132 +277,133 @@ pub(crate) fn check_new(path: &Key) -> Result<()> {
     check_length(path)
 }
 
-impl OverlayCore {
-    /// Returns `stat` with the file ID of the key as its content number.
-    fn with_id(&self, context: &RequestContext, path: &Key, stat: Stat) -> Stat {
-        let file = self.registered(path);
-        // Another program may have replaced the object that the file was opened on.
-        let is_same = |file: &Arc<OpenFile>| {
-            let opened = file.unwritten_version();
-            opened.is_none_or(|(_, version)| stat.meta.version.may_be(version.into()))
-        };
-        let file = file.filter(is_same);
-        if let Some(file) = &file
-            && let Some(posix) = stat.posix
-            && file.inode().is_some_and(|inode| inode != posix.identity)
-            && let Ok(own) = file.stat(context)
-        {
-            // A rename is about to give this key to the found file, or has just given it to the open file.
-            return own;
+/// Returns `stat` with the file ID of the key as its content number.
+fn with_id(core: &OverlayCore, context: &RequestContext, path: &Key, stat: Stat) -> Stat {
+    let file = core.registered(path);
+    // Another program may have replaced the object that the file was opened on.
+    let is_same = |file: &Arc<OpenFile>| {
+        let opened = file.unwritten_version();
+        opened.is_none_or(|(_, version)| stat.meta.version.may_be(version.into()))
+    };
+    let file = file.filter(is_same);
+    if let Some(file) = &file
+        && let Some(posix) = stat.posix
+        && file.inode().is_some_and(|inode| inode != posix.identity)
+        && let Ok(own) = file.stat(context)
+    {
+        // A rename is about to give this key to the found file, or has just given it to the open file.
+        return own;
+    }
+    let mut open = core.open.lock();
+    let id = match (&file, stat.posix) {
+        (Some(file), _) => Some(file.id()),
+        (None, Some(posix)) => Some(open.ids.of_upper(path, posix.identity)),
+        (None, None) => open.ids.of_stored(path, stat.meta.version),
+    };
+    drop(open);
+    let content = id.unwrap_or(stat.content);
+    Stat { content, ..stat }
+}
+
+/// Sets attributes of a folder or a symbolic link.
+fn change_special(
+    core: &Arc<OverlayCore>,
+    context: &RequestContext,
+    key: &Key,
+    change: &AttrChange,
+) -> Result<()> {
+    core.change_own(context, key, |names| {
+        let found = names.find(key)?.ok_or_else(|| Error::not_found(key))?;
+        let kind = LayeredStore::kind(&found);
+        if change.size.is_some() {
+            return Err(match kind {
+                EntryKind::Directory => wrong_kind(key, true),
+                _ => Error::invalid(key, "has no length that can be set"),
+            });
         }
-        let mut open = self.open.lock();
-        let id = match (&file, stat.posix) {
-            (Some(file), _) => Some(file.id()),
-            (None, Some(posix)) => Some(open.ids.of_upper(path, posix.identity)),
-            (None, None) => open.ids.of_stored(path, stat.meta.version),
-        };
-        drop(open);
-        let content = id.unwrap_or(stat.content);
-        Stat { content, ..stat }
-    }
-
-    /// Sets attributes of a folder or a symbolic link.
-    fn change_special(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        key: &Key,
-        change: &AttrChange,
-    ) -> Result<()> {
-        self.change_own(context, key, |names| {
-            let found = names.find(key)?.ok_or_else(|| Error::not_found(key))?;
-            let kind = LayeredStore::kind(&found);
-            if change.size.is_some() {
-                return Err(match kind {
-                    EntryKind::Directory => wrong_kind(key, true),
-                    _ => Error::invalid(key, "has no length that can be set"),
-                });
-            }
-            match (found, kind) {
-                (Resolved::Upper(_), _) => {}
-                (Resolved::Lower(..), EntryKind::Directory) => names.copy_up_folder(key)?,
-                (Resolved::Lower(..), _) => return Err(Error::read_only(key)),
-            }
-            let set = names.top.layer.dir.parent(key);
-            let set = set.and_then(|(folder, name)| attributes::set_named(&folder, name, change));
-            set.map_err(|error| os_error(key, error))?;
-            names.note_change(key);
-            Ok(())
-        })
-    }
-
-    /// Returns the place of the extended attributes of a key.
-    fn xattrs(&self, context: &RequestContext, key: &Key) -> Result<Xattrs> {
-        self.look(|top| {
-            let kept = top.layer.kept_attributes(key)?;
-            let found = top
-                .find(context, key)?
-                .ok_or_else(|| Error::not_found(key))?;
-            let is_below = matches!(found, Resolved::Lower(..));
-            match LayeredStore::kind(&found) {
-                EntryKind::File => {}
-                EntryKind::Directory if !is_below => return open_folder(top, key).map(Xattrs::Of),
-                _ => return Ok(Xattrs::None),
-            }
-            let open = self.registered(key);
-            let kept = match &open {
-                Some(file) => file.kept_attributes()?,
-                None => kept.filter(|_| is_below),
-            };
-            Ok(match (kept, open.and_then(|file| file.upper_file())) {
-                (Some(kept), _) => Xattrs::Kept(kept),
-                (None, Some(file)) => Xattrs::Of(file),
-                (None, None) => match top.frozen_file(key)? {
-                    Some((file, _)) => Xattrs::Of(Arc::new(file)),
-                    None => Xattrs::None,
-                },
-            })
-        })
-    }
-
-    /// Changes extended attributes with `set`, which gets a file or folder with the attributes of the key.
-    ///
-    /// Fails with `Unsupported` for symbolic links.
-    fn change_xattrs(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        key: &Key,
-        set: &dyn Fn(&File) -> Result<()>,
-    ) -> Result<()> {
-        let found = self.look(|top| top.find(context, key))?;
-        let found = found.ok_or_else(|| Error::not_found(key))?;
-        match LayeredStore::kind(&found) {
-            EntryKind::File => {
-                self.change_file(context, key, |file| file.change_attributes(context, set))
-            }
-            EntryKind::Directory => self.change_own(context, key, |change| {
-                change.copy_up_folder(key)?;
-                set(&*open_folder(&change.top, key)?)
-            }),
-            _ => {
-                let why = "symbolic links have no extended attributes";
-                Err(Error::unsupported(key, why))
-            }
+        match (found, kind) {
+            (Resolved::Upper(_), _) => {}
+            (Resolved::Lower(..), EntryKind::Directory) => names.copy_up_folder(key)?,
+            (Resolved::Lower(..), _) => return Err(Error::read_only(key)),
         }
-    }
-
-    /// Syncs the name of a file of a layer, and the folders above it, so that they survive a power loss.
-    pub(crate) fn sync_name(&self, layered: &LayeredStore, key: &Key) -> Result<()> {
-        let keys = &layered.layer.dir;
-        for folder in std::iter::successors(key.parent(), Key::parent) {
-            match keys.open_key(&folder, OFlags::RDONLY | OFlags::DIRECTORY) {
-                // It was renamed since.
-                Err(Errno::NOENT) => {}
-                Err(error) => return Err(os_error(&folder, error)),
-                Ok(fd) => rustix::fs::fsync(fd).map_err(|error| os_error(&folder, error))?,
-            }
-        }
+        let set = names.top.layer.dir.parent(key);
+        let set = set.and_then(|(folder, name)| attributes::set_named(&folder, name, change));
+        set.map_err(|error| os_error(key, error))?;
+        names.note_change(key);
         Ok(())
+    })
+}
+
+/// Returns the place of the extended attributes of a key.
+fn xattrs(core: &OverlayCore, context: &RequestContext, key: &Key) -> Result<Xattrs> {
+    core.look(|top| {
+        let kept = top.layer.kept_attributes(key)?;
+        let found = top
+            .find(context, key)?
+            .ok_or_else(|| Error::not_found(key))?;
+        let is_below = matches!(found, Resolved::Lower(..));
+        match LayeredStore::kind(&found) {
+            EntryKind::File => {}
+            EntryKind::Directory if !is_below => return open_folder(top, key).map(Xattrs::Of),
+            _ => return Ok(Xattrs::None),
+        }
+        let open = core.registered(key);
+        let kept = match &open {
+            Some(file) => file.kept_attributes()?,
+            None => kept.filter(|_| is_below),
+        };
+        Ok(match (kept, open.and_then(|file| file.upper_file())) {
+            (Some(kept), _) => Xattrs::Kept(kept),
+            (None, Some(file)) => Xattrs::Of(file),
+            (None, None) => match top.frozen_file(key)? {
+                Some((file, _)) => Xattrs::Of(Arc::new(file)),
+                None => Xattrs::None,
+            },
+        })
+    })
+}
+
+/// Changes extended attributes with `set`, which gets a file or folder with the attributes of the key.
+///
+/// Fails with `Unsupported` for symbolic links.
+fn change_xattrs(
+    core: &Arc<OverlayCore>,
+    context: &RequestContext,
+    key: &Key,
+    set: &dyn Fn(&File) -> Result<()>,
+) -> Result<()> {
+    let found = core.look(|top| top.find(context, key))?;
+    let found = found.ok_or_else(|| Error::not_found(key))?;
+    match LayeredStore::kind(&found) {
+        EntryKind::File => opener::change(core, context, key, |file| {
+            file.change_attributes(context, set)
+        }),
+        EntryKind::Directory => core.change_own(context, key, |change| {
+            change.copy_up_folder(key)?;
+            set(&*open_folder(&change.top, key)?)
+        }),
+        _ => {
+            let why = "symbolic links have no extended attributes";
+            Err(Error::unsupported(key, why))
+        }
     }
+}
+
+/// Creates a folder or a symbolic link with `make`.
+fn make_special(
+    core: &Arc<OverlayCore>,
+    context: &RequestContext,
+    path: &Key,
+    make: impl Fn(&NameChange<'_>) -> rustix::io::Result<()>,
+) -> Result<()> {
+    check_new(path)?;
+    core.change_names(context, std::slice::from_ref(path), |change| {
+        change.check_free(path)?;
+        change.make_parents(path)?;
+        make(change).map_err(|error| os_error(path, error))?;
+        change.note_change(path);
+        Ok(())
+    })
 }
 
 /// Opens a folder of the layer on top.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use twox_hash::XxHash3_128;
 
 use crate::commit::{Commit, parallel_keys};
+use crate::holder_text::HolderReader;
 use crate::journal_record::JournalRecord;
 use crate::layer::Located;
 use crate::overlay_core::OverlayCore;
@@ -183,9 +184,12 @@ impl<'a> CopyUpdate<'a> {
         // The store's version of a program's text was put after the documents below.
         let (documents, scope) = match self.stale_since_put(holder) {
             Some(stale) => {
-                let layered = self.commit.layered;
-                let stale =
-                    layered.stale_documents(self.commit.context, holder, &copies, stale.iter())?;
+                let reader = HolderReader {
+                    layered: self.commit.layered,
+                    context: self.commit.context,
+                    holder,
+                };
+                let stale = reader.stale_documents(&copies, stale.iter())?;
                 (stale, Scope::All)
             }
             None => (self.changed_documents(holder, &copies)?, self.scope),

@@ -165,7 +165,7 @@ impl MovedObjects<'_> {
             lower == *from && Version::from(opened).may_be(version.into())
         };
         if opened.is_some_and(|opened| !is_copied(opened)) {
-            self.commit.core.revoke_if(key, &file);
+            self.commit.core.revoke_unwritten(key, &file);
         }
     }
 

@@ -12,7 +12,6 @@ use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::attribute_override::KeptAttributes;
 use crate::encodings::{MAX_DOCUMENT, NewContent, may_describe_array};
-use crate::journal_record::JournalRecord;
 use crate::layer_dir::os_error;
 use crate::layered_store::stat_of_stored;
 use crate::name_change::NameChange;
@@ -24,7 +23,7 @@ use zarr_format::error::{Error, Result};
 use zarrfs_store::request_context::{RequestContext, would_wait};
 use zarrfs_store::sync::file_limits::Permit;
 use zarrfs_store::sync::locks::{Condvar, Mutex, MutexGuard};
-use zarrfs_store::tree::{AttrChange, OpenMode, Posix, Stat, Time, TreeFile};
+use zarrfs_store::tree::{AttrChange, OpenMode, Posix, Stat, TreeFile};
 use zarrfs_store::{Key, Meta, Reader, StoreVersion, Version};
 
 pub(crate) mod opener;
@@ -397,7 +396,7 @@ impl OpenFile {
             }
             self.publish_if_complete(change)?;
             if let Some(content) = &content {
-                change.note_document(key, content)?;
+                change.record_document(key, content)?;
             }
             Ok(true)
         })?;
@@ -414,7 +413,10 @@ impl OpenFile {
                 let length = usize::try_from(MAX_DOCUMENT).unwrap_or(usize::MAX);
                 let bytes = content::read_file(&file, 0, length);
                 let bytes = bytes.map_err(|error| self.lock().os_error(error))?;
-                self.core.new_content(context, key, &bytes).map(Some)
+                self.core
+                    .encodings(context)
+                    .new_content(key, &bytes)
+                    .map(Some)
             }
             _ => Ok(None),
         }
@@ -438,7 +440,7 @@ impl OpenFile {
         let Some(key) = key else {
             return Ok(());
         };
-        self.core.sync_name(&top, &key)?;
+        top.layer.dir.sync_folders_above(&key)?;
         let stat = rustix::fs::fstat(&file).map_err(|error| Error::os("", error))?;
         match mark {
             // It was written in between: the mark belongs to another file, and this file has the key.
@@ -649,55 +651,11 @@ impl OpenFile {
         match (self.kept_attributes()?, self.key()) {
             (Some(_), Some(key)) => {
                 let top = self.core.top();
-                self.core.sync_name(&top, &key)?;
+                top.layer.dir.sync_folders_above(&key)?;
                 top.layer.sync_journal()
             }
             _ => Ok(()),
         }
-    }
-}
-
-impl NameChange<'_> {
-    /// Sets attributes of a key whose content the layer does not have, with `set`. `below` is the `stat` of the content
-    /// without kept attributes; `frozen` is its file if a frozen layer has it.
-    fn keep_attributes(
-        &self,
-        key: &Key,
-        below: Stat,
-        frozen: Option<&File>,
-        set: &dyn Fn(&File) -> Result<()>,
-    ) -> Result<()> {
-        let failed = |error| os_error(key, error);
-        let kept = self.top.layer.kept_attributes(key)?;
-        let is_of_copy = kept.as_ref().is_some_and(|kept| kept.is_of_copy);
-        let shown = kept.as_ref().map_or(below, |kept| kept.over(below));
-        let accessed = shown.posix.map(|posix| posix.accessed);
-        let times = AttrChange {
-            accessed: Some(Time::At(accessed.unwrap_or(shown.meta.modified))),
-            modified: Some(Time::At(shown.meta.modified)),
-            ..AttrChange::default()
-        };
-        let (name, file) = self.upper.pending.create(key).map_err(failed)?;
-        let before = match (kept, frozen) {
-            (Some(kept), _) => kept.give_to(&file),
-            (None, Some(frozen)) => content::copy_attributes(frozen, &file),
-            (None, None) => {
-                let stored = self.top.stored_attributes(key);
-                attributes::set_open(&file, &self.initial_attributes(stored, None))
-            }
-        };
-        let kept = before
-            .and_then(|()| attributes::set_open(&file, &times))
-            .map_err(failed)
-            .and_then(|()| set(&file))
-            .and_then(|()| KeptAttributes::of(&file, shown.meta.version).map_err(failed));
-        self.upper.pending.discard(&name);
-        let kept = KeptAttributes {
-            is_of_copy,
-            ..kept?
-        };
-        let (key, attributes) = (key.clone(), Arc::new(kept));
-        self.record(vec![JournalRecord::Attributes { key, attributes }])
     }
 }
 
@@ -733,7 +691,8 @@ impl TreeFile for OpenFileHandle {
             let is_whole = bytes.len() < len;
             self.file
                 .core
-                .note_document_read(context, &key, &bytes, is_whole);
+                .encodings(context)
+                .record_read(&key, &bytes, is_whole);
         }
         Ok(bytes)
     }

@@ -1,4 +1,4 @@
-//! The table of open files: all handles of a key share one `OpenFile`.
+//! Opens the file of a key: all its handles share one `OpenFile`.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use crate::derived;
 use crate::derived::DerivedDocument;
 use crate::layer_dir::{inode_of, os_error};
 use crate::layered_store::{LayeredStore, Resolved};
@@ -18,77 +19,110 @@ use zarrfs_store::sync::file_limits::Permit;
 use zarrfs_store::{EntryKind, Key, LogPosition, Meta};
 
 /// Maximum number of attempts to open a file that is being replaced.
-const MAX_OPEN_ATTEMPTS: usize = 64;
+const MAX_ATTEMPTS: usize = 64;
 
-impl OverlayCore {
-    /// Opens the file of a key. Fails with `NotFound` if it is missing, `IsADirectory` if it is a folder.
-    pub(crate) fn open_file(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        key: &Key,
-    ) -> Result<Arc<OpenFile>> {
-        for _ in 0..MAX_OPEN_ATTEMPTS {
-            if let Some(file) = self.registered(key) {
-                if self.is_shown(context, key, &file)? {
+/// Opens the file of a key. Fails with `NotFound` if it is missing, `IsADirectory` if it is a folder.
+pub(crate) fn open(
+    core: &Arc<OverlayCore>,
+    context: &RequestContext,
+    key: &Key,
+) -> Result<Arc<OpenFile>> {
+    let opener = FileOpener { core, context, key };
+    opener.open()
+}
+
+/// Changes the file of a key with `change`. If the file loses its key before it is changed, retries with the key's
+/// new file.
+pub(crate) fn change(
+    core: &Arc<OverlayCore>,
+    context: &RequestContext,
+    key: &Key,
+    change: impl Fn(&OpenFile) -> Result<()>,
+) -> Result<()> {
+    for _ in 0..MAX_ATTEMPTS {
+        let file = open(core, context, key)?;
+        match change(&file) {
+            Err(error) if error.kind() == Kind::ReadOnly && file.key().is_none() => {}
+            done => return done,
+        }
+    }
+    let why = "is replaced each time it is changed";
+    Err(Error::new(Kind::Changed, key, why))
+}
+
+/// Registers a newly created file with this inode under a key.
+pub(crate) fn register_created(
+    core: &Arc<OverlayCore>,
+    key: &Key,
+    file: File,
+    inode: u64,
+    permit: Permit,
+) -> Arc<OpenFile> {
+    let source = ContentSource::Upper(Arc::new(file));
+    let mut open = core.open.lock();
+    let id = open.ids.new_id();
+    let file = OpenFile::new(core, key, id, source, OpenedAs::Upper, permit);
+    let file = Arc::new(file);
+    let mut state = file.lock();
+    (state.is_incomplete, state.is_dirty) = (true, true);
+    drop(state);
+    open.files.register(key, &file);
+    open.ids.set(key, id, inode);
+    file
+}
+
+/// Opens the file of a key that no handle has open, or whose content another program has replaced.
+struct FileOpener<'a> {
+    core: &'a Arc<OverlayCore>,
+    context: &'a RequestContext,
+    key: &'a Key,
+}
+
+impl FileOpener<'_> {
+    fn open(&self) -> Result<Arc<OpenFile>> {
+        for _ in 0..MAX_ATTEMPTS {
+            if let Some(file) = self.core.registered(self.key) {
+                if self.is_shown(&file)? {
                     return Ok(file);
                 }
                 // Open handles keep its content.
-                self.revoke_if(key, &file);
+                self.core.revoke_unwritten(self.key, &file);
             }
-            let (file, shown) = match self.open_current(context, key) {
+            let (file, shown) = match self.open_current() {
                 // It was renamed or committed between the lookup and the open.
-                Err(error) if error.kind() == Kind::NotFound && self.shows(context, key)? => {
+                Err(error) if error.kind() == Kind::NotFound && self.shows()? => {
                     continue;
                 }
                 opened => opened?,
             };
             let file = Arc::new(file);
-            self.restore_incomplete(key, &file);
-            if self.register_if_current(key, &file, &shown)? {
+            self.restore_incomplete(&file);
+            if self.register_if_current(&file, &shown)? {
                 return Ok(file);
             }
             file.detach();
         }
         let why = "is replaced each time it is opened";
-        Err(Error::new(Kind::Changed, key, why))
+        Err(Error::new(Kind::Changed, self.key, why))
     }
 
-    /// Changes the file of a key with `change`. If the file loses its key before it is changed, retries with the key's
-    /// new file.
-    pub(crate) fn change_file(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        key: &Key,
-        change: impl Fn(&OpenFile) -> Result<()>,
-    ) -> Result<()> {
-        for _ in 0..MAX_OPEN_ATTEMPTS {
-            let file = self.open_file(context, key)?;
-            match change(&file) {
-                Err(error) if error.kind() == Kind::ReadOnly && file.key().is_none() => {}
-                done => return done,
-            }
-        }
-        let why = "is replaced each time it is changed";
-        Err(Error::new(Kind::Changed, key, why))
-    }
-
-    fn shows(&self, context: &RequestContext, key: &Key) -> Result<bool> {
-        self.look(|top| Ok(top.find(context, key)?.is_some()))
+    fn shows(&self) -> Result<bool> {
+        self.core
+            .look(|top| Ok(top.find(self.context, self.key)?.is_some()))
     }
 
     /// Whether an open file still has the content that is visible at its key.
-    fn is_shown(&self, context: &RequestContext, key: &Key, file: &Arc<OpenFile>) -> Result<bool> {
-        let derived = self
-            .derived(context, key)?
+    fn is_shown(&self, file: &Arc<OpenFile>) -> Result<bool> {
+        let derived = derived::document(self.core, self.context, self.key)?
             .map(|derived| derived.meta.version);
         match (file.derived_version(), derived) {
-            (None, None) => self.is_content_of_store(context, file),
+            (None, None) => self.is_content_of_store(file),
             (own, derived) if own == derived => Ok(true),
             _ => {
                 // No program can write to a file of the layer that is open only for reading.
                 let is_upper = file.upper_file().is_some();
                 if is_upper && !file.is_being_written() {
-                    self.open.lock().files.unregister(key, file);
+                    self.core.open.lock().files.unregister(self.key, file);
                     file.detach();
                 }
                 Ok(is_upper && file.is_being_written())
@@ -98,54 +132,38 @@ impl OverlayCore {
 
     /// Whether the store still has the version that a file was opened on. Only a file that was not written can be
     /// stale.
-    fn is_content_of_store(&self, context: &RequestContext, file: &OpenFile) -> Result<bool> {
+    fn is_content_of_store(&self, file: &OpenFile) -> Result<bool> {
         let Some((lower, version)) = file.unwritten_version() else {
             return Ok(true);
         };
-        let now = self.look(|top| top.lower.head(context, &lower))?;
+        let now = self.core.look(|top| top.lower.head(self.context, &lower))?;
         Ok(now.is_some_and(|meta| meta.version.may_be(version.into())))
     }
 
-    /// Removes the key from a file that another program replaced in the store, unless the file was written in the
-    /// meantime.
-    pub(crate) fn revoke_if(&self, key: &Key, file: &Arc<OpenFile>) {
-        let mut state = file.lock();
-        if matches!(state.source, ContentSource::Upper(_)) {
-            return;
-        }
-        (state.key, state.is_revoked) = (None, true);
-        drop(state);
-        self.open.lock().files.unregister(key, file);
-    }
-
     /// Opens the current content of a key; also returns the place where it was found.
-    fn open_current(
-        self: &Arc<Self>,
-        context: &RequestContext,
-        key: &Key,
-    ) -> Result<(OpenFile, FoundIn)> {
-        let permit = Permit::take().map_err(|error| error.about(key))?;
-        let (top, position) = (self.top(), self.info.changes.position());
+    fn open_current(&self) -> Result<(OpenFile, FoundIn)> {
+        let permit = Permit::take().map_err(|error| error.about(self.key))?;
+        let (top, position) = (self.core.top(), self.core.info.changes.position());
         let found = top
-            .find(context, key)?
-            .ok_or_else(|| Error::not_found(key))?;
-        if let Some(derived) = self.derived(context, key)? {
+            .find(self.context, self.key)?
+            .ok_or_else(|| Error::not_found(self.key))?;
+        if let Some(derived) = derived::document(self.core, self.context, self.key)? {
             let opened_as = opened_as(&top, &found)?;
             let found = FoundIn {
                 lower: lower_key(&found),
                 top,
                 position,
             };
-            return Ok((self.open_derived(key, derived, opened_as, permit), found));
+            return Ok((self.open_derived(derived, opened_as, permit), found));
         }
         match (LayeredStore::kind(&found), found) {
-            (EntryKind::Directory, _) => Err(wrong_kind(key, true)),
+            (EntryKind::Directory, _) => Err(wrong_kind(self.key, true)),
             (EntryKind::File, Resolved::Upper(_)) => {
-                let file = Arc::new(open_upper(&top, key)?);
-                let inode = inode_of(key, &file)?;
-                let id = self.open.lock().ids.of_upper(key, inode);
+                let file = Arc::new(open_upper(&top, self.key)?);
+                let inode = inode_of(self.key, &file)?;
+                let id = self.core.open.lock().ids.of_upper(self.key, inode);
                 let source = ContentSource::Upper(file);
-                let file = OpenFile::new(self, key, id, source, OpenedAs::Upper, permit);
+                let file = OpenFile::new(self.core, self.key, id, source, OpenedAs::Upper, permit);
                 let lower = None;
                 let found = FoundIn {
                     top,
@@ -154,9 +172,9 @@ impl OverlayCore {
                 };
                 Ok((file, found))
             }
-            (_, Resolved::Upper(_)) => Err(Error::invalid(key, "is no regular file")),
+            (_, Resolved::Upper(_)) => Err(Error::invalid(self.key, "is no regular file")),
             (_, Resolved::Lower(lower, meta)) => {
-                let file = self.open_lower(context, &top, key, &lower, &meta, permit)?;
+                let file = self.open_lower(&top, &lower, &meta, permit)?;
                 let lower = Some(lower);
                 let found = FoundIn {
                     top,
@@ -170,25 +188,22 @@ impl OverlayCore {
 
     /// Opens a document with derived copies.
     fn open_derived(
-        self: &Arc<Self>,
-        key: &Key,
+        &self,
         derived: Arc<DerivedDocument>,
         opened_as: OpenedAs,
         permit: Permit,
     ) -> OpenFile {
         let source = ContentSource::Lower(derived.clone());
         let id = derived.stat().content;
-        let file = OpenFile::new(self, key, id, source, opened_as, permit);
+        let file = OpenFile::new(self.core, self.key, id, source, opened_as, permit);
         file.lock().derived = Some(derived);
         file
     }
 
     /// Opens the object of the store or of a frozen layer at `lower`, which is visible at `key`.
     fn open_lower(
-        self: &Arc<Self>,
-        context: &RequestContext,
+        &self,
         top: &LayeredStore,
-        key: &Key,
         lower: &Key,
         meta: &Meta,
         permit: Permit,
@@ -198,27 +213,29 @@ impl OverlayCore {
             None => None,
         };
         if let Some((file, number)) = frozen {
-            let inode = inode_of(key, &file)?;
-            let id = self.open.lock().ids.of_upper(key, inode);
+            let inode = inode_of(self.key, &file)?;
+            let id = self.core.open.lock().ids.of_upper(self.key, inode);
             let source = ContentSource::Frozen(Arc::new(file), number);
-            let file = OpenFile::new(self, key, id, source, OpenedAs::Frozen, permit);
+            let file = OpenFile::new(self.core, self.key, id, source, OpenedAs::Frozen, permit);
             return Ok(file);
         }
-        let reader = top.lower.open(context, lower, Some(meta))?;
-        let version = reader.meta(context)?.version;
-        let id = self.open.lock().ids.of_stored(key, version);
+        let reader = top.lower.open(self.context, lower, Some(meta))?;
+        let version = reader.meta(self.context)?.version;
+        let id = self.core.open.lock().ids.of_stored(self.key, version);
         let id = id.unwrap_or(version.number());
         // A commit has copied it to the frozen layer since `frozen_file` returned `None`: the caller retries.
-        let stored = version.stored().ok_or_else(|| Error::not_found(key))?;
+        let stored = version.stored().ok_or_else(|| Error::not_found(self.key))?;
         let opened_as = OpenedAs::Stored(lower.clone(), stored);
         let source = ContentSource::Lower(reader);
-        Ok(OpenFile::new(self, key, id, source, opened_as, permit))
+        Ok(OpenFile::new(
+            self.core, self.key, id, source, opened_as, permit,
+        ))
     }
 
     /// Marks a file as incomplete if it was created and closed without becoming complete.
-    fn restore_incomplete(&self, key: &Key, file: &OpenFile) {
-        if self.top().layer.lock().records.is_incomplete(key) {
-            let failed_writes = self.open.lock().failed_writes.get(key).cloned();
+    fn restore_incomplete(&self, file: &OpenFile) {
+        if self.core.top().layer.lock().records.is_incomplete(self.key) {
+            let failed_writes = self.core.open.lock().failed_writes.get(self.key).cloned();
             let mut state = file.lock();
             (state.is_incomplete, state.is_dirty) = (true, true);
             state.failed_writes = failed_writes;
@@ -226,20 +243,26 @@ impl OverlayCore {
     }
 
     /// Whether an open file still has the content of its key.
-    fn is_current(&self, key: &Key, file: &OpenFile, found: &FoundIn) -> Result<bool> {
-        let top = self.top();
+    fn is_current(&self, file: &OpenFile, found: &FoundIn) -> Result<bool> {
+        let top = self.core.top();
         if !Arc::ptr_eq(&top, &found.top) {
             return Ok(false);
         }
-        match (file.source(), top.layer.dir.stat(key)?) {
-            (ContentSource::Upper(file), Some(_)) => top.layer.is_file_of(key, &file),
-            (ContentSource::Lower(_), Some(_)) if file.derived_version().is_some() => {
-                Ok(!self.info.changes.changed_since(found.position, key))
-            }
+        match (file.source(), top.layer.dir.stat(self.key)?) {
+            (ContentSource::Upper(file), Some(_)) => top.layer.is_file_of(self.key, &file),
+            (ContentSource::Lower(_), Some(_)) if file.derived_version().is_some() => Ok(!self
+                .core
+                .info
+                .changes
+                .changed_since(found.position, self.key)),
             (ContentSource::Lower(_) | ContentSource::Frozen(..), None) => {
                 // It may have been replaced and committed since, so that the key maps to the store as before.
-                let is_same = !self.info.changes.changed_since(found.position, key);
-                Ok(is_same && top.layer.lower_key(key) == found.lower)
+                let is_same = !self
+                    .core
+                    .info
+                    .changes
+                    .changed_since(found.position, self.key);
+                Ok(is_same && top.layer.lower_key(self.key) == found.lower)
             }
             _ => Ok(false),
         }
@@ -247,43 +270,17 @@ impl OverlayCore {
 
     /// Registers a file under its key, if it is still current and no other file is registered; returns whether it did.
     /// The names are locked, so a later change of the name finds the file in the table.
-    fn register_if_current(
-        &self,
-        key: &Key,
-        file: &Arc<OpenFile>,
-        found: &FoundIn,
-    ) -> Result<bool> {
-        let _names = self.names.lock();
-        if !self.is_current(key, file, found)? {
+    fn register_if_current(&self, file: &Arc<OpenFile>, found: &FoundIn) -> Result<bool> {
+        let _names = self.core.names.lock();
+        if !self.is_current(file, found)? {
             return Ok(false);
         }
-        let mut open = self.open.lock();
-        let is_first = open.files.is_free(key);
+        let mut open = self.core.open.lock();
+        let is_first = open.files.is_free(self.key);
         if is_first {
-            open.files.register(key, file);
+            open.files.register(self.key, file);
         }
         Ok(is_first)
-    }
-
-    /// Registers a newly created file with this inode under a key.
-    pub(crate) fn register_created(
-        self: &Arc<Self>,
-        key: &Key,
-        file: File,
-        inode: u64,
-        permit: Permit,
-    ) -> Arc<OpenFile> {
-        let source = ContentSource::Upper(Arc::new(file));
-        let mut open = self.open.lock();
-        let id = open.ids.new_id();
-        let file = OpenFile::new(self, key, id, source, OpenedAs::Upper, permit);
-        let file = Arc::new(file);
-        let mut state = file.lock();
-        (state.is_incomplete, state.is_dirty) = (true, true);
-        drop(state);
-        open.files.register(key, &file);
-        open.ids.set(key, id, inode);
-        file
     }
 }
 

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use crate::content;
 use crate::content::StoredContent;
-use crate::derived::{DerivedDocument, has_program_copies};
+use crate::derived::DerivedDocument;
+use crate::holder_text::has_program_copies;
 use crate::journal_record::{ContentDigest, JournalRecord, Mark};
 use crate::layer_dir::{inode_of, os_error};
 use crate::name_change::NameChange;

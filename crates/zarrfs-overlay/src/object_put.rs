@@ -1,0 +1,164 @@
+//! Puts an object as a whole: its content is written to a pending file, which then gets the key.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use twox_hash::XxHash3_128;
+
+use crate::discard::take_back;
+use crate::journal_record::Mark;
+use crate::layer_dir::os_error;
+use crate::layered_store::LayeredStore;
+use crate::name_change::NameChange;
+use crate::overlay_core::{OverlayCore, wrong_kind};
+use crate::{attributes, content, derived};
+use zarr_format::dialect::consolidated::{ConsolidatedDocument, MAX_DOCUMENT};
+use zarr_format::error::{Error, Kind, Result};
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::{Condition, EncodedBy, EntryKind, Key, PutBody, Store};
+
+/// A file in `pending/` that is about to get its key.
+#[derive(Clone, Copy)]
+pub(crate) struct PendingObject<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) mark: Mark,
+    /// Whether a program wrote copies of documents into it.
+    pub(crate) has_program_copies: bool,
+}
+
+/// The new content of a document that may hold copies of others.
+struct HolderEdit {
+    bytes: Vec<u8>,
+    condition: Condition,
+    /// Whether the copies differ from the copies that were shown.
+    has_new_copies: bool,
+}
+
+/// A put of an object with its new content.
+pub(crate) struct ObjectPut<'a> {
+    pub(crate) core: &'a Arc<OverlayCore>,
+    pub(crate) context: &'a RequestContext,
+    pub(crate) key: &'a Key,
+}
+
+impl ObjectPut<'_> {
+    /// Puts an object, replacing the current content of the key.
+    ///
+    /// The version in a condition is the version that the object was made from. If the upper folder has another content
+    /// now, the error is `Changed`. The commit compares the version in the store below: the expected version is
+    /// recorded as the base of the change. If an overlay with write-through cannot store the object because another
+    /// program was first, the change is undone.
+    pub(crate) fn run(
+        &self,
+        body: PutBody<'_>,
+        condition: &Condition,
+        encoded_by: Option<&EncodedBy>,
+    ) -> Result<()> {
+        let (core, context, key) = (self.core, self.context, self.key);
+        let edit = self.holder_edit(&body, condition)?;
+        let has_program_copies = edit.as_ref().is_some_and(|edit| edit.has_new_copies);
+        let (body, condition) = match &edit {
+            Some(edit) => (PutBody::Bytes(&edit.bytes), &edit.condition),
+            None => (body, condition),
+        };
+        let (name, file) = core
+            .upper
+            .pending
+            .create(key)
+            .map_err(|error| os_error(key, error))?;
+        let paths = std::slice::from_ref(key);
+        let was_changed = Cell::new(false);
+        let filled = core.with_room(|| self.fill(&body, &file));
+        let put = filled.and_then(|mark| {
+            let publish = |change: &NameChange<'_>| {
+                if let Some(found) = change.find(key)?
+                    && LayeredStore::kind(&found) == EntryKind::Directory
+                {
+                    return Err(wrong_kind(key, true));
+                }
+                let base = change.base_of_put(key, condition)?;
+                was_changed.set(base.is_none());
+                let pending = PendingObject {
+                    name: &name,
+                    mark,
+                    has_program_copies,
+                };
+                change.publish_object(key, pending, base, encoded_by)
+            };
+            core.change_names_and(context, paths, publish, || {
+                match core.write_through(context, paths) {
+                    Err(error) if error.kind() == Kind::Changed && !was_changed.get() => {
+                        take_back(core, key)?;
+                        Err(error)
+                    }
+                    done => done,
+                }
+            })
+        });
+        put.map_err(|error| {
+            // After publication the pending file has left this name.
+            core.upper.pending.discard(&name);
+            error.about(key)
+        })
+    }
+
+    /// Returns the new content of a document that may hold copies: an edit of other members keeps the copies of the
+    /// stored text, and has that text's version as its condition. Returns `None` for any other key.
+    fn holder_edit(&self, body: &PutBody<'_>, condition: &Condition) -> Result<Option<HolderEdit>> {
+        let (core, context, key) = (self.core, self.context, self.key);
+        let Some(holder) = ConsolidatedDocument::of_key(key).filter(|_| body.len() <= MAX_DOCUMENT)
+        else {
+            return Ok(None);
+        };
+        let bytes = body.read()?;
+        if !holder.may_have_copies(&bytes) {
+            return Ok(None);
+        }
+        let derived = derived::document(core, context, key)?;
+        let condition = match (&derived, condition) {
+            (Some(derived), Condition::Version(read)) if *read == derived.meta.version => {
+                Condition::Version(derived.source)
+            }
+            _ => condition.clone(),
+        };
+        let stored = core.look(|top| Store::get(&**top, context, key, MAX_DOCUMENT))?;
+        let stored = stored.map(|object| object.bytes).unwrap_or_default();
+        let shown = derived.as_ref().map_or(&stored, |derived| &derived.bytes);
+        // Documents may have changed since the edited text was read.
+        let has_new_copies =
+            !holder.has_same_copies(&bytes, shown) && !holder.has_same_copies(&bytes, &stored);
+        let edited = holder.with_copies_of(&bytes, &stored);
+        Ok(Some(HolderEdit {
+            bytes: edited.filter(|_| !has_new_copies).unwrap_or(bytes),
+            condition,
+            has_new_copies,
+        }))
+    }
+
+    /// Writes an object to a pending file, with the mode of the file that it replaces; returns the content's mark.
+    fn fill(&self, body: &PutBody<'_>, file: &File) -> Result<Mark> {
+        let (core, key) = (self.core, self.key);
+        let mut digest = XxHash3_128::new();
+        let mut at = 0;
+        while at < body.len() {
+            let end = body
+                .len()
+                .min(at.saturating_add(content::COPY_BUFFER as u64));
+            let piece = body.part(at..end)?;
+            let written = file.write_all_at(&piece, at);
+            written.map_err(|error| Error::os("", error))?;
+            digest.write(&piece);
+            at = end;
+        }
+        let top = core.top();
+        let change = match (top.layer.kept_attributes(key)?, top.stat_in_layers(key)?) {
+            (Some(kept), _) => kept.owner_and_mode(),
+            (None, Some(posix)) => attributes::owner_and_mode(&posix),
+            (None, None) => core.initial_attributes(top.stored_attributes(key), None),
+        };
+        attributes::set_open(file, &change).map_err(|error| Error::os("", error))?;
+        content::mark_with(file, Some(digest.finish_128())).map_err(|error| Error::os(key, error))
+    }
+}
