@@ -19,7 +19,7 @@ use zarrfs_store::{EntryKind, Meta, StoreVersion, Version};
 
 /// Owner, mode, times and extended attributes of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct KeptAttributes {
+pub(crate) struct AttributeOverride {
     /// Type and permission bits, as in `st_mode`.
     pub(crate) mode: u32,
     pub(crate) uid: u32,
@@ -35,12 +35,12 @@ pub(crate) struct KeptAttributes {
     pub(crate) is_of_copy: bool,
 }
 
-impl KeptAttributes {
+impl AttributeOverride {
     /// Returns the attributes of a file. Its times belong to a content of this version.
-    pub(crate) fn of(file: &File, version: Version) -> rustix::io::Result<KeptAttributes> {
+    pub(crate) fn of(file: &File, version: Version) -> rustix::io::Result<AttributeOverride> {
         let stat = rustix::fs::fstat(file)?;
         let posix = attributes::posix_of(&stat);
-        Ok(KeptAttributes {
+        Ok(AttributeOverride {
             mode: posix.mode,
             uid: posix.uid,
             gid: posix.gid,
@@ -54,13 +54,13 @@ impl KeptAttributes {
     }
 
     /// Sets these attributes on a file, except for the times.
-    pub(crate) fn give_to(&self, file: &File) -> rustix::io::Result<()> {
+    pub(crate) fn apply_to(&self, file: &File) -> rustix::io::Result<()> {
         attributes::set_all(file, &self.xattrs, &self.owner_and_mode())
     }
 
     /// Sets these attributes on a copy of a content of this version, with the times if they belong to that version.
-    pub(crate) fn give_to_copy(&self, file: &File, version: Version) -> rustix::io::Result<()> {
-        self.give_to(file)?;
+    pub(crate) fn apply_to_copy(&self, file: &File, version: Version) -> rustix::io::Result<()> {
+        self.apply_to(file)?;
         if !self.has_times_of(version) {
             return Ok(());
         }
@@ -123,10 +123,10 @@ impl KeptAttributes {
     }
 
     #[cfg(test)]
-    pub(crate) fn sample() -> Arc<KeptAttributes> {
+    pub(crate) fn sample() -> Arc<AttributeOverride> {
         let time = SystemTime::UNIX_EPOCH - Duration::from_nanos(1);
         let xattrs = [(b"user.\xff".to_vec(), b"a \0 value".to_vec())];
-        Arc::new(KeptAttributes {
+        Arc::new(AttributeOverride {
             mode: 0o100_640,
             uid: u32::MAX - 1,
             gid: 1,

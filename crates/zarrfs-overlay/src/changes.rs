@@ -253,7 +253,7 @@ impl BaseState {
     }
 
     /// Whether the server sent no ETag for the version before the change.
-    pub(crate) fn lacks_etag(self) -> bool {
+    pub(crate) fn has_no_etag(self) -> bool {
         matches!(self, BaseState::Known(Some(base)) if !Version::from(base).is_lasting())
     }
 
@@ -344,7 +344,7 @@ impl ChangeCollector<'_> {
     /// Records the properties of a put file or a folder that no store can hold.
     fn add_lost(&mut self, key: &Key) -> Result<()> {
         // The attributes of a copy stay in the journal.
-        let kept = self.layered.layer.kept_attributes(key)?;
+        let kept = self.layered.layer.attribute_override(key)?;
         if kept.is_none() && self.layered.layer.dir.has_own_xattrs(key)? {
             self.lost.push((key.clone(), "extended attributes"));
         }

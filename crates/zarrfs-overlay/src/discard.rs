@@ -55,13 +55,13 @@ impl Overlay {
                 file.key().iter().for_each(|key| core.revoke(key));
             }
             core.open.lock().ids.remove_below(path);
-            note_stale_on_top(&layers, path, &undone)?;
+            mark_stale_on_top(&layers, path, &undone)?;
             let mut discarded = Discarded::default();
             for (layer, undone) in layers.iter().zip(undone) {
                 discarded.stored += committed(layer, path);
                 discarded.dropped += discard_in_layer(&core.upper, layer, path, undone)?;
             }
-            core.note_tree_change(&Key::root());
+            core.mark_tree_changed(&Key::root());
             let dropped = discarded.dropped.saturating_sub(discarded.stored);
             discarded.dropped = if discarded.stored == 0 {
                 dropped.max(1)
@@ -77,12 +77,12 @@ impl Overlay {
 }
 
 /// Drops the only change of a key, which the store refused. The path is locked.
-pub(crate) fn take_back(core: &OverlayCore, key: &Key) -> Result<()> {
+pub(crate) fn discard_refused(core: &OverlayCore, key: &Key) -> Result<()> {
     let _names = core.names.lock();
     core.revoke(key);
     core.open.lock().ids.remove(key);
     discard_in_layer(&core.upper, &core.top().layer, key, Vec::new())?;
-    core.note_change(key);
+    core.mark_changed(key);
     Ok(())
 }
 
@@ -100,7 +100,7 @@ fn check_changed(core: &OverlayCore, layers: &[Arc<ChangeLayer>], path: &Key) ->
         let state = layer.lock();
         is_changed |= !state.records.bases_below(path).is_empty();
         is_changed |= !state.records.whiteouts(path).is_empty();
-        is_changed |= !state.records.kept_attributes_below(path).is_empty();
+        is_changed |= !state.records.attribute_overrides_below(path).is_empty();
         drop(state);
         is_changed |= !path.is_root() && layer.dir.stat(path)?.is_some();
         is_changed |= !layer.dir.names(path).unwrap_or_default().is_empty();
@@ -148,7 +148,7 @@ fn check_unused(layer: &ChangeLayer, old_name: &Key, new_name: &Key) -> Result<(
 
 /// Marks copies in the top layer, which a program wrote, as stale: they may contain documents of the frozen layer,
 /// whose changes are dropped and whose renames are `undone`.
-fn note_stale_on_top(layers: &[Arc<ChangeLayer>], path: &Key, undone: &[Vec<Key>]) -> Result<()> {
+fn mark_stale_on_top(layers: &[Arc<ChangeLayer>], path: &Key, undone: &[Vec<Key>]) -> Result<()> {
     let [top, _frozen] = layers else {
         return Ok(());
     };
@@ -179,7 +179,7 @@ fn discard_in_layer(
     old_names: Vec<Key>,
 ) -> Result<u64> {
     let with_attributes = layer.keys_with_attributes(path)?.len();
-    let _shape = layer.reshape();
+    let _layout = layer.write_layout();
     let bases = layer.lock().records.bases_below(path);
     let shown = show_lower(layer, path, old_names)?;
     let marked = layer.lock().records.marks.keys_below(path);

@@ -19,6 +19,7 @@ use crate::journal_record::JournalRecord;
 use crate::layer::ChangeLayer;
 use crate::overlay_core::OverlayCore;
 use crate::records::{Records, joined};
+use zarr_format::dialect::consolidated::MAX_DOCUMENT;
 use zarr_format::dialect::encoding;
 use zarr_format::error::{Kind, Result};
 use zarr_format::model::document::{
@@ -29,9 +30,6 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::locks::Mutex;
 use zarrfs_store::{EncodedBy, Key, Object, Store};
 
-/// Maximum length in bytes of a document that is read.
-pub(crate) const MAX_DOCUMENT: u64 = 64 << 20;
-
 /// The documents that identify a folder as a node, the likeliest first.
 const DESCRIBING: [&str; 4] = [ZARR_JSON, ZARRAY, ZGROUP, ATTRIBUTES_JSON];
 
@@ -39,11 +37,11 @@ const DESCRIBING: [&str; 4] = [ZARR_JSON, ZARRAY, ZGROUP, ATTRIBUTES_JSON];
 const MAX_CACHED: usize = 1 << 16;
 
 /// The metadata that programs have read or written last, by the folders of the arrays.
-pub(crate) struct EncodingCache(Mutex<LruCache<Key, Seen>>);
+pub(crate) struct EncodingCache(Mutex<LruCache<Key, CachedEncoding>>);
 
 /// The metadata of an array.
 #[derive(Clone)]
-struct Seen {
+struct CachedEncoding {
     by: EncodedBy,
     /// Whether it was found when a chunk was changed, and no program has read it.
     is_found: bool,
@@ -57,64 +55,65 @@ impl Default for EncodingCache {
 
 impl EncodingCache {
     /// Returns the metadata of the array that a key may be a chunk of.
-    fn above(&self, key: &Key) -> Option<Seen> {
-        let mut seen = self.0.lock();
+    fn above(&self, key: &Key) -> Option<CachedEncoding> {
+        let mut cached = self.0.lock();
         let mut folders = std::iter::successors(key.parent(), Key::parent);
-        folders.find_map(|folder| seen.get(&folder).cloned())
+        folders.find_map(|folder| cached.get(&folder).cloned())
     }
 
     /// Records metadata that a program has seen; returns the previously recorded metadata.
     fn put(&self, by: EncodedBy) -> Option<EncodedBy> {
-        self.put_if_newer(Seen {
+        self.put_if_newer(CachedEncoding {
             by,
             is_found: false,
         })
     }
 
-    fn put_if_newer(&self, now: Seen) -> Option<EncodedBy> {
-        let mut seen = self.0.lock();
+    fn put_if_newer(&self, now: CachedEncoding) -> Option<EncodedBy> {
+        let mut cached = self.0.lock();
         let folder = now.by.folder.clone();
-        let is_read = |seen: &Seen| !seen.is_found;
-        if now.is_found && seen.peek(&folder).is_some_and(is_read) {
+        let is_read = |cached: &CachedEncoding| !cached.is_found;
+        if now.is_found && cached.peek(&folder).is_some_and(is_read) {
             return None;
         }
-        let before = seen.put(folder, now);
-        if seen.len() > MAX_CACHED {
-            seen.pop_lru();
+        let before = cached.put(folder, now);
+        if cached.len() > MAX_CACHED {
+            cached.pop_lru();
         }
         before.map(|before| before.by)
     }
 
     /// Records that a document describes no array; returns the metadata that it had.
     fn remove(&self, document: &Key) -> Option<EncodedBy> {
-        let mut seen = self.0.lock();
-        let is_it = |seen: &Seen| seen.by.document == *document;
+        let mut cached = self.0.lock();
+        let is_it = |cached: &CachedEncoding| cached.by.document == *document;
         let folder = if is_draft_document(document.name()) {
-            let mut all = seen.iter();
-            let found = all.find(|(_, seen)| is_it(seen));
+            let mut all = cached.iter();
+            let found = all.find(|(_, cached)| is_it(cached));
             found.map(|(folder, _)| folder.clone())?
         } else {
             document.parent().unwrap_or_default()
         };
-        let removed = seen
+        let removed = cached
             .peek(&folder)
             .is_some_and(is_it)
-            .then(|| seen.pop(&folder));
-        removed.flatten().map(|seen| seen.by)
+            .then(|| cached.pop(&folder));
+        removed.flatten().map(|cached| cached.by)
     }
 
     /// Renames the arrays at and below a folder. An array is forgotten if only its document or only its chunks are
     /// renamed.
     pub(crate) fn rename(&self, from: &Key, to: &Key) {
-        let mut seen = self.0.lock();
-        let is_moved = |seen: &Seen| seen.by.folder.below(from).is_some();
-        let has_moved = |seen: &Seen| is_moved(seen) || seen.by.document.below(from).is_some();
-        let moved = seen.iter().filter(|(_, seen)| has_moved(seen));
+        let mut cached = self.0.lock();
+        let is_moved = |cached: &CachedEncoding| cached.by.folder.below(from).is_some();
+        let has_moved =
+            |cached: &CachedEncoding| is_moved(cached) || cached.by.document.below(from).is_some();
+        let moved = cached.iter().filter(|(_, cached)| has_moved(cached));
         let moved: Vec<Key> = moved.map(|(folder, _)| folder.clone()).collect();
-        let moved: Vec<Seen> = moved.iter().filter_map(|at| seen.pop(at)).collect();
-        for Seen { by, is_found } in moved {
+        let moved: Vec<CachedEncoding> = moved.iter().filter_map(|at| cached.pop(at)).collect();
+        for CachedEncoding { by, is_found } in moved {
             if let Some(by) = renamed(by, from, to) {
-                seen.put(by.folder.clone(), Seen { by, is_found });
+                cached.put(by.folder.clone(), CachedEncoding { by, is_found });
             }
         }
     }
@@ -159,13 +158,13 @@ impl EncodingCache {
         forgotten.collect()
     }
 
-    /// Returns the records of the metadata that the chunks changed by `list` were encoded with: `said` by the decoded
+    /// Returns the records of the metadata that the chunks changed by `list` were encoded with: `explicit` by the decoded
     /// file that has changed them, or else the metadata that programs have seen.
     pub(crate) fn records_of(
         &self,
         layer: &ChangeLayer,
         list: &[JournalRecord],
-        said: Option<&EncodedBy>,
+        explicit: Option<&EncodedBy>,
     ) -> Vec<JournalRecord> {
         let recorded = |record: &JournalRecord| match record {
             JournalRecord::EncodedBy { at, .. } => Some(at.clone()),
@@ -178,8 +177,8 @@ impl EncodingCache {
             else {
                 continue;
             };
-            let seen = || self.above(key).map(|seen| seen.by);
-            let by = said.cloned().or_else(seen);
+            let cached = || self.above(key).map(|cached| cached.by);
+            let by = explicit.cloned().or_else(cached);
             let Some(by) = by.filter(|_| may_be_chunk(key)) else {
                 continue;
             };
@@ -280,12 +279,12 @@ impl EncodingFinder<'_> {
         let bytes = rest.as_ref().map_or(bytes, |object| &object.bytes);
         let read = |key: &Key| self.bytes(key);
         match encoding::of_document(key, bytes, &read) {
-            Ok(Some(by)) => drop(self.core.seen.put(by)),
-            Ok(None) => drop(self.core.seen.remove(key)),
+            Ok(Some(by)) => drop(self.core.encoding_cache.put(by)),
+            Ok(None) => drop(self.core.encoding_cache.remove(key)),
             Err(error) => log::debug!("{key}: the entry point above is not known: {error}"),
         }
         for by in encoding::of_copies(key, bytes, &read) {
-            self.core.seen.put(by);
+            self.core.encoding_cache.put(by);
         }
     }
 
@@ -314,19 +313,22 @@ impl EncodingFinder<'_> {
         if !may_be_chunk(key) {
             return Ok(());
         }
-        let seen = self.core.seen.above(key);
-        let is_valid = |seen: &Seen| !seen.is_found || self.is_still_valid(&seen.by);
-        if seen.as_ref().is_some_and(is_valid) {
+        let cached = self.core.encoding_cache.above(key);
+        let is_valid =
+            |cached: &CachedEncoding| !cached.is_found || self.is_still_valid(&cached.by);
+        if cached.as_ref().is_some_and(is_valid) {
             return Ok(());
         }
         let found = self.look_up(key)?;
         let document = found.as_ref().map(|by| &by.document);
-        if let Some(gone) = seen.filter(|seen| document != Some(&seen.by.document)) {
-            self.core.seen.remove(&gone.by.document);
+        if let Some(gone) = cached.filter(|cached| document != Some(&cached.by.document)) {
+            self.core.encoding_cache.remove(&gone.by.document);
         }
         if let Some(by) = found {
             let is_found = true;
-            self.core.seen.put_if_newer(Seen { by, is_found });
+            self.core
+                .encoding_cache
+                .put_if_newer(CachedEncoding { by, is_found });
         }
         Ok(())
     }

@@ -81,14 +81,14 @@ impl Journal {
     /// Errors: `Corrupt` if another line is damaged.
     pub(crate) fn open(path: &Path, apply: &mut dyn FnMut(JournalRecord)) -> Result<Journal> {
         let failed = |error| Error::os(path.display(), error);
-        let file = open_or_look(path).map_err(failed)?;
+        let file = open_or_read_only(path).map_err(failed)?;
         let total = file.metadata().map_err(failed)?.len();
         let mut is_closed = true;
-        let mut note_and_apply = |record: JournalRecord| {
+        let mut apply_and_track = |record: JournalRecord| {
             is_closed = record == JournalRecord::Closed;
             apply(record);
         };
-        let read = read_lines(&file, &mut note_and_apply);
+        let read = read_lines(&file, &mut apply_and_track);
         let length = read.map_err(|error| error.about(path.display()))?;
         if length < total {
             log::warn!("{}: its end was cut, and is ignored", path.display());
@@ -217,7 +217,7 @@ fn sync_folder_of(path: &Path) -> io::Result<()> {
 
 /// Opens a file for reading and writing, creating it if it is missing, or only for reading on a read-only file system:
 /// an upper folder there can still be inspected.
-pub(crate) fn open_or_look(path: &Path) -> io::Result<File> {
+pub(crate) fn open_or_read_only(path: &Path) -> io::Result<File> {
     let options = || {
         let mut options = File::options();
         options.read(true).write(true);
@@ -292,7 +292,7 @@ impl Damage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attribute_override::KeptAttributes;
+    use crate::attribute_override::AttributeOverride;
     use crate::journal_record::{ContentDigest, Mark};
     use zarrfs_store::{EncodedBy, Key, StoreVersion};
 
@@ -316,18 +316,18 @@ mod tests {
             },
             JournalRecord::Attributes {
                 key: key(b"b"),
-                attributes: KeptAttributes::sample(),
+                attributes: AttributeOverride::sample(),
             },
             JournalRecord::AttributesDropped(key(b"b")),
             JournalRecord::Committed {
                 key: key(b"b"),
                 version: StoreVersion(5),
             },
-            JournalRecord::Tried {
+            JournalRecord::Attempted {
                 key: key(b"b"),
                 digest: Some(7),
             },
-            JournalRecord::Tried {
+            JournalRecord::Attempted {
                 key: key(b"b"),
                 digest: None,
             },

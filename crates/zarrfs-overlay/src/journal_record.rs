@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use serde_json::{Map, Value, json};
 
-use crate::attribute_override::KeptAttributes;
+use crate::attribute_override::AttributeOverride;
 use crate::attributes::{spec_of, time_of};
 use zarrfs_store::{EncodedBy, Key, StoreVersion};
 
@@ -30,7 +30,7 @@ pub(crate) enum JournalRecord {
     Committed { key: Key, version: StoreVersion },
     /// A content of this digest is about to be put under a key; `None` if the key is about to be removed. If no answer
     /// comes, the store may or may not have done it.
-    Tried { key: Key, digest: Option<u128> },
+    Attempted { key: Key, digest: Option<u128> },
     /// The metadata that changed chunks at and below a key were encoded with; `None` if it does not matter. The nearest
     /// such record at or above a chunk's key counts.
     EncodedBy { at: Key, by: Option<EncodedBy> },
@@ -47,7 +47,7 @@ pub(crate) enum JournalRecord {
     /// Attributes were set on a key whose content the layer does not have.
     Attributes {
         key: Key,
-        attributes: Arc<KeptAttributes>,
+        attributes: Arc<AttributeOverride>,
     },
     /// The attributes of this key are dropped.
     AttributesDropped(Key),
@@ -201,7 +201,7 @@ fn to_json(record: &JournalRecord) -> Value {
         JournalRecord::Committed { key, version } => {
             json!({"sent": encode_key(key), "version": format!("{:016x}", version.0)})
         }
-        JournalRecord::Tried { key, digest } => {
+        JournalRecord::Attempted { key, digest } => {
             json!({"try": encode_key(key), "digest": encode_digest(*digest)})
         }
         JournalRecord::EncodedBy { at, by } => match by {
@@ -257,7 +257,7 @@ fn from_json(value: &Value) -> Option<JournalRecord> {
             key: key()?,
             version: decode_version(members.get("version")?)?,
         },
-        "try" => JournalRecord::Tried {
+        "try" => JournalRecord::Attempted {
             key: key()?,
             digest: DigestMember::of(members)?.0,
         },
@@ -346,26 +346,28 @@ fn base_of(key: Key, members: &Map<String, Value>) -> Option<JournalRecord> {
     })
 }
 
-fn attributes_to_json(key: &Key, kept: &KeptAttributes) -> Value {
+fn attributes_to_json(key: &Key, overrides: &AttributeOverride) -> Value {
     let time = |time| {
         let spec = spec_of(time);
         json!([spec.tv_sec, spec.tv_nsec])
     };
-    let version = kept.version.map(|version| format!("{:016x}", version.0));
-    let xattrs = kept.xattrs.iter();
+    let version = overrides
+        .version
+        .map(|version| format!("{:016x}", version.0));
+    let xattrs = overrides.xattrs.iter();
     let xattrs = xattrs.map(|(name, value)| (encode_bytes(name), encode_bytes(value).into()));
     let mut record = json!({
-        "attributes": encode_key(key), "mode": kept.mode, "uid": kept.uid, "gid": kept.gid,
-        "accessed": time(kept.accessed), "modified": time(kept.modified), "changed": time(kept.changed),
+        "attributes": encode_key(key), "mode": overrides.mode, "uid": overrides.uid, "gid": overrides.gid,
+        "accessed": time(overrides.accessed), "modified": time(overrides.modified), "changed": time(overrides.changed),
         "version": version, "xattrs": Value::Object(xattrs.collect()),
     });
-    if kept.is_of_copy {
+    if overrides.is_of_copy {
         record["copy"] = json!(true);
     }
     record
 }
 
-fn attributes_of(members: &Map<String, Value>) -> Option<KeptAttributes> {
+fn attributes_of(members: &Map<String, Value>) -> Option<AttributeOverride> {
     let number = |name| u32::try_from(members.get(name)?.as_u64()?).ok();
     let time = |name| -> Option<SystemTime> {
         let spec = members.get(name)?.as_array()?;
@@ -374,7 +376,7 @@ fn attributes_of(members: &Map<String, Value>) -> Option<KeptAttributes> {
     let decode = |text: &str| -> Vec<u8> { percent_decode_str(text).collect() };
     let xattrs = members.get("xattrs")?.as_object()?.iter();
     let xattrs = xattrs.map(|(name, value)| Some((decode(name), decode(value.as_str()?))));
-    Some(KeptAttributes {
+    Some(AttributeOverride {
         mode: number("mode")?,
         uid: number("uid")?,
         gid: number("gid")?,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FileType, Stat as Native};
 use rustix::io::Errno;
 
-use crate::attribute_override::KeptAttributes;
+use crate::attribute_override::AttributeOverride;
 use crate::attributes;
 use crate::journal::Journal;
 use crate::journal_record::{JournalRecord, Mark};
@@ -33,7 +33,7 @@ pub(crate) struct ChangeLayer {
     state: Mutex<LayerState>,
     /// Held for writing while names, records and the table of open files change together: a lookup or a listing sees
     /// the state before the change or the state after it.
-    shape: RwLock<()>,
+    layout: RwLock<()>,
     /// A folder to remove with the last reader of the layer: the store has all its contents.
     committed_folder: Mutex<Option<PathBuf>>,
 }
@@ -98,14 +98,14 @@ impl ChangeLayer {
                 retained: HashMap::new(),
                 unsynced: Unsynced::default(),
             }),
-            shape: RwLock::default(),
+            layout: RwLock::default(),
             committed_folder: Mutex::default(),
         })
     }
 
     /// Returns the place of a key.
     pub(crate) fn locate(&self, key: &Key) -> Result<Located> {
-        let _shape = self.shape.read();
+        let _layout = self.layout.read();
         if let Some(stat) = self.dir.stat(key)? {
             return Ok(Located::Upper(stat));
         }
@@ -113,13 +113,13 @@ impl ChangeLayer {
     }
 
     /// Keeps records and files consistent with each other until the guard is dropped.
-    pub(crate) fn as_shaped(&self) -> RwLockReadGuard<'_, ()> {
-        self.shape.read()
+    pub(crate) fn read_layout(&self) -> RwLockReadGuard<'_, ()> {
+        self.layout.read()
     }
 
     /// Blocks lookups of keys until the guard is dropped.
-    pub(crate) fn reshape(&self) -> RwLockWriteGuard<'_, ()> {
-        self.shape.write()
+    pub(crate) fn write_layout(&self) -> RwLockWriteGuard<'_, ()> {
+        self.layout.write()
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, LayerState> {
@@ -155,10 +155,10 @@ impl ChangeLayer {
         let published = if let Some(inode) = self.synced_file(key)? {
             match upper.pending.exchange(pending, &self.dir, key) {
                 Ok(retained) => {
-                    self.note_retained(key, retained.clone());
+                    self.record_retained(key, retained.clone());
                     return Ok(Some((retained, inode)));
                 }
-                // A file system without RENAME_EXCHANGE. Lookups of the key wait for `shape`.
+                // A file system without RENAME_EXCHANGE. Lookups of the key wait for `layout`.
                 Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
                     replaced = Some((self.retain(upper, key)?, inode));
                     upper.pending.publish(pending, &self.dir, key)
@@ -200,11 +200,11 @@ impl ChangeLayer {
     fn retain(&self, upper: &Upper, key: &Key) -> Result<String> {
         let name = upper.pending.retain(&self.dir, key);
         let name = name.map_err(|error| os_error(key, error))?;
-        self.note_retained(key, name.clone());
+        self.record_retained(key, name.clone());
         Ok(name)
     }
 
-    fn note_retained(&self, key: &Key, name: String) {
+    fn record_retained(&self, key: &Key, name: String) {
         let mut state = self.lock();
         state.retained.entry(key.clone()).or_default().push(name);
     }
@@ -234,7 +234,7 @@ impl ChangeLayer {
 
     /// Records that a content of a key and its name are synced, if it is still the last content, and syncs that record:
     /// until then the journal names the previous content as the synced one.
-    pub(crate) fn note_synced(&self, key: &Key, mark: &Mark) -> Result<()> {
+    pub(crate) fn record_synced(&self, key: &Key, mark: &Mark) -> Result<()> {
         if self.last_mark(key) == Some(*mark) && self.synced(key) != Some(*mark) {
             let (synced, inode) = (key.clone(), mark.inode);
             self.record(vec![JournalRecord::Synced { key: synced, inode }])?;
@@ -337,10 +337,12 @@ impl ChangeLayer {
 
     /// Returns the attributes that were set on a key without its content. Returns `None` once the layer has a content,
     /// since that file has the attributes.
-    pub(crate) fn kept_attributes(&self, key: &Key) -> Result<Option<Arc<KeptAttributes>>> {
-        let kept = self.lock().records.kept_attributes(key);
-        match kept {
-            Some(kept) if kept.is_of_copy || self.dir.stat(key)?.is_none() => Ok(Some(kept)),
+    pub(crate) fn attribute_override(&self, key: &Key) -> Result<Option<Arc<AttributeOverride>>> {
+        let overrides = self.lock().records.attribute_override(key);
+        match overrides {
+            Some(overrides) if overrides.is_of_copy || self.dir.stat(key)?.is_none() => {
+                Ok(Some(overrides))
+            }
             _ => Ok(None),
         }
     }
@@ -359,9 +361,9 @@ impl ChangeLayer {
 
     /// Returns the keys at and below a prefix on which only attributes were set.
     pub(crate) fn keys_with_attributes(&self, prefix: &Key) -> Result<Vec<Key>> {
-        let kept = self.lock().records.kept_attributes_below(prefix);
+        let overrides = self.lock().records.attribute_overrides_below(prefix);
         let mut keys = Vec::new();
-        for (key, _) in kept {
+        for (key, _) in overrides {
             if matches!(self.locate(&key)?, Located::Lower(_)) {
                 keys.push(key);
             }
@@ -371,18 +373,18 @@ impl ChangeLayer {
 
     /// Returns the records that drop the attributes of all keys at and below a prefix.
     pub(crate) fn dropped_attributes(&self, prefix: &Key) -> Vec<JournalRecord> {
-        let kept = self.lock().records.kept_attributes_below(prefix);
-        let keys = kept.into_iter().map(|(key, _)| key);
+        let overrides = self.lock().records.attribute_overrides_below(prefix);
+        let keys = overrides.into_iter().map(|(key, _)| key);
         keys.map(JournalRecord::AttributesDropped).collect()
     }
 
     /// Drops attributes of keys that the layer hides or whose content it has, except for the attributes of copies.
     pub(crate) fn drop_stale_attributes(&self) -> Result<()> {
-        let kept = self.lock().records.kept_attributes_below(&Key::root());
-        for (key, kept) in kept {
+        let overrides = self.lock().records.attribute_overrides_below(&Key::root());
+        for (key, overrides) in overrides {
             let counts = match self.locate(&key)? {
                 Located::Lower(_) => true,
-                Located::Upper(_) => kept.is_of_copy,
+                Located::Upper(_) => overrides.is_of_copy,
                 Located::Hidden => false,
             };
             if !counts {

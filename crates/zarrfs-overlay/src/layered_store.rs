@@ -13,12 +13,12 @@ use std::sync::Arc;
 use rustix::fs::{OFlags, Stat as Native};
 use rustix::io::Errno;
 
-use crate::attribute_override::KeptAttributes;
-use crate::encodings::MAX_DOCUMENT;
+use crate::attribute_override::AttributeOverride;
 use crate::journal_record::ContentDigest;
 use crate::layer::{ChangeLayer, Located};
 use crate::layer_dir::os_error;
 use crate::{attributes, content, listing};
+use zarr_format::dialect::consolidated::MAX_DOCUMENT;
 use zarr_format::error::{Error, Result};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::tree::{AttrChange, Posix, Stat};
@@ -102,10 +102,10 @@ impl LayeredStore {
 
     /// Returns the digests of contents that were sent to the store without an answer, so the store may have them.
     /// `None` stands for an erase.
-    pub(crate) fn tried(&self, key: &Key) -> Vec<Option<u128>> {
-        let mut tried = self.layer.lock().records.tried(key).to_vec();
-        tried.extend(self.frozen.iter().flat_map(|frozen| frozen.tried(key)));
-        tried
+    pub(crate) fn attempted(&self, key: &Key) -> Vec<Option<u128>> {
+        let mut attempted = self.layer.lock().records.attempted(key).to_vec();
+        attempted.extend(self.frozen.iter().flat_map(|frozen| frozen.attempted(key)));
+        attempted
     }
 
     /// Returns length and digest of the store's object when its key was first changed, if they are known.
@@ -172,21 +172,21 @@ impl LayeredStore {
         }
     }
 
-    /// Returns the `stat` of a key without its kept attributes, and the kept attributes, which were set without its
+    /// Returns the `stat` of a key without its overriding attributes, and the overriding attributes, which were set without its
     /// content.
     pub(crate) fn stat(
         &self,
         context: &RequestContext,
         key: &Key,
-    ) -> Result<(Option<Stat>, Option<Arc<KeptAttributes>>)> {
+    ) -> Result<(Option<Stat>, Option<Arc<AttributeOverride>>)> {
         loop {
-            let kept = self.layer.kept_attributes(key)?;
+            let overrides = self.layer.attribute_override(key)?;
             let found = self.find(context, key)?;
             let is_below = matches!(found, Some(Resolved::Lower(..)));
             let stat = self.stat_of(context, key, found)?;
-            // A rename moves the kept attributes, and a new content takes them over.
-            if self.layer.kept_attributes(key)? == kept {
-                return Ok((stat, kept.filter(|_| is_below)));
+            // A rename moves the overriding attributes, and a new content takes them over.
+            if self.layer.attribute_override(key)? == overrides {
+                return Ok((stat, overrides.filter(|_| is_below)));
             }
         }
     }
@@ -239,7 +239,7 @@ impl LayeredStore {
 
     /// Calls `ask` with the store below and the key that is visible at `key`. Returns `None` if the layer has the key,
     /// or a whiteout hides it.
-    pub(crate) fn ask_below<T>(
+    pub(crate) fn query_below<T>(
         &self,
         key: &Key,
         ask: impl Fn(&dyn Store, &Key) -> Result<T>,
@@ -322,7 +322,7 @@ impl LayeredStore {
         own: impl Fn(FrozenReader) -> Result<T>,
     ) -> Result<Option<T>> {
         loop {
-            if let Some(found) = self.ask_below(key, &below)? {
+            if let Some(found) = self.query_below(key, &below)? {
                 return Ok(found);
             }
             if let Some(reader) = self.own_reader(key)? {
@@ -412,7 +412,7 @@ impl Store for LayeredStore {
 
     fn drop_cached(&self, key: &Key, range: Option<&ByteRange>) {
         // If the key cannot be looked up below, nothing about it is cached there.
-        let _ = self.ask_below(key, |store: &dyn Store, lower: &Key| {
+        let _ = self.query_below(key, |store: &dyn Store, lower: &Key| {
             store.drop_cached(lower, range);
             Ok(Some(()))
         });

@@ -22,7 +22,7 @@
 //! ```
 //!
 //! Written files are in a layer of changes (`layer`) under their keys. The layer's journal records removals, renames
-//! and the attributes that were set on keys without a written content (`kept_attributes`). A reader finds the layer's
+//! and the attributes that were set on keys without a written content (`attribute_override`). A reader finds the layer's
 //! file first, then the store's object, unless a whiteout hides it. After a crash at any point, each key has the state
 //! before a change or the state after it. `changes` lists the changes, `discard` drops them, `moved_store` recognizes a
 //! store that was moved, and `encodings` records the metadata that chunks were encoded with. `commit` freezes the layer
@@ -203,7 +203,7 @@ impl Overlay {
             committing: Mutex::default(),
             copying: Mutex::default(),
             derived: DerivedTable::default(),
-            seen: EncodingCache::default(),
+            encoding_cache: EncodingCache::default(),
             is_syncing: AtomicBool::new(false),
             open: Mutex::new(OpenState {
                 files: OpenFileTable::default(),

@@ -8,14 +8,14 @@ use std::cell::Cell;
 use std::fs::File;
 use std::sync::Arc;
 
-use crate::discard::take_back;
+use crate::discard::discard_refused;
 use crate::holder_text::has_program_copies;
 use crate::layer_dir::os_error;
 use crate::layered_store::LayeredStore;
 use crate::name_change::NameChange;
 use crate::object_put::PendingObject;
 use crate::open_file::{OpenFile, opener};
-use crate::overlay_core::OverlayCore;
+use crate::overlay_core::{OverlayCore, already_exists};
 use crate::{attributes, content};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::request_context::RequestContext;
@@ -36,7 +36,7 @@ impl Link<'_> {
     /// Errors: `Exists` if the key `to` exists, `NotPermitted` if `from` is not a regular file.
     pub(crate) fn run(&self) -> Result<()> {
         let (core, context, from, to) = (self.core, self.context, self.from, self.to);
-        let found = core.look(|top| Ok((top.find(context, from)?, top.find(context, to)?)))?;
+        let found = core.with_top(|top| Ok((top.find(context, from)?, top.find(context, to)?)))?;
         let source = found.0.ok_or_else(|| Error::not_found(from))?;
         if LayeredStore::kind(&source) != EntryKind::File {
             core.change_until_answered(context, |change| change.check_free(to))?;
@@ -45,7 +45,7 @@ impl Link<'_> {
         }
         // This is checked again under the lock of the names; here it saves the copy.
         if found.1.is_some() {
-            return Err(exists(to));
+            return Err(already_exists(to));
         }
         let source = opener::open(core, context, from)?;
         source.check_complete()?;
@@ -73,14 +73,14 @@ impl Link<'_> {
         let (core, context, from) = (self.core, self.context, self.from);
         content::copy_stored(context, source, file).map_err(|error| error.about(from))?;
         let modified = source.meta(context)?.modified;
-        let kept = core.top().layer.kept_attributes(from)?;
+        let overrides = core.top().layer.attribute_override(from)?;
         let times = AttrChange {
             modified: Some(Time::At(modified)),
             ..AttrChange::default()
         };
-        let set = match (kept, source.upper_file()) {
-            (Some(kept), _) => kept
-                .give_to(file)
+        let set = match (overrides, source.upper_file()) {
+            (Some(overrides), _) => overrides
+                .apply_to(file)
                 .and_then(|()| attributes::set_open(file, &times)),
             (None, Some(upper)) => content::copy_attributes(&upper, file)
                 .and_then(|()| attributes::set_open(file, &times)),
@@ -113,15 +113,11 @@ impl Link<'_> {
             match core.write_through(context, paths) {
                 // Another program was first, like in `put`.
                 Err(error) if error.kind() == Kind::Changed && !was_changed.get() => {
-                    take_back(core, to)?;
-                    Err(exists(to))
+                    discard_refused(core, to)?;
+                    Err(already_exists(to))
                 }
                 done => done,
             }
         })
     }
-}
-
-fn exists(key: &Key) -> Error {
-    Error::new(Kind::Exists, key, "is there already")
 }

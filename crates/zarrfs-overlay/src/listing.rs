@@ -26,7 +26,7 @@ pub(crate) fn of_overlay(
 ) -> Result<Box<dyn Listing>> {
     let source = core.clone();
     let source: LayerSource = Arc::new(move || source.top());
-    core.look(|_| open(context, source.clone(), prefix))
+    core.with_top(|_| open(context, source.clone(), prefix))
 }
 
 /// Opens the listing of a directory. Fails with `NotFound` if it is missing, `NotADirectory` if it is a file.
@@ -122,7 +122,7 @@ impl MergedListing {
         // Read this before the layers: any later change is then detected.
         self.began = (self.source)().info.changes.position();
         let layered = (self.source)();
-        let shape = layered.layer.as_shaped();
+        let layout = layered.layer.read_layout();
         let mut names = layered.layer.dir.names(&self.prefix)?;
         let whiteouts = layered.layer.whiteouts(&self.prefix);
         let lower = layered.layer.lower_key(&self.prefix);
@@ -130,7 +130,7 @@ impl MergedListing {
         if layered.renamed_from(&self.prefix).is_some() {
             self.moved.get_or_insert_default();
         }
-        drop(shape);
+        drop(layout);
         self.covered = names.iter().map(|(name, _)| name.clone()).collect();
         names.extend(self.moved_here(context, &layered, whiteouts)?);
         self.upper = names.into();
@@ -196,14 +196,14 @@ impl MergedListing {
     /// Restarts if names may have moved to this prefix since the last start; returns whether it did.
     fn begin_again(&mut self, context: &RequestContext) -> Result<bool> {
         let changes = (self.source)().info.changes.clone();
-        let may_lack = self.moved.is_some()
+        let may_have_missed = self.moved.is_some()
             && self.passes < MAX_PASSES
             && changes.below_changed_since(self.began, &self.prefix);
-        if may_lack {
+        if may_have_missed {
             self.passes += 1;
             self.take_names(context)?;
         }
-        Ok(may_lack)
+        Ok(may_have_missed)
     }
 }
 
@@ -216,8 +216,8 @@ impl Listing for MergedListing {
                 }
                 return Ok(None);
             };
-            if let Some(given) = &mut self.moved
-                && !given.insert(name.clone())
+            if let Some(returned) = &mut self.moved
+                && !returned.insert(name.clone())
             {
                 continue;
             }

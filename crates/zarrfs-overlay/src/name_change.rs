@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::attribute_override::KeptAttributes;
+use crate::attribute_override::AttributeOverride;
 use crate::encodings::NewContent;
 use crate::journal_record::{ContentDigest, JournalRecord};
 use crate::layer_dir::os_error;
@@ -22,7 +22,7 @@ use crate::lower_answers::LowerAnswers;
 use crate::object_put::PendingObject;
 use crate::open_file::OpenFile;
 use crate::open_file::opener::register_created;
-use crate::overlay_core::{OverlayCore, mode, wrong_kind};
+use crate::overlay_core::{OverlayCore, already_exists, mode, wrong_kind};
 use crate::{attributes, content};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::document::describes_node;
@@ -46,7 +46,7 @@ impl Deref for NameChange<'_> {
 }
 
 /// Returns the error for moving or removing a folder or a node's document in a store that does not list its keys.
-pub(crate) fn keys_not_known(key: &Key) -> Error {
+pub(crate) fn unlisted_keys(key: &Key) -> Error {
     let why =
         "the store does not list its keys, so what lies here cannot be moved or removed as a whole";
     Error::unsupported(key, why)
@@ -67,7 +67,7 @@ impl NameChange<'_> {
     pub(crate) fn check_removable(&self, key: &Key) -> Result<()> {
         let is_document = describes_node(key.name()) && !self.core.store.info().lists;
         if is_document && self.find_lower(key)?.is_some() {
-            return Err(keys_not_known(key));
+            return Err(unlisted_keys(key));
         }
         Ok(())
     }
@@ -96,7 +96,7 @@ impl NameChange<'_> {
         match self.answers.first_name(prefix, &self.info.changes)? {
             None if self.store.info().lists => Ok(()),
             None => match self.find_lower(prefix)? {
-                Some(_) => Err(keys_not_known(prefix)),
+                Some(_) => Err(unlisted_keys(prefix)),
                 None => Ok(()),
             },
             Some(name) => {
@@ -222,18 +222,18 @@ impl NameChange<'_> {
         };
         self.make_parents(path)?;
         let created = JournalRecord::Created(path.clone());
-        let shape = self.top.layer.reshape();
+        let layout = self.top.layer.write_layout();
         // Another program may have removed a file that had attributes.
         let mut records = self.top.layer.dropped_attributes(path);
         records.extend(base.into_iter().chain([created]));
         self.record(records)?;
         match self.create_in_upper(path, maker) {
             Ok((file, inode)) => {
-                self.note_write(path);
+                self.mark_written(path);
                 Ok(register_created(self.core, path, file, inode, permit))
             }
             Err(error) => {
-                drop(shape);
+                drop(layout);
                 self.forget_created(path)?;
                 Err(os_error(path, error))
             }
@@ -245,7 +245,7 @@ impl NameChange<'_> {
         // Evaluate both, so that missing answers are requested together.
         let (found, above) = (self.find(key), self.check_folder_of(key));
         if found?.is_some() {
-            return Err(Error::new(Kind::Exists, key, "is there already"));
+            return Err(already_exists(key));
         }
         above
     }
@@ -319,16 +319,16 @@ impl NameChange<'_> {
             records.push(JournalRecord::Removed(key.clone()));
         }
         records.extend(layer.dropped_attributes(key));
-        let shape = layer.reshape();
+        let layout = layer.write_layout();
         self.record(records)?;
         if is_in_upper {
             layer.remove_file(&self.upper, key)?;
         }
         self.detach(key);
         self.open.lock().ids.remove(key);
-        drop(shape);
+        drop(layout);
         self.forget_created(key)?;
-        self.note_removal(key);
+        self.mark_removed(key);
         Ok(())
     }
 
@@ -369,13 +369,16 @@ impl NameChange<'_> {
         if layer.dir.stat(path)?.is_some() {
             layer.dir.remove(path, AtFlags::REMOVEDIR)?;
         }
-        self.note_tree_change(path);
+        self.mark_tree_changed(path);
         Ok(())
     }
 
     /// Records that a program has put a content under a key, if the key may be a document.
     pub(crate) fn record_document(&self, key: &Key, content: &NewContent) -> Result<()> {
-        self.record(self.seen.record_document(&self.top.layer, key, content))
+        self.record(
+            self.encoding_cache
+                .record_document(&self.top.layer, key, content),
+        )
     }
 
     /// Returns kind, size and version of the object or folder found at a key.
@@ -458,21 +461,21 @@ impl NameChange<'_> {
         }
         self.make_parents(key)?;
         self.record_encoded(records, encoded_by)?;
-        let shape = layer.reshape();
+        let layout = layer.write_layout();
         let mut open = self.open.lock();
         let id = open.ids.new_id();
         open.ids.set(key, id, pending.mark.inode);
         drop(open);
         layer.publish(&self.upper, pending.name, key)?;
         self.revoke(key);
-        drop(shape);
-        self.note_write(key);
+        drop(layout);
+        self.mark_written(key);
         Ok(())
     }
 
     /// Sets attributes of a key whose content the layer does not have, with `set`. `below` is the `stat` of the content
-    /// without kept attributes; `frozen` is its file if a frozen layer has it.
-    pub(crate) fn keep_attributes(
+    /// without overriding attributes; `frozen` is its file if a frozen layer has it.
+    pub(crate) fn override_attributes(
         &self,
         key: &Key,
         below: Stat,
@@ -480,9 +483,13 @@ impl NameChange<'_> {
         set: &dyn Fn(&File) -> Result<()>,
     ) -> Result<()> {
         let failed = |error| os_error(key, error);
-        let kept = self.top.layer.kept_attributes(key)?;
-        let is_of_copy = kept.as_ref().is_some_and(|kept| kept.is_of_copy);
-        let shown = kept.as_ref().map_or(below, |kept| kept.over(below));
+        let overrides = self.top.layer.attribute_override(key)?;
+        let is_of_copy = overrides
+            .as_ref()
+            .is_some_and(|overrides| overrides.is_of_copy);
+        let shown = overrides
+            .as_ref()
+            .map_or(below, |overrides| overrides.over(below));
         let accessed = shown.posix.map(|posix| posix.accessed);
         let times = AttrChange {
             accessed: Some(Time::At(accessed.unwrap_or(shown.meta.modified))),
@@ -490,25 +497,25 @@ impl NameChange<'_> {
             ..AttrChange::default()
         };
         let (name, file) = self.upper.pending.create(key).map_err(failed)?;
-        let before = match (kept, frozen) {
-            (Some(kept), _) => kept.give_to(&file),
+        let before = match (overrides, frozen) {
+            (Some(overrides), _) => overrides.apply_to(&file),
             (None, Some(frozen)) => content::copy_attributes(frozen, &file),
             (None, None) => {
                 let stored = self.top.stored_attributes(key);
                 attributes::set_open(&file, &self.initial_attributes(stored, None))
             }
         };
-        let kept = before
+        let overrides = before
             .and_then(|()| attributes::set_open(&file, &times))
             .map_err(failed)
             .and_then(|()| set(&file))
-            .and_then(|()| KeptAttributes::of(&file, shown.meta.version).map_err(failed));
+            .and_then(|()| AttributeOverride::of(&file, shown.meta.version).map_err(failed));
         self.upper.pending.discard(&name);
-        let kept = KeptAttributes {
+        let overrides = AttributeOverride {
             is_of_copy,
-            ..kept?
+            ..overrides?
         };
-        let (key, attributes) = (key.clone(), Arc::new(kept));
+        let (key, attributes) = (key.clone(), Arc::new(overrides));
         self.record(vec![JournalRecord::Attributes { key, attributes }])
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use twox_hash::XxHash3_128;
 
-use crate::discard::take_back;
+use crate::discard::discard_refused;
 use crate::journal_record::Mark;
 use crate::layer_dir::os_error;
 use crate::layered_store::LayeredStore;
@@ -90,7 +90,7 @@ impl ObjectPut<'_> {
             core.change_names_and(context, paths, publish, || {
                 match core.write_through(context, paths) {
                     Err(error) if error.kind() == Kind::Changed && !was_changed.get() => {
-                        take_back(core, key)?;
+                        discard_refused(core, key)?;
                         Err(error)
                     }
                     done => done,
@@ -123,7 +123,7 @@ impl ObjectPut<'_> {
             }
             _ => condition.clone(),
         };
-        let stored = core.look(|top| Store::get(&**top, context, key, MAX_DOCUMENT))?;
+        let stored = core.with_top(|top| Store::get(&**top, context, key, MAX_DOCUMENT))?;
         let stored = stored.map(|object| object.bytes).unwrap_or_default();
         let shown = derived.as_ref().map_or(&stored, |derived| &derived.bytes);
         // Documents may have changed since the edited text was read.
@@ -153,8 +153,8 @@ impl ObjectPut<'_> {
             at = end;
         }
         let top = core.top();
-        let change = match (top.layer.kept_attributes(key)?, top.stat_in_layers(key)?) {
-            (Some(kept), _) => kept.owner_and_mode(),
+        let change = match (top.layer.attribute_override(key)?, top.stat_in_layers(key)?) {
+            (Some(overrides), _) => overrides.owner_and_mode(),
             (None, Some(posix)) => attributes::owner_and_mode(&posix),
             (None, None) => core.initial_attributes(top.stored_attributes(key), None),
         };

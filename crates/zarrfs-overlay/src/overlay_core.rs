@@ -45,7 +45,7 @@ pub(crate) struct OverlayCore {
     /// Cached documents with derived copies.
     pub(crate) derived: DerivedTable,
     /// The metadata of arrays that programs have seen.
-    pub(crate) seen: EncodingCache,
+    pub(crate) encoding_cache: EncodingCache,
     /// Whether a thread is syncing changes.
     pub(crate) is_syncing: AtomicBool,
     pub(crate) open: Mutex<OpenState>,
@@ -62,7 +62,7 @@ impl OverlayCore {
 
     /// Runs `find` on the top layer; retries if a commit or discard swapped layers, because keys that a commit leaves
     /// out move to the new layer.
-    pub(crate) fn look<T>(&self, find: impl Fn(&Arc<LayeredStore>) -> Result<T>) -> Result<T> {
+    pub(crate) fn with_top<T>(&self, find: impl Fn(&Arc<LayeredStore>) -> Result<T>) -> Result<T> {
         loop {
             let top = self.top();
             let found = find(&top);
@@ -78,14 +78,14 @@ impl OverlayCore {
         self.record_encoded(list, None)
     }
 
-    /// Does the same for chunks that were encoded with the metadata in `said`.
+    /// Does the same for chunks that were encoded with the metadata in `explicit`.
     pub(crate) fn record_encoded(
         &self,
         mut list: Vec<JournalRecord>,
-        said: Option<&EncodedBy>,
+        explicit: Option<&EncodedBy>,
     ) -> Result<()> {
         let top = self.top();
-        list.extend(self.seen.records_of(&top.layer, &list, said));
+        list.extend(self.encoding_cache.records_of(&top.layer, &list, explicit));
         let completed = list.iter().filter_map(|record| match record {
             JournalRecord::Completed(key) => Some(key.clone()),
             _ => None,
@@ -102,11 +102,11 @@ impl OverlayCore {
     }
 
     /// Records that the content or the attributes of a key changed: cached answers are invalid now.
-    pub(crate) fn note_change(&self, key: &Key) {
+    pub(crate) fn mark_changed(&self, key: &Key) {
         self.info.changes.record(key);
         if is_document(key.name()) {
             // A text that was derived since the change was recorded may contain the previous file.
-            self.top().layer.lock().records.note_document_shown();
+            self.top().layer.lock().records.count_document_change();
             self.derived.invalidate(
                 &self.info.changes,
                 &ConsolidatedDocument::above_document(key),
@@ -115,9 +115,9 @@ impl OverlayCore {
     }
 
     /// Records the same for a key and everything below it.
-    pub(crate) fn note_tree_change(&self, prefix: &Key) {
+    pub(crate) fn mark_tree_changed(&self, prefix: &Key) {
         self.info.changes.record_tree(prefix);
-        self.top().layer.lock().records.note_document_shown();
+        self.top().layer.lock().records.count_document_change();
         self.derived.invalidate(
             &self.info.changes,
             &ConsolidatedDocument::above_tree(prefix),
@@ -125,15 +125,15 @@ impl OverlayCore {
     }
 
     /// Records that the top layer has a new content of a key.
-    pub(crate) fn note_write(&self, key: &Key) {
+    pub(crate) fn mark_written(&self, key: &Key) {
         self.top().layer.lock().generations.advance(key);
-        self.note_change(key);
+        self.mark_changed(key);
     }
 
     /// Records that the top layer no longer has a content of a key.
-    pub(crate) fn note_removal(&self, key: &Key) {
+    pub(crate) fn mark_removed(&self, key: &Key) {
         self.top().layer.lock().generations.forget(key);
-        self.note_change(key);
+        self.mark_changed(key);
     }
 
     /// Whether length and digest of the store's object are recorded with the first change of a key. A local folder
@@ -146,8 +146,8 @@ impl OverlayCore {
     /// Whether length and digest are recorded for a content that was copied up. Without write-through they must be if
     /// the server sends no ETag.
     pub(crate) fn takes_digest_of(&self, version: Version) -> bool {
-        let lacks_etag = !version.is_lasting() && !self.config.write_through;
-        self.takes_digests() || lacks_etag
+        let has_no_etag = !version.is_lasting() && !self.config.write_through;
+        self.takes_digests() || has_no_etag
     }
 
     /// Returns the open file of a key, or `None` if it is not open.
@@ -240,7 +240,7 @@ impl OverlayCore {
     /// Calls `act`. If it fails because the disk is full, frees retained files with a sync and calls it again.
     pub(crate) fn with_room<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
         match act() {
-            Err(error) if error.kind() == Kind::NoSpace && self.has_made_room() => act(),
+            Err(error) if error.kind() == Kind::NoSpace && self.make_room() => act(),
             done => done,
         }
     }
@@ -253,7 +253,7 @@ impl OverlayCore {
     }
 
     /// Frees space with a sync, if possible; returns whether it did.
-    pub(crate) fn has_made_room(&self) -> bool {
+    pub(crate) fn make_room(&self) -> bool {
         self.has_retained() && self.sync_all().is_ok()
     }
 
@@ -415,7 +415,7 @@ impl OverlayCore {
             if !removed {
                 break;
             }
-            self.note_change(&folder);
+            self.mark_changed(&folder);
             at = folder.parent();
         }
         Ok(())
@@ -477,4 +477,9 @@ fn not_repeated(error: Error) -> Error {
         Kind::Changed => Error::unavailable(error.subject(), error.detail()),
         _ => error,
     }
+}
+
+/// Returns the error of a new name that is in use.
+pub(crate) fn already_exists(key: &Key) -> Error {
+    Error::new(Kind::Exists, key, "is there already")
 }

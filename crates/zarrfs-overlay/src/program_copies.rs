@@ -31,26 +31,26 @@ impl ProgramCopies {
     }
 
     /// Records that a document may differ from its copies.
-    pub(crate) fn note_document(&mut self, document: &Key) {
-        self.note(document, ConsolidatedDocument::above_document);
+    pub(crate) fn mark_document_changed(&mut self, document: &Key) {
+        self.mark(document, ConsolidatedDocument::above_document);
     }
 
     /// Records that documents at and below a path may differ from their copies.
-    pub(crate) fn record_tree(&mut self, path: &Key) {
-        self.note(path, ConsolidatedDocument::above_tree);
+    pub(crate) fn mark_tree_changed(&mut self, path: &Key) {
+        self.mark(path, ConsolidatedDocument::above_tree);
     }
 
-    fn note(&mut self, path: &Key, above: impl Fn(&Key) -> Vec<ConsolidatedDocument>) {
+    fn mark(&mut self, path: &Key, above: impl Fn(&Key) -> Vec<ConsolidatedDocument>) {
         if self.0.is_empty() {
             return;
         }
         for holder in above(path) {
-            self.note_stale(holder.key(), path.clone());
+            self.mark_stale(holder.key(), path.clone());
         }
     }
 
     /// Records that the copies in one document may be stale at and below a path.
-    pub(crate) fn note_stale(&mut self, holder: &Key, path: Key) {
+    pub(crate) fn mark_stale(&mut self, holder: &Key, path: Key) {
         if let Some(stale) = self.0.get_mut(holder) {
             stale.insert(path);
         }

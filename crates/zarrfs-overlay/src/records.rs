@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::attribute_override::KeptAttributes;
+use crate::attribute_override::AttributeOverride;
 use crate::journal_record::{ContentDigest, JournalRecord, Mark};
 use crate::marks::Marks;
 use crate::program_copies::ProgramCopies;
@@ -42,12 +42,12 @@ pub(crate) struct Records {
     /// The hidden keys, each with the key of the store that is visible there instead, if any.
     whiteouts: BTreeMap<Key, Option<Key>>,
     /// Digests of contents that were sent to the store without an answer; `None` stands for an erase.
-    tried: BTreeMap<Key, Vec<Option<u128>>>,
+    attempted: BTreeMap<Key, Vec<Option<u128>>>,
     /// The metadata that changed chunks were encoded with, by folder or key; `None` if it does not matter.
     encoded: BTreeMap<Key, Option<EncodedBy>>,
     /// Files that were created and are not complete.
     incomplete: HashSet<Key>,
-    attributes: BTreeMap<Key, Arc<KeptAttributes>>,
+    attributes: BTreeMap<Key, Arc<AttributeOverride>>,
     /// Bytes of the extended attributes in `attributes`.
     xattr_bytes: usize,
     /// Source and target of an unfinished rename, and whether the upper folder has the source.
@@ -61,14 +61,14 @@ pub(crate) struct Records {
 impl Records {
     /// Applies one record.
     pub(crate) fn apply(&mut self, record: JournalRecord) {
-        self.note_documents(&record);
+        self.mark_copies_stale(&record);
         match record {
             JournalRecord::Base {
                 key,
                 version,
                 is_frozen,
                 content,
-            } => self.note_base(
+            } => self.set_base(
                 key,
                 BaseVersion {
                     version,
@@ -77,14 +77,14 @@ impl Records {
                     is_committed: false,
                 },
             ),
-            JournalRecord::Committed { key, version } => self.note_committed(key, version),
-            JournalRecord::Tried { key, digest } => self.note_try(key, digest),
-            JournalRecord::EncodedBy { at, by } => self.note_encoded(at, by),
+            JournalRecord::Committed { key, version } => self.set_committed(key, version),
+            JournalRecord::Attempted { key, digest } => self.add_attempt(key, digest),
+            JournalRecord::EncodedBy { at, by } => self.set_encoded(at, by),
             JournalRecord::Reverted(key) => {
-                self.tried.remove(&key);
+                self.attempted.remove(&key);
                 self.bases.remove(&key);
             }
-            JournalRecord::Whiteout { key, source } => self.note_whiteout(key, source),
+            JournalRecord::Whiteout { key, source } => self.set_whiteout(key, source),
             JournalRecord::WhiteoutRemoved(key) => drop(self.whiteouts.remove(&key)),
             JournalRecord::Created(key) => drop(self.incomplete.insert(key)),
             JournalRecord::Completed(key) => drop(self.incomplete.remove(&key)),
@@ -96,7 +96,7 @@ impl Records {
                 self.renaming = Some((from, to, in_upper));
             }
             JournalRecord::RenameFinished => self.renaming = None,
-            JournalRecord::Written { key, mark } => self.note_written(key, mark),
+            JournalRecord::Written { key, mark } => self.set_written(key, mark),
             JournalRecord::Removed(key) => {
                 self.program_copies.remove(&key);
                 self.marks.set(key, None);
@@ -110,14 +110,14 @@ impl Records {
             }
             JournalRecord::CopiesWritten(key) => self.program_copies.add(key),
             JournalRecord::CopiesStale { holder, path } => {
-                self.program_copies.note_stale(&holder, path);
+                self.program_copies.mark_stale(&holder, path);
             }
             JournalRecord::Closed => {}
         }
     }
 
     /// Marks copies of documents as stale after a record.
-    fn note_documents(&mut self, record: &JournalRecord) {
+    fn mark_copies_stale(&mut self, record: &JournalRecord) {
         match record {
             JournalRecord::Written { key, .. }
             | JournalRecord::Removed(key)
@@ -126,13 +126,13 @@ impl Records {
                 if !is_document(key.name()) {
                     return;
                 }
-                self.program_copies.note_document(key);
+                self.program_copies.mark_document_changed(key);
             }
             JournalRecord::Whiteout { key, .. } | JournalRecord::WhiteoutRemoved(key) => {
                 if !self.may_hide_documents(key) {
                     return;
                 }
-                self.program_copies.record_tree(key);
+                self.program_copies.mark_tree_changed(key);
             }
             JournalRecord::CopiesWritten(_) | JournalRecord::CopiesStale { .. } => {}
             _ => return,
@@ -146,7 +146,7 @@ impl Records {
     }
 
     /// Counts a change of a document again once its file is in place: its record came before the file.
-    pub(crate) fn note_document_shown(&mut self) {
+    pub(crate) fn count_document_change(&mut self) {
         self.document_changes += 1;
     }
 
@@ -177,31 +177,31 @@ impl Records {
         self.document_changes += 1;
     }
 
-    fn note_base(&mut self, key: Key, base: BaseVersion) {
+    fn set_base(&mut self, key: Key, base: BaseVersion) {
         // The first version stays: it is the store's state before any change.
         let first = self.bases.entry(key).or_insert(base);
         first.is_committed = false;
     }
 
-    fn note_committed(&mut self, key: Key, version: StoreVersion) {
+    fn set_committed(&mut self, key: Key, version: StoreVersion) {
         let base = BaseVersion {
             version: Some(version),
             is_frozen: false,
             content: None,
             is_committed: true,
         };
-        self.tried.remove(&key);
+        self.attempted.remove(&key);
         self.bases.insert(key, base);
     }
 
-    fn note_encoded(&mut self, at: Key, by: Option<EncodedBy>) {
+    fn set_encoded(&mut self, at: Key, by: Option<EncodedBy>) {
         self.encoded.remove(&at);
         if by.is_some() || self.encoded_by(&at).is_some() {
             self.encoded.insert(at, by);
         }
     }
 
-    fn note_whiteout(&mut self, key: Key, source: Option<Key>) {
+    fn set_whiteout(&mut self, key: Key, source: Option<Key>) {
         self.whiteouts.remove(&key);
         // A prefix that was renamed back needs no whiteout.
         let is_back = source.as_ref() == Some(&key) && self.lower_key(&key) == source;
@@ -210,31 +210,37 @@ impl Records {
         }
     }
 
-    fn set_attributes(&mut self, key: Key, attributes: Option<Arc<KeptAttributes>>) {
-        let added = attributes.as_ref().map_or(0, |kept| kept.xattr_bytes());
+    fn set_attributes(&mut self, key: Key, attributes: Option<Arc<AttributeOverride>>) {
+        let added = attributes
+            .as_ref()
+            .map_or(0, |overrides| overrides.xattr_bytes());
         let before = match attributes {
             Some(attributes) => self.attributes.insert(key, attributes),
             None => self.attributes.remove(&key),
         };
         self.xattr_bytes += added;
-        self.xattr_bytes -= before.map_or(0, |kept| kept.xattr_bytes());
+        self.xattr_bytes -= before.map_or(0, |overrides| overrides.xattr_bytes());
     }
 
     /// Records a content of a key. It is not a copy, unless attributes that are recorded after it say so.
-    fn note_written(&mut self, key: Key, mark: Mark) {
-        if let Some(kept) = self.attributes.get_mut(&key).filter(|kept| kept.is_of_copy) {
-            Arc::make_mut(kept).is_of_copy = false;
+    fn set_written(&mut self, key: Key, mark: Mark) {
+        if let Some(overrides) = self
+            .attributes
+            .get_mut(&key)
+            .filter(|overrides| overrides.is_of_copy)
+        {
+            Arc::make_mut(overrides).is_of_copy = false;
         }
         self.marks.set(key, Some(mark));
     }
 
-    fn note_try(&mut self, key: Key, digest: Option<u128>) {
-        let tried = self.tried.entry(key).or_default();
-        tried.retain(|known| *known != digest);
-        if tried.len() == MAX_TRIED {
-            tried.remove(0);
+    fn add_attempt(&mut self, key: Key, digest: Option<u128>) {
+        let attempted = self.attempted.entry(key).or_default();
+        attempted.retain(|known| *known != digest);
+        if attempted.len() == MAX_ATTEMPTS_OF_KEY {
+            attempted.remove(0);
         }
-        tried.push(digest);
+        attempted.push(digest);
     }
 
     /// Returns a minimal list of records that leads to this state.
@@ -256,8 +262,8 @@ impl Records {
             key: key.clone(),
             source: source.clone(),
         });
-        let tried = self.tried.iter();
-        let tried = tried.flat_map(|(key, digests)| tries(key, digests));
+        let attempted = self.attempted.iter();
+        let attempted = attempted.flat_map(|(key, digests)| attempts(key, digests));
         let encoded = self.encoded.iter();
         let encoded = encoded.map(|(at, by)| JournalRecord::EncodedBy {
             at: at.clone(),
@@ -276,13 +282,13 @@ impl Records {
             in_upper,
         });
         bases
-            .chain(tried)
+            .chain(attempted)
             .chain(whiteouts)
             .chain(encoded)
             .chain(incomplete)
             .chain(renaming)
             .chain(self.marks.summary())
-            // After the marks: see `note_written`.
+            // After the marks: see `set_written`.
             .chain(attributes)
             .chain(self.program_copies.summary())
             .collect()
@@ -291,9 +297,9 @@ impl Records {
     /// Returns the number of records in a summary.
     pub(crate) fn len(&self) -> usize {
         let renaming = usize::from(self.renaming.is_some());
-        let tried: usize = self.tried.values().map(Vec::len).sum();
+        let attempted: usize = self.attempted.values().map(Vec::len).sum();
         self.bases.len()
-            + tried
+            + attempted
             + self.whiteouts.len()
             + self.encoded.len()
             + self.incomplete.len()
@@ -309,26 +315,29 @@ impl Records {
     }
 
     /// Returns the attributes that were set on a key without its content.
-    pub(crate) fn kept_attributes(&self, key: &Key) -> Option<Arc<KeptAttributes>> {
+    pub(crate) fn attribute_override(&self, key: &Key) -> Option<Arc<AttributeOverride>> {
         self.attributes.get(key).cloned()
     }
 
     /// Returns the attributes that were set on keys at and below a prefix without their contents.
-    pub(crate) fn kept_attributes_below(&self, prefix: &Key) -> Vec<(Key, Arc<KeptAttributes>)> {
+    pub(crate) fn attribute_overrides_below(
+        &self,
+        prefix: &Key,
+    ) -> Vec<(Key, Arc<AttributeOverride>)> {
         below(&self.attributes, prefix)
-            .map(|(key, kept)| (key.clone(), kept.clone()))
+            .map(|(key, overrides)| (key.clone(), overrides.clone()))
             .collect()
     }
 
     /// Whether the layer has got a content of a key since these attributes were set: the content's file has them.
-    pub(crate) fn is_taken_over(&self, key: &Key, kept: &KeptAttributes) -> bool {
-        !kept.is_of_copy && self.marks.last(key).is_some()
+    pub(crate) fn is_taken_over(&self, key: &Key, overrides: &AttributeOverride) -> bool {
+        !overrides.is_of_copy && self.marks.last(key).is_some()
     }
 
     /// Returns the keys at and below a prefix whose attributes are on a synced file of the layer.
     pub(crate) fn attributes_of_synced(&self, prefix: &Key) -> Vec<Key> {
-        let kept = below(&self.attributes, prefix);
-        let taken_over = kept.filter(|(key, kept)| self.is_taken_over(key, kept));
+        let overrides = below(&self.attributes, prefix);
+        let taken_over = overrides.filter(|(key, overrides)| self.is_taken_over(key, overrides));
         let keys = taken_over.map(|(key, _)| key);
         let synced = keys.filter(|key| self.marks.is_synced(key));
         synced.cloned().collect()
@@ -336,9 +345,9 @@ impl Records {
 
     /// Forgets attributes except for the attributes of copies: this layer is frozen, and the layer above has them.
     pub(crate) fn forget_attributes(&mut self) {
-        self.attributes.retain(|_, kept| kept.is_of_copy);
-        let kept = self.attributes.values();
-        self.xattr_bytes = kept.map(|kept| kept.xattr_bytes()).sum();
+        self.attributes.retain(|_, overrides| overrides.is_of_copy);
+        let overrides = self.attributes.values();
+        self.xattr_bytes = overrides.map(|overrides| overrides.xattr_bytes()).sum();
     }
 
     /// Returns the key of the store that is visible at `key`, or `None` if it is hidden.
@@ -377,13 +386,13 @@ impl Records {
     /// hidden now was found in the store.
     pub(crate) fn is_new(&self, key: &Key) -> bool {
         let may_be_there =
-            self.tried.contains_key(key) && self.lower_key(key).as_ref() != Some(key);
+            self.attempted.contains_key(key) && self.lower_key(key).as_ref() != Some(key);
         self.base(key).is_some_and(|base| base.is_new()) && !may_be_there
     }
 
     /// Returns the digests of contents that were sent to the store without an answer; `None` stands for an erase.
-    pub(crate) fn tried(&self, key: &Key) -> &[Option<u128>] {
-        self.tried.get(key).map_or(&[], Vec::as_slice)
+    pub(crate) fn attempted(&self, key: &Key) -> &[Option<u128>] {
+        self.attempted.get(key).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the bases of all changed keys at and below a prefix.
@@ -440,15 +449,15 @@ impl Records {
 }
 
 /// Maximum number of digests that are kept for one key.
-const MAX_TRIED: usize = 8;
+const MAX_ATTEMPTS_OF_KEY: usize = 8;
 
-/// Returns the `Tried` records of a key.
-pub(crate) fn tries(key: &Key, digests: &[Option<u128>]) -> Vec<JournalRecord> {
-    let tried = |digest: &Option<u128>| JournalRecord::Tried {
+/// Returns the `Attempted` records of a key.
+pub(crate) fn attempts(key: &Key, digests: &[Option<u128>]) -> Vec<JournalRecord> {
+    let attempted = |digest: &Option<u128>| JournalRecord::Attempted {
         key: key.clone(),
         digest: *digest,
     };
-    digests.iter().map(tried).collect()
+    digests.iter().map(attempted).collect()
 }
 
 /// Returns the entries of keys at and below a prefix.
@@ -547,7 +556,7 @@ mod tests {
             whiteout("b", Some("c")),
             JournalRecord::WhiteoutRemoved(key("a")),
             JournalRecord::Created(key("n")),
-            JournalRecord::Tried {
+            JournalRecord::Attempted {
                 key: key("h"),
                 digest: Some(3),
             },
@@ -568,7 +577,7 @@ mod tests {
             },
             JournalRecord::Attributes {
                 key: key("k"),
-                attributes: KeptAttributes::sample(),
+                attributes: AttributeOverride::sample(),
             },
             encoded("x", 1),
             encoded("x/c/0", 2),
@@ -590,12 +599,12 @@ mod tests {
         for name in ["h", "l"] {
             assert_eq!(again.base(&key(name)), records.base(&key(name)));
         }
-        let kept = again.kept_attributes(&key("k"));
-        assert_eq!(kept, records.kept_attributes(&key("k")));
+        let overrides = again.attribute_override(&key("k"));
+        assert_eq!(overrides, records.attribute_override(&key("k")));
         assert_eq!(again.xattr_bytes(), records.xattr_bytes());
         again.apply(JournalRecord::AttributesDropped(key("k")));
         assert_eq!(again.xattr_bytes(), 0);
-        assert_eq!(again.tried(&key("h")), [Some(3)]);
+        assert_eq!(again.attempted(&key("h")), [Some(3)]);
         for records in [&records, &again] {
             let digest = |at: &str| records.encoded_by(&key(at)).map(|(_, by)| by.digest);
             let found = ["x", "x/c/1", "x/c/0", "x/c/2", "xy", "y"].map(digest);
@@ -612,13 +621,13 @@ mod tests {
         for digest in 0..20 {
             let key = key.clone();
             let digest = Some(digest);
-            records.apply(JournalRecord::Tried { key, digest });
+            records.apply(JournalRecord::Attempted { key, digest });
         }
         assert_eq!(
-            records.tried(&key),
+            records.attempted(&key),
             [12, 13, 14, 15, 16, 17, 18, 19].map(Some)
         );
         records.apply(JournalRecord::Reverted(key.clone()));
-        assert!(records.tried(&key).is_empty());
+        assert!(records.attempted(&key).is_empty());
     }
 }

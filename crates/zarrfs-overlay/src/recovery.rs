@@ -426,7 +426,7 @@ mod tests {
             machine.put("a", b"newest");
             let kept = || {
                 let layer = overlay.0.top().layer.clone();
-                layer.lock().records.kept_attributes(&key("a"))
+                layer.lock().records.attribute_override(&key("a"))
             };
             assert!(kept().is_some());
             if by_handle {

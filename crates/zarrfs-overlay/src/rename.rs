@@ -14,13 +14,13 @@ use crate::holder_text::has_program_copies;
 use crate::journal_record::JournalRecord;
 use crate::layer_dir::{LayerDir, os_error};
 use crate::layered_store::{LayeredStore, Resolved};
-use crate::name_change::{NameChange, keys_not_known};
+use crate::name_change::{NameChange, unlisted_keys};
 use crate::open_file::OpenFile;
-use crate::overlay_core::wrong_kind;
+use crate::overlay_core::{already_exists, wrong_kind};
 use crate::records::joined;
 use crate::{content, encodings};
 use zarr_format::dialect::consolidated::may_be_consolidated;
-use zarr_format::error::{Error, Kind, Result};
+use zarr_format::error::{Error, Result};
 use zarrfs_store::tree::RenameMode;
 use zarrfs_store::{EntryKind, Key, Meta};
 
@@ -75,7 +75,7 @@ impl Rename<'_> {
         }
         self.check_movable()?;
         self.replace()?;
-        change.seen.rename(from, to);
+        change.encoding_cache.rename(from, to);
         Ok(())
     }
 
@@ -87,7 +87,7 @@ impl Rename<'_> {
             return Ok(());
         }
         if change.config.write_through || change.find_lower(from)?.is_some() {
-            return Err(keys_not_known(from));
+            return Err(unlisted_keys(from));
         }
         Ok(())
     }
@@ -121,7 +121,7 @@ impl Rename<'_> {
             let (from, to) = (from.clone(), to.clone());
             records.push(JournalRecord::RenameStarted { from, to, in_upper });
         }
-        let shape = layer.reshape();
+        let layout = layer.write_layout();
         change.record(records)?;
         // Otherwise the object found at `to` would have the ID of the replaced file until the table is updated.
         change.open.lock().ids.remove(to);
@@ -130,7 +130,7 @@ impl Rename<'_> {
         change.detach(to);
         self.update_open_files(change.registered_below(from));
         change.open.lock().ids.rename(from, to);
-        drop(shape);
+        drop(layout);
         if !is_one_step {
             change.record(vec![JournalRecord::RenameFinished])?;
         }
@@ -145,9 +145,9 @@ impl Rename<'_> {
         let (change, from, to) = (self.change, self.from, self.to);
         self.forget_created_below()?;
         change.top.layer.lock().generations.forget_below(from);
-        change.note_write(to);
-        change.note_tree_change(to);
-        change.note_tree_change(from);
+        change.mark_written(to);
+        change.mark_tree_changed(to);
+        change.mark_tree_changed(from);
         Ok(())
     }
 
@@ -167,9 +167,7 @@ impl Rename<'_> {
         }
         match (onto, new) {
             (_, None) => Ok(false),
-            (RenameMode::NoReplace, Some(_)) => {
-                Err(Error::new(Kind::Exists, to, "is there already"))
-            }
+            (RenameMode::NoReplace, Some(_)) => Err(already_exists(to)),
             (RenameMode::Replace, Some(new)) => self.check_replaced(old, new).map(|()| false),
         }
     }
@@ -279,7 +277,7 @@ impl Rename<'_> {
     fn attributes(&self) -> Vec<JournalRecord> {
         let (change, from, to) = (self.change, self.from, self.to);
         let layer = &change.top.layer;
-        let moved = layer.lock().records.kept_attributes_below(from);
+        let moved = layer.lock().records.attribute_overrides_below(from);
         let mut records = layer.dropped_attributes(to);
         records.extend(layer.dropped_attributes(from));
         records.extend(moved.into_iter().filter_map(|(key, attributes)| {

@@ -200,7 +200,10 @@ impl Core {
     }
 
     fn is_there(&self, name: char) -> bool {
-        let there = self.overlay.0.look(|top| top.find(&UNLIMITED, &key(name)));
+        let there = self
+            .overlay
+            .0
+            .with_top(|top| top.find(&UNLIMITED, &key(name)));
         there.unwrap().is_some()
     }
 

@@ -50,7 +50,12 @@ impl Overlay {
     }
 
     /// Returns a whole object of at most `limit` bytes.
-    fn get_shown(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
+    fn get_visible(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        limit: u64,
+    ) -> Result<Option<Object>> {
         if let Some(derived) = derived::document(&self.0, context, key)? {
             check_limit(key, derived.meta.size, limit)?;
             return Ok(Some(derived.object(0..derived.meta.size)));
@@ -75,14 +80,14 @@ impl Overlay {
         if file.is_some_and(|file| file.is_pending()) {
             return Ok(None);
         }
-        self.0.look(|top| top.ask_below(key, &get))
+        self.0.with_top(|top| top.query_below(key, &get))
     }
 }
 
 impl Store for Overlay {
     fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         let position = self.0.info.changes.position();
-        let found = self.get_shown(context, key, limit)?;
+        let found = self.get_visible(context, key, limit)?;
         if let Some(object) = &found {
             self.0
                 .derived
@@ -141,11 +146,11 @@ impl Store for Overlay {
     }
 
     fn read_link(&self, context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
-        self.0.look(|top| top.read_link(context, key))
+        self.0.with_top(|top| top.read_link(context, key))
     }
 
     fn is_symlink_cycle(&self, context: &RequestContext, key: &Key) -> Result<bool> {
-        self.0.look(|top| top.is_symlink_cycle(context, key))
+        self.0.with_top(|top| top.is_symlink_cycle(context, key))
     }
 
     fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustix::fs::{OFlags, XattrFlags};
 
-use crate::attribute_override::KeptAttributes;
+use crate::attribute_override::AttributeOverride;
 use crate::encodings::NewContent;
 use crate::layer_dir::{check_length, os_error};
 use crate::layered_store::{LayeredStore, Resolved};
@@ -46,7 +46,7 @@ impl Tree for Overlay {
         } else {
             None
         };
-        let (stat, kept) = self.0.look(|top| top.stat(context, path))?;
+        let (stat, overrides) = self.0.with_top(|top| top.stat(context, path))?;
         if let Some(stat) = &stat
             && derived::may_differ(&self.0, path, stat.meta.version)
         {
@@ -54,11 +54,13 @@ impl Tree for Overlay {
         }
         if let Some(derived) = derived {
             let stat = derived.stat();
-            return Ok(Some(kept.map_or(stat, |kept| kept.over(stat))));
+            return Ok(Some(
+                overrides.map_or(stat, |overrides| overrides.over(stat)),
+            ));
         }
         Ok(stat.map(|stat| {
             let stat = with_id(&self.0, context, path, stat);
-            kept.map_or(stat, |kept| kept.over(stat))
+            overrides.map_or(stat, |overrides| overrides.over(stat))
         }))
     }
 
@@ -100,7 +102,7 @@ impl Tree for Overlay {
     }
 
     fn change(&self, context: &RequestContext, path: &Key, change: &AttrChange) -> Result<()> {
-        let found = self.0.look(|top| top.find(context, path))?;
+        let found = self.0.with_top(|top| top.find(context, path))?;
         let found = found.ok_or_else(|| Error::not_found(path))?;
         if LayeredStore::kind(&found) != EntryKind::File {
             return change_special(&self.0, context, path, change);
@@ -202,7 +204,7 @@ impl Tree for Overlay {
     ) -> Result<Option<Vec<u8>>> {
         match xattrs(&self.0, context, path)? {
             Xattrs::None => Ok(None),
-            Xattrs::Kept(kept) => Ok(kept.xattrs.get(name).cloned()),
+            Xattrs::Override(overrides) => Ok(overrides.xattrs.get(name).cloned()),
             Xattrs::Of(file) => {
                 attributes::xattr(&file, name).map_err(|error| os_error(path, error))
             }
@@ -212,7 +214,7 @@ impl Tree for Overlay {
     fn attributes(&self, context: &RequestContext, path: &Key) -> Result<Vec<Vec<u8>>> {
         match xattrs(&self.0, context, path)? {
             Xattrs::None => Ok(Vec::new()),
-            Xattrs::Kept(kept) => Ok(kept.xattrs.keys().cloned().collect()),
+            Xattrs::Override(overrides) => Ok(overrides.xattrs.keys().cloned().collect()),
             Xattrs::Of(file) => {
                 attributes::xattr_names(&file).map_err(|error| os_error(path, error))
             }
@@ -235,7 +237,7 @@ impl Tree for Overlay {
         change_xattrs(&self.0, context, path, &|file| {
             rustix::fs::fsetxattr(file, name, value, flags).map_err(|error| os_error(path, error))
         })?;
-        self.0.note_change(path);
+        self.0.mark_changed(path);
         Ok(())
     }
 
@@ -243,7 +245,7 @@ impl Tree for Overlay {
         change_xattrs(&self.0, context, path, &|file| {
             rustix::fs::fremovexattr(file, name).map_err(|error| os_error(path, error))
         })?;
-        self.0.note_change(path);
+        self.0.mark_changed(path);
         Ok(())
     }
 
@@ -266,7 +268,7 @@ enum Xattrs {
     /// There are none.
     None,
     /// They were set while the layer did not have the content.
-    Kept(Arc<KeptAttributes>),
+    Override(Arc<AttributeOverride>),
     /// This file or folder of the upper folder has them.
     Of(Arc<File>),
 }
@@ -329,15 +331,15 @@ fn change_special(
         let set = names.top.layer.dir.parent(key);
         let set = set.and_then(|(folder, name)| attributes::set_named(&folder, name, change));
         set.map_err(|error| os_error(key, error))?;
-        names.note_change(key);
+        names.mark_changed(key);
         Ok(())
     })
 }
 
 /// Returns the place of the extended attributes of a key.
 fn xattrs(core: &OverlayCore, context: &RequestContext, key: &Key) -> Result<Xattrs> {
-    core.look(|top| {
-        let kept = top.layer.kept_attributes(key)?;
+    core.with_top(|top| {
+        let overrides = top.layer.attribute_override(key)?;
         let found = top
             .find(context, key)?
             .ok_or_else(|| Error::not_found(key))?;
@@ -348,12 +350,12 @@ fn xattrs(core: &OverlayCore, context: &RequestContext, key: &Key) -> Result<Xat
             _ => return Ok(Xattrs::None),
         }
         let open = core.registered(key);
-        let kept = match &open {
-            Some(file) => file.kept_attributes()?,
-            None => kept.filter(|_| is_below),
+        let overrides = match &open {
+            Some(file) => file.attribute_override()?,
+            None => overrides.filter(|_| is_below),
         };
-        Ok(match (kept, open.and_then(|file| file.upper_file())) {
-            (Some(kept), _) => Xattrs::Kept(kept),
+        Ok(match (overrides, open.and_then(|file| file.upper_file())) {
+            (Some(overrides), _) => Xattrs::Override(overrides),
             (None, Some(file)) => Xattrs::Of(file),
             (None, None) => match top.frozen_file(key)? {
                 Some((file, _)) => Xattrs::Of(Arc::new(file)),
@@ -372,7 +374,7 @@ fn change_xattrs(
     key: &Key,
     set: &dyn Fn(&File) -> Result<()>,
 ) -> Result<()> {
-    let found = core.look(|top| top.find(context, key))?;
+    let found = core.with_top(|top| top.find(context, key))?;
     let found = found.ok_or_else(|| Error::not_found(key))?;
     match LayeredStore::kind(&found) {
         EntryKind::File => opener::change(core, context, key, |file| {
@@ -401,7 +403,7 @@ fn make_special(
         change.check_free(path)?;
         change.make_parents(path)?;
         make(change).map_err(|error| os_error(path, error))?;
-        change.note_change(path);
+        change.mark_changed(path);
         Ok(())
     })
 }

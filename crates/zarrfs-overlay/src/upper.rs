@@ -20,7 +20,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
-use crate::journal::{Journal, open_or_look};
+use crate::journal::{Journal, open_or_read_only};
 use crate::journal_record::JournalRecord;
 use crate::pending_folder::{PendingFolder, name_part};
 use zarr_format::error::{Error, Kind, Result};
@@ -412,7 +412,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// Locks an upper folder. Fails with `Exists` if another process keeps the lock.
 fn lock(path: &Path) -> Result<File> {
     let name = path.join("lock");
-    let file = open_or_look(&name).map_err(|error| Error::os(name.display(), error))?;
+    let file = open_or_read_only(&name).map_err(|error| Error::os(name.display(), error))?;
     for _ in 0..LOCK_ATTEMPTS {
         match rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(file),

@@ -281,11 +281,11 @@ impl Apply<'_> {
     /// process ends.
     fn record_attempt(&self, key: &Key, file: Option<&File>) -> Result<()> {
         let digest = file.map(content::file_digest).transpose();
-        let tried = JournalRecord::Tried {
+        let attempted = JournalRecord::Attempted {
             digest: digest.map_err(|error| Error::os(key, error))?,
             key: key.clone(),
         };
-        self.record(tried)
+        self.record(attempted)
     }
 
     fn upper_file(&self, key: &Key) -> Result<File> {

@@ -10,8 +10,9 @@ use std::collections::{HashMap, HashSet};
 use crate::Overlay;
 use crate::changes::ChangedKey;
 use crate::commit::{Commit, Conflicts, parallel_keys};
-use crate::encodings::{MAX_DOCUMENT, may_be_chunk, readable};
+use crate::encodings::{may_be_chunk, readable};
 use crate::layered_store::LayeredStore;
+use zarr_format::dialect::consolidated::MAX_DOCUMENT;
 use zarr_format::dialect::encoding;
 use zarr_format::error::Result;
 use zarrfs_store::request_context::RequestContext;
@@ -29,7 +30,7 @@ struct ChangedArray {
     /// Whether the document is not part of the changes.
     is_of_store: bool,
     /// The metadata that the mount shows, if the document was changed on it.
-    shown: Option<u128>,
+    visible: Option<u128>,
     /// The metadata that the chunks of an earlier, interrupted commit of the layer were encoded with.
     put_before: HashSet<u128>,
 }
@@ -47,10 +48,10 @@ pub fn is_of_array(why: &str) -> bool {
 }
 
 impl ChangedArrays {
-    /// Reads the metadata of the arrays of these changes. `shown` has the contents.
+    /// Reads the metadata of the arrays of these changes. `visible` has the contents.
     pub(crate) fn read(
         commit: &Commit<'_>,
-        shown: &dyn Store,
+        visible: &dyn Store,
         changes: &[ChangedKey],
     ) -> Result<ChangedArrays> {
         let mut documents: HashMap<Key, HashSet<u128>> = HashMap::new();
@@ -70,10 +71,10 @@ impl ChangedArrays {
             let stored = if is_of_store {
                 stored_metadata(commit, &document)?
             } else {
-                digest(commit.context, shown, &document)?
+                digest(commit.context, visible, &document)?
             };
             let is_changed = !commit.is_live && commit.core.top().stored_key(&document).is_none();
-            let shown = if is_changed {
+            let visible = if is_changed {
                 digest(commit.context, &Overlay(commit.core.clone()), &document)?
             } else {
                 None
@@ -81,7 +82,7 @@ impl ChangedArrays {
             let array = ChangedArray {
                 stored,
                 is_of_store,
-                shown,
+                visible,
                 put_before,
             };
             Ok((document, array))
@@ -99,7 +100,7 @@ impl ChangedArrays {
         let encoded = layered.encoded_by(key).into_iter();
         let found = encoded.map(|by| {
             let array = self.0.get(&by.document)?;
-            let is_it = [array.stored, array.shown].contains(&Some(by.digest));
+            let is_it = [array.stored, array.visible].contains(&Some(by.digest));
             let why = array.stored.map_or(REMOVED, |_| REPLACED);
             (!is_it).then_some(why)
         });
@@ -116,7 +117,7 @@ impl ChangedArrays {
             let Some(array) = self.0.get(&document) else {
                 return Ok(None);
             };
-            let fits = |digest: &u128| [now, array.shown].contains(&Some(*digest));
+            let fits = |digest: &u128| [now, array.visible].contains(&Some(*digest));
             let is_same = now == array.stored && array.put_before.iter().all(fits);
             Ok((!is_same).then_some(document))
         };

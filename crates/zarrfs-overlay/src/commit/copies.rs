@@ -76,9 +76,9 @@ impl<'a> CopyUpdate<'a> {
         let layer = &self.commit.layered.layer;
         let state = layer.lock();
         let is_in_scope = |document: &Key| {
-            let is_tried = !state.records.tried(document).is_empty();
+            let is_attempted = !state.records.attempted(document).is_empty();
             let base = state.records.base(document);
-            self.scope == Scope::All || is_tried || base.is_some_and(|base| base.is_committed)
+            self.scope == Scope::All || is_attempted || base.is_some_and(|base| base.is_committed)
         };
         let mut holders = Vec::new();
         for path in self.commit.paths {
@@ -218,9 +218,9 @@ impl<'a> CopyUpdate<'a> {
     /// Whether the store may already have the layer's change of a document.
     fn may_be_made(&self, document: &Key) -> bool {
         let state = self.commit.layered.layer.lock();
-        let is_tried = !state.records.tried(document).is_empty();
+        let is_attempted = !state.records.attempted(document).is_empty();
         match state.records.base(document) {
-            Some(base) => base.is_committed || is_tried,
+            Some(base) => base.is_committed || is_attempted,
             None => state.records.lower_key(document).as_ref() != Some(document),
         }
     }
@@ -232,7 +232,7 @@ impl<'a> CopyUpdate<'a> {
             Some(base) if base.is_committed => true,
             Some(_) => {
                 let digest = stored.map(|object| XxHash3_128::oneshot(&object.bytes));
-                state.records.tried(document).contains(&digest)
+                state.records.attempted(document).contains(&digest)
             }
             None => stored.is_none(),
         }
@@ -301,7 +301,7 @@ impl<'a> CopyUpdate<'a> {
             let key = key.clone();
             layer.record_if_room(vec![JournalRecord::Committed { key, version }])?;
         }
-        self.commit.core.note_change(key);
+        self.commit.core.mark_changed(key);
         Ok(())
     }
 }

@@ -44,7 +44,7 @@ impl MovedObjects<'_> {
             self.hide_fetched()?;
         }
         // Listings of the old and new folders must now find these files in the layer.
-        self.commit.core.note_tree_change(&Key::root());
+        self.commit.core.mark_tree_changed(&Key::root());
         Ok(())
     }
 
@@ -218,12 +218,12 @@ impl MovedObjects<'_> {
         }
         let (written, mark) = (key.clone(), copy.mark);
         records.push(JournalRecord::Written { key: written, mark });
-        records.extend(keep_attributes_of_copy(layer, key, copy.file, version)?);
+        records.extend(override_attributes_of_copy(layer, key, copy.file, version)?);
         layer.record(records)?;
         if self.commit.is_live {
             self.revoke_other_content(key, from, version);
         }
-        let _shape = layer.reshape();
+        let _layout = layer.write_layout();
         layer.publish(&core.upper, copy.name, key).map(drop)
     }
 }
@@ -240,16 +240,16 @@ struct FetchedCopy<'a> {
 
 /// Gives a copy the attributes that were set on its key without a content, and returns the record that keeps them: the
 /// copy is not a change, and is dropped when the store has it under its new name.
-fn keep_attributes_of_copy(
+fn override_attributes_of_copy(
     layer: &ChangeLayer,
     key: &Key,
     copy: &File,
     version: StoreVersion,
 ) -> Result<Option<JournalRecord>> {
-    let Some(mut attributes) = layer.kept_attributes(key)? else {
+    let Some(mut attributes) = layer.attribute_override(key)? else {
         return Ok(None);
     };
-    let given = attributes.give_to_copy(copy, version.into());
+    let given = attributes.apply_to_copy(copy, version.into());
     given.map_err(|error| os_error(key, error))?;
     Arc::make_mut(&mut attributes).is_of_copy = true;
     let key = key.clone();

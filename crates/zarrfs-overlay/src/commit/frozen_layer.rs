@@ -16,7 +16,7 @@ use crate::layered_store::LayeredStore;
 use crate::open_file::state::ContentSource;
 use crate::open_file::{OpenFile, OpenedAs};
 use crate::overlay_core::OverlayCore;
-use crate::records::{joined, tries};
+use crate::records::{attempts, joined};
 use zarr_format::dialect::consolidated::may_be_consolidated;
 use zarr_format::error::Result;
 use zarr_format::model::document::is_document;
@@ -137,12 +137,12 @@ impl Freeze<'_> {
         let next = LayeredStore::over(layer.clone(), &self.core.store, frozen, info);
         // Lookups of moved files wait until the layers are exchanged. A file that cannot be moved stays in the frozen
         // layer.
-        let shape = top.layer.reshape();
+        let layout = top.layer.write_layout();
         let move_out = |key| top.layer.dir.move_to(&layer.dir, key);
         let moved: Vec<Result<()>> = left_out.keys().map(move_out).collect();
         layer.add_retained(top.layer.take_retained(left_out.keys()));
         *self.core.top.write() = Arc::new(next);
-        drop(shape);
+        drop(layout);
         top.layer.lock().records.forget_attributes();
         moved.into_iter().collect::<Result<()>>()?;
         let forgotten = left_out.keys().cloned().map(JournalRecord::Forgotten);
@@ -199,14 +199,14 @@ impl Freeze<'_> {
                 let by = Some(by.clone());
                 list.push(JournalRecord::EncodedBy { at, by });
             }
-            list.extend(tries(key, state.records.tried(key)));
+            list.extend(attempts(key, state.records.attempted(key)));
             if state.records.is_incomplete(key) {
                 list.push(JournalRecord::Created(key.clone()));
             }
             list.extend(state.records.marks.records_of(key));
             list.extend(state.records.program_copies.records_of(key));
         }
-        let kept = state.records.kept_attributes_below(&Key::root());
+        let kept = state.records.attribute_overrides_below(&Key::root());
         for (key, mut attributes) in kept {
             if !self.left_out.contains_key(&key) {
                 if state.records.is_taken_over(&key, &attributes) {
@@ -290,17 +290,17 @@ impl Thaw<'_> {
             top.layer.sync_journal()?;
         }
         // Until the layers are exchanged, readers must not look in the frozen layer for files that have left it.
-        let shape = self.frozen.layer.reshape();
+        let layout = self.frozen.layer.write_layout();
         for (key, _) in kept {
-            self.keep(&top, key)?;
+            self.move_to_top(&top, key)?;
         }
         let folder = self.core.upper.retire_frozen()?;
         self.frozen
             .layer
             .drop_retained(&self.core.upper, |_, _| true);
         // A file that is found in the store must have its file ID at once.
-        self.keep_ids(&top.layer, committed);
-        self.show_store(&top, shape, folder);
+        self.set_ids(&top.layer, committed);
+        self.show_store(&top, layout, folder);
         Ok(())
     }
 
@@ -308,23 +308,25 @@ impl Thaw<'_> {
     fn show_store(
         &self,
         top: &Arc<LayeredStore>,
-        shape: RwLockWriteGuard<'_, ()>,
+        layout: RwLockWriteGuard<'_, ()>,
         folder: PathBuf,
     ) {
         let info = self.core.info.clone();
         let next = LayeredStore::over(top.layer.clone(), &self.core.store, None, info);
         let bases = self.frozen.layer.lock().records.bases_below(&Key::root());
         *self.core.top.write() = Arc::new(next);
-        drop(shape);
+        drop(layout);
         self.frozen.layer.remove_folder_at_end(folder);
         for file in self.core.registered_below(&Key::root()) {
             self.show_version(&file);
         }
         if bases.len() > 4096 {
             // Invalidate the whole cache instead of each key.
-            return self.core.note_tree_change(&Key::root());
+            return self.core.mark_tree_changed(&Key::root());
         }
-        bases.iter().for_each(|(key, _)| self.core.note_change(key));
+        bases
+            .iter()
+            .for_each(|(key, _)| self.core.mark_changed(key));
     }
 
     /// Collects the files that a frozen layer brought into the store. The names are not locked, so programs may replace
@@ -345,7 +347,7 @@ impl Thaw<'_> {
     }
 
     /// Keeps the file IDs of the files that a frozen layer brought into the store.
-    fn keep_ids(&self, top: &ChangeLayer, committed: CommittedFiles) {
+    fn set_ids(&self, top: &ChangeLayer, committed: CommittedFiles) {
         let CommittedFiles { since, files } = committed;
         let changes = &self.core.info.changes;
         let mut open = self.core.open.lock();
@@ -392,8 +394,8 @@ impl Thaw<'_> {
     }
 
     /// Moves a key that no store can hold to the top layer, if it is still visible there.
-    fn keep(&self, top: &LayeredStore, key: &Key) -> Result<()> {
-        let Some(shown) = shown_as(&top.layer, key)? else {
+    fn move_to_top(&self, top: &LayeredStore, key: &Key) -> Result<()> {
+        let Some(shown) = visible_name(&top.layer, key)? else {
             return Ok(());
         };
         if self.frozen.layer.dir.stat(key)?.is_none() {
@@ -481,7 +483,7 @@ fn unless_on_top(
 }
 
 /// Returns the name at which a key of the layer below is visible, or `None` if it is hidden.
-fn shown_as(top: &ChangeLayer, key: &Key) -> Result<Option<Key>> {
+fn visible_name(top: &ChangeLayer, key: &Key) -> Result<Option<Key>> {
     let is_shown = |at: &Key| -> Result<bool> {
         Ok(matches!(top.locate(at)?, Located::Lower(lower) if lower == *key))
     };
@@ -590,7 +592,7 @@ mod tests {
         put(b"second");
         let core = &overlay.0;
         let committed = commit_frozen(core, &UNLIMITED, &frozen.unwrap(), false, &|_, _| {});
-        assert!(committed.unwrap().is_whole());
+        assert!(committed.unwrap().is_complete());
         let synced = core.top().layer.lock().journal.synced();
         // `cp` fails at the folder of the frozen layer, which a thread is removing. That folder is not needed.
         std::process::Command::new("cp")

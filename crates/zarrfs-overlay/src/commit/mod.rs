@@ -106,7 +106,7 @@ impl Outcome {
     }
 
     /// Whether the store has all changes.
-    fn is_whole(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.conflicts.is_empty() && self.failed.is_none()
     }
 
@@ -142,7 +142,7 @@ impl Overlay {
         // First finish an earlier commit that was interrupted.
         if let Some(frozen) = core.top().frozen.clone() {
             done = commit_frozen(core, context, &frozen, config.force, progress)?;
-            if !done.is_whole() {
+            if !done.is_complete() {
                 return Ok(done);
             }
         }
@@ -213,7 +213,7 @@ fn commit_frozen(
         is_live: false,
     };
     let mut outcome = commit.run(progress)?;
-    if outcome.is_whole() {
+    if outcome.is_complete() {
         let thawed = Thaw { core, frozen }.run(&outcome.kept);
         let needs = "the store has all changes, but the folders of what stays here need some KiB";
         outcome.failed = thawed
@@ -297,17 +297,17 @@ impl Commit<'_> {
             }
             Err(error) => outcome.failed = Some(error),
         }
-        if outcome.is_whole() && self.is_live {
+        if outcome.is_complete() && self.is_live {
             // Whiteouts of committed keys hide nothing any more, even if the check below fails.
             outcome.failed = write_through::prune(self).err();
         }
-        if outcome.is_whole() && !self.force {
+        if outcome.is_complete() && !self.force {
             match arrays.replaced_meanwhile(self) {
                 Ok(conflicts) => outcome.conflicts = conflicts,
                 Err(error) => outcome.failed = Some(error),
             }
         }
-        if outcome.is_whole() && !self.is_live {
+        if outcome.is_complete() && !self.is_live {
             let mut emptied = hidden.iter().map(|subtree| &subtree.folders);
             let erased =
                 emptied.try_for_each(|folders| erase_folders(context, &*core.store, folders));
@@ -319,16 +319,19 @@ impl Commit<'_> {
     /// Records the put of a document, in case that no answer comes, and for programs that change the document at the same time: the
     /// base of their change then differs from the store's version, although no other program changed it.
     fn record_document_put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
-        let tried = JournalRecord::Tried {
+        let attempted = JournalRecord::Attempted {
             key: key.clone(),
             digest: Some(XxHash3_128::oneshot(bytes)),
         };
         // A program may have opened the document and write it before the put: there is no record of that yet.
-        self.core.top().layer.record_if_room(vec![tried.clone()])?;
+        self.core
+            .top()
+            .layer
+            .record_if_room(vec![attempted.clone()])?;
         let layer = &self.layered.layer;
         let is_known = layer.base(key).is_some() || self.core.registered(key).is_some();
         if is_known && !self.is_live {
-            layer.record_if_room(vec![tried])?;
+            layer.record_if_room(vec![attempted])?;
         }
         Ok(())
     }

@@ -29,10 +29,10 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Compares every change with the store. `shown` has the contents.
+    /// Compares every change with the store. `visible` has the contents.
     pub(crate) fn of(
         commit: &Commit<'_>,
-        shown: &dyn Store,
+        visible: &dyn Store,
         keys: Vec<ChangedKey>,
         arrays: &ChangedArrays,
     ) -> Result<Plan> {
@@ -41,14 +41,14 @@ impl Plan {
         let probe = Probe {
             context: commit.context,
             store,
-            shown,
+            visible,
             layered: commit.layered,
         };
         let obstacles = files_above(commit.context, store, &keys)?;
         let run = |change| probe.run(change);
         for step in parallel_map(parallel_keys(store), keys, &run) {
             let step = step?;
-            plan.outcome.without_etag += u64::from(step.lacks_etag);
+            plan.outcome.without_etag += u64::from(step.has_no_etag);
             let array = || arrays.conflict(commit.layered, &step.change.key);
             match step.conflict(array).filter(|_| !commit.force) {
                 Some(why) => {
@@ -84,7 +84,7 @@ pub(crate) struct CommitStep {
     /// Whether the store has a folder at the key of a put, and no whiteout hides it.
     pub(crate) is_folder: bool,
     /// Whether the server sent no ETag for the object that the change replaces.
-    pub(crate) lacks_etag: bool,
+    pub(crate) has_no_etag: bool,
 }
 
 impl CommitStep {
@@ -120,7 +120,7 @@ struct Probe<'a> {
     context: &'a RequestContext,
     store: &'a dyn Store,
     /// The store that has the contents of the changes.
-    shown: &'a dyn Store,
+    visible: &'a dyn Store,
     layered: &'a LayeredStore,
 }
 
@@ -135,9 +135,9 @@ impl Probe<'_> {
             (ChangeAction::Put(_), Some(_)) if !is_expected => self.has_content(&change.key)?,
             _ => false,
         };
-        let lacks_etag = !is_done && change.base.lacks_etag();
+        let has_no_etag = !is_done && change.base.has_no_etag();
         let is_same = || match &now {
-            Some(now) if lacks_etag && self.layered.base_content(&change.key).is_none() => {
+            Some(now) if has_no_etag && self.layered.base_content(&change.key).is_none() => {
                 let may_be = change.base.may_be(now.version);
                 Ok(may_be || self.is_known(&change.key, Some(now))?)
             }
@@ -158,27 +158,27 @@ impl Probe<'_> {
             now,
             is_done,
             is_folder,
-            lacks_etag,
+            has_no_etag,
         })
     }
 
     /// Whether the change of a key is allowed although the store has another version than before. It is if the store's
     /// object has the same bytes as before, or if a put or removal from here succeeded without an answer.
     fn is_known(&self, key: &Key, now: Option<&ETag>) -> Result<bool> {
-        let (tried, base) = (self.layered.tried(key), self.layered.base_content(key));
-        let Some(now) = now.filter(|_| !tried.is_empty() || base.is_some()) else {
-            return Ok(tried.contains(&None));
+        let (attempted, base) = (self.layered.attempted(key), self.layered.base_content(key));
+        let Some(now) = now.filter(|_| !attempted.is_empty() || base.is_some()) else {
+            return Ok(attempted.contains(&None));
         };
         let reader = match self.store.open(self.context, key, None) {
             Err(error) if error.kind() == Kind::NotFound => return Ok(false),
             reader => reader?,
         };
         let size = reader.meta(self.context)?.size;
-        if tried.is_empty() && base.is_none_or(|base| base.length != size) {
+        if attempted.is_empty() && base.is_none_or(|base| base.length != size) {
             return Ok(false);
         }
         let found = content::digest(self.context, &*reader)?;
-        let is_known = tried.contains(&Some(found.digest)) || base == Some(found);
+        let is_known = attempted.contains(&Some(found.digest)) || base == Some(found);
         Ok(is_known && reader.meta(self.context)?.version.may_be(now.version))
     }
 
@@ -187,14 +187,14 @@ impl Probe<'_> {
         Ok(found.is_some_and(|meta| meta.kind == EntryKind::Directory))
     }
 
-    /// Whether the store has the same bytes as `shown`.
+    /// Whether the store has the same bytes as `visible`.
     fn has_content(&self, key: &Key) -> Result<bool> {
         match self.store.open(self.context, key, None) {
             Err(error) if error.kind() == Kind::NotFound => Ok(false),
             stored => content::is_same(
                 self.context,
                 &*stored?,
-                &*self.shown.open(self.context, key, None)?,
+                &*self.visible.open(self.context, key, None)?,
             ),
         }
     }

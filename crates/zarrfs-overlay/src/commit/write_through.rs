@@ -96,7 +96,7 @@ impl Prune<'_> {
         }
         let records = shown.iter().cloned().map(JournalRecord::WhiteoutRemoved);
         layer.record(records.collect())?;
-        shown.iter().for_each(|at| core.note_tree_change(at));
+        shown.iter().for_each(|at| core.mark_tree_changed(at));
         Ok(!shown.is_empty() && shown.len() < present.len())
     }
 
@@ -127,7 +127,7 @@ impl Prune<'_> {
             core.open.lock().ids.set_committed(key, version);
         }
         let mut records = vec![JournalRecord::Reverted(key.clone())];
-        if layer.kept_attributes(key)?.is_none() {
+        if layer.attribute_override(key)?.is_none() {
             // The attributes that the file has taken over are dropped with it.
             records.extend(layer.dropped_attributes(key));
         }
@@ -136,7 +136,7 @@ impl Prune<'_> {
             layer.dir.remove(key, AtFlags::empty())?;
         }
         layer.forget_contents(&core.upper, key)?;
-        core.note_removal(key);
+        core.mark_removed(key);
         Ok(())
     }
 }

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::fs::{FallocateFlags, fallocate};
 
-use crate::attribute_override::KeptAttributes;
-use crate::encodings::{MAX_DOCUMENT, NewContent, may_describe_array};
+use crate::attribute_override::AttributeOverride;
+use crate::encodings::{NewContent, may_describe_array};
 use crate::layer_dir::os_error;
 use crate::layered_store::stat_of_stored;
 use crate::name_change::NameChange;
@@ -19,6 +19,7 @@ use crate::open_file::pending_copy::WrittenRanges;
 use crate::open_file::state::{ContentSource, FileState};
 use crate::overlay_core::OverlayCore;
 use crate::{attributes, content};
+use zarr_format::dialect::consolidated::MAX_DOCUMENT;
 use zarr_format::error::{Error, Result};
 use zarrfs_store::request_context::{RequestContext, would_wait};
 use zarrfs_store::sync::file_limits::Permit;
@@ -252,8 +253,8 @@ impl Drop for OpenFile {
                     log::warn!("{}; its content is as before", failed.error(key));
                     upper.pending.discard(name);
                     match self.core.top().layer.dir.stat(key) {
-                        Ok(Some(_)) => self.core.note_write(key),
-                        _ => self.core.note_removal(key),
+                        Ok(Some(_)) => self.core.mark_written(key),
+                        _ => self.core.mark_removed(key),
                     }
                 }
                 (Some(_), None) if state.is_dirty => {
@@ -279,7 +280,7 @@ impl OpenFile {
             .len();
         state.written.add(length.min(size)..length.max(size));
         let done = file.set_len(size);
-        state.note_write(&self.core);
+        state.mark_written(&self.core);
         done.map_err(|error| state.os_error(error))?;
         state.clear_failed(&self.core, |failed| failed.truncated(size));
         Ok(())
@@ -340,7 +341,7 @@ impl OpenFile {
         state.written = WrittenRanges::all();
         let flags = FallocateFlags::from_bits_retain(mode.cast_unsigned());
         let done = fallocate(&*file, flags, offset, length);
-        state.note_write(&self.core);
+        state.mark_written(&self.core);
         done.map_err(|error| state.os_error(error))
     }
 
@@ -428,7 +429,7 @@ impl OpenFile {
         self.flush(context)?;
         let file = match self.source() {
             // The store has the content.
-            ContentSource::Lower(_) => return self.sync_kept_attributes(),
+            ContentSource::Lower(_) => return self.sync_attribute_override(),
             ContentSource::Frozen(..) => return self.core.sync_all(),
             ContentSource::Upper(file) => file,
         };
@@ -446,7 +447,7 @@ impl OpenFile {
             // It was written in between: the mark belongs to another file, and this file has the key.
             Some(mark) if mark.inode != stat.st_ino => self.core.sync_all(),
             Some(mark) => {
-                top.layer.note_synced(&key, &mark)?;
+                top.layer.record_synced(&key, &mark)?;
                 self.drop_replaced(top.layer.take_replaced(&key))
             }
             None => top.layer.sync_journal(),
@@ -475,11 +476,11 @@ impl OpenFile {
     /// Returns the current `stat` of the file, even if it has no name any more.
     pub(crate) fn stat(&self, context: &RequestContext) -> Result<Stat> {
         let stat = self.stat_of_content(context)?;
-        let kept = self.kept_attributes()?;
-        Ok(kept.map_or(stat, |kept| kept.over(stat)))
+        let overrides = self.attribute_override()?;
+        Ok(overrides.map_or(stat, |overrides| overrides.over(stat)))
     }
 
-    /// Returns the `stat` without the kept attributes, which were set without the content.
+    /// Returns the `stat` without the overriding attributes, which were set without the content.
     pub(crate) fn stat_of_content(&self, context: &RequestContext) -> Result<Stat> {
         let stat = match self.source() {
             ContentSource::Lower(reader) => stat_of_stored(reader.meta(context)?),
@@ -545,7 +546,7 @@ impl OpenFile {
         self.change_attributes(context, &|file| {
             attributes::set_open(file, &rest).map_err(|error| os_error(&key, error))
         })?;
-        self.core.note_change(&self.lock().key_or_root());
+        self.core.mark_changed(&self.lock().key_or_root());
         Ok(())
     }
 }
@@ -624,31 +625,31 @@ impl OpenFile {
             ContentSource::Frozen(file, _) => (None, Some(&**file)),
             _ => (None, None),
         };
-        let kept = change.top.layer.kept_attributes(key)?;
+        let overrides = change.top.layer.attribute_override(key)?;
         // A copy needs both: a commit drops the copy and keeps the recorded attributes.
-        let is_of_copy = kept.is_some_and(|kept| kept.is_of_copy);
+        let is_of_copy = overrides.is_some_and(|overrides| overrides.is_of_copy);
         if own.is_none() || is_idle_copy || is_of_copy {
-            change.keep_attributes(key, content, frozen, set)?;
+            change.override_attributes(key, content, frozen, set)?;
         }
         own.map_or(Ok(()), |file| set(file))?;
         Ok(true)
     }
 
     /// Returns the attributes that were set without the content, or `None` if the layer's file has the attributes.
-    pub(crate) fn kept_attributes(&self) -> Result<Option<Arc<KeptAttributes>>> {
+    pub(crate) fn attribute_override(&self) -> Result<Option<Arc<AttributeOverride>>> {
         let state = self.lock();
         let is_in_layer =
             matches!(state.source, ContentSource::Upper(_)) && !state.is_committed()?;
         let key = state.key.as_ref().filter(|_| !is_in_layer);
         match key {
-            Some(key) => self.core.top().layer.kept_attributes(key),
+            Some(key) => self.core.top().layer.attribute_override(key),
             None => Ok(None),
         }
     }
 
     /// Syncs attributes that were set without the content.
-    pub(crate) fn sync_kept_attributes(&self) -> Result<()> {
-        match (self.kept_attributes()?, self.key()) {
+    pub(crate) fn sync_attribute_override(&self) -> Result<()> {
+        match (self.attribute_override()?, self.key()) {
             (Some(_), Some(key)) => {
                 let top = self.core.top();
                 top.layer.dir.sync_folders_above(&key)?;
@@ -688,11 +689,11 @@ impl TreeFile for OpenFileHandle {
         if offset == 0
             && let Some(key) = self.file.key()
         {
-            let is_whole = bytes.len() < len;
+            let is_complete = bytes.len() < len;
             self.file
                 .core
                 .encodings(context)
-                .record_read(&key, &bytes, is_whole);
+                .record_read(&key, &bytes, is_complete);
         }
         Ok(bytes)
     }

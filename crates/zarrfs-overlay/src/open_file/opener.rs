@@ -108,7 +108,7 @@ impl FileOpener<'_> {
 
     fn shows(&self) -> Result<bool> {
         self.core
-            .look(|top| Ok(top.find(self.context, self.key)?.is_some()))
+            .with_top(|top| Ok(top.find(self.context, self.key)?.is_some()))
     }
 
     /// Whether an open file still has the content that is visible at its key.
@@ -136,12 +136,14 @@ impl FileOpener<'_> {
         let Some((lower, version)) = file.unwritten_version() else {
             return Ok(true);
         };
-        let now = self.core.look(|top| top.lower.head(self.context, &lower))?;
+        let now = self
+            .core
+            .with_top(|top| top.lower.head(self.context, &lower))?;
         Ok(now.is_some_and(|meta| meta.version.may_be(version.into())))
     }
 
     /// Opens the current content of a key; also returns the place where it was found.
-    fn open_current(&self) -> Result<(OpenFile, FoundIn)> {
+    fn open_current(&self) -> Result<(OpenFile, FoundPlace)> {
         let permit = Permit::take().map_err(|error| error.about(self.key))?;
         let (top, position) = (self.core.top(), self.core.info.changes.position());
         let found = top
@@ -149,7 +151,7 @@ impl FileOpener<'_> {
             .ok_or_else(|| Error::not_found(self.key))?;
         if let Some(derived) = derived::document(self.core, self.context, self.key)? {
             let opened_as = opened_as(&top, &found)?;
-            let found = FoundIn {
+            let found = FoundPlace {
                 lower: lower_key(&found),
                 top,
                 position,
@@ -165,7 +167,7 @@ impl FileOpener<'_> {
                 let source = ContentSource::Upper(file);
                 let file = OpenFile::new(self.core, self.key, id, source, OpenedAs::Upper, permit);
                 let lower = None;
-                let found = FoundIn {
+                let found = FoundPlace {
                     top,
                     lower,
                     position,
@@ -176,7 +178,7 @@ impl FileOpener<'_> {
             (_, Resolved::Lower(lower, meta)) => {
                 let file = self.open_lower(&top, &lower, &meta, permit)?;
                 let lower = Some(lower);
-                let found = FoundIn {
+                let found = FoundPlace {
                     top,
                     lower,
                     position,
@@ -243,7 +245,7 @@ impl FileOpener<'_> {
     }
 
     /// Whether an open file still has the content of its key.
-    fn is_current(&self, file: &OpenFile, found: &FoundIn) -> Result<bool> {
+    fn is_current(&self, file: &OpenFile, found: &FoundPlace) -> Result<bool> {
         let top = self.core.top();
         if !Arc::ptr_eq(&top, &found.top) {
             return Ok(false);
@@ -270,7 +272,7 @@ impl FileOpener<'_> {
 
     /// Registers a file under its key, if it is still current and no other file is registered; returns whether it did.
     /// The names are locked, so a later change of the name finds the file in the table.
-    fn register_if_current(&self, file: &Arc<OpenFile>, found: &FoundIn) -> Result<bool> {
+    fn register_if_current(&self, file: &Arc<OpenFile>, found: &FoundPlace) -> Result<bool> {
         let _names = self.core.names.lock();
         if !self.is_current(file, found)? {
             return Ok(false);
@@ -285,7 +287,7 @@ impl FileOpener<'_> {
 }
 
 /// The place where the content of a key was found.
-struct FoundIn {
+struct FoundPlace {
     top: Arc<LayeredStore>,
     /// The key of the store below, if the content is there.
     lower: Option<Key>,

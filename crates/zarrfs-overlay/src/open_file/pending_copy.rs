@@ -121,18 +121,19 @@ impl OpenFile {
             self.copied.notify_all();
             let copy = copy?;
             // They may have been set during the copy.
-            if let Some(kept) = self
+            if let Some(overrides) = self
                 .core
                 .top()
                 .layer
-                .kept_attributes(&state.key_or_root())?
+                .attribute_override(&state.key_or_root())?
             {
-                kept.give_to(&copy.file)
+                overrides
+                    .apply_to(&copy.file)
                     .map_err(|error| Error::os("", error))?;
             }
-            self.core.open.lock().ids.note_write(self.id);
+            self.core.open.lock().ids.mark_written(self.id);
             state.set_copy(copy.name, Arc::new(copy.file));
-            state.note_opened_content(copy.content);
+            state.set_opened_content(copy.content);
         }
     }
 

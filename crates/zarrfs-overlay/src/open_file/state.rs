@@ -126,9 +126,9 @@ impl FileState {
             .pending
             .create(&key)
             .map_err(|error| os_error(&key, error))?;
-        let kept = core.top().layer.kept_attributes(&key)?;
+        let overrides = core.top().layer.attribute_override(&key)?;
         let filled = core.with_room(|| self.fill(&file, empty)).and_then(|()| {
-            let given = kept.map_or(Ok(()), |kept| kept.give_to(&file));
+            let given = overrides.map_or(Ok(()), |overrides| overrides.apply_to(&file));
             given.map_err(|error| Error::os("", error))
         });
         if let Err(error) = filled {
@@ -173,7 +173,7 @@ impl FileState {
     }
 
     /// Records the store's content at copy-up, unless the file was opened on another version.
-    pub(crate) fn note_opened_content(&mut self, copied: Option<StoredContent>) {
+    pub(crate) fn set_opened_content(&mut self, copied: Option<StoredContent>) {
         let OpenedAs::Stored(_, opened) = self.opened_as else {
             return;
         };
@@ -182,7 +182,7 @@ impl FileState {
     }
 
     /// Keeps a replaced file, which has this name in `pending/`, as the next spare file.
-    fn note_replaced(&mut self, name: String, inode: u64) {
+    fn set_spare(&mut self, name: String, inode: u64) {
         let stale = std::mem::take(&mut self.written);
         let file = self.previous.take();
         let is_it =
@@ -245,14 +245,14 @@ impl FileState {
         self.is_incomplete = false;
         self.set_id(change, &key, id)?;
         if let Some(name) = &self.pending {
-            let shape = change.top.layer.reshape();
+            let layout = change.top.layer.write_layout();
             let replaced = change.top.layer.publish(&change.upper, name, &key)?;
-            drop(shape);
+            drop(layout);
             if let Some((name, inode)) = replaced {
-                self.note_replaced(name, inode);
+                self.set_spare(name, inode);
             }
             self.pending = None;
-            change.note_write(&key);
+            change.mark_written(&key);
         }
         self.is_dirty = false;
         Ok(())
@@ -340,7 +340,7 @@ impl FileState {
             self.is_dirty = true;
             self.record_change_in_place(core)?;
         }
-        self.note_write(core);
+        self.mark_written(core);
         match &self.source {
             ContentSource::Upper(file) => Ok(file.clone()),
             _ => Err(Error::read_only(self.key_or_root())),
@@ -375,9 +375,9 @@ impl FileState {
 
     /// Records a write of the content: before the write, so that no reader takes a partial write for the whole, and
     /// again after it, because a reader may have come in between.
-    pub(crate) fn note_write(&self, core: &OverlayCore) {
+    pub(crate) fn mark_written(&self, core: &OverlayCore) {
         if let Some(key) = &self.key {
-            core.note_write(key);
+            core.mark_written(key);
         }
     }
 
@@ -391,10 +391,10 @@ impl FileState {
         bytes: &[u8],
     ) -> Result<()> {
         let mut done = self.write_once(core, file, offset, bytes);
-        if is_full(&done) && core.has_made_room() {
+        if is_full(&done) && core.make_room() {
             done = self.write_once(core, file, offset, bytes);
         }
-        self.note_outcome(core, offset, bytes, done)
+        self.record_outcome(core, offset, bytes, done)
     }
 
     /// Does the same without waiting. Fails with `WouldWait` if space may be available after a wait.
@@ -409,7 +409,7 @@ impl FileState {
         if is_full(&done) && core.has_retained() {
             return Err(would_wait());
         }
-        self.note_outcome(core, offset, bytes, done)
+        self.record_outcome(core, offset, bytes, done)
     }
 
     fn write_once(
@@ -419,14 +419,14 @@ impl FileState {
         offset: u64,
         bytes: &[u8],
     ) -> Result<()> {
-        self.note_range(file, offset..offset.saturating_add(bytes.len() as u64))?;
+        self.mark_range(file, offset..offset.saturating_add(bytes.len() as u64))?;
         let done = file.write_all_at(bytes, offset);
-        self.note_write(core);
+        self.mark_written(core);
         done.map_err(|error| self.os_error(error))
     }
 
     /// Records the missing or completed bytes of the content after a write.
-    fn note_outcome(
+    fn record_outcome(
         &mut self,
         core: &OverlayCore,
         offset: u64,
@@ -442,7 +442,7 @@ impl FileState {
     }
 
     /// Records that a range is about to be written. The bytes between the end of the file and the range become zeros.
-    pub(crate) fn note_range(&mut self, file: &File, range: Range<u64>) -> Result<()> {
+    pub(crate) fn mark_range(&mut self, file: &File, range: Range<u64>) -> Result<()> {
         let length = file.metadata().map_err(|error| self.os_error(error))?.len();
         self.written.add(length.min(range.start)..range.end);
         Ok(())

@@ -125,7 +125,7 @@ impl FileIds {
     }
 
     /// Gives the store's content another ID, because the file with this ID is about to be written.
-    pub(crate) fn note_write(&mut self, id: u64) {
+    pub(crate) fn mark_written(&mut self, id: u64) {
         if self.stored.get(&id).is_none() {
             let other = self.new_id();
             self.stored.put(id, other);
@@ -289,13 +289,13 @@ mod tests {
         let mut ids = FileIds::default();
         let stored = key("x");
         assert_eq!(ids.of_stored(&stored, Version::numbered(7)), None);
-        ids.note_write(7);
+        ids.mark_written(7);
         ids.set(&stored, 7, 5);
         assert_eq!(ids.of_upper(&stored, 5), 7);
         ids.remove_below(&Key::root());
         let other = ids.of_stored(&stored, Version::numbered(7));
         assert!(other.is_some_and(|other| other != 7));
-        ids.note_write(7);
+        ids.mark_written(7);
         assert_eq!(ids.of_stored(&stored, Version::numbered(7)), other);
     }
 
