@@ -74,7 +74,11 @@ fn piece_of(range: Range<u64>) -> usize {
 }
 
 /// The version of a content, with its length and digest.
-pub(crate) type StoredContent = (Version, ContentDigest);
+#[derive(Clone, Copy)]
+pub(crate) struct StoredContent {
+    pub(crate) version: Version,
+    pub(crate) content: ContentDigest,
+}
 
 /// Copies an object of the store; returns its version and digest. Fails with `Changed` if the object is replaced during
 /// every attempt.
@@ -83,7 +87,7 @@ pub(crate) fn copy_stored(
     reader: &dyn Reader,
     to: &File,
 ) -> Result<StoredContent> {
-    for _ in 0..MAX_COPY_ATTEMPTS {
+    for _ in 0..4 {
         let version = reader.meta(context)?.version;
         let content = read_all(context, reader, |bytes, at| {
             let written = to.write_all_at(bytes, at);
@@ -92,15 +96,12 @@ pub(crate) fn copy_stored(
         if reader.meta(context)?.version == version {
             let cut = to.set_len(content.length);
             cut.map_err(|error| Error::os("", error))?;
-            return Ok((version, content));
+            return Ok(StoredContent { version, content });
         }
     }
     let why = "is written each time it is read";
     Err(Error::new(Kind::Changed, "", why))
 }
-
-/// Maximum number of attempts to copy an object that is being changed.
-const MAX_COPY_ATTEMPTS: usize = 4;
 
 /// Reads an object and passes its bytes to `take`; returns their length and digest.
 fn read_all(
@@ -141,7 +142,10 @@ pub(crate) fn short_content(
     }
     let content = digest(context, reader)?;
     let is_same = reader.meta(context)?.version == before.version;
-    Ok(is_same.then_some((before.version, content)))
+    Ok(is_same.then_some(StoredContent {
+        version: before.version,
+        content,
+    }))
 }
 
 /// Gives a file the owner, mode and extended attributes of another file, and removes other `user.` attributes.

@@ -254,12 +254,13 @@ mod tests {
     }
 
     fn open(folder: &std::path::Path, store: &Arc<MemoryStore>) -> Overlay {
-        let config = OverlayConfig {
-            uid: 0,
-            gid: 0,
-            write_through: false,
-        };
-        Overlay::open(&folder.join("upper"), store.clone(), "a store", config).unwrap()
+        Overlay::open(
+            &folder.join("upper"),
+            store.clone(),
+            "a store",
+            OverlayConfig::default(),
+        )
+        .unwrap()
     }
 
     /// A file of the store was removed and created again; the daemon is killed in the middle of the discard.

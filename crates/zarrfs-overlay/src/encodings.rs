@@ -30,9 +30,6 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::locks::Mutex;
 use zarrfs_store::{EncodedBy, Key, Object, Store};
 
-/// The documents that identify a folder as a node, the likeliest first.
-const DESCRIBING: [&str; 4] = [ZARR_JSON, ZARRAY, ZGROUP, ATTRIBUTES_JSON];
-
 /// Maximum number of arrays whose metadata is cached; the least recently used is evicted.
 const MAX_CACHED: usize = 1 << 16;
 
@@ -348,7 +345,8 @@ impl EncodingFinder<'_> {
         let read = |key: &Key| self.bytes(key);
         for (depth, folder) in folders.iter().enumerate() {
             let mut is_node = false;
-            for name in DESCRIBING {
+            // The likeliest first.
+            for name in [ZARR_JSON, ZARRAY, ZGROUP, ATTRIBUTES_JSON] {
                 let document = folder.child(name.as_bytes())?;
                 let Some(object) = self.document(&document)? else {
                     continue;

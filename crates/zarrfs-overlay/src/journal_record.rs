@@ -108,9 +108,6 @@ impl Mark {
     }
 }
 
-/// Length of the checksum at the start of a line: eight digits and a space.
-const CHECKSUM_WIDTH: usize = 9;
-
 /// Returns one line with these records, which count together.
 pub(crate) fn encode_line(records: &[JournalRecord]) -> Vec<u8> {
     let list: Vec<Value> = records.iter().map(to_json).collect();
@@ -122,7 +119,8 @@ pub(crate) fn encode_line(records: &[JournalRecord]) -> Vec<u8> {
 /// Returns the records of a line, or `None` if it is incomplete or damaged.
 pub(crate) fn decode_line(line: &[u8]) -> Option<Vec<JournalRecord>> {
     let line = std::str::from_utf8(line.strip_suffix(b"\n")?).ok()?;
-    let (sum, text) = line.split_at_checked(CHECKSUM_WIDTH)?;
+    // The checksum is eight digits and a space.
+    let (sum, text) = line.split_at_checked(9)?;
     let sum = u32::from_str_radix(sum.strip_suffix(' ')?, 16).ok()?;
     if sum != crc32c::crc32c(text.as_bytes()) {
         return None;

@@ -436,10 +436,6 @@ impl ChangeLayer {
     }
 }
 
-/// Number of bytes of extended attributes that count as one record of the journal. Percent encoding may take three
-/// characters for each byte.
-const XATTR_BYTES_OF_RECORD: usize = 256;
-
 /// Names in `pending/` of files that the disk had under these keys.
 pub(crate) type RetainedFiles = Vec<(Key, Vec<String>)>;
 
@@ -463,7 +459,8 @@ impl LayerState {
 
     /// Rewrites the journal if it is much longer than its records need, unless the disk has no space for both.
     pub(crate) fn compact(&mut self) -> Result<()> {
-        let records = self.records.len() + self.records.xattr_bytes() / XATTR_BYTES_OF_RECORD;
+        // Percent encoding may take three characters for each byte of an extended attribute: 256 bytes count as a record.
+        let records = self.records.len() + self.records.xattr_bytes() / 256;
         if !self.journal.is_oversized(records) {
             return Ok(());
         }

@@ -17,6 +17,7 @@ use crate::attribute_override::AttributeOverride;
 use crate::journal_record::ContentDigest;
 use crate::layer::{ChangeLayer, Located};
 use crate::layer_dir::os_error;
+use crate::overlay_core::mode;
 use crate::{attributes, content, listing};
 use zarr_format::dialect::consolidated::MAX_DOCUMENT;
 use zarr_format::error::{Error, Result};
@@ -137,10 +138,7 @@ impl LayeredStore {
 
     /// Returns owner and mode of the store's file at a key if the store is a local folder, else only the default mode.
     pub(crate) fn stored_attributes(&self, key: &Key) -> AttrChange {
-        let usual = AttrChange {
-            mode: Some(DEFAULT_MODE),
-            ..AttrChange::default()
-        };
+        let usual = mode(0o644);
         self.stored_file(key).map_or(usual, |found| {
             let is_root = rustix::process::geteuid().is_root();
             AttrChange {
@@ -277,9 +275,6 @@ impl LayeredStore {
         }
     }
 }
-
-/// The mode of a file if the store does not know its mode.
-const DEFAULT_MODE: u32 = 0o644;
 
 /// Returns the `stat` of a key of the store, with the mount's owner and mode.
 pub(crate) fn stat_of_stored(meta: Meta) -> Stat {

@@ -11,7 +11,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let store = Arc::new(MemoryStore::default());
 //! let upper = tempfile::tempdir()?;
-//! let config = OverlayConfig { uid: 0, gid: 0, write_through: false };
+//! let config = OverlayConfig::default();
 //! let overlay = Overlay::open(upper.path(), store.clone(), "memory", config)?;
 //! let key = Key::new("a/c/0")?;
 //! overlay.put(&UNLIMITED, &key, PutBody::Bytes(b"new"), &Condition::Any)?;
@@ -109,7 +109,7 @@ pub use records::BaseVersion;
 pub use upper::belongs_to;
 
 /// Options of an overlay.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct OverlayConfig {
     /// Owner of folders for which the store has no attributes.
     pub uid: u32,

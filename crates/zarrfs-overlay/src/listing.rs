@@ -100,15 +100,9 @@ struct MergedListing {
     moved: Option<HashSet<Vec<u8>>>,
     /// The position in the log of changes when the listing started or restarted.
     began: LogPosition,
-    /// Number of restarts.
+    /// Number of restarts while commits move the listed names from one prefix to another: at most eight.
     passes: usize,
 }
-
-/// A name, its kind, and its metadata if the store's listing has them.
-type FoundName = (Vec<u8>, EntryKind, Option<Meta>);
-
-/// Maximum number of restarts while commits move the listed names from one prefix to another.
-const MAX_PASSES: usize = 8;
 
 impl MergedListing {
     /// Reads the upper folder's names, and opens the store's listing.
@@ -172,10 +166,15 @@ impl MergedListing {
 }
 
 impl MergedListing {
-    /// Returns the next name of this pass.
-    fn next_of_pass(&mut self, context: &RequestContext) -> Result<Option<FoundName>> {
+    /// Returns the next name of this pass, without its cursor.
+    fn next_of_pass(&mut self, context: &RequestContext) -> Result<Option<Name>> {
         if let Some((name, kind)) = self.upper.pop_front() {
-            return Ok(Some((name, kind, None)));
+            return Ok(Some(Name {
+                name,
+                kind,
+                cursor: 0,
+                meta: None,
+            }));
         }
         let Some(lower) = &mut self.lower else {
             return Ok(None);
@@ -188,7 +187,7 @@ impl MergedListing {
             };
             match name {
                 Some(name) if self.covered.contains(&name.name) => {}
-                name => return Ok(name.map(|name| (name.name, name.kind, name.meta))),
+                name => return Ok(name),
             }
         }
     }
@@ -197,7 +196,7 @@ impl MergedListing {
     fn begin_again(&mut self, context: &RequestContext) -> Result<bool> {
         let changes = (self.source)().info.changes.clone();
         let may_have_missed = self.moved.is_some()
-            && self.passes < MAX_PASSES
+            && self.passes < 8
             && changes.below_changed_since(self.began, &self.prefix);
         if may_have_missed {
             self.passes += 1;
@@ -210,23 +209,21 @@ impl MergedListing {
 impl Listing for MergedListing {
     fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {
         loop {
-            let Some((name, kind, meta)) = self.next_of_pass(context)? else {
+            let Some(name) = self.next_of_pass(context)? else {
                 if self.begin_again(context)? {
                     continue;
                 }
                 return Ok(None);
             };
             if let Some(returned) = &mut self.moved
-                && !returned.insert(name.clone())
+                && !returned.insert(name.name.clone())
             {
                 continue;
             }
             self.position += 1;
             return Ok(Some(Name {
-                name,
-                kind,
                 cursor: self.position,
-                meta,
+                ..name
             }));
         }
     }

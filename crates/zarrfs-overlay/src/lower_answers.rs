@@ -149,9 +149,11 @@ impl LowerQuery<'_> {
         let digested = digested.and_then(Result::ok);
         let digested = digested
             .and_then(|reader| content::short_content(self.context, &*reader, limit).ok()?);
-        if let Some((version, content)) = digested {
-            let content = Some(content);
-            return Ok(Some(LowerContent { version, content }));
+        if let Some(stored) = digested {
+            return Ok(Some(LowerContent {
+                version: stored.version,
+                content: Some(stored.content),
+            }));
         }
         let version = self.top.lower.version(self.context, key)?;
         Ok(version.map(|version| LowerContent {

@@ -94,12 +94,6 @@ mod tests {
     use zarrfs_store::request_context::UNLIMITED;
     use zarrfs_store::tree::{OpenMode, RenameMode, Tree};
 
-    const CONFIG: OverlayConfig = OverlayConfig {
-        uid: 0,
-        gid: 0,
-        write_through: false,
-    };
-
     /// Name of the case, the changes, and the keys that the store has after a move.
     type Case<'a> = (&'a str, &'a dyn Fn(&Overlay), &'a [&'a str]);
 
@@ -117,7 +111,7 @@ mod tests {
 
     /// Makes changes in an upper folder of the store `/old`.
     fn change(upper: &Path, store: &Arc<MemoryStore>, change: impl Fn(&Overlay)) {
-        change(&Overlay::open(upper, store.clone(), "/old", CONFIG).unwrap());
+        change(&Overlay::open(upper, store.clone(), "/old", OverlayConfig::default()).unwrap());
     }
 
     fn write(overlay: &Overlay, path: &str) {
@@ -127,7 +121,13 @@ mod tests {
     }
 
     fn is_taken(upper: &Path, store: &Arc<MemoryStore>) -> bool {
-        match Overlay::open_moved(&UNLIMITED, upper, store.clone(), "/new", CONFIG) {
+        match Overlay::open_moved(
+            &UNLIMITED,
+            upper,
+            store.clone(),
+            "/new",
+            OverlayConfig::default(),
+        ) {
             Ok(_) => true,
             Err(error) => {
                 assert_eq!(error.kind(), Kind::Invalid, "{error}");
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_store_that_was_moved_is_known_by_what_it_held() {
-        const DOCUMENTS: [&str; 2] = ["zarr.json", "a/zarr.json"];
+        let documents = ["zarr.json", "a/zarr.json"];
         let old = store(&["zarr.json", "a/zarr.json", "a/c/0", "b"]);
         let other = store(&["x/zarr.json", "zarr.json"]);
         let cases: [Case; 5] = [
@@ -164,12 +164,12 @@ mod tests {
                         .rename(&UNLIMITED, &key("a"), &key("d"), RenameMode::Replace)
                         .unwrap()
                 },
-                &DOCUMENTS,
+                &documents,
             ),
             (
                 "a document",
                 &|overlay| write(overlay, "a/zarr.json"),
-                &DOCUMENTS,
+                &documents,
             ),
         ];
         for (case, changes, moved) in cases {
@@ -199,10 +199,27 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let upper = folder.path().join("upper");
         change(&upper, &old, |overlay| write(overlay, "a"));
-        let open = |place: &str| Overlay::open(&upper, old.clone(), place, CONFIG);
-        drop(Overlay::open_moved(&UNLIMITED, &upper, old.clone(), "/new", CONFIG).unwrap());
+        let open =
+            |place: &str| Overlay::open(&upper, old.clone(), place, OverlayConfig::default());
+        drop(
+            Overlay::open_moved(
+                &UNLIMITED,
+                &upper,
+                old.clone(),
+                "/new",
+                OverlayConfig::default(),
+            )
+            .unwrap(),
+        );
         assert_eq!(open("/new").err().unwrap().kind(), Kind::Invalid);
-        let moved = Overlay::open_moved(&UNLIMITED, &upper, old.clone(), "/new", CONFIG).unwrap();
+        let moved = Overlay::open_moved(
+            &UNLIMITED,
+            &upper,
+            old.clone(),
+            "/new",
+            OverlayConfig::default(),
+        )
+        .unwrap();
         moved.rebind().unwrap();
         drop(moved);
         open("/new").unwrap();

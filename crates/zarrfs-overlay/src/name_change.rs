@@ -550,11 +550,7 @@ mod tests {
         let key = |text: &str| Key::new(text).unwrap();
         let store = Arc::new(MemoryStore::default());
         store.set(key("d/x"), b"x".to_vec());
-        let config = OverlayConfig {
-            uid: 0,
-            gid: 0,
-            write_through: false,
-        };
+        let config = OverlayConfig::default();
         let upper = folder.path().join("upper");
         let overlay = Overlay::open(&upper, store.clone(), "a store", config).unwrap();
         let set_mode = |bits| Tree::change(&overlay, &UNLIMITED, &key("d"), &mode(bits)).unwrap();

@@ -35,6 +35,15 @@ impl BaseVersion {
     }
 }
 
+/// A rename that was started and is not finished.
+#[derive(Clone, Debug)]
+pub(crate) struct Renaming {
+    pub(crate) from: Key,
+    pub(crate) to: Key,
+    /// Whether the upper folder has `from`.
+    pub(crate) in_upper: bool,
+}
+
 /// The state after all records of a journal.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
@@ -50,8 +59,7 @@ pub(crate) struct Records {
     attributes: BTreeMap<Key, Arc<AttributeOverride>>,
     /// Bytes of the extended attributes in `attributes`.
     xattr_bytes: usize,
-    /// Source and target of an unfinished rename, and whether the upper folder has the source.
-    renaming: Option<(Key, Key, bool)>,
+    renaming: Option<Renaming>,
     pub(crate) marks: Marks,
     pub(crate) program_copies: ProgramCopies,
     /// Number of changes that may affect documents.
@@ -93,7 +101,7 @@ impl Records {
             }
             JournalRecord::AttributesDropped(key) => self.set_attributes(key, None),
             JournalRecord::RenameStarted { from, to, in_upper } => {
-                self.renaming = Some((from, to, in_upper));
+                self.renaming = Some(Renaming { from, to, in_upper });
             }
             JournalRecord::RenameFinished => self.renaming = None,
             JournalRecord::Written { key, mark } => self.set_written(key, mark),
@@ -237,7 +245,8 @@ impl Records {
     fn add_attempt(&mut self, key: Key, digest: Option<u128>) {
         let attempted = self.attempted.entry(key).or_default();
         attempted.retain(|known| *known != digest);
-        if attempted.len() == MAX_ATTEMPTS_OF_KEY {
+        // The last eight attempts of a key are enough.
+        if attempted.len() == 8 {
             attempted.remove(0);
         }
         attempted.push(digest);
@@ -276,10 +285,10 @@ impl Records {
             attributes: attributes.clone(),
         });
         let renaming = self.renaming.iter().cloned();
-        let renaming = renaming.map(|(from, to, in_upper)| JournalRecord::RenameStarted {
-            from,
-            to,
-            in_upper,
+        let renaming = renaming.map(|renaming| JournalRecord::RenameStarted {
+            from: renaming.from,
+            to: renaming.to,
+            in_upper: renaming.in_upper,
         });
         bases
             .chain(attempted)
@@ -442,14 +451,11 @@ impl Records {
         self.incomplete.contains(key)
     }
 
-    /// Returns source and target of an unfinished rename, and whether the upper folder has the source.
-    pub(crate) fn unfinished_rename(&self) -> Option<(Key, Key, bool)> {
+    /// Returns the unfinished rename.
+    pub(crate) fn unfinished_rename(&self) -> Option<Renaming> {
         self.renaming.clone()
     }
 }
-
-/// Maximum number of digests that are kept for one key.
-const MAX_ATTEMPTS_OF_KEY: usize = 8;
 
 /// Returns the `Attempted` records of a key.
 pub(crate) fn attempts(key: &Key, digests: &[Option<u128>]) -> Vec<JournalRecord> {

@@ -35,8 +35,8 @@ pub(crate) fn recover(
 ) -> Result<()> {
     let is_closed = layer.lock().journal.is_closed();
     let unfinished = layer.lock().records.unfinished_rename();
-    if let Some((from, to, in_upper)) = unfinished {
-        rename::finish(&layer.dir, &from, &to, in_upper)?;
+    if let Some(renaming) = unfinished {
+        rename::finish(&layer.dir, &renaming)?;
         layer.record(vec![JournalRecord::RenameFinished])?;
     }
     let incomplete = layer.lock().records.incomplete_below(&Key::root());
@@ -256,12 +256,7 @@ mod tests {
     }
 
     fn open(path: &Path, store: &Arc<MemoryStore>) -> Overlay {
-        let config = OverlayConfig {
-            uid: 0,
-            gid: 0,
-            write_through: false,
-        };
-        Overlay::open(path, store.clone(), "a store", config).unwrap()
+        Overlay::open(path, store.clone(), "a store", OverlayConfig::default()).unwrap()
     }
 
     /// Hard-links all files below a folder into another folder: they keep their inodes.

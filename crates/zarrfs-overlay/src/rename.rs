@@ -17,17 +17,17 @@ use crate::layered_store::{LayeredStore, Resolved};
 use crate::name_change::{NameChange, unlisted_keys};
 use crate::open_file::OpenFile;
 use crate::overlay_core::{already_exists, wrong_kind};
-use crate::records::joined;
+use crate::records::{Renaming, joined};
 use crate::{content, encodings};
 use zarr_format::dialect::consolidated::may_be_consolidated;
 use zarr_format::error::{Error, Result};
 use zarrfs_store::tree::RenameMode;
 use zarrfs_store::{EntryKind, Key, Meta};
 
-/// Completes a rename in the upper folder, if it is not complete yet. `in_upper` says whether the upper folder has
-/// `from`.
-pub(crate) fn finish(keys: &LayerDir, from: &Key, to: &Key, in_upper: bool) -> Result<()> {
-    if in_upper {
+/// Completes a rename in the upper folder, if it is not complete yet.
+pub(crate) fn finish(keys: &LayerDir, renaming: &Renaming) -> Result<()> {
+    let (from, to) = (&renaming.from, &renaming.to);
+    if renaming.in_upper {
         return match keys.rename(from, to, RenameFlags::empty()) {
             Err(Errno::NOENT) => Ok(()),
             done => done.map_err(|error| os_error(from, error)),
@@ -117,6 +117,11 @@ impl Rename<'_> {
         let is_one_step = whiteouts.is_empty() && attributes.is_empty() && !replaces;
         records.extend(whiteouts);
         records.extend(attributes);
+        let renaming = Renaming {
+            from: from.clone(),
+            to: to.clone(),
+            in_upper,
+        };
         if !is_one_step {
             let (from, to) = (from.clone(), to.clone());
             records.push(JournalRecord::RenameStarted { from, to, in_upper });
@@ -126,7 +131,7 @@ impl Rename<'_> {
         // Otherwise the object found at `to` would have the ID of the replaced file until the table is updated.
         change.open.lock().ids.remove(to);
         layer.retain_synced(&change.upper, to)?;
-        finish(&layer.dir, from, to, in_upper)?;
+        finish(&layer.dir, &renaming)?;
         change.detach(to);
         self.update_open_files(change.registered_below(from));
         change.open.lock().ids.rename(from, to);
@@ -190,16 +195,16 @@ impl Rename<'_> {
         let moves_folder = self.is_folder_at(from)?;
         for key in [from, to] {
             let stored = change.find_lower(key)?;
-            let is_file = |(_, meta): &(Key, Meta)| meta.kind != EntryKind::Directory;
+            let is_file = |meta: &Meta| meta.kind != EntryKind::Directory;
             if key == to && change.top.layer.dir.stat(to)?.is_none() {
                 // The rename replaces an object of the store that is visible at `to` from another key.
                 let replaced = stored.as_ref();
-                let replaced = replaced.filter(|stored| is_file(stored) && stored.0 != *to);
+                let replaced = replaced.filter(|stored| is_file(&stored.1) && stored.0 != *to);
                 if let Some((from, meta)) = replaced {
                     records.extend(change.moved_base_record(from, meta.version, None)?);
                 }
             }
-            if stored.map_or(!moves_folder && key == to, |stored| is_file(&stored)) {
+            if stored.map_or(!moves_folder && key == to, |stored| is_file(&stored.1)) {
                 let limit = if key == from {
                     content::MAX_REMOVED
                 } else {

@@ -1,7 +1,7 @@
 //! Tests the overlay under shuttle: three threads in many schedules.
 //!
 //! Threads are switched at uses of locks (`sync/locks.rs`), of files in the upper folder and of the store. A failing
-//! schedule is printed; `ZARRFS_SCHEDULE=... cargo test --lib overlay::schedules::NAME` replays it.
+//! schedule is printed; `ZARRFS_SCHEDULE=... cargo test -p zarrfs-overlay --lib schedules::NAME` replays it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,22 +20,6 @@ use zarrfs_store::backend::memory::MemoryStore;
 use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::tree::{AttrChange, OpenMode, RenameMode, Tree, TreeFile};
 use zarrfs_store::{Condition, Key, PutBody, Reader, Store};
-
-/// Length in bytes of a file that is changed in place. Other files have one byte.
-const LARGE: usize = 128 << 10;
-
-/// Number of schedules of each scenario in which threads run in bursts.
-const BURSTS: usize = 150;
-
-/// Number of schedules of each scenario with probabilistic concurrency testing, which preempts threads only a few
-/// times.
-const PCT: usize = 500;
-
-/// Maximum number of preemptions in these schedules, besides the points where a thread waits.
-const PCT_DEPTH: usize = 3;
-
-/// Far more steps than any scenario has: detects livelocks.
-const MAX_STEPS: usize = 100_000;
 
 /// A mode that no file has until it is set.
 const MODE: u32 = 0o604;
@@ -95,12 +79,7 @@ fn unused_folder() -> PathBuf {
 }
 
 fn open(upper: &Path, store: &Arc<MemoryStore>) -> Overlay {
-    let config = OverlayConfig {
-        uid: 0,
-        gid: 0,
-        write_through: false,
-    };
-    Overlay::open(upper, store.clone(), "a store", config).unwrap()
+    Overlay::open(upper, store.clone(), "a store", OverlayConfig::default()).unwrap()
 }
 
 fn put(overlay: &Overlay, name: char, bytes: &[u8]) {
@@ -141,7 +120,7 @@ impl Core {
             upper,
         };
         for &(name, content) in scenario.files {
-            let length = if scenario.is_large { LARGE } else { 1 };
+            let length = if scenario.is_large { 128 << 10 } else { 1 };
             core.put(name, &vec![content; length]);
         }
         if let Some((from, to)) = scenario.renamed {
@@ -306,19 +285,32 @@ impl Scheduler for Bursts {
 }
 
 impl Scenario {
+    /// Three actors that do nothing, and neither files nor objects.
+    const EMPTY: Scenario = Scenario {
+        files: &[],
+        is_large: false,
+        objects: &[],
+        renamed: None,
+        actors: [|_| Reads::new(); 3],
+        force: false,
+        is_right: |_, _| true,
+    };
+
     /// Runs the scenario in many schedules, or only in `ZARRFS_SCHEDULE`, as printed by a failure.
     fn explore(self) {
         let run = move || self.run();
         let mut config = Config::new();
         config.stack_size = 1 << 20;
-        config.max_steps = MaxSteps::FailAfter(MAX_STEPS);
+        // Far more steps than any scenario has: detects livelocks.
+        config.max_steps = MaxSteps::FailAfter(100_000);
         if let Ok(schedule) = std::env::var("ZARRFS_SCHEDULE") {
             let scheduler = ReplayScheduler::new_from_encoded(&schedule);
             Runner::new(scheduler, config).run(run);
             return;
         }
-        Runner::new(Bursts::new(BURSTS), config.clone()).run(run);
-        Runner::new(PctScheduler::new(PCT_DEPTH, PCT), config).run(run);
+        Runner::new(Bursts::new(150), config.clone()).run(run);
+        // Probabilistic concurrency testing: at most 3 preemptions, besides the points where a thread waits.
+        Runner::new(PctScheduler::new(3, 500), config).run(run);
     }
 
     fn run(&self) {
@@ -353,28 +345,34 @@ impl Scenario {
     }
 }
 
-const COMMIT: Actor = |core| {
+fn commit(core: &Arc<Core>) -> Reads {
     core.commit();
     Reads::new()
-};
+}
 
-const RENAME: Actor = |core| {
+fn rename(core: &Arc<Core>) -> Reads {
     assert!(core.rename('a', 'b'));
     Reads::new()
-};
+}
 
-const READ_BOTH: Actor = |core| vec![core.get('a'), core.get('b')];
+fn read_both(core: &Arc<Core>) -> Reads {
+    vec![core.get('a'), core.get('b')]
+}
 
-const READ: Actor = |core| vec![core.get('a')];
+fn read(core: &Arc<Core>) -> Reads {
+    vec![core.get('a')]
+}
 
-const OPEN: Actor = |core| vec![core.open_file('a').map(|file| file.read())];
+fn open_and_read(core: &Arc<Core>) -> Reads {
+    vec![core.open_file('a').map(|file| file.read())]
+}
 
 /// Opens the file and holds it while others look it up.
-const HOLD: Actor = |core| {
+fn hold(core: &Arc<Core>) -> Reads {
     let file = core.open_file('a');
     drop(core.all_registered());
     vec![file.map(|file| file.read())]
-};
+}
 
 /// Whether the reads of both names are possible during a rename of 1 over 2.
 fn is_rename([_, _, reads]: &[Reads; 3], stored: &[(char, u8)]) -> bool {
@@ -386,358 +384,408 @@ fn is_rename([_, _, reads]: &[Reads; 3], stored: &[(char, u8)]) -> bool {
     is_seen && stored == [('b', 1)]
 }
 
-/// A commit, a rename of the layer's file over an object, and a reader of both names.
-const RENAME_IN_LAYER: Scenario = Scenario {
-    files: &[('a', 1)],
-    is_large: false,
-    objects: &[('a', 9), ('b', 2)],
-    renamed: None,
-    force: false,
-    actors: [COMMIT, RENAME, READ_BOTH],
-    is_right: is_rename,
-};
-
-/// The same with an object of the store, renamed over a file of the layer.
-const RENAME_IN_STORE: Scenario = Scenario {
-    files: &[('b', 2)],
-    objects: &[('a', 1)],
-    ..RENAME_IN_LAYER
-};
-
-/// A commit of a renamed object, a reader that opens it, and one that does not.
-const RENAMED_BEFORE: Scenario = Scenario {
-    files: &[],
-    is_large: false,
-    objects: &[('b', 1)],
-    renamed: Some(('b', 'a')),
-    force: false,
-    actors: [COMMIT, OPEN, |core| vec![core.get('a')]],
-    is_right: |[_, opened, read], stored| {
-        [opened, read].iter().all(|reads| reads[..] == [Some(1)]) && stored == [('a', 1)]
-    },
-};
-
-/// A commit, a publication and a reader.
-const PUBLISH: Scenario = Scenario {
-    files: &[('a', 1)],
-    is_large: false,
-    objects: &[],
-    renamed: None,
-    force: false,
-    actors: [
-        COMMIT,
-        |core| {
-            core.publish('a', 2);
-            vec![core.get('a')]
-        },
-        READ,
-    ],
-    is_right: |[_, own, reads], stored| {
-        own[..] == [Some(2)] && matches!(reads[..], [Some(1 | 2)]) && stored == [('a', 2)]
-    },
-};
-
-/// A commit, a removal and a reader.
-const REMOVE: Scenario = Scenario {
-    actors: [
-        COMMIT,
-        |core| {
-            assert!(core.remove('a'));
-            vec![core.get('a')]
-        },
-        READ,
-    ],
-    is_right: |[_, own, reads], stored| {
-        own[..] == [None] && matches!(reads[..], [Some(1) | None]) && stored.is_empty()
-    },
-    ..PUBLISH
-};
-
 /// Opens, writes and closes. The write goes to the file that was opened.
-const WRITE: Actor = |core| {
+fn write(core: &Arc<Core>) -> Reads {
     let writer = core.open_writer('a').unwrap();
     let is_written = writer.write(3);
     writer.close();
     vec![is_written.then_some(3)]
-};
+}
 
-/// A commit, a writer, and a rename over the file that the writer opens.
-const WRITE_AND_RENAME: Scenario = Scenario {
-    files: &[('a', 1), ('b', 2)],
-    is_large: false,
-    objects: &[],
-    renamed: None,
-    force: false,
-    actors: [COMMIT, WRITE, |core| {
-        assert!(core.rename('b', 'a'));
-        vec![core.get('a')]
-    }],
-    is_right: |[_, written, read], stored| {
-        let is_last = matches!(stored, [('a', 2 | 3)]);
-        // Only a later write may replace the content that is visible after the rename.
-        let is_kept = read[..] != [Some(3)] || stored == [('a', 3)];
-        written[..] == [Some(3)] && matches!(read[..], [Some(2 | 3)]) && is_last && is_kept
-    },
-};
+/// A commit, a rename of the layer's file over an object, and a reader of both names.
+#[test]
+fn commit_and_rename_in_the_layer() {
+    Scenario {
+        files: &[('a', 1)],
+        objects: &[('a', 9), ('b', 2)],
+        actors: [commit, rename, read_both],
+        is_right: is_rename,
+        ..Scenario::EMPTY
+    }
+    .explore();
+}
 
-/// A commit, a writer in place, and a reader.
-const WRITE_IN_PLACE: Scenario = Scenario {
-    files: &[('a', 1)],
-    is_large: true,
-    actors: [COMMIT, WRITE, OPEN],
-    is_right: |[_, written, read], stored| {
-        written[..] == [Some(3)] && matches!(read[..], [Some(1 | 3)]) && stored == [('a', 3)]
-    },
-    ..WRITE_AND_RENAME
-};
+/// The same with an object of the store, renamed over a file of the layer.
+#[test]
+fn commit_and_rename_in_the_store() {
+    Scenario {
+        files: &[('b', 2)],
+        objects: &[('a', 1)],
+        actors: [commit, rename, read_both],
+        is_right: is_rename,
+        ..Scenario::EMPTY
+    }
+    .explore();
+}
 
-/// A commit, and a writer that opens a name during a rename to it.
-const WRITE_RENAMED: Scenario = Scenario {
-    files: &[('b', 2)],
-    is_large: false,
-    objects: &[],
-    renamed: None,
-    force: false,
-    actors: [
-        COMMIT,
-        |core| match core.open_writer('a') {
-            None => vec![None],
-            Some(writer) => {
-                let is_written = writer.write(3);
-                writer.close();
-                vec![is_written.then_some(3)]
-            }
+/// A commit of a renamed object, a reader that opens it, and one that does not.
+#[test]
+fn commit_of_renamed_key() {
+    Scenario {
+        objects: &[('b', 1)],
+        renamed: Some(('b', 'a')),
+        actors: [commit, open_and_read, |core| vec![core.get('a')]],
+        is_right: |[_, opened, read], stored| {
+            [opened, read].iter().all(|reads| reads[..] == [Some(1)]) && stored == [('a', 1)]
         },
-        |core| {
-            assert!(core.rename('b', 'a'));
-            Reads::new()
+        ..Scenario::EMPTY
+    }
+    .explore();
+}
+
+/// A commit, a publication and a reader.
+#[test]
+fn commit_and_publication() {
+    Scenario {
+        files: &[('a', 1)],
+        actors: [
+            commit,
+            |core| {
+                core.publish('a', 2);
+                vec![core.get('a')]
+            },
+            read,
+        ],
+        is_right: |[_, own, reads], stored| {
+            own[..] == [Some(2)] && matches!(reads[..], [Some(1 | 2)]) && stored == [('a', 2)]
         },
-    ],
-    is_right: |[_, written, _], stored| match written[..] {
-        [None] => stored == [('a', 2)],
-        _ => stored == [('a', 3)],
-    },
-};
+        ..Scenario::EMPTY
+    }
+    .explore();
+}
 
-/// Two renames over one name, and a reader that opens it.
-const TWO_RENAMES: Scenario = Scenario {
-    files: &[('a', 1), ('b', 2)],
-    is_large: false,
-    objects: &[('c', 3)],
-    renamed: None,
-    force: false,
-    actors: [
-        |core| {
-            assert!(core.rename('b', 'a'));
-            vec![core.open_file('a').map(|file| file.read())]
+/// A commit, a removal and a reader.
+#[test]
+fn commit_and_removal() {
+    Scenario {
+        files: &[('a', 1)],
+        actors: [
+            commit,
+            |core| {
+                assert!(core.remove('a'));
+                vec![core.get('a')]
+            },
+            read,
+        ],
+        is_right: |[_, own, reads], stored| {
+            own[..] == [None] && matches!(reads[..], [Some(1) | None]) && stored.is_empty()
         },
-        |core| {
-            assert!(core.rename('c', 'a'));
-            Reads::new()
-        },
-        OPEN,
-    ],
-    is_right: |[own, _, reads], stored| {
-        let is_seen = matches!(reads[..], [Some(1..=3)]);
-        is_seen && matches!(own[..], [Some(2 | 3)]) && matches!(stored, [('a', 2 | 3)])
-    },
-};
-
-/// A rename over a name that another actor opens, and a later open.
-const REPLACED_AND_OPENED: Scenario = Scenario {
-    objects: &[],
-    actors: [
-        |core| {
-            assert!(core.rename('b', 'a'));
-            vec![core.open_file('a').map(|file| file.read())]
-        },
-        HOLD,
-        |_| Reads::new(),
-    ],
-    is_right: |[own, reads, _], stored| {
-        let is_seen = matches!(reads[..], [Some(1 | 2)]);
-        is_seen && own[..] == [Some(2)] && stored == [('a', 2)]
-    },
-    ..TWO_RENAMES
-};
-
-/// A writer that reads its file before closing it, and another actor that opens the file.
-const WRITE_AND_OPEN: Scenario = Scenario {
-    files: &[('a', 1)],
-    actors: [
-        |core| {
-            let writer = core.open_writer('a').unwrap();
-            assert!(writer.write(3));
-            let read = core.get('a');
-            writer.close();
-            vec![read]
-        },
-        OPEN,
-        |_| Reads::new(),
-    ],
-    is_right: |[own, reads, _], stored| {
-        let is_seen = matches!(reads[..], [Some(1 | 3)]);
-        is_seen && own[..] == [Some(3)] && stored == [('a', 3)]
-    },
-    ..REPLACED_AND_OPENED
-};
-
-/// A commit that leaves out the file that a writer has open, and a reader of that file.
-const WRITE_AND_READ: Scenario = Scenario {
-    files: &[('a', 1), ('b', 2)],
-    is_large: false,
-    actors: [COMMIT, WRITE, READ],
-    is_right: |[_, written, read], stored| {
-        let is_seen = matches!(read[..], [Some(1 | 3)]);
-        is_seen && written[..] == [Some(3)] && stored == [('a', 3), ('b', 2)]
-    },
-    ..WRITE_AND_RENAME
-};
-
-/// A commit of a renamed object, whose new name must exist at all times.
-const RENAMED_THERE: Scenario = Scenario {
-    actors: [
-        COMMIT,
-        |_| vec![Some(1)],
-        |core| vec![core.is_there('a').then_some(1)],
-    ],
-    ..RENAMED_BEFORE
-};
-
-/// The same with a reader.
-const RENAMED_READ: Scenario = Scenario {
-    actors: [COMMIT, |_| vec![Some(1)], READ],
-    ..RENAMED_BEFORE
-};
-
-/// A commit of a renamed object, then a writer, and a reader that has the file open all the time.
-const RENAMED_WRITTEN: Scenario = Scenario {
-    actors: [
-        |core| {
-            core.commit();
-            WRITE(core)
-        },
-        HOLD,
-        |_| vec![Some(1)],
-    ],
-    is_right: |[written, opened, read], stored| {
-        let seen = [opened, read];
-        let is_seen = seen.iter().all(|reads| matches!(reads[..], [Some(1 | 3)]));
-        is_seen && written[..] == [Some(3)] && stored == [('a', 3)]
-    },
-    ..RENAMED_BEFORE
-};
+        ..Scenario::EMPTY
+    }
+    .explore();
+}
 
 /// A commit, a discard of the change, and a reader.
-const DISCARD: Scenario = Scenario {
-    objects: &[('a', 9)],
-    actors: [COMMIT, |core| vec![core.discard('a').then_some(9)], READ],
-    is_right: |[_, discarded, read], stored| {
-        let is_last = match discarded[..] {
-            [Some(_)] => stored == [('a', 9)],
-            _ => stored == [('a', 1)],
-        };
-        is_last && matches!(read[..], [Some(1 | 9)])
-    },
-    ..PUBLISH
-};
+#[test]
+fn commit_and_discard() {
+    Scenario {
+        files: &[('a', 1)],
+        objects: &[('a', 9)],
+        actors: [commit, |core| vec![core.discard('a').then_some(9)], read],
+        is_right: |[_, discarded, read], stored| {
+            let is_last = match discarded[..] {
+                [Some(_)] => stored == [('a', 9)],
+                _ => stored == [('a', 1)],
+            };
+            is_last && matches!(read[..], [Some(1 | 9)])
+        },
+        ..Scenario::EMPTY
+    }
+    .explore();
+}
 
 /// A commit of another key, a rename of an object of the store, and a change of its mode, which must survive the
 /// rename.
-const ATTRIBUTES_RENAMED: Scenario = Scenario {
-    files: &[('c', 2)],
-    objects: &[('a', 1)],
-    actors: [COMMIT, RENAME, |core| {
-        assert!(core.set_mode('a') || core.set_mode('b'));
-        let has_mode = core.has_mode('a').or_else(|| core.has_mode('b'));
-        vec![has_mode.map(u8::from)]
-    }],
-    is_right: |[_, _, has_mode], stored| {
-        has_mode[..] == [Some(1)] && stored == [('b', 1), ('c', 2)]
-    },
-    ..PUBLISH
-};
-
-/// A commit, a writer of an object of the store, and a change of its mode: both changes survive.
-const ATTRIBUTES_WRITTEN: Scenario = Scenario {
-    files: &[],
-    objects: &[('a', 1)],
-    actors: [COMMIT, WRITE, |core| {
-        assert!(core.set_mode('a'));
-        vec![core.get('a')]
-    }],
-    is_right: |[_, written, read], stored| {
-        written[..] == [Some(3)] && matches!(read[..], [Some(1 | 3)]) && stored == [('a', 3)]
-    },
-    ..PUBLISH
-};
-
-/// Two concurrent commits and a writer.
-const TWO_COMMITS: Scenario = Scenario {
-    files: &[('a', 1), ('b', 2)],
-    objects: &[('a', 9)],
-    actors: [COMMIT, COMMIT, WRITE],
-    is_right: |[_, _, written], stored| written[..] == [Some(3)] && stored == [('a', 3), ('b', 2)],
-    ..PUBLISH
-};
-
-/// Two commits of one key from two mounts: neither overwrites the other's unseen change.
-const TWO_MOUNTS: Scenario = Scenario {
-    objects: &[('a', 9)],
-    actors: [
-        |core| vec![has_committed(&core.overlay).then_some(1)],
-        |core| {
-            let upper = unused_folder();
-            let other = open(&upper, &core.store);
-            put(&other, 'a', &[5]);
-            let is_committed = has_committed(&other);
-            drop(other);
-            let _ = std::fs::remove_dir_all(&upper);
-            vec![is_committed.then_some(5)]
+#[test]
+fn commit_attributes_and_rename() {
+    Scenario {
+        files: &[('c', 2)],
+        objects: &[('a', 1)],
+        actors: [commit, rename, |core| {
+            assert!(core.set_mode('a') || core.set_mode('b'));
+            let has_mode = core.has_mode('a').or_else(|| core.has_mode('b'));
+            vec![has_mode.map(u8::from)]
+        }],
+        is_right: |[_, _, has_mode], stored| {
+            has_mode[..] == [Some(1)] && stored == [('b', 1), ('c', 2)]
         },
-        READ,
-    ],
-    force: true,
-    is_right: |[first, second, read], stored| {
-        let is_last = match (&first[..], &second[..]) {
-            ([Some(1)], [None]) | ([None], [Some(5)]) => stored == [('a', 1)],
-            // The second mount has changed the key after the first mount's commit.
-            ([Some(1)], [Some(5)]) => stored == [('a', 5)],
-            _ => false,
-        };
-        is_last && matches!(read[..], [Some(1 | 5)])
-    },
-    ..PUBLISH
-};
-
-macro_rules! scenarios {
-    ($($name:ident: $scenario:ident,)*) => {
-        $(#[test]
-        fn $name() {
-            $scenario.explore();
-        })*
-    };
+        ..Scenario::EMPTY
+    }
+    .explore();
 }
 
-scenarios! {
-    commit_and_rename_in_the_layer: RENAME_IN_LAYER,
-    commit_and_rename_in_the_store: RENAME_IN_STORE,
-    commit_of_renamed_key: RENAMED_BEFORE,
-    commit_and_publication: PUBLISH,
-    commit_and_removal: REMOVE,
-    commit_and_discard: DISCARD,
-    commit_attributes_and_rename: ATTRIBUTES_RENAMED,
-    commit_attributes_and_writer: ATTRIBUTES_WRITTEN,
-    commit_writer_and_rename_over: WRITE_AND_RENAME,
-    commit_and_writer_in_place: WRITE_IN_PLACE,
-    commit_and_writer_of_renamed_key: WRITE_RENAMED,
-    commit_writer_and_reader: WRITE_AND_READ,
-    commit_then_write_of_renamed_key: RENAMED_WRITTEN,
-    two_commits_and_writer: TWO_COMMITS,
-    commits_of_two_mounts: TWO_MOUNTS,
-    two_renames_over_one_name: TWO_RENAMES,
-    renamed_key_is_found: RENAMED_THERE,
-    renamed_key_is_read: RENAMED_READ,
-    rename_over_opened_file: REPLACED_AND_OPENED,
-    writer_and_reader_of_one_file: WRITE_AND_OPEN,
+/// A commit, a writer of an object of the store, and a change of its mode: both changes survive.
+#[test]
+fn commit_attributes_and_writer() {
+    Scenario {
+        objects: &[('a', 1)],
+        actors: [commit, write, |core| {
+            assert!(core.set_mode('a'));
+            vec![core.get('a')]
+        }],
+        is_right: |[_, written, read], stored| {
+            written[..] == [Some(3)] && matches!(read[..], [Some(1 | 3)]) && stored == [('a', 3)]
+        },
+        ..Scenario::EMPTY
+    }
+    .explore();
+}
+
+/// A commit, a writer, and a rename over the file that the writer opens.
+#[test]
+fn commit_writer_and_rename_over() {
+    Scenario {
+        files: &[('a', 1), ('b', 2)],
+        actors: [commit, write, |core| {
+            assert!(core.rename('b', 'a'));
+            vec![core.get('a')]
+        }],
+        is_right: |[_, written, read], stored| {
+            let is_last = matches!(stored, [('a', 2 | 3)]);
+            // Only a later write may replace the content that is visible after the rename.
+            let is_kept = read[..] != [Some(3)] || stored == [('a', 3)];
+            written[..] == [Some(3)] && matches!(read[..], [Some(2 | 3)]) && is_last && is_kept
+        },
+        ..Scenario::EMPTY
+    }
+    .explore();
+}
+
+/// A commit, a writer in place, and a reader.
+#[test]
+fn commit_and_writer_in_place() {
+    Scenario {
+        files: &[('a', 1)],
+        is_large: true,
+        actors: [commit, write, open_and_read],
+        is_right: |[_, written, read], stored| {
+            written[..] == [Some(3)] && matches!(read[..], [Some(1 | 3)]) && stored == [('a', 3)]
+        },
+        ..Scenario::EMPTY
+    }
+    .explore();
+}
+
+/// A commit, and a writer that opens a name during a rename to it.
+#[test]
+fn commit_and_writer_of_renamed_key() {
+    Scenario {
+        files: &[('b', 2)],
+        actors: [
+            commit,
+            |core| match core.open_writer('a') {
+                None => vec![None],
+                Some(writer) => {
+                    let is_written = writer.write(3);
+                    writer.close();
+                    vec![is_written.then_some(3)]
+                }
+            },
+            |core| {
+                assert!(core.rename('b', 'a'));
+                Reads::new()
+            },
+        ],
+        is_right: |[_, written, _], stored| match written[..] {
+            [None] => stored == [('a', 2)],
+            _ => stored == [('a', 3)],
+        },
+        ..Scenario::EMPTY
+    }
+    .explore();
+}
+
+/// A commit that leaves out the file that a writer has open, and a reader of that file.
+#[test]
+fn commit_writer_and_reader() {
+    Scenario {
+        files: &[('a', 1), ('b', 2)],
+        actors: [commit, write, read],
+        is_right: |[_, written, read], stored| {
+            let is_seen = matches!(read[..], [Some(1 | 3)]);
+            is_seen && written[..] == [Some(3)] && stored == [('a', 3), ('b', 2)]
+        },
+        ..Scenario::EMPTY
+    }
+    .explore();
+}
+
+/// A commit of a renamed object, then a writer, and a reader that has the file open all the time.
+#[test]
+fn commit_then_write_of_renamed_key() {
+    Scenario {
+        objects: &[('b', 1)],
+        renamed: Some(('b', 'a')),
+        actors: [
+            |core| {
+                core.commit();
+                write(core)
+            },
+            hold,
+            |_| vec![Some(1)],
+        ],
+        is_right: |[written, opened, read], stored| {
+            let seen = [opened, read];
+            let is_seen = seen.iter().all(|reads| matches!(reads[..], [Some(1 | 3)]));
+            is_seen && written[..] == [Some(3)] && stored == [('a', 3)]
+        },
+        ..Scenario::EMPTY
+    }
+    .explore();
+}
+
+/// Two concurrent commits and a writer.
+#[test]
+fn two_commits_and_writer() {
+    Scenario {
+        files: &[('a', 1), ('b', 2)],
+        objects: &[('a', 9)],
+        actors: [commit, commit, write],
+        is_right: |[_, _, written], stored| {
+            written[..] == [Some(3)] && stored == [('a', 3), ('b', 2)]
+        },
+        ..Scenario::EMPTY
+    }
+    .explore();
+}
+
+/// Two commits of one key from two mounts: neither overwrites the other's unseen change.
+#[test]
+fn commits_of_two_mounts() {
+    Scenario {
+        files: &[('a', 1)],
+        objects: &[('a', 9)],
+        actors: [
+            |core| vec![has_committed(&core.overlay).then_some(1)],
+            |core| {
+                let upper = unused_folder();
+                let other = open(&upper, &core.store);
+                put(&other, 'a', &[5]);
+                let is_committed = has_committed(&other);
+                drop(other);
+                let _ = std::fs::remove_dir_all(&upper);
+                vec![is_committed.then_some(5)]
+            },
+            read,
+        ],
+        force: true,
+        is_right: |[first, second, read], stored| {
+            let is_last = match (&first[..], &second[..]) {
+                ([Some(1)], [None]) | ([None], [Some(5)]) => stored == [('a', 1)],
+                // The second mount has changed the key after the first mount's commit.
+                ([Some(1)], [Some(5)]) => stored == [('a', 5)],
+                _ => false,
+            };
+            is_last && matches!(read[..], [Some(1 | 5)])
+        },
+        ..Scenario::EMPTY
+    }
+    .explore();
+}
+
+/// Two renames over one name, and a reader that opens it.
+#[test]
+fn two_renames_over_one_name() {
+    Scenario {
+        files: &[('a', 1), ('b', 2)],
+        objects: &[('c', 3)],
+        actors: [
+            |core| {
+                assert!(core.rename('b', 'a'));
+                vec![core.open_file('a').map(|file| file.read())]
+            },
+            |core| {
+                assert!(core.rename('c', 'a'));
+                Reads::new()
+            },
+            open_and_read,
+        ],
+        is_right: |[own, _, reads], stored| {
+            let is_seen = matches!(reads[..], [Some(1..=3)]);
+            is_seen && matches!(own[..], [Some(2 | 3)]) && matches!(stored, [('a', 2 | 3)])
+        },
+        ..Scenario::EMPTY
+    }
+    .explore();
+}
+
+/// A commit of a renamed object, whose new name must exist at all times.
+#[test]
+fn renamed_key_is_found() {
+    Scenario {
+        objects: &[('b', 1)],
+        renamed: Some(('b', 'a')),
+        actors: [
+            commit,
+            |_| vec![Some(1)],
+            |core| vec![core.is_there('a').then_some(1)],
+        ],
+        is_right: |[_, opened, read], stored| {
+            [opened, read].iter().all(|reads| reads[..] == [Some(1)]) && stored == [('a', 1)]
+        },
+        ..Scenario::EMPTY
+    }
+    .explore();
+}
+
+/// The same with a reader.
+#[test]
+fn renamed_key_is_read() {
+    Scenario {
+        objects: &[('b', 1)],
+        renamed: Some(('b', 'a')),
+        actors: [commit, |_| vec![Some(1)], read],
+        is_right: |[_, opened, read], stored| {
+            [opened, read].iter().all(|reads| reads[..] == [Some(1)]) && stored == [('a', 1)]
+        },
+        ..Scenario::EMPTY
+    }
+    .explore();
+}
+
+/// A rename over a name that another actor opens, and a later open.
+#[test]
+fn rename_over_opened_file() {
+    Scenario {
+        files: &[('a', 1), ('b', 2)],
+        actors: [
+            |core| {
+                assert!(core.rename('b', 'a'));
+                vec![core.open_file('a').map(|file| file.read())]
+            },
+            hold,
+            |_| Reads::new(),
+        ],
+        is_right: |[own, reads, _], stored| {
+            let is_seen = matches!(reads[..], [Some(1 | 2)]);
+            is_seen && own[..] == [Some(2)] && stored == [('a', 2)]
+        },
+        ..Scenario::EMPTY
+    }
+    .explore();
+}
+
+/// A writer that reads its file before closing it, and another actor that opens the file.
+#[test]
+fn writer_and_reader_of_one_file() {
+    Scenario {
+        files: &[('a', 1)],
+        actors: [
+            |core| {
+                let writer = core.open_writer('a').unwrap();
+                assert!(writer.write(3));
+                let read = core.get('a');
+                writer.close();
+                vec![read]
+            },
+            open_and_read,
+            |_| Reads::new(),
+        ],
+        is_right: |[own, reads, _], stored| {
+            let is_seen = matches!(reads[..], [Some(1 | 3)]);
+            is_seen && own[..] == [Some(3)] && stored == [('a', 3)]
+        },
+        ..Scenario::EMPTY
+    }
+    .explore();
 }

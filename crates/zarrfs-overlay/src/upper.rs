@@ -404,19 +404,15 @@ fn check_empty(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The number of attempts to lock an upper folder, and the pause between them. A daemon whose mount was just unmounted
-/// holds the lock until all changes are synced.
-const LOCK_ATTEMPTS: usize = 250;
-const LOCK_PAUSE: Duration = Duration::from_millis(20);
-
-/// Locks an upper folder. Fails with `Exists` if another process keeps the lock.
+/// Locks an upper folder. Fails with `Exists` if another process keeps the lock for 5 s: a daemon whose mount was just
+/// unmounted holds the lock until all changes are synced.
 fn lock(path: &Path) -> Result<File> {
     let name = path.join("lock");
     let file = open_or_read_only(&name).map_err(|error| Error::os(name.display(), error))?;
-    for _ in 0..LOCK_ATTEMPTS {
+    for _ in 0..250 {
         match rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(file),
-            Err(Errno::WOULDBLOCK) => thread::sleep(LOCK_PAUSE),
+            Err(Errno::WOULDBLOCK) => thread::sleep(Duration::from_millis(20)),
             Err(error) => return Err(Error::os(name.display(), error)),
         }
     }
@@ -513,7 +509,7 @@ mod tests {
         let path = folder.path().join("upper");
         let open = Upper::open(&path, Some("s3://a/b")).unwrap();
         let ending = thread::spawn(move || {
-            thread::sleep(5 * LOCK_PAUSE);
+            thread::sleep(Duration::from_millis(100));
             drop(open);
         });
         Upper::open(&path, Some("s3://a/b")).unwrap();

@@ -39,8 +39,6 @@ struct ChangedArray {
 const REPLACED: &str = "its array was replaced by somebody else: \
     data type, chunks, codecs or fill value differ from those that it was encoded by";
 const REMOVED: &str = "its array was removed by somebody else";
-const REPLACED_MEANWHILE: &str = "was replaced by somebody else while chunks of it were put: \
-    they are in the store, and may not be read by it";
 
 /// Whether a chunk with this conflict would be wrong in any store that has its array.
 pub fn is_of_array(why: &str) -> bool {
@@ -124,8 +122,10 @@ impl ChangedArrays {
         let found = parallel_map(parallel_keys(&*commit.core.store), documents, &look);
         let found: Result<Vec<Option<Key>>> = found.into_iter().collect();
         let replaced = found?.into_iter().flatten();
+        let why = "was replaced by somebody else while chunks of it were put: \
+    they are in the store, and may not be read by it";
         Ok(replaced
-            .map(|document| (document, REPLACED_MEANWHILE.to_string()))
+            .map(|document| (document, why.to_string()))
             .collect())
     }
 }

@@ -23,9 +23,6 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{Condition, Key, Object, PutBody, StoreVersion};
 
-/// Maximum number of attempts to update a document that other programs keep changing.
-const MAX_ATTEMPTS: usize = 16;
-
 /// The changes of a layer whose copies are updated.
 #[derive(Clone, Copy, PartialEq)]
 enum Scope {
@@ -136,7 +133,7 @@ impl<'a> CopyUpdate<'a> {
 
     fn update_holder(&self, holder: &ConsolidatedDocument) -> Result<()> {
         let (key, store) = (holder.key(), &self.commit.core.store);
-        for _ in 0..MAX_ATTEMPTS {
+        for _ in 0..16 {
             let Some(stored) = self.stored(key)? else {
                 return Ok(());
             };

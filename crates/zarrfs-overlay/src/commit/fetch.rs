@@ -125,14 +125,14 @@ impl MovedObjects<'_> {
         };
         let pending = core.upper.pending.create(key);
         let (name, file) = pending.map_err(|error| os_error(key, error))?;
-        let copied = content::copy_stored(self.commit.context, &*reader, &file).and_then(
-            |(version, content)| {
+        let copied =
+            content::copy_stored(self.commit.context, &*reader, &file).and_then(|copied| {
                 let stored = self.commit.layered.stored_attributes(key);
                 let change = core
                     .initial_attributes(stored, Some(reader.meta(self.commit.context)?.modified));
                 attributes::set_open(&file, &change).map_err(|error| Error::os("", error))?;
-                let version = version.require_stored(from)?;
-                let mark = content::mark_with(&file, Some(content.digest));
+                let version = copied.version.require_stored(from)?;
+                let mark = content::mark_with(&file, Some(copied.content.digest));
                 let mark = mark.map_err(|error| Error::os(key, error))?;
                 let copy = FetchedCopy {
                     name: &name,
@@ -142,8 +142,7 @@ impl MovedObjects<'_> {
                     version,
                 };
                 self.give_key(key, copy)
-            },
-        );
+            });
         copied.map_err(|error| {
             core.upper.pending.discard(&name);
             error.about(key)

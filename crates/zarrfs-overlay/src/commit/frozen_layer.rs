@@ -341,7 +341,11 @@ impl Thaw<'_> {
                 continue;
             };
             let inode = unless_on_top(&top.layer, &key, || self.frozen.layer.dir.stat(&key))?;
-            files.push((key, version, inode));
+            files.push(CommittedFile {
+                key,
+                version,
+                inode,
+            });
         }
         Ok(CommittedFiles { since, files })
     }
@@ -351,7 +355,12 @@ impl Thaw<'_> {
         let CommittedFiles { since, files } = committed;
         let changes = &self.core.info.changes;
         let mut open = self.core.open.lock();
-        for (key, version, inode) in files {
+        for CommittedFile {
+            key,
+            version,
+            inode,
+        } in files
+        {
             let is_on_top = || top.dir.stat(&key).is_ok_and(|found| found.is_some());
             if let Some(inode) = inode
                 && !open.ids.has(&key)
@@ -466,8 +475,14 @@ impl Thaw<'_> {
 struct CommittedFiles {
     /// Changes after this position may have given their names to other files.
     since: LogPosition,
-    /// Their keys, versions in the store, and inodes; `None` if the top layer had another file at the key.
-    files: Vec<(Key, StoreVersion, Option<u64>)>,
+    files: Vec<CommittedFile>,
+}
+
+struct CommittedFile {
+    key: Key,
+    version: StoreVersion,
+    /// `None` if the top layer had another file at the key.
+    inode: Option<u64>,
 }
 
 /// Returns the inode of a file of the frozen layer, or `None` if the top layer has another file at the key.
@@ -534,12 +549,12 @@ mod tests {
         for name in ["kept", "changed"] {
             store.set(key(name), b"old".to_vec());
         }
-        let config = OverlayConfig {
-            uid: 0,
-            gid: 0,
-            write_through: false,
-        };
-        let overlay = Overlay::open(&folder.path().join("upper"), store, "a store", config);
+        let overlay = Overlay::open(
+            &folder.path().join("upper"),
+            store,
+            "a store",
+            OverlayConfig::default(),
+        );
         let overlay = overlay.unwrap();
         write(&overlay, &key("kept"));
         write(&overlay, &key("changed"));
@@ -574,11 +589,7 @@ mod tests {
         let (path, copy) = (folder.path().join("upper"), folder.path().join("copy"));
         let store = Arc::new(MemoryStore::default());
         store.set(key("a"), b"old".to_vec());
-        let config = OverlayConfig {
-            uid: 0,
-            gid: 0,
-            write_through: false,
-        };
+        let config = OverlayConfig::default();
         let open = |path: &std::path::Path| {
             Overlay::open(path, store.clone(), "a store", config.clone()).unwrap()
         };

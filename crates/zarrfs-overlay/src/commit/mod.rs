@@ -42,16 +42,11 @@ pub(crate) mod write_through;
 pub use arrays::is_of_array;
 pub(crate) use frozen_layer::freeze;
 
-/// The maximum number of keys that are compared, fetched or put in parallel. Each needs a thread.
-const MAX_PARALLEL_KEYS: usize = 256;
-
-/// During a commit, 1/READERS_SHARE of the store's parallel requests is left to readers.
-const READERS_SHARE: usize = 8;
-
-/// Returns the number of keys that are compared, fetched or put in parallel.
+/// Returns the number of keys that are compared, fetched or put in parallel. Each needs a thread, and 1/8 of the store's
+/// parallel requests is left to readers.
 pub(crate) fn parallel_keys(store: &dyn Store) -> usize {
-    let most = store.info().concurrency.min(MAX_PARALLEL_KEYS);
-    most - most / READERS_SHARE
+    let most = store.info().concurrency.min(256);
+    most - most / 8
 }
 
 /// Options of a commit.

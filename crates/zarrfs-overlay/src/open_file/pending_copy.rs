@@ -180,7 +180,7 @@ impl OpenFile {
         let stored = core.top().stored_attributes(key);
         let change = core.initial_attributes(stored, Some(reader.meta(context)?.modified));
         attributes::set_open(to, &change).map_err(|error| Error::os("", error))?;
-        Ok(content.filter(|(version, _)| core.takes_digest_of(*version)))
+        Ok(content.filter(|stored| core.takes_digest_of(stored.version)))
     }
 }
 
@@ -200,12 +200,13 @@ mod tests {
     fn open(folder: &Path) -> Overlay {
         let store = Arc::new(MemoryStore::default());
         store.set(Key::new("a").unwrap(), vec![7; 30_000]);
-        let config = OverlayConfig {
-            uid: 0,
-            gid: 0,
-            write_through: false,
-        };
-        Overlay::open(&folder.join("upper"), store, "a store", config).unwrap()
+        Overlay::open(
+            &folder.join("upper"),
+            store,
+            "a store",
+            OverlayConfig::default(),
+        )
+        .unwrap()
     }
 
     fn open_a(overlay: &Overlay) -> Arc<dyn TreeFile> {

@@ -177,8 +177,8 @@ impl FileState {
         let OpenedAs::Stored(_, opened) = self.opened_as else {
             return;
         };
-        let copied = copied.filter(|(version, _)| version.may_be(opened.into()));
-        self.opened_content = copied.map(|(_, content)| content);
+        let copied = copied.filter(|copied| copied.version.may_be(opened.into()));
+        self.opened_content = copied.map(|copied| copied.content);
     }
 
     /// Keeps a replaced file, which has this name in `pending/`, as the next spare file.
