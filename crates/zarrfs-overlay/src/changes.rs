@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use crate::Overlay;
+use crate::layer::ChangeLayer;
 use crate::layer_dir::is_too_long;
 use crate::layered_store::LayeredStore;
 use crate::listing::{Subtree, list_recursive};
@@ -95,27 +95,107 @@ pub(crate) struct HiddenSubtree {
     pub(crate) moved: Option<MovedSubtree>,
 }
 
+impl HiddenSubtree {
+    /// Lists the objects and folders of the store below the whiteouts at and below these paths.
+    pub(crate) fn list(
+        layered: &LayeredStore,
+        context: &RequestContext,
+        paths: &[Key],
+    ) -> Result<Vec<HiddenSubtree>> {
+        let mut found = Vec::new();
+        for (at, source) in paths.iter().flat_map(|path| layered.layer.whiteouts(path)) {
+            let stored = list_recursive(context, &*layered.lower, &at)?;
+            let objects = stored.objects.into_iter().map(|(key, _)| key).collect();
+            let moved = match source {
+                None => None,
+                Some(source) => Some(MovedSubtree {
+                    stored: list_recursive(context, &*layered.lower, &source)?,
+                    source,
+                }),
+            };
+            found.push(HiddenSubtree {
+                at,
+                objects,
+                folders: stored.folders,
+                moved,
+            });
+        }
+        Ok(found)
+    }
+}
+
 /// A subtree of the store that is visible under another name.
 pub(crate) struct MovedSubtree {
     pub(crate) source: Key,
     pub(crate) stored: Subtree,
 }
 
-impl Overlay {
-    /// Returns the differences from the store, in the top layer and in a frozen layer. Lists the store where keys were
-    /// renamed or whole folders were removed; for a store that cannot list its keys, lists only the keys that are
-    /// known.
-    pub fn changes(&self, context: &RequestContext) -> Result<ChangeSet> {
-        let top = self.0.top();
-        let changes = top.changes(context)?;
-        match &top.frozen {
-            None => Ok(changes),
-            Some(frozen) => Ok(changes.over(frozen.changes(context)?)),
-        }
+impl MovedSubtree {
+    /// Returns the key below `at` that shows `from`, or `None` if the key did not move or shows another key.
+    pub(crate) fn visible_key(&self, layered: &LayeredStore, from: &Key, at: &Key) -> Option<Key> {
+        let key = joined(at, &from.below(&self.source)?);
+        let shows = key != *from && layered.layer.lower_key(&key).as_ref() == Some(from);
+        shows.then_some(key)
     }
 }
 
 impl ChangeSet {
+    /// Returns the differences from the store, in the top layer and in a frozen layer.
+    pub(crate) fn of_overlay(top: &LayeredStore, context: &RequestContext) -> Result<ChangeSet> {
+        let changes = ChangeSet::of_layer(top, context)?;
+        match &top.frozen {
+            None => Ok(changes),
+            Some(frozen) => Ok(changes.over(ChangeSet::of_layer(frozen, context)?)),
+        }
+    }
+
+    /// Returns the differences of one layer from the store below.
+    pub(crate) fn of_layer(layered: &LayeredStore, context: &RequestContext) -> Result<ChangeSet> {
+        let all = [Key::root()];
+        let hidden = HiddenSubtree::list(layered, context, &all)?;
+        ChangeSet::at(layered, context, &all, &hidden)
+    }
+
+    /// Returns the differences from the store below at and below these paths. `hidden` is the result of `HiddenSubtree::list`.
+    pub(crate) fn at(
+        layered: &LayeredStore,
+        context: &RequestContext,
+        paths: &[Key],
+        hidden: &[HiddenSubtree],
+    ) -> Result<ChangeSet> {
+        let whiteouts = layered.layer.whiteouts(&Key::root());
+        let mut collector = ChangeCollector {
+            layered,
+            moved: whiteouts
+                .into_iter()
+                .filter_map(|(_, source)| source)
+                .collect(),
+            keys: BTreeMap::new(),
+            kept: Vec::new(),
+            lost: Vec::new(),
+        };
+        for path in paths {
+            if let Some(kind) = layered.layer.dir.kind(path)? {
+                collector.add_upper(context, path.clone(), kind)?;
+            }
+        }
+        for subtree in hidden {
+            collector.add_hidden(context, &subtree.objects)?;
+            if let Some(moved) = &subtree.moved {
+                collector.add_moved(context, &subtree.at, moved)?;
+            }
+        }
+        collector
+            .kept
+            .extend(keys_with_attributes(&layered.layer, paths)?);
+        Ok(ChangeSet {
+            keys: collector.keys.into_values().collect(),
+            kept: collector.kept,
+            lost: collector.lost,
+            frozen: HashSet::new(),
+        })
+    }
+
     /// Returns the combination of these changes and the changes of the layer below.
     fn over(self, below: ChangeSet) -> ChangeSet {
         let frozen = below.keys.iter().map(|change| change.key.clone()).collect();
@@ -150,100 +230,14 @@ impl ChangeSet {
     }
 }
 
-impl LayeredStore {
-    /// Returns the differences from the store below.
-    pub(crate) fn changes(&self, context: &RequestContext) -> Result<ChangeSet> {
-        let all = [Key::root()];
-        self.changes_at(context, &all, &self.list_hidden(context, &all)?)
+/// Returns the keys at and below these paths on which only attributes were set: no store can hold these.
+pub(crate) fn keys_with_attributes(layer: &ChangeLayer, paths: &[Key]) -> Result<KeptKeys> {
+    let mut found = KeptKeys::new();
+    for path in paths {
+        let keys = layer.keys_with_attributes(path)?.into_iter();
+        found.extend(keys.map(|key| (key, "owner, mode, times or extended attributes")));
     }
-
-    /// Returns the keys that stay in the layer because no store can hold them, each with the reason.
-    pub(crate) fn kept(&self, context: &RequestContext) -> Result<KeptKeys> {
-        Ok(self.changes(context)?.kept)
-    }
-
-    /// Lists the objects and folders of the store below the whiteouts at and below these paths.
-    pub(crate) fn list_hidden(
-        &self,
-        context: &RequestContext,
-        paths: &[Key],
-    ) -> Result<Vec<HiddenSubtree>> {
-        let mut found = Vec::new();
-        for (at, source) in paths.iter().flat_map(|path| self.layer.whiteouts(path)) {
-            let stored = list_recursive(context, &*self.lower, &at)?;
-            let objects = stored.objects.into_iter().map(|(key, _)| key).collect();
-            let moved = match source {
-                None => None,
-                Some(source) => Some(MovedSubtree {
-                    stored: list_recursive(context, &*self.lower, &source)?,
-                    source,
-                }),
-            };
-            found.push(HiddenSubtree {
-                at,
-                objects,
-                folders: stored.folders,
-                moved,
-            });
-        }
-        Ok(found)
-    }
-
-    /// Returns the differences from the store at and below these paths. `hidden` is the result of `list_hidden`.
-    pub(crate) fn changes_at(
-        &self,
-        context: &RequestContext,
-        paths: &[Key],
-        hidden: &[HiddenSubtree],
-    ) -> Result<ChangeSet> {
-        let whiteouts = self.layer.whiteouts(&Key::root());
-        let mut collector = ChangeCollector {
-            layered: self,
-            moved: whiteouts
-                .into_iter()
-                .filter_map(|(_, source)| source)
-                .collect(),
-            keys: BTreeMap::new(),
-            kept: Vec::new(),
-            lost: Vec::new(),
-        };
-        for path in paths {
-            if let Some(kind) = self.layer.dir.kind(path)? {
-                collector.add_upper(context, path.clone(), kind)?;
-            }
-        }
-        for subtree in hidden {
-            collector.add_hidden(context, &subtree.objects)?;
-            if let Some(moved) = &subtree.moved {
-                collector.add_moved(context, &subtree.at, moved)?;
-            }
-        }
-        collector.kept.extend(self.keys_with_attributes(paths)?);
-        Ok(ChangeSet {
-            keys: collector.keys.into_values().collect(),
-            kept: collector.kept,
-            lost: collector.lost,
-            frozen: HashSet::new(),
-        })
-    }
-
-    /// Returns the keys at and below these paths on which only attributes were set: no store can hold these.
-    pub(crate) fn keys_with_attributes(&self, paths: &[Key]) -> Result<KeptKeys> {
-        let mut kept = KeptKeys::new();
-        for path in paths {
-            let keys = self.layer.keys_with_attributes(path)?.into_iter();
-            kept.extend(keys.map(|key| (key, "owner, mode, times or extended attributes")));
-        }
-        Ok(kept)
-    }
-
-    /// Returns the key below `at` that shows `from`, which is below `source`, or `None` if the key did not move or
-    /// shows another key.
-    pub(crate) fn moved_key(&self, from: &Key, source: &Key, at: &Key) -> Option<Key> {
-        let key = joined(at, &from.below(source)?);
-        let shows = key != *from && self.layer.lower_key(&key).as_ref() == Some(from);
-        shows.then_some(key)
-    }
+    Ok(found)
 }
 
 impl BaseState {
@@ -370,7 +364,7 @@ impl ChangeCollector<'_> {
         moved: &MovedSubtree,
     ) -> Result<()> {
         for (from, meta) in &moved.stored.objects {
-            let Some(key) = self.layered.moved_key(from, &moved.source, at) else {
+            let Some(key) = moved.visible_key(self.layered, from, at) else {
                 continue;
             };
             if self.layered.layer.dir.stat(&key)?.is_some() {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use rustix::fs::AtFlags;
 
-use crate::Overlay;
 use crate::commit::copies;
 use crate::journal_record::JournalRecord;
 use crate::layer::{ChangeLayer, Whiteout};
@@ -27,53 +26,50 @@ pub struct Discarded {
     pub stored: u64,
 }
 
-impl Overlay {
-    /// Drops the changes at and below a path. Open files keep their content until they are closed, and refuse further
-    /// writes. Files that were renamed to the path from elsewhere get their old names back. Waits for a running commit.
-    ///
-    /// Errors: `NotFound` if there are no changes, `Invalid` if something was renamed from the path to elsewhere, or if
-    /// the old name of something that was renamed to it is in use.
-    pub fn discard(&self, context: &RequestContext, path: &Key) -> Result<Discarded> {
-        let core = &self.0;
-        let _one = core.committing.lock();
-        if let Err(error) = copies::finish(core, context, path) {
-            log::warn!("copies of what a commit has put may be old: {error}");
-        }
-        let discarded = core.change_names(context, std::slice::from_ref(path), |change| {
-            let top = &change.top;
-            // The top layer first.
-            let layers: Vec<Arc<ChangeLayer>> = std::iter::once(top)
-                .chain(&top.frozen)
-                .map(|layered| layered.layer.clone())
-                .collect();
-            let mut undone = Vec::new();
-            for layer in &layers {
-                undone.push(renames_to_undo(layer, path)?);
-            }
-            check_changed(core, &layers, path)?;
-            for file in core.registered_below(path) {
-                file.key().iter().for_each(|key| core.revoke(key));
-            }
-            core.open.lock().ids.remove_below(path);
-            mark_stale_on_top(&layers, path, &undone)?;
-            let mut discarded = Discarded::default();
-            for (layer, undone) in layers.iter().zip(undone) {
-                discarded.stored += committed(layer, path);
-                discarded.dropped += discard_in_layer(&core.upper, layer, path, undone)?;
-            }
-            core.mark_tree_changed(&Key::root());
-            let dropped = discarded.dropped.saturating_sub(discarded.stored);
-            discarded.dropped = if discarded.stored == 0 {
-                dropped.max(1)
-            } else {
-                dropped
-            };
-            Ok(discarded)
-        })?;
-        // The discarded changes must not come back after a power loss.
-        core.sync_all()?;
-        Ok(discarded)
+/// Drops the changes at and below a path.
+pub(crate) fn run(
+    core: &Arc<OverlayCore>,
+    context: &RequestContext,
+    path: &Key,
+) -> Result<Discarded> {
+    let _one = core.committing.lock();
+    if let Err(error) = copies::finish(core, context, path) {
+        log::warn!("copies of what a commit has put may be old: {error}");
     }
+    let discarded = core.change_names(context, std::slice::from_ref(path), |change| {
+        let top = &change.top;
+        // The top layer first.
+        let layers: Vec<Arc<ChangeLayer>> = std::iter::once(top)
+            .chain(&top.frozen)
+            .map(|layered| layered.layer.clone())
+            .collect();
+        let mut undone = Vec::new();
+        for layer in &layers {
+            undone.push(renames_to_undo(layer, path)?);
+        }
+        check_changed(core, &layers, path)?;
+        for file in core.registered_below(path) {
+            file.key().iter().for_each(|key| core.revoke(key));
+        }
+        core.open.lock().ids.remove_below(path);
+        mark_stale_on_top(&layers, path, &undone)?;
+        let mut discarded = Discarded::default();
+        for (layer, undone) in layers.iter().zip(undone) {
+            discarded.stored += committed(layer, path);
+            discarded.dropped += discard_in_layer(&core.upper, layer, path, undone)?;
+        }
+        core.mark_tree_changed(&Key::root());
+        let dropped = discarded.dropped.saturating_sub(discarded.stored);
+        discarded.dropped = if discarded.stored == 0 {
+            dropped.max(1)
+        } else {
+            dropped
+        };
+        Ok(discarded)
+    })?;
+    // The discarded changes must not come back after a power loss.
+    core.sync_all()?;
+    Ok(discarded)
 }
 
 /// Drops the only change of a key, which the store refused. The path is locked.

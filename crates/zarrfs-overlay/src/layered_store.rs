@@ -274,26 +274,7 @@ impl LayeredStore {
             _ => Ok(None),
         }
     }
-}
 
-/// Returns the `stat` of a key of the store, with the mount's owner and mode.
-pub(crate) fn stat_of_stored(meta: Meta) -> Stat {
-    Stat {
-        meta,
-        posix: None,
-        content: meta.version.number(),
-    }
-}
-
-/// Returns an ETag of the content of a layer's file, made from its version.
-pub(crate) fn etag_of(meta: &Meta) -> ETag {
-    ETag {
-        text: format!("{:016x}", meta.version.number()),
-        version: meta.version,
-    }
-}
-
-impl LayeredStore {
     /// Opens the layer's file of a key, or returns `None` if it has none.
     pub(crate) fn own_reader(&self, key: &Key) -> Result<Option<FrozenReader>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -333,6 +314,44 @@ impl LayeredStore {
                 return Ok(None);
             }
         }
+    }
+
+    /// Whether a directory shows everything that the store below has in it under the same names, and nothing else from
+    /// that store.
+    pub(crate) fn shows_all(&self, prefix: &Key) -> bool {
+        let state = self.layer.lock();
+        let records = &state.records;
+        records.hides_nothing() || {
+            let below = records.whiteouts(prefix);
+            below.iter().all(|(key, _)| key == prefix)
+        }
+    }
+
+    /// Returns the other key of the store that is visible at `key`, by renames in this layer and in the frozen layer.
+    pub(crate) fn renamed_from(&self, key: &Key) -> Option<Key> {
+        let lower = self.layer.lower_key(key)?;
+        let source = match &self.frozen {
+            Some(frozen) => frozen.renamed_from(&lower).unwrap_or(lower),
+            None => lower,
+        };
+        (source != *key).then_some(source)
+    }
+}
+
+/// Returns the `stat` of a key of the store, with the mount's owner and mode.
+pub(crate) fn stat_of_stored(meta: Meta) -> Stat {
+    Stat {
+        meta,
+        posix: None,
+        content: meta.version.number(),
+    }
+}
+
+/// Returns an ETag of the content of a layer's file, made from its version.
+pub(crate) fn etag_of(meta: &Meta) -> ETag {
+    ETag {
+        text: format!("{:016x}", meta.version.number()),
+        version: meta.version,
     }
 }
 

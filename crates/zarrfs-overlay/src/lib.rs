@@ -56,6 +56,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use crate::changes::ChangeSet;
+use crate::commit::{CommitConfig, Outcome, ProgressFn};
 use crate::derived::DerivedTable;
 use crate::encodings::EncodingCache;
 use crate::layer::{ChangeLayer, Generations};
@@ -66,7 +68,7 @@ use crate::upper::Upper;
 use zarr_format::error::Result;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::locks::{Mutex, RwLock};
-use zarrfs_store::{Hints, PathLocks, Store, StoreInfo, StoreStack};
+use zarrfs_store::{Hints, Key, PathLocks, Store, StoreInfo, StoreStack};
 
 mod attribute_override;
 mod attributes;
@@ -227,6 +229,33 @@ impl Overlay {
             hints: Arc::new(store::OverlayHints { overlay, below }),
             tree: Some(Arc::new(self.clone())),
         }
+    }
+
+    /// Returns the differences from the store, in the top layer and in a frozen layer. Lists the store where keys were
+    /// renamed or whole folders were removed; for a store that cannot list its keys, lists only the keys that are
+    /// known.
+    pub fn changes(&self, context: &RequestContext) -> Result<ChangeSet> {
+        ChangeSet::of_overlay(&self.0.top(), context)
+    }
+
+    /// Brings all changes into the store that were complete when the commit began. Later writes are not part of it and
+    /// stay in the upper folder. An error after the first change is returned in the outcome.
+    pub fn commit(
+        &self,
+        context: &RequestContext,
+        config: CommitConfig,
+        progress: &ProgressFn,
+    ) -> Result<Outcome> {
+        commit::run(&self.0, context, config, progress)
+    }
+
+    /// Drops the changes at and below a path. Open files keep their content until they are closed, and refuse further
+    /// writes. Files that were renamed to the path from elsewhere get their old names back. Waits for a running commit.
+    ///
+    /// Errors: `NotFound` if there are no changes, `Invalid` if something was renamed from the path to elsewhere, or if
+    /// the old name of something that was renamed to it is in use.
+    pub fn discard(&self, context: &RequestContext, path: &Key) -> Result<Discarded> {
+        discard::run(&self.0, context, path)
     }
 
     /// Whether a commit or a discard is running.

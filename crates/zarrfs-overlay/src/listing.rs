@@ -62,29 +62,6 @@ pub(crate) fn open(
     Ok(Box::new(merged))
 }
 
-impl LayeredStore {
-    /// Whether a directory shows everything that the store below has in it under the same names, and nothing else from
-    /// that store.
-    fn shows_all(&self, prefix: &Key) -> bool {
-        let state = self.layer.lock();
-        let records = &state.records;
-        records.hides_nothing() || {
-            let below = records.whiteouts(prefix);
-            below.iter().all(|(key, _)| key == prefix)
-        }
-    }
-
-    /// Returns the other key of the store that is visible at `key`, by renames in this layer and in the frozen layer.
-    fn renamed_from(&self, key: &Key) -> Option<Key> {
-        let lower = self.layer.lower_key(key)?;
-        let source = match &self.frozen {
-            Some(frozen) => frozen.renamed_from(&lower).unwrap_or(lower),
-            None => lower,
-        };
-        (source != *key).then_some(source)
-    }
-}
-
 /// A directory that merges the upper folder's names with the store's.
 struct MergedListing {
     source: LayerSource,
@@ -163,9 +140,7 @@ impl MergedListing {
         }
         Ok(moved)
     }
-}
 
-impl MergedListing {
     /// Returns the next name of this pass, without its cursor.
     fn next_of_pass(&mut self, context: &RequestContext) -> Result<Option<Name>> {
         if let Some((name, kind)) = self.upper.pop_front() {

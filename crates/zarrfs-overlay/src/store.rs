@@ -14,80 +14,10 @@ use zarrfs_store::{
     Object, PutBody, Reader, Store, StoreInfo, Tree, Version,
 };
 
-impl Overlay {
-    /// Reads a part of an object. All bytes are from one content.
-    ///
-    /// Errors: `Changed` if the object is written during each attempt.
-    fn object(
-        &self,
-        context: &RequestContext,
-        key: &Key,
-        span: impl Fn(u64) -> Result<Range<u64>>,
-    ) -> Result<Option<Object>> {
-        let reader = match Store::open(self, context, key, None) {
-            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::IsADirectory) => {
-                return Ok(None);
-            }
-            reader => reader?,
-        };
-        for _ in 0..4 {
-            let meta = reader.meta(context)?;
-            let span = span(meta.size)?;
-            let length = usize::try_from(span.end - span.start)
-                .map_err(|error| Error::too_large(key, error))?;
-            let bytes = reader.read_at(context, span.start, length)?;
-            if reader.meta(context)?.version == meta.version {
-                return Ok(Some(Object {
-                    bytes,
-                    size: meta.size,
-                    version: meta.version,
-                    modified: Some(meta.modified),
-                }));
-            }
-        }
-        let why = "is written each time it is read";
-        Err(Error::new(Kind::Changed, key, why))
-    }
-
-    /// Returns a whole object of at most `limit` bytes.
-    fn get_visible(
-        &self,
-        context: &RequestContext,
-        key: &Key,
-        limit: u64,
-    ) -> Result<Option<Object>> {
-        if let Some(derived) = derived::document(&self.0, context, key)? {
-            check_limit(key, derived.meta.size, limit)?;
-            return Ok(Some(derived.object(0..derived.meta.size)));
-        }
-        if let Some(found) = self.get_below(key, |store, lower| store.get(context, lower, limit))? {
-            return Ok(found);
-        }
-        self.object(context, key, |size| {
-            check_limit(key, size, limit)?;
-            Ok(0..size)
-        })
-    }
-
-    /// Calls `get` with the store below and the key that is visible at `key`. Returns `None` if the upper folder has
-    /// the key or a whiteout hides it.
-    fn get_below<T>(
-        &self,
-        key: &Key,
-        get: impl Fn(&dyn Store, &Key) -> Result<T>,
-    ) -> Result<Option<T>> {
-        let file = self.0.registered(key);
-        if file.is_some_and(|file| file.is_pending()) {
-            return Ok(None);
-        }
-        self.0.with_top(|top| top.query_below(key, &get))
-    }
-}
-
 impl Store for Overlay {
     fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
         let position = self.0.info.changes.position();
-        let found = self.get_visible(context, key, limit)?;
+        let found = get_visible(self, context, key, limit)?;
         if let Some(object) = &found {
             self.0
                 .derived
@@ -106,10 +36,10 @@ impl Store for Overlay {
             return Ok(Some(derived.object(range.within(derived.meta.size))));
         }
         let get = |store: &dyn Store, lower: &Key| store.get_range(context, lower, range.clone());
-        if let Some(found) = self.get_below(key, get)? {
+        if let Some(found) = get_below(self, key, get)? {
             return Ok(found);
         }
-        self.object(context, key, |size| Ok(range.within(size)))
+        object(self, context, key, |size| Ok(range.within(size)))
     }
 
     fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
@@ -217,7 +147,7 @@ impl Store for Overlay {
 
     fn drop_cached(&self, key: &Key, range: Option<&ByteRange>) {
         // If the key cannot be looked up below, nothing about it is cached there.
-        let _ = self.get_below(key, |store, lower| {
+        let _ = get_below(self, key, |store, lower| {
             store.drop_cached(lower, range);
             Ok(())
         });
@@ -226,6 +156,76 @@ impl Store for Overlay {
     fn info(&self) -> &StoreInfo {
         &self.0.info
     }
+}
+
+/// Reads a part of an object. All bytes are from one content.
+///
+/// Errors: `Changed` if the object is written during each attempt.
+fn object(
+    overlay: &Overlay,
+    context: &RequestContext,
+    key: &Key,
+    span: impl Fn(u64) -> Result<Range<u64>>,
+) -> Result<Option<Object>> {
+    let reader = match Store::open(overlay, context, key, None) {
+        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::IsADirectory) => {
+            return Ok(None);
+        }
+        reader => reader?,
+    };
+    for _ in 0..4 {
+        let meta = reader.meta(context)?;
+        let span = span(meta.size)?;
+        let length =
+            usize::try_from(span.end - span.start).map_err(|error| Error::too_large(key, error))?;
+        let bytes = reader.read_at(context, span.start, length)?;
+        if reader.meta(context)?.version == meta.version {
+            return Ok(Some(Object {
+                bytes,
+                size: meta.size,
+                version: meta.version,
+                modified: Some(meta.modified),
+            }));
+        }
+    }
+    let why = "is written each time it is read";
+    Err(Error::new(Kind::Changed, key, why))
+}
+
+/// Returns a whole object of at most `limit` bytes.
+fn get_visible(
+    overlay: &Overlay,
+    context: &RequestContext,
+    key: &Key,
+    limit: u64,
+) -> Result<Option<Object>> {
+    if let Some(derived) = derived::document(&overlay.0, context, key)? {
+        check_limit(key, derived.meta.size, limit)?;
+        return Ok(Some(derived.object(0..derived.meta.size)));
+    }
+    if let Some(found) = get_below(overlay, key, |store, lower| {
+        store.get(context, lower, limit)
+    })? {
+        return Ok(found);
+    }
+    object(overlay, context, key, |size| {
+        check_limit(key, size, limit)?;
+        Ok(0..size)
+    })
+}
+
+/// Calls `get` with the store below and the key that is visible at `key`. Returns `None` if the upper folder has
+/// the key or a whiteout hides it.
+fn get_below<T>(
+    overlay: &Overlay,
+    key: &Key,
+    get: impl Fn(&dyn Store, &Key) -> Result<T>,
+) -> Result<Option<T>> {
+    let file = overlay.0.registered(key);
+    if file.is_some_and(|file| file.is_pending()) {
+        return Ok(None);
+    }
+    overlay.0.with_top(|top| top.query_below(key, &get))
 }
 
 /// Forwards prefetch hints to the store below, for keys that it has.

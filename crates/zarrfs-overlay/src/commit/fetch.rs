@@ -50,11 +50,7 @@ impl MovedObjects<'_> {
 
     /// Adds the needed space to the error of copies that failed on a full disk; returns any other error unchanged.
     pub(crate) fn without_room(&self, error: Error) -> Error {
-        let Ok(changes) =
-            self.commit
-                .layered
-                .changes_at(self.commit.context, self.commit.paths, self.hidden)
-        else {
+        let Ok(changes) = self.commit.changes(self.hidden) else {
             return error;
         };
         let is_copy = |change: &&ChangedKey| matches!(change.action, ChangeAction::Copy { .. });
@@ -89,7 +85,7 @@ impl MovedObjects<'_> {
     /// Creates the folders that were renamed in the store: folders without a key stay in the upper folder.
     fn make_moved_folders(&self, at: &Key, moved: &MovedSubtree) -> Result<()> {
         for from in &moved.stored.folders {
-            if let Some(key) = self.commit.layered.moved_key(from, &moved.source, at) {
+            if let Some(key) = moved.visible_key(self.commit.layered, from, at) {
                 self.make_folder(&key)?;
             }
         }

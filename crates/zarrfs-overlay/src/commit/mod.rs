@@ -17,7 +17,7 @@ use std::sync::Arc;
 use twox_hash::XxHash3_128;
 
 use crate::Overlay;
-use crate::changes::{ChangeSet, KeptKeys};
+use crate::changes::{ChangeSet, HiddenSubtree, KeptKeys, keys_with_attributes};
 use crate::commit::apply::{Applied, Apply};
 use crate::commit::arrays::ChangedArrays;
 use crate::commit::copies::CopyUpdate;
@@ -114,51 +114,46 @@ impl Outcome {
     }
 }
 
-impl Overlay {
-    /// Brings all changes into the store that were complete when the commit began. Later writes are not part of it and
-    /// stay in the upper folder. An error after the first change is returned in the outcome.
-    pub fn commit(
-        &self,
-        context: &RequestContext,
-        config: CommitConfig,
-        progress: &ProgressFn,
-    ) -> Result<Outcome> {
-        let core = &self.0;
-        let _one = core.committing.lock();
-        if let Err(error) = core.store.info().check_changeable(&core.place)
-            && !self.changes(context)?.keys.is_empty()
-        {
-            return Err(error);
-        }
-        if config.dry_run {
-            return compare_all(core, context, config.force);
-        }
-        let mut done = Outcome::default();
-        // First finish an earlier commit that was interrupted.
-        if let Some(frozen) = core.top().frozen.clone() {
-            done = commit_frozen(core, context, &frozen, config.force, progress)?;
-            if !done.is_complete() {
-                return Ok(done);
-            }
-        }
-        let frozen = freeze(core).map_err(|error| {
-            let needs = "a commit needs 128 KiB here, a folder for each folder with a file that is being written, \
-                         and 300 bytes for each file of which attributes alone were set";
-            core.upper.without_room(error, needs)
-        });
-        let (frozen, left_out) = frozen?;
-        let Some(frozen) = frozen else {
-            done.kept = core.top().kept(context)?;
-            done.kept.extend(left_out);
-            return Ok(done);
-        };
-        let mut outcome =
-            commit_frozen(core, context, &frozen, config.force, progress)?.after(done);
-        outcome.kept.extend(left_out);
-        let with_attributes = core.top().keys_with_attributes(&[Key::root()])?;
-        outcome.kept.extend(with_attributes);
-        Ok(outcome)
+/// Brings all changes into the store.
+pub(crate) fn run(
+    core: &Arc<OverlayCore>,
+    context: &RequestContext,
+    config: CommitConfig,
+    progress: &ProgressFn,
+) -> Result<Outcome> {
+    let _one = core.committing.lock();
+    if let Err(error) = core.store.info().check_changeable(&core.place)
+        && !ChangeSet::of_overlay(&core.top(), context)?.keys.is_empty()
+    {
+        return Err(error);
     }
+    if config.dry_run {
+        return compare_all(core, context, config.force);
+    }
+    let mut done = Outcome::default();
+    // First finish an earlier commit that was interrupted.
+    if let Some(frozen) = core.top().frozen.clone() {
+        done = commit_frozen(core, context, &frozen, config.force, progress)?;
+        if !done.is_complete() {
+            return Ok(done);
+        }
+    }
+    let frozen = freeze(core).map_err(|error| {
+        let needs = "a commit needs 128 KiB here, a folder for each folder with a file that is being written, \
+                     and 300 bytes for each file of which attributes alone were set";
+        core.upper.without_room(error, needs)
+    });
+    let (frozen, left_out) = frozen?;
+    let Some(frozen) = frozen else {
+        done.kept = ChangeSet::of_layer(&core.top(), context)?.kept;
+        done.kept.extend(left_out);
+        return Ok(done);
+    };
+    let mut outcome = commit_frozen(core, context, &frozen, config.force, progress)?.after(done);
+    outcome.kept.extend(left_out);
+    let with_attributes = keys_with_attributes(&core.top().layer, &[Key::root()])?;
+    outcome.kept.extend(with_attributes);
+    Ok(outcome)
 }
 
 /// Looks for conflicts of all changes, for a dry run.
@@ -169,7 +164,7 @@ fn compare_all(core: &Arc<OverlayCore>, context: &RequestContext, force: bool) -
         kept,
         lost,
         ..
-    } = overlay.changes(context)?;
+    } = ChangeSet::of_overlay(&core.top(), context)?;
     let top = core.top();
     if let Some(frozen) = &top.frozen {
         keys = with_changed_since_put(context, &*core.store, frozen, keys)?;
@@ -239,11 +234,16 @@ pub(crate) struct Commit<'a> {
 }
 
 impl Commit<'_> {
+    /// Returns the changes at and below the paths. `hidden` is the result of `HiddenSubtree::list`.
+    fn changes(&self, hidden: &[HiddenSubtree]) -> Result<ChangeSet> {
+        ChangeSet::at(self.layered, self.context, self.paths, hidden)
+    }
+
     /// Brings the changes into the store.
     fn run(&self, progress: &ProgressFn) -> Result<Outcome> {
         let (context, paths, core) = (self.context, self.paths, self.core);
-        let hidden = self.layered.list_hidden(context, paths)?;
-        let mut changes = self.layered.changes_at(context, paths, &hidden)?;
+        let hidden = HiddenSubtree::list(self.layered, context, paths)?;
+        let mut changes = self.changes(&hidden)?;
         if hidden.iter().any(|subtree| subtree.moved.is_some()) {
             let moved = MovedObjects {
                 commit: self,
@@ -252,7 +252,7 @@ impl Commit<'_> {
             moved
                 .fetch_all(&changes)
                 .map_err(|error| moved.without_room(error))?;
-            changes = self.layered.changes_at(context, paths, &hidden)?;
+            changes = self.changes(&hidden)?;
         }
         let ChangeSet {
             mut keys,

@@ -15,7 +15,8 @@ use crate::encodings::{NewContent, may_describe_array};
 use crate::layer_dir::os_error;
 use crate::layered_store::stat_of_stored;
 use crate::name_change::NameChange;
-use crate::open_file::pending_copy::WrittenRanges;
+use crate::open_file::handle::OpenFileHandle;
+use crate::open_file::pending_copy::{PendingCopy, WrittenRanges};
 use crate::open_file::state::{ContentSource, FileState};
 use crate::overlay_core::OverlayCore;
 use crate::{attributes, content};
@@ -24,9 +25,10 @@ use zarr_format::error::{Error, Result};
 use zarrfs_store::request_context::{RequestContext, would_wait};
 use zarrfs_store::sync::file_limits::Permit;
 use zarrfs_store::sync::locks::{Condvar, Mutex, MutexGuard};
-use zarrfs_store::tree::{AttrChange, OpenMode, Posix, Stat, TreeFile};
+use zarrfs_store::tree::{AttrChange, OpenMode, Posix, Stat};
 use zarrfs_store::{Key, Meta, Reader, StoreVersion, Version};
 
+mod handle;
 pub(crate) mod opener;
 pub(crate) mod pending_copy;
 pub(crate) mod state;
@@ -238,38 +240,7 @@ impl OpenFile {
         let stat = rustix::fs::fstat(&*self.upper_file()?).ok()?;
         Some(stat.st_ino)
     }
-}
 
-impl Drop for OpenFile {
-    fn drop(&mut self) {
-        let state = self.state.get_mut();
-        if let Some(spare) = state.spare.take() {
-            spare.discard(&self.core.upper);
-        }
-        if let Some(name) = &state.pending {
-            let upper = &self.core.upper;
-            match (&state.key, &state.failed_writes) {
-                (Some(key), Some(failed)) => {
-                    log::warn!("{}; its content is as before", failed.error(key));
-                    upper.pending.discard(name);
-                    match self.core.top().layer.dir.stat(key) {
-                        Ok(Some(_)) => self.core.mark_written(key),
-                        _ => self.core.mark_removed(key),
-                    }
-                }
-                (Some(_), None) if state.is_dirty => {
-                    log::error!("pending/{name}: could not be given its key, and stays there");
-                }
-                _ => upper.pending.discard(name),
-            }
-        }
-        if let Some(key) = self.state.get_mut().key.take() {
-            self.core.open.lock().files.unregister(&key, self);
-        }
-    }
-}
-
-impl OpenFile {
     fn resize(&self, context: &RequestContext, size: u64) -> Result<()> {
         let mut state = self.lock_copied(context, size == 0)?;
         let _permit = context.permit_change()?;
@@ -549,39 +520,7 @@ impl OpenFile {
         self.core.mark_changed(&self.lock().key_or_root());
         Ok(())
     }
-}
 
-impl Reader for OpenFile {
-    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
-        match self.source() {
-            ContentSource::Lower(reader) => reader.read_at(context, offset, len),
-            ContentSource::Upper(file) | ContentSource::Frozen(file, _) => {
-                content::read_file(&file, offset, len).map_err(|error| self.lock().os_error(error))
-            }
-        }
-    }
-
-    fn read_vectored(
-        &self,
-        context: &RequestContext,
-        offset: u64,
-        parts: &mut [IoSliceMut<'_>],
-    ) -> Result<usize> {
-        if let ContentSource::Lower(reader) = self.source() {
-            return reader.read_vectored(context, offset, parts);
-        }
-        let wanted = parts.iter().map(|part| part.len()).sum();
-        let bytes = Reader::read_at(self, context, offset, wanted)?;
-        zarrfs_store::scatter(&bytes, parts);
-        Ok(bytes.len())
-    }
-
-    fn meta(&self, context: &RequestContext) -> Result<Meta> {
-        Ok(self.stat(context)?.meta)
-    }
-}
-
-impl OpenFile {
     /// Changes attributes with `set`, which gets the file that has them. The names are locked, so a commit freezes the
     /// file either before or after the change.
     ///
@@ -658,82 +597,103 @@ impl OpenFile {
             _ => Ok(()),
         }
     }
-}
 
-/// One handle of a program. Handles for writing are counted: a commit leaves out files that are open for writing.
-pub(crate) struct OpenFileHandle {
-    file: Arc<OpenFile>,
-    is_writer: bool,
-}
-
-impl OpenFileHandle {
-    pub(crate) fn new(file: Arc<OpenFile>, is_writer: bool) -> OpenFileHandle {
-        if is_writer {
-            file.writers.fetch_add(1, Ordering::SeqCst);
-        }
-        OpenFileHandle { file, is_writer }
-    }
-}
-
-impl Drop for OpenFileHandle {
-    fn drop(&mut self) {
-        if self.is_writer {
-            self.file.writers.fetch_sub(1, Ordering::SeqCst);
-        }
-    }
-}
-
-impl TreeFile for OpenFileHandle {
-    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
-        let bytes = Reader::read_at(&*self.file, context, offset, len)?;
-        if offset == 0
-            && let Some(key) = self.file.key()
-        {
-            let is_complete = bytes.len() < len;
-            self.file
-                .core
-                .encodings(context)
-                .record_read(&key, &bytes, is_complete);
-        }
-        Ok(bytes)
-    }
-
-    fn write_at(&self, context: &RequestContext, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.file.write_at(context, offset, bytes)
-    }
-
-    fn append(&self, context: &RequestContext, bytes: &[u8]) -> Result<()> {
-        self.file.append(context, bytes)
-    }
-
-    fn allocate(
+    /// Locks the file, and copies it up first if its content is in the store. `empty` if all of it will be replaced.
+    fn lock_copied(
         &self,
         context: &RequestContext,
-        mode: i32,
+        empty: bool,
+    ) -> Result<MutexGuard<'_, FileState>> {
+        let mut state = self.lock();
+        loop {
+            let ContentSource::Lower(reader) = &state.source else {
+                return Ok(state);
+            };
+            if state.is_copying {
+                self.copied.wait(&mut state);
+                continue;
+            }
+            let (reader, key) = (reader.clone(), state.key_or_root());
+            state.is_copying = true;
+            drop(state);
+            let copy = PendingCopy::of(&self.core, context, &*reader, &key, empty);
+            state = self.lock();
+            state.is_copying = false;
+            self.copied.notify_all();
+            let copy = copy?;
+            // They may have been set during the copy.
+            if let Some(overrides) = self
+                .core
+                .top()
+                .layer
+                .attribute_override(&state.key_or_root())?
+            {
+                overrides
+                    .apply_to(&copy.file)
+                    .map_err(|error| Error::os("", error))?;
+            }
+            self.core.open.lock().ids.mark_written(self.id);
+            state.set_copy(copy.name, Arc::new(copy.file));
+            state.set_opened_content(copy.content);
+        }
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        let state = self.state.get_mut();
+        if let Some(spare) = state.spare.take() {
+            spare.discard(&self.core.upper);
+        }
+        if let Some(name) = &state.pending {
+            let upper = &self.core.upper;
+            match (&state.key, &state.failed_writes) {
+                (Some(key), Some(failed)) => {
+                    log::warn!("{}; its content is as before", failed.error(key));
+                    upper.pending.discard(name);
+                    match self.core.top().layer.dir.stat(key) {
+                        Ok(Some(_)) => self.core.mark_written(key),
+                        _ => self.core.mark_removed(key),
+                    }
+                }
+                (Some(_), None) if state.is_dirty => {
+                    log::error!("pending/{name}: could not be given its key, and stays there");
+                }
+                _ => upper.pending.discard(name),
+            }
+        }
+        if let Some(key) = self.state.get_mut().key.take() {
+            self.core.open.lock().files.unregister(&key, self);
+        }
+    }
+}
+
+impl Reader for OpenFile {
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
+        match self.source() {
+            ContentSource::Lower(reader) => reader.read_at(context, offset, len),
+            ContentSource::Upper(file) | ContentSource::Frozen(file, _) => {
+                content::read_file(&file, offset, len).map_err(|error| self.lock().os_error(error))
+            }
+        }
+    }
+
+    fn read_vectored(
+        &self,
+        context: &RequestContext,
         offset: u64,
-        length: u64,
-    ) -> Result<()> {
-        self.file.allocate(context, mode, offset, length)
+        parts: &mut [IoSliceMut<'_>],
+    ) -> Result<usize> {
+        if let ContentSource::Lower(reader) = self.source() {
+            return reader.read_vectored(context, offset, parts);
+        }
+        let wanted = parts.iter().map(|part| part.len()).sum();
+        let bytes = Reader::read_at(self, context, offset, wanted)?;
+        zarrfs_store::scatter(&bytes, parts);
+        Ok(bytes.len())
     }
 
-    fn flush(&self, context: &RequestContext) -> Result<()> {
-        self.file.flush(context)
-    }
-
-    fn sync(&self, context: &RequestContext) -> Result<()> {
-        self.file.sync(context)
-    }
-
-    /// Fails if there are unpublished writes: an incomplete file is not published, and stays in the upper folder.
-    fn end(&self, _context: &RequestContext) -> Result<()> {
-        self.file.check_published()
-    }
-
-    fn stat(&self, context: &RequestContext) -> Result<Stat> {
-        self.file.stat(context)
-    }
-
-    fn change(&self, context: &RequestContext, change: &AttrChange) -> Result<()> {
-        self.file.change(context, change)
+    fn meta(&self, context: &RequestContext) -> Result<Meta> {
+        Ok(self.stat(context)?.meta)
     }
 }

@@ -10,13 +10,11 @@ use std::sync::Arc;
 
 use crate::content::StoredContent;
 use crate::layer_dir::os_error;
-use crate::open_file::OpenFile;
-use crate::open_file::state::{ContentSource, FileState};
+use crate::overlay_core::OverlayCore;
 use crate::upper::Upper;
 use crate::{attributes, content};
 use zarr_format::error::{Error, Result};
 use zarrfs_store::request_context::RequestContext;
-use zarrfs_store::sync::locks::MutexGuard;
 use zarrfs_store::{Key, Reader};
 
 /// Maximum number of ranges. Beyond it, the nearest ranges are merged.
@@ -88,89 +86,47 @@ impl SpareFile {
 }
 
 /// A copy of an object of the store.
-struct PendingCopy {
+pub(crate) struct PendingCopy {
     /// Its name in `pending/`.
-    name: String,
-    file: File,
+    pub(crate) name: String,
+    pub(crate) file: File,
     /// The content of the copied object, or of the object that will be replaced completely.
-    content: Option<StoredContent>,
+    pub(crate) content: Option<StoredContent>,
 }
 
-impl OpenFile {
-    /// Locks the file, and copies it up first if its content is in the store. `empty` if all of it will be replaced.
-    pub(crate) fn lock_copied(
-        &self,
-        context: &RequestContext,
-        empty: bool,
-    ) -> Result<MutexGuard<'_, FileState>> {
-        let mut state = self.lock();
-        loop {
-            let ContentSource::Lower(reader) = &state.source else {
-                return Ok(state);
-            };
-            if state.is_copying {
-                self.copied.wait(&mut state);
-                continue;
-            }
-            let (reader, key) = (reader.clone(), state.key_or_root());
-            state.is_copying = true;
-            drop(state);
-            let copy = self.copy_of(context, &*reader, &key, empty);
-            state = self.lock();
-            state.is_copying = false;
-            self.copied.notify_all();
-            let copy = copy?;
-            // They may have been set during the copy.
-            if let Some(overrides) = self
-                .core
-                .top()
-                .layer
-                .attribute_override(&state.key_or_root())?
-            {
-                overrides
-                    .apply_to(&copy.file)
-                    .map_err(|error| Error::os("", error))?;
-            }
-            self.core.open.lock().ids.mark_written(self.id);
-            state.set_copy(copy.name, Arc::new(copy.file));
-            state.set_opened_content(copy.content);
-        }
-    }
-
+impl PendingCopy {
     /// Copies an object, or only its attributes, to a pending file.
-    fn copy_of(
-        &self,
+    pub(crate) fn of(
+        core: &OverlayCore,
         context: &RequestContext,
         reader: &dyn Reader,
         key: &Key,
         empty: bool,
     ) -> Result<PendingCopy> {
-        let upper = &self.core.upper;
-        let pending = upper.pending.create(key);
+        let pending = core.upper.pending.create(key);
         let (name, file) = pending.map_err(|error| os_error(key, error))?;
-        match self.fill_copy(context, reader, key, &file, empty) {
+        match PendingCopy::fill(core, context, reader, key, &file, empty) {
             Ok(content) => Ok(PendingCopy {
                 name,
                 file,
                 content,
             }),
             Err(error) => {
-                upper.pending.discard(&name);
+                core.upper.pending.discard(&name);
                 Err(error.about(key))
             }
         }
     }
 
     /// Fills that file; returns version and digest of the store's content, if they are known.
-    fn fill_copy(
-        &self,
+    fn fill(
+        core: &OverlayCore,
         context: &RequestContext,
         reader: &dyn Reader,
         key: &Key,
         to: &File,
         empty: bool,
     ) -> Result<Option<StoredContent>> {
-        let core = &self.core;
         let mut content = None;
         if !empty {
             content = Some(core.with_room(|| content::copy_stored(context, reader, to))?);
