@@ -107,7 +107,7 @@ fn status(overlay: &Overlay) -> Result<StatusReport> {
         bytes: put.iter().map(|change| change.bytes()).sum(),
         pending: changes.frozen.len() as u64,
         committing: overlay.is_at_work(),
-        kept: texts(changes.kept),
+        kept: texts(changes.uncommittable),
         rescued: overlay.rescued()?,
         lost: texts(changes.lost),
         in_writing: Vec::new(),
@@ -127,7 +127,7 @@ fn diff(overlay: &Overlay) -> Result<DiffReport> {
     });
     Ok(DiffReport {
         keys: keys.collect(),
-        kept: texts(changes.kept),
+        kept: texts(changes.uncommittable),
     })
 }
 
@@ -194,7 +194,7 @@ impl From<Outcome> for CommitReport {
             left: outcome.left,
             failed: outcome.failed.as_ref().map(FailureReport::of),
             conflicts: texts(outcome.conflicts),
-            kept: texts(outcome.kept),
+            kept: texts(outcome.uncommittable),
             lost: texts(outcome.lost),
             in_writing: Vec::new(),
         }

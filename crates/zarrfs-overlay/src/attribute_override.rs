@@ -1,9 +1,9 @@
-//! Attributes that were set on a key whose content the top layer lacks.
+//! Attributes that override those of a content below the top layer.
 //!
 //! They are journal records and are applied to the content below, which other programs may change. They belong to the
 //! top layer: a freeze moves them to the next layer. Once the layer has a content of the key, its file has the
 //! attributes, and they are ignored; the record remains until that content is synced, because the content below may be
-//! visible again after a power loss. `open_file/attributes` sets them.
+//! visible again after a power loss. `NameChange::override_attributes` sets them.
 
 use std::fs::File;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Lists the upper folder's changes: keys to put or erase, and uncommittable entries.
+//! Lists the upper folder's changes: keys to put or erase, and uncommittable keys.
 //!
 //! Only complete files count: a file that is being written waits for a later commit. This module changes nothing.
 
@@ -69,7 +69,7 @@ impl ChangedKey {
 }
 
 /// Keys that cannot be committed now, each with the reason.
-pub type KeptKeys = Vec<(Key, &'static str)>;
+pub type KeysWithReason = Vec<(Key, &'static str)>;
 
 /// All changes of the upper folder.
 #[derive(Clone, Debug, Default)]
@@ -77,9 +77,9 @@ pub struct ChangeSet {
     /// Keys, in order.
     pub keys: Vec<ChangedKey>,
     /// Keys that stay in the upper folder, each with the reason.
-    pub kept: KeptKeys,
+    pub uncommittable: KeysWithReason,
     /// Keys with properties that no store can hold and that a commit drops, each with these properties.
-    pub lost: KeptKeys,
+    pub lost: KeysWithReason,
     /// The keys that belong to a commit that began and did not finish; the next commit continues with them.
     pub frozen: HashSet<Key>,
 }
@@ -171,7 +171,7 @@ impl ChangeSet {
                 .filter_map(|(_, source)| source)
                 .collect(),
             keys: BTreeMap::new(),
-            kept: Vec::new(),
+            uncommittable: Vec::new(),
             lost: Vec::new(),
         };
         for path in paths {
@@ -186,11 +186,11 @@ impl ChangeSet {
             }
         }
         collector
-            .kept
+            .uncommittable
             .extend(keys_with_attributes(&layered.layer, paths)?);
         Ok(ChangeSet {
             keys: collector.keys.into_values().collect(),
-            kept: collector.kept,
+            uncommittable: collector.uncommittable,
             lost: collector.lost,
             frozen: HashSet::new(),
         })
@@ -215,7 +215,7 @@ impl ChangeSet {
                 keys.insert(change.key.clone(), change);
             }
         }
-        let together = |mut below: KeptKeys, above: KeptKeys| {
+        let together = |mut below: KeysWithReason, above: KeysWithReason| {
             below.extend(above);
             below.sort();
             below.dedup_by(|one, other| one.0 == other.0);
@@ -224,15 +224,15 @@ impl ChangeSet {
         ChangeSet {
             frozen,
             keys: keys.into_values().collect(),
-            kept: together(below.kept, self.kept),
+            uncommittable: together(below.uncommittable, self.uncommittable),
             lost: together(below.lost, self.lost),
         }
     }
 }
 
 /// Returns the keys at and below these paths on which only attributes were set: no store can hold these.
-pub(crate) fn keys_with_attributes(layer: &ChangeLayer, paths: &[Key]) -> Result<KeptKeys> {
-    let mut found = KeptKeys::new();
+pub(crate) fn keys_with_attributes(layer: &ChangeLayer, paths: &[Key]) -> Result<KeysWithReason> {
+    let mut found = KeysWithReason::new();
     for path in paths {
         let keys = layer.keys_with_attributes(path)?.into_iter();
         found.extend(keys.map(|key| (key, "owner, mode, times or extended attributes")));
@@ -271,8 +271,8 @@ struct ChangeCollector<'a> {
     /// Keys of the store that are visible under another name, with everything below them.
     moved: Vec<Key>,
     keys: BTreeMap<Key, ChangedKey>,
-    kept: KeptKeys,
-    lost: KeptKeys,
+    uncommittable: KeysWithReason,
+    lost: KeysWithReason,
 }
 
 impl ChangeCollector<'_> {
@@ -288,12 +288,13 @@ impl ChangeCollector<'_> {
     /// Adds the upper folder's files at and below a key.
     fn add_upper(&mut self, context: &RequestContext, key: Key, kind: EntryKind) -> Result<()> {
         if is_too_long(&key) {
-            self.kept.push((key, "a path of more than 4095 bytes"));
+            self.uncommittable
+                .push((key, "a path of more than 4095 bytes"));
             return Ok(());
         }
         match kind {
             EntryKind::Directory => return self.add_upper_folder(context, &key),
-            EntryKind::Link => self.kept.push((key, "a symbolic link")),
+            EntryKind::Link => self.uncommittable.push((key, "a symbolic link")),
             EntryKind::File => self.add_upper_file(key)?,
         }
         Ok(())
@@ -302,7 +303,7 @@ impl ChangeCollector<'_> {
     fn add_upper_folder(&mut self, context: &RequestContext, folder: &Key) -> Result<()> {
         let names = self.layered.layer.dir.names(folder)?;
         if names.is_empty() && !folder.is_root() && !self.is_in_store(context, folder)? {
-            self.kept.push((folder.clone(), "an empty folder"));
+            self.uncommittable.push((folder.clone(), "an empty folder"));
         } else if !folder.is_root() {
             self.add_lost(folder)?;
         }
@@ -324,7 +325,8 @@ impl ChangeCollector<'_> {
         let is_incomplete = state.records.is_incomplete(&key);
         drop(state);
         if is_incomplete {
-            self.kept.push((key, "a file that is not written whole"));
+            self.uncommittable
+                .push((key, "a file that is not written whole"));
         } else if base.is_none_or(|base| !base.is_committed)
             && let Some(size) = self.layered.layer.complete_file_size(&key)?
         {
@@ -338,8 +340,8 @@ impl ChangeCollector<'_> {
     /// Records the properties of a put file or a folder that no store can hold.
     fn add_lost(&mut self, key: &Key) -> Result<()> {
         // The attributes of a copy stay in the journal.
-        let kept = self.layered.layer.attribute_override(key)?;
-        if kept.is_none() && self.layered.layer.dir.has_own_xattrs(key)? {
+        let overrides = self.layered.layer.attribute_override(key)?;
+        if overrides.is_none() && self.layered.layer.dir.has_own_xattrs(key)? {
             self.lost.push((key.clone(), "extended attributes"));
         }
         Ok(())

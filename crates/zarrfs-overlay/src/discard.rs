@@ -177,13 +177,13 @@ fn discard_in_layer(
     let with_attributes = layer.keys_with_attributes(path)?.len();
     let _layout = layer.write_layout();
     let bases = layer.lock().records.bases_below(path);
-    let shown = show_lower(layer, path, old_names)?;
+    let unhidden = show_lower(layer, path, old_names)?;
     let marked = layer.lock().records.marks.keys_below(path);
     layer.record(marked.into_iter().map(JournalRecord::Removed).collect())?;
     let removed = remove_all(layer, path)?;
     let incomplete = layer.lock().records.incomplete_below(path).into_iter();
     let mut records: Vec<_> = incomplete.map(JournalRecord::Completed).collect();
-    let changed = (bases.len().max(shown) + with_attributes) as u64;
+    let changed = (bases.len().max(unhidden) + with_attributes) as u64;
     records.extend(layer.dropped_attributes(path));
     let bases = bases.into_iter().map(|(key, _)| key);
     records.extend(bases.map(JournalRecord::Reverted));
@@ -206,13 +206,13 @@ fn show_lower(layer: &ChangeLayer, path: &Key, old_names: Vec<Key>) -> Result<us
         records.push(JournalRecord::WhiteoutRemoved(old_name));
     }
     drop(state);
-    let shown = whiteouts.len();
+    let unhidden = whiteouts.len();
     let whiteouts = whiteouts.into_iter().map(|(key, _)| key);
     records.extend(whiteouts.map(JournalRecord::WhiteoutRemoved));
     layer.record(records)?;
     // This must be on disk before the removals that follow.
     layer.sync_journal()?;
-    Ok(shown)
+    Ok(unhidden)
 }
 
 /// Removes a layer's files at and below a path; returns the number of files and empty folders.

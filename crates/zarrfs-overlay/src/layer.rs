@@ -489,7 +489,9 @@ impl Drop for ChangeLayer {
     }
 }
 
-/// The number of the last write of each key. No number is used twice, so a key that was forgotten and written again
+/// The generation of each key's content: the number of its last write. Two writes within one tick of the file system's
+/// clock leave size, inode and time unchanged. Only keys that were written since the overlay was opened, and that the upper
+/// folder still has, have a generation. No number is used twice, so a key that was forgotten and written again
 /// gets a new number.
 #[derive(Default)]
 pub(crate) struct Generations {

@@ -2,7 +2,7 @@
 //!
 //! Every path is resolved beneath the folder without following links, so no path leads outside. The folder is kept
 //! open, because it may be renamed. Folders in it are renamed only here, so some of them are kept open too
-//! (`open_folders`).
+//! (`DirfdCache`).
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -46,7 +46,7 @@ pub(crate) fn check_length(key: &Key) -> Result<()> {
 /// An open folder of files under their keys.
 pub(crate) struct LayerDir {
     root: Arc<OwnedFd>,
-    folders: OpenFolders,
+    folders: DirfdCache,
 }
 
 impl LayerDir {
@@ -57,7 +57,7 @@ impl LayerDir {
         let root = fd.map_err(|error| Error::os(path.display(), error))?;
         Ok(LayerDir {
             root: Arc::new(root),
-            folders: OpenFolders::default(),
+            folders: DirfdCache::default(),
         })
     }
 
@@ -284,18 +284,22 @@ pub(crate) fn os_error(key: &Key, error: Errno) -> Error {
 /// Maximum number of cached folders: enough for the paths of a few chunks that are written in parallel.
 const CAPACITY: usize = 8;
 
-/// Open folders, the most recently used first.
+/// Caches open folders of a layer by their keys, the most recently used first.
+///
+/// A request often looks up several names in one folder, and so does the next request; each would resolve the folder's
+/// path again. A folder that is removed or renamed leaves the cache together with all folders below it, in the same
+/// step.
 #[derive(Default)]
-pub(crate) struct OpenFolders(Mutex<Kept>);
+pub(crate) struct DirfdCache(Mutex<CachedFolders>);
 
 #[derive(Default)]
-struct Kept {
+struct CachedFolders {
     folders: Vec<(Key, Arc<OwnedFd>)>,
     /// Number of changes of folder names.
     changes: u64,
 }
 
-impl OpenFolders {
+impl DirfdCache {
     /// Returns a folder from the cache, or opens it with `open`.
     pub(crate) fn get(
         &self,
@@ -303,32 +307,32 @@ impl OpenFolders {
         open: impl FnOnce() -> rustix::io::Result<OwnedFd>,
     ) -> rustix::io::Result<Arc<OwnedFd>> {
         let changes = {
-            let mut kept = self.0.lock();
-            if let Some(place) = kept.folders.iter().position(|(other, _)| other == key) {
-                let used = kept.folders.remove(place);
+            let mut cache = self.0.lock();
+            if let Some(place) = cache.folders.iter().position(|(other, _)| other == key) {
+                let used = cache.folders.remove(place);
                 let folder = Arc::clone(&used.1);
-                kept.folders.insert(0, used);
+                cache.folders.insert(0, used);
                 return Ok(folder);
             }
-            kept.changes
+            cache.changes
         };
         let folder = Arc::new(open()?);
-        let mut kept = self.0.lock();
+        let mut cache = self.0.lock();
         // A folder that was opened before a change may have another name now.
-        if kept.changes == changes {
-            kept.folders.truncate(CAPACITY - 1);
-            kept.folders.insert(0, (key.clone(), Arc::clone(&folder)));
+        if cache.changes == changes {
+            cache.folders.truncate(CAPACITY - 1);
+            cache.folders.insert(0, (key.clone(), Arc::clone(&folder)));
         }
         Ok(folder)
     }
 
     /// Runs `change`, which may remove or rename the folders at these keys, and evicts the folders at and below them.
     pub(crate) fn change<T>(&self, keys: &[&Key], change: impl FnOnce() -> T) -> T {
-        let mut kept = self.0.lock();
+        let mut cache = self.0.lock();
         let changed = change();
-        kept.changes += 1;
+        cache.changes += 1;
         let is_below = |folder: &Key| keys.iter().any(|key| folder.below(key).is_some());
-        kept.folders.retain(|(folder, _)| !is_below(folder));
+        cache.folders.retain(|(folder, _)| !is_below(folder));
         changed
     }
 }
@@ -346,13 +350,13 @@ mod tests {
         Ok(File::open("/").unwrap().into())
     }
 
-    fn is_kept(folders: &OpenFolders, text: &str) -> bool {
+    fn is_kept(folders: &DirfdCache, text: &str) -> bool {
         folders.get(&key(text), || Err(Errno::NOENT)).is_ok()
     }
 
     #[test]
     fn folders_are_opened_once_and_those_used_last_are_kept() {
-        let folders = OpenFolders::default();
+        let folders = DirfdCache::default();
         for number in 0..CAPACITY {
             folders.get(&key(&number.to_string()), open).unwrap();
         }
@@ -363,7 +367,7 @@ mod tests {
 
     #[test]
     fn what_changes_its_name_leaves_with_all_below() {
-        let folders = OpenFolders::default();
+        let folders = DirfdCache::default();
         for text in ["a", "a/b", "ab", "c/d"] {
             folders.get(&key(text), open).unwrap();
         }
@@ -378,7 +382,7 @@ mod tests {
 
     #[test]
     fn a_folder_that_was_opened_before_a_change_is_not_kept() {
-        let folders = OpenFolders::default();
+        let folders = DirfdCache::default();
         let opened = folders.get(&key("a"), || {
             let folder = open();
             folders.change(&[&key("a")], || ());

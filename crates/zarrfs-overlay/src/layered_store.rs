@@ -1,6 +1,6 @@
 //! A layer of changes over a store: the layer's content, else the store's.
 //!
-//! A whiteout in the layer hides the store's content. This type changes nothing (`layered_reads` implements `Store`).
+//! A whiteout in the layer hides the store's content. As a `Store` it is read-only.
 //! The store below may itself be a frozen layer. A reader keeps one `LayeredStore`, which stays the same while its
 //! layer is frozen or committed.
 

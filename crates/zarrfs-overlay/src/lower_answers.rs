@@ -1,4 +1,4 @@
-//! Answers of the store below that a change of names needs before it locks the names.
+//! Queries the store below for a change of names, before it locks the names.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -3,7 +3,7 @@
 //! A file gets its key before its bytes are on disk. The journal has a mark of each content: the file's inode, its
 //! length and a digest of its bytes. A content is synced once its bytes, its name and its mark are on disk. The content
 //! that replaces a synced content may be torn after a power loss, so the synced file is kept until the new content is
-//! synced (`retained`), and `recovery` restores it.
+//! synced, and `recovery` restores it.
 
 use std::collections::BTreeMap;
 

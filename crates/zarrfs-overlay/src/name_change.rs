@@ -1,10 +1,11 @@
 //! Changes names under a lock, with answers that the store gave before.
 //!
-//! The lock of the names is not held during a request to the store. A change that needs a missing answer stops before
-//! it has changed anything; the store is queried without the lock, and the change is retried. Answers are valid for one
-//! change only, and not across an exchange of layers. They describe a moment before the change, as answers obtained
-//! under the lock would, since other programs change the store without the lock. A request that was refused while it
-//! waited for an answer must not change anything.
+//! The lock of the names is not held during a request to the store. A change that needs a missing answer stops before it
+//! has changed anything; the store is queried without the lock (`lower_answers`), and the change is retried. A request that
+//! was refused while it waited for an answer must not change anything.
+//!
+//! A folder of the store is created in the upper folder when something in it changes, and removed when the store has all
+//! its contents.
 
 use std::fs::File;
 use std::ops::Deref;
@@ -487,13 +488,13 @@ impl NameChange<'_> {
         let is_of_copy = overrides
             .as_ref()
             .is_some_and(|overrides| overrides.is_of_copy);
-        let shown = overrides
+        let current = overrides
             .as_ref()
             .map_or(below, |overrides| overrides.over(below));
-        let accessed = shown.posix.map(|posix| posix.accessed);
+        let accessed = current.posix.map(|posix| posix.accessed);
         let times = AttrChange {
-            accessed: Some(Time::At(accessed.unwrap_or(shown.meta.modified))),
-            modified: Some(Time::At(shown.meta.modified)),
+            accessed: Some(Time::At(accessed.unwrap_or(current.meta.modified))),
+            modified: Some(Time::At(current.meta.modified)),
             ..AttrChange::default()
         };
         let (name, file) = self.upper.pending.create(key).map_err(failed)?;
@@ -509,7 +510,7 @@ impl NameChange<'_> {
             .and_then(|()| attributes::set_open(&file, &times))
             .map_err(failed)
             .and_then(|()| set(&file))
-            .and_then(|()| AttributeOverride::of(&file, shown.meta.version).map_err(failed));
+            .and_then(|()| AttributeOverride::of(&file, current.meta.version).map_err(failed));
         self.upper.pending.discard(&name);
         let overrides = AttributeOverride {
             is_of_copy,

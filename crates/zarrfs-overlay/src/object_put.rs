@@ -1,4 +1,4 @@
-//! Puts an object as a whole: its content is written to a pending file, which then gets the key.
+//! Puts an object: its content is written to a pending file, which then gets the key.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -125,10 +125,10 @@ impl ObjectPut<'_> {
         };
         let stored = core.with_top(|top| Store::get(&**top, context, key, MAX_DOCUMENT))?;
         let stored = stored.map(|object| object.bytes).unwrap_or_default();
-        let shown = derived.as_ref().map_or(&stored, |derived| &derived.bytes);
+        let visible = derived.as_ref().map_or(&stored, |derived| &derived.bytes);
         // Documents may have changed since the edited text was read.
         let has_new_copies =
-            !holder.has_same_copies(&bytes, shown) && !holder.has_same_copies(&bytes, &stored);
+            !holder.has_same_copies(&bytes, visible) && !holder.has_same_copies(&bytes, &stored);
         let edited = holder.with_copies_of(&bytes, &stored);
         Ok(Some(HolderEdit {
             bytes: edited.filter(|_| !has_new_copies).unwrap_or(bytes),

@@ -1,4 +1,4 @@
-//! The folder of files that are being written, and of replaced files that are still needed.
+//! The folder of files that are being written or still needed.
 
 use std::fs;
 use std::fs::File;

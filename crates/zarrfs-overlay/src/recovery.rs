@@ -419,18 +419,18 @@ mod tests {
             };
             overlay.change(&UNLIMITED, &key("a"), &mode).unwrap();
             machine.put("a", b"newest");
-            let kept = || {
+            let overrides = || {
                 let layer = overlay.0.top().layer.clone();
                 layer.lock().records.attribute_override(&key("a"))
             };
-            assert!(kept().is_some());
+            assert!(overrides().is_some());
             if by_handle {
                 let file = Tree::open(overlay, &UNLIMITED, &key("a"), OpenMode::Read).unwrap();
                 file.sync(&UNLIMITED).unwrap();
             } else {
                 overlay.sync(&UNLIMITED).unwrap();
             }
-            assert_eq!(kept(), None, "{by_handle}");
+            assert_eq!(overrides(), None, "{by_handle}");
         }
     }
 

@@ -340,7 +340,10 @@ impl Scenario {
         );
         let left = core.overlay.changes(&UNLIMITED).unwrap();
         let is_of_attributes = |why: &str| why.starts_with("owner, mode");
-        let are_kept = left.kept.iter().all(|(_, why)| is_of_attributes(why));
+        let are_kept = left
+            .uncommittable
+            .iter()
+            .all(|(_, why)| is_of_attributes(why));
         assert!(left.keys.is_empty() && are_kept, "wrong: {left:?}");
     }
 }

@@ -1,8 +1,7 @@
 //! The overlay as a writable tree of files.
 //!
-//! Each operation is a `NameChange`: it queries the store, locks the names, writes records to the journal, and then
-//! changes the upper folder. `create`, `link`, `remove` and `rename` have these steps; the operations on attributes are
-//! here.
+//! Each operation is a `NameChange`: it queries the store, locks the names, writes records to the journal, and then changes
+//! the upper folder. Names that zarrfs itself uses for files in a store are refused.
 
 use std::fs::File;
 use std::sync::Arc;

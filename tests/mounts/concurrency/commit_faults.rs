@@ -245,7 +245,7 @@ fn a_flush_makes_no_half_written_file_part_of_a_commit() {
         fixture.write("closed", "whole");
         let outcome = fixture.commit();
         let mut kept: Vec<String> = outcome
-            .kept
+            .uncommittable
             .iter()
             .map(|(key, _)| key.to_string())
             .collect();

@@ -188,7 +188,7 @@ impl World for InProcess {
             .and_then(zarrfs_overlay::commit::Outcome::or_failed);
         let outcome = outcome.map_err(refused("commit"))?;
         let names = |list: &[(Key, String)]| list.iter().map(|(key, _)| key.to_string()).collect();
-        let kept = outcome.kept.iter().map(|(key, _)| key.to_string());
+        let kept = outcome.uncommittable.iter().map(|(key, _)| key.to_string());
         Ok(Committed {
             conflicts: names(&outcome.conflicts),
             kept: kept.collect(),
@@ -213,7 +213,7 @@ impl World for InProcess {
     fn left_over(&self, context: &RequestContext) -> Vec<String> {
         let changes = self.overlay.changes(context).unwrap();
         let kept = changes
-            .kept
+            .uncommittable
             .iter()
             .filter(|(_, why)| *why != "an empty folder");
         let keys = changes.keys.iter().map(|change| change.key.to_string());

@@ -129,7 +129,11 @@ fn what_was_refused_is_not_done_later() {
         std::thread::sleep(MOMENT);
         drop(open);
         let changes = hanging.overlay.changes(&UNLIMITED).unwrap();
-        assert_eq!((changes.keys, changes.kept), (vec![], vec![]), "{name}");
+        assert_eq!(
+            (changes.keys, changes.uncommittable),
+            (vec![], vec![]),
+            "{name}"
+        );
         assert!(soon(
             || fs::read(path.join("a")).is_ok_and(|bytes| bytes == b"of the store")
         ));

@@ -179,8 +179,12 @@ impl Mount {
     fn kept(&self) -> Vec<Key> {
         let changes = self.overlay().changes(&UNLIMITED).unwrap();
         let what = "owner, mode, times or extended attributes";
-        assert!(changes.kept.iter().all(|(_, why)| *why == what));
-        changes.kept.into_iter().map(|(key, _)| key).collect()
+        assert!(changes.uncommittable.iter().all(|(_, why)| *why == what));
+        changes
+            .uncommittable
+            .into_iter()
+            .map(|(key, _)| key)
+            .collect()
     }
 }
 
@@ -247,7 +251,7 @@ fn what_others_write_shows_after_attributes_were_set() {
             mount.others_write("b", b"by others");
             assert_eq!(mount.shown("b"), b"by others", "{name}");
             mount.write("a/0", b"own");
-            let kept = mount.commit().kept;
+            let kept = mount.commit().uncommittable;
             assert_eq!(kept.len(), 1, "{name}: {kept:?}");
             mount.others_write("b", b"again");
             assert_eq!(mount.shown("b"), b"again", "{name}");
@@ -529,7 +533,7 @@ fn attributes_of_a_file_that_has_a_content_are_dropped_at_the_next_mount() {
         .unwrap()
         .unwrap();
     assert_eq!(found.posix.unwrap().mode & 0o7777, 0o600);
-    assert_eq!(again.changes(&UNLIMITED).unwrap().kept, []);
+    assert_eq!(again.changes(&UNLIMITED).unwrap().uncommittable, []);
     again
         .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
         .unwrap();
@@ -697,5 +701,5 @@ fn a_mode_that_is_set_during_a_copy_is_that_of_the_written_file() {
         .unwrap()
         .unwrap();
     assert_eq!(stat.posix.unwrap().mode & 0o7777, 0o604);
-    assert_eq!(overlay.changes(&UNLIMITED).unwrap().kept, []);
+    assert_eq!(overlay.changes(&UNLIMITED).unwrap().uncommittable, []);
 }

@@ -131,14 +131,14 @@ fn a_path_that_is_too_long_keeps_nothing_else_from_a_commit() {
         .map(|change| change.key.to_string())
         .collect();
     assert_eq!(
-        (changed, changes.kept.len()),
+        (changed, changes.uncommittable.len()),
         (vec!["other".to_string()], 1)
     );
     let outcome = fixture
         .overlay()
         .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
         .unwrap();
-    assert_eq!((outcome.put, outcome.kept.len()), (1, 1));
+    assert_eq!((outcome.put, outcome.uncommittable.len()), (1, 1));
     assert!(outcome.failed.is_none(), "{:?}", outcome.failed);
     let deep = format!("{deepest}/file");
     for _ in 0..2 {

@@ -180,7 +180,7 @@ impl MovedObjects<'_> {
             }
         };
         let _names = self.commit.is_live.then(|| core.names.lock());
-        if !matches!(layer.locate(key)?, Located::Lower(shown) if shown == *from) {
+        if !matches!(layer.locate(key)?, Located::Lower(visible) if visible == *from) {
             core.upper.pending.discard(copy.name);
             return Ok(());
         }
@@ -244,8 +244,8 @@ fn override_attributes_of_copy(
     let Some(mut attributes) = layer.attribute_override(key)? else {
         return Ok(None);
     };
-    let given = attributes.apply_to_copy(copy, version.into());
-    given.map_err(|error| os_error(key, error))?;
+    let applied = attributes.apply_to_copy(copy, version.into());
+    applied.map_err(|error| os_error(key, error))?;
     Arc::make_mut(&mut attributes).is_of_copy = true;
     let key = key.clone();
     Ok(Some(JournalRecord::Attributes { key, attributes }))

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::fs::{RenameFlags, Stat};
 
-use crate::changes::KeptKeys;
+use crate::changes::KeysWithReason;
 use crate::holder_text::has_program_copies;
 use crate::journal_record::{ContentDigest, JournalRecord};
 use crate::layer::{ChangeLayer, Located};
@@ -29,7 +29,9 @@ type FilesLeftOut = BTreeMap<Key, &'static str>;
 
 /// Freezes the top layer; there must be no frozen layer yet. Returns the frozen layer, or `None` if it has nothing
 /// to commit, and the files that are left out.
-pub(crate) fn freeze(core: &Arc<OverlayCore>) -> Result<(Option<Arc<LayeredStore>>, KeptKeys)> {
+pub(crate) fn freeze(
+    core: &Arc<OverlayCore>,
+) -> Result<(Option<Arc<LayeredStore>>, KeysWithReason)> {
     wait_for_closes(core);
     let is_stored = core.config.write_through;
     let _paths = is_stored.then(|| core.path_locks.lock(&[Key::root()]));
@@ -206,8 +208,8 @@ impl Freeze<'_> {
             list.extend(state.records.marks.records_of(key));
             list.extend(state.records.program_copies.records_of(key));
         }
-        let kept = state.records.attribute_overrides_below(&Key::root());
-        for (key, mut attributes) in kept {
+        let overrides = state.records.attribute_overrides_below(&Key::root());
+        for (key, mut attributes) in overrides {
             if !self.left_out.contains_key(&key) {
                 if state.records.is_taken_over(&key, &attributes) {
                     continue;
@@ -276,8 +278,8 @@ pub(crate) struct Thaw<'a> {
 }
 
 impl Thaw<'_> {
-    /// Drops the frozen layer, which is in the store, except for the keys in `kept`.
-    pub(crate) fn run(&self, kept: &KeptKeys) -> Result<()> {
+    /// Drops the frozen layer, which is in the store, except for the keys in `uncommittable`.
+    pub(crate) fn run(&self, uncommittable: &KeysWithReason) -> Result<()> {
         let is_stored = self.core.config.write_through;
         let _paths = is_stored.then(|| self.core.path_locks.lock(&[Key::root()]));
         let committed = self.committed_files()?;
@@ -291,7 +293,7 @@ impl Thaw<'_> {
         }
         // Until the layers are exchanged, readers must not look in the frozen layer for files that have left it.
         let layout = self.frozen.layer.write_layout();
-        for (key, _) in kept {
+        for (key, _) in uncommittable {
             self.move_to_top(&top, key)?;
         }
         let folder = self.core.upper.retire_frozen()?;
@@ -404,18 +406,18 @@ impl Thaw<'_> {
 
     /// Moves a key that no store can hold to the top layer, if it is still visible there.
     fn move_to_top(&self, top: &LayeredStore, key: &Key) -> Result<()> {
-        let Some(shown) = visible_name(&top.layer, key)? else {
+        let Some(visible) = visible_name(&top.layer, key)? else {
             return Ok(());
         };
         if self.frozen.layer.dir.stat(key)?.is_none() {
             return Ok(());
         }
         // If it was renamed since, the base of the new name counts.
-        let base = self.frozen.layer.base(key).filter(|_| shown == *key);
+        let base = self.frozen.layer.base(key).filter(|_| visible == *key);
         self.frozen
             .layer
             .dir
-            .copy_folders_above(&top.layer.dir, &shown)?;
+            .copy_folders_above(&top.layer.dir, &visible)?;
         let base = base.map(|base| JournalRecord::Base {
             key: key.clone(),
             version: base.version,
@@ -427,13 +429,13 @@ impl Thaw<'_> {
             .layer
             .last_mark(key)
             .map(|mark| JournalRecord::Written {
-                key: shown.clone(),
+                key: visible.clone(),
                 mark,
             });
         top.layer
             .record(base.into_iter().chain(written).collect())?;
         let dir = &self.frozen.layer.dir;
-        let moved = dir.rename_to(key, &top.layer.dir, &shown, RenameFlags::empty());
+        let moved = dir.rename_to(key, &top.layer.dir, &visible, RenameFlags::empty());
         moved.map_err(|error| os_error(key, error))
     }
 
@@ -499,10 +501,10 @@ fn unless_on_top(
 
 /// Returns the name at which a key of the layer below is visible, or `None` if it is hidden.
 fn visible_name(top: &ChangeLayer, key: &Key) -> Result<Option<Key>> {
-    let is_shown = |at: &Key| -> Result<bool> {
+    let is_visible = |at: &Key| -> Result<bool> {
         Ok(matches!(top.locate(at)?, Located::Lower(lower) if lower == *key))
     };
-    if is_shown(key)? {
+    if is_visible(key)? {
         return Ok(Some(key.clone()));
     }
     for (at, source) in top.whiteouts(&Key::root()) {
@@ -510,7 +512,7 @@ fn visible_name(top: &ChangeLayer, key: &Key) -> Result<Option<Key>> {
         let Some(name) = rest.map(|rest| joined(&at, &rest)) else {
             continue;
         };
-        if is_shown(&name)? {
+        if is_visible(&name)? {
             return Ok(Some(name));
         }
     }

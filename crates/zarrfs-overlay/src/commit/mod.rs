@@ -1,14 +1,14 @@
 //! Commits the upper folder's changes to the store, or reports conflicts.
 //!
-//! A commit is a snapshot: it freezes the layer of changes (`freeze`) and works on the frozen layer only, while
+//! A commit is a snapshot: it freezes the layer of changes (`frozen_layer`) and works on the frozen layer only, while
 //! programs continue in a new layer above. It compares every key with the store before it changes any (`plan`), and
 //! compares the metadata of arrays with the metadata that their chunks were encoded with (`arrays`). Keys that were
 //! renamed in the store are first copied to the frozen layer (`fetch`). Chunks are stored before the metadata that
 //! names them, and removals come last; each request has the compared version as its condition (`apply`). At the end the
-//! frozen layer is dropped in one step (`thaw`). After a conflict, an error or a kill, the frozen layer stays and
+//! frozen layer is dropped in one step. After a conflict, an error or a kill, the frozen layer stays and
 //! remains visible, and the next commit continues with it. It recognizes objects that are already stored by their
 //! content: it neither puts them twice nor mistakes them for another program's changes. A key that was put and that
-//! others have changed since is a conflict (`overwritten`). `write_through` brings single paths of the top layer into
+//! others have changed since is a conflict (`plan`). `write_through` brings single paths of the top layer into
 //! the store. After a commit or a write-through, the copies of documents in the store's consolidated metadata are
 //! updated (`copies`).
 
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use twox_hash::XxHash3_128;
 
 use crate::Overlay;
-use crate::changes::{ChangeSet, HiddenSubtree, KeptKeys, keys_with_attributes};
+use crate::changes::{ChangeSet, HiddenSubtree, KeysWithReason, keys_with_attributes};
 use crate::commit::apply::{Applied, Apply};
 use crate::commit::arrays::ChangedArrays;
 use crate::commit::copies::CopyUpdate;
@@ -77,10 +77,10 @@ pub struct Outcome {
     /// The error that ended the commit.
     pub failed: Option<Error>,
     /// Keys that stay in the upper folder, each with the reason.
-    pub kept: KeptKeys,
+    pub uncommittable: KeysWithReason,
     /// Keys with properties that the store cannot hold and that are no longer in the upper folder, each with these
     /// properties.
-    pub lost: KeptKeys,
+    pub lost: KeysWithReason,
 }
 
 /// Called with the number of keys that are done and the total number of keys.
@@ -145,14 +145,14 @@ pub(crate) fn run(
     });
     let (frozen, left_out) = frozen?;
     let Some(frozen) = frozen else {
-        done.kept = ChangeSet::of_layer(&core.top(), context)?.kept;
-        done.kept.extend(left_out);
+        done.uncommittable = ChangeSet::of_layer(&core.top(), context)?.uncommittable;
+        done.uncommittable.extend(left_out);
         return Ok(done);
     };
     let mut outcome = commit_frozen(core, context, &frozen, config.force, progress)?.after(done);
-    outcome.kept.extend(left_out);
+    outcome.uncommittable.extend(left_out);
     let with_attributes = keys_with_attributes(&core.top().layer, &[Key::root()])?;
-    outcome.kept.extend(with_attributes);
+    outcome.uncommittable.extend(with_attributes);
     Ok(outcome)
 }
 
@@ -161,7 +161,7 @@ fn compare_all(core: &Arc<OverlayCore>, context: &RequestContext, force: bool) -
     let overlay = Overlay(core.clone());
     let ChangeSet {
         mut keys,
-        kept,
+        uncommittable,
         lost,
         ..
     } = ChangeSet::of_overlay(&core.top(), context)?;
@@ -180,7 +180,7 @@ fn compare_all(core: &Arc<OverlayCore>, context: &RequestContext, force: bool) -
     let arrays = ChangedArrays::read(&commit, &overlay, &keys)?;
     let plan = Plan::of(&commit, &overlay, keys, &arrays)?;
     Ok(Outcome {
-        kept,
+        uncommittable,
         lost,
         ..plan.outcome
     })
@@ -204,7 +204,7 @@ fn commit_frozen(
     };
     let mut outcome = commit.run(progress)?;
     if outcome.is_complete() {
-        let thawed = Thaw { core, frozen }.run(&outcome.kept);
+        let thawed = Thaw { core, frozen }.run(&outcome.uncommittable);
         let needs = "the store has all changes, but the folders of what stays here need some KiB";
         outcome.failed = thawed
             .err()
@@ -256,7 +256,7 @@ impl Commit<'_> {
         }
         let ChangeSet {
             mut keys,
-            kept,
+            uncommittable,
             lost,
             ..
         } = changes;
@@ -268,7 +268,7 @@ impl Commit<'_> {
         let conflicts = plan.outcome.conflicts;
         let mut outcome = Outcome {
             without_etag: plan.outcome.without_etag,
-            kept,
+            uncommittable,
             lost,
             left: (plan.steps.len() + conflicts.len()) as u64,
             conflicts,

@@ -83,7 +83,7 @@ impl Prune<'_> {
         }
         let _names = core.names.lock();
         let present = layer.whiteouts(path);
-        let mut shown = Vec::new();
+        let mut unhidden = Vec::new();
         for (whiteout, objects) in idle {
             // Files may have been written during the requests to the store.
             let mut is_idle = present.contains(&whiteout) && hides_own_key(layer, &whiteout.0);
@@ -91,13 +91,13 @@ impl Prune<'_> {
                 is_idle &= is_committed(key) && layer.dir.stat(key)?.is_some();
             }
             if is_idle {
-                shown.push(whiteout.0);
+                unhidden.push(whiteout.0);
             }
         }
-        let records = shown.iter().cloned().map(JournalRecord::WhiteoutRemoved);
+        let records = unhidden.iter().cloned().map(JournalRecord::WhiteoutRemoved);
         layer.record(records.collect())?;
-        shown.iter().for_each(|at| core.mark_tree_changed(at));
-        Ok(!shown.is_empty() && shown.len() < present.len())
+        unhidden.iter().for_each(|at| core.mark_tree_changed(at));
+        Ok(!unhidden.is_empty() && unhidden.len() < present.len())
     }
 
     /// Drops the committed files at and below a path, unless a whiteout hides the store's object.

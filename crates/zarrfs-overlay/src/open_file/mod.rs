@@ -1,7 +1,10 @@
 //! An open file: all its handles share one content, even without a name.
 //!
-//! `state` holds the content and publishes it under its key, `io` has the operations of programs, `table` finds or
-//! opens the one `OpenFile` of a key.
+//! `state` holds the content and publishes it under its key, `pending_copy` has the file of the next write, `opener` finds
+//! or opens the one `OpenFile` of a key in the `table`.
+//!
+//! The file system of the upper folder decides which attributes are valid: attributes without a content are set on an
+//! empty file there, and the resulting attributes are recorded.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -657,7 +660,7 @@ impl Drop for OpenFile {
                     }
                 }
                 (Some(_), None) if state.is_dirty => {
-                    log::error!("pending/{name}: could not be given its key, and stays there");
+                    log::error!("pending/{name}: could not be applied its key, and stays there");
                 }
                 _ => upper.pending.discard(name),
             }

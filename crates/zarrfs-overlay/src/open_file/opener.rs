@@ -1,4 +1,4 @@
-//! Opens the file of a key: all its handles share one `OpenFile`.
+//! Opens the file of a key, or finds the open file.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -82,13 +82,13 @@ impl FileOpener<'_> {
     fn open(&self) -> Result<Arc<OpenFile>> {
         for _ in 0..MAX_ATTEMPTS {
             if let Some(file) = self.core.registered(self.key) {
-                if self.is_shown(&file)? {
+                if self.is_visible(&file)? {
                     return Ok(file);
                 }
                 // Open handles keep its content.
                 self.core.revoke_unwritten(self.key, &file);
             }
-            let (file, shown) = match self.open_current() {
+            let (file, place) = match self.open_current() {
                 // It was renamed or committed between the lookup and the open.
                 Err(error) if error.kind() == Kind::NotFound && self.shows()? => {
                     continue;
@@ -97,7 +97,7 @@ impl FileOpener<'_> {
             };
             let file = Arc::new(file);
             self.restore_incomplete(&file);
-            if self.register_if_current(&file, &shown)? {
+            if self.register_if_current(&file, &place)? {
                 return Ok(file);
             }
             file.detach();
@@ -112,7 +112,7 @@ impl FileOpener<'_> {
     }
 
     /// Whether an open file still has the content that is visible at its key.
-    fn is_shown(&self, file: &Arc<OpenFile>) -> Result<bool> {
+    fn is_visible(&self, file: &Arc<OpenFile>) -> Result<bool> {
         let derived = derived::document(self.core, self.context, self.key)?
             .map(|derived| derived.meta.version);
         match (file.derived_version(), derived) {

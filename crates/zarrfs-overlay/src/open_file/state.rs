@@ -128,8 +128,8 @@ impl FileState {
             .map_err(|error| os_error(&key, error))?;
         let overrides = core.top().layer.attribute_override(&key)?;
         let filled = core.with_room(|| self.fill(&file, empty)).and_then(|()| {
-            let given = overrides.map_or(Ok(()), |overrides| overrides.apply_to(&file));
-            given.map_err(|error| Error::os("", error))
+            let applied = overrides.map_or(Ok(()), |overrides| overrides.apply_to(&file));
+            applied.map_err(|error| Error::os("", error))
         });
         if let Err(error) = filled {
             core.upper.pending.discard(&name);
