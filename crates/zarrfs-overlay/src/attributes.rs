@@ -81,11 +81,16 @@ pub(crate) fn posix_of(stat: &Stat) -> Posix {
 
 /// Returns the change that sets this owner and mode.
 pub(crate) fn owner_and_mode(posix: &Posix) -> AttrChange {
-    let root = rustix::process::geteuid().is_root();
+    change_of(posix.mode, posix.uid, posix.gid)
+}
+
+/// Returns the change that sets this mode, and this owner if the process may set it.
+pub(crate) fn change_of(mode: u32, uid: u32, gid: u32) -> AttrChange {
+    let is_root = rustix::process::geteuid().is_root();
     AttrChange {
-        mode: Some(posix.mode),
-        uid: root.then_some(posix.uid),
-        gid: root.then_some(posix.gid),
+        mode: Some(mode),
+        uid: is_root.then_some(uid),
+        gid: is_root.then_some(gid),
         ..AttrChange::default()
     }
 }

@@ -239,7 +239,7 @@ fn remove_all(layer: &ChangeLayer, path: &Key) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::OverlayConfig;
+    use crate::{Overlay, OverlayConfig};
     use zarrfs_store::Store;
     use zarrfs_store::backend::memory::MemoryStore;
     use zarrfs_store::request_context::UNLIMITED;

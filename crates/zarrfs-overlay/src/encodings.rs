@@ -18,7 +18,7 @@ use crate::Overlay;
 use crate::journal_record::JournalRecord;
 use crate::layer::ChangeLayer;
 use crate::overlay_core::OverlayCore;
-use crate::records::{Records, joined};
+use crate::records::{Records, renamed};
 use zarr_format::dialect::consolidated::MAX_DOCUMENT;
 use zarr_format::dialect::encoding;
 use zarr_format::error::{Kind, Result};
@@ -109,7 +109,7 @@ impl EncodingCache {
         let moved: Vec<Key> = moved.map(|(folder, _)| folder.clone()).collect();
         let moved: Vec<CachedEncoding> = moved.iter().filter_map(|at| cached.pop(at)).collect();
         for CachedEncoding { by, is_found } in moved {
-            if let Some(by) = renamed(by, from, to) {
+            if let Some(by) = renamed_encoding(by, from, to) {
                 cached.put(by.folder.clone(), CachedEncoding { by, is_found });
             }
         }
@@ -243,9 +243,11 @@ pub(crate) fn may_describe_array(key: &Key) -> bool {
 }
 
 /// Returns the same after a rename, or `None` if only the document or only the folder of the chunks is renamed.
-fn renamed(by: EncodedBy, from: &Key, to: &Key) -> Option<EncodedBy> {
-    let moved = |key: &Key| key.below(from).map(|rest| joined(to, &rest));
-    match (moved(&by.document), moved(&by.folder)) {
+fn renamed_encoding(by: EncodedBy, from: &Key, to: &Key) -> Option<EncodedBy> {
+    match (
+        renamed(&by.document, from, to),
+        renamed(&by.folder, from, to),
+    ) {
         (Some(document), Some(folder)) => Some(EncodedBy {
             document,
             folder,
@@ -420,8 +422,8 @@ pub(crate) fn records_after_rename(records: &Records, from: &Key, to: &Key) -> V
     let moved = records.encoded_below(from);
     let gone = replaced.chain(moved.clone()).map(|(at, _)| (at, None));
     let moved = moved.into_iter().filter_map(|(at, by)| {
-        let at = joined(to, &at.below(from)?);
-        Some((at, by.and_then(|by| renamed(by, from, to))))
+        let at = renamed(&at, from, to)?;
+        Some((at, by.and_then(|by| renamed_encoding(by, from, to))))
     });
     // A draft's documents that are renamed without their chunks count as removed.
     let may_leave = from.names().any(|name| name == b"meta");

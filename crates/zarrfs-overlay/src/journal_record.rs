@@ -75,6 +75,22 @@ pub(crate) enum JournalRecord {
     Closed,
 }
 
+impl JournalRecord {
+    /// Returns the record of the store's version of a key. `content` is its length and digest, if they are known.
+    pub(crate) fn base(
+        key: &Key,
+        version: Option<StoreVersion>,
+        content: Option<ContentDigest>,
+    ) -> JournalRecord {
+        JournalRecord::Base {
+            key: key.clone(),
+            version,
+            is_frozen: false,
+            content,
+        }
+    }
+}
+
 /// Length and digest of a content. Contents with the same bytes have the same values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentDigest {

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use crate::attributes;
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::sync::locks;
+use zarrfs_store::tree::AttrChange;
 use zarrfs_store::{EntryKind, Key};
 
 /// Returns the inode of a file that has a key or is about to get it.
@@ -96,6 +97,30 @@ impl LayerDir {
             (above, path) = (Some(folder), &path[end + 1..]);
         }
         self.open_below(above.as_ref(), path, flags)
+    }
+
+    /// Opens the file of a key for reading. A FIFO that another program made does not block.
+    pub(crate) fn open_file(&self, key: &Key) -> rustix::io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        self.open_key(key, flags).map(File::from)
+    }
+
+    /// Creates a folder, unless it exists, and makes these changes of its attributes.
+    pub(crate) fn make_folder(
+        &self,
+        key: &Key,
+        changes: impl IntoIterator<Item = AttrChange>,
+    ) -> Result<()> {
+        let made = self.parent(key).and_then(|(folder, name)| {
+            match rustix::fs::mkdirat(&folder, name, Mode::from(0o755)) {
+                // A write-through has created it in the meantime.
+                Err(Errno::EXIST) => return Ok(()),
+                made => made?,
+            }
+            let mut changes = changes.into_iter();
+            changes.try_for_each(|change| attributes::set_named(&folder, name, &change))
+        });
+        made.map_err(|error| os_error(key, error))
     }
 
     /// Opens a path below an open folder, or below the root.
@@ -246,17 +271,11 @@ impl LayerDir {
         }
         self.copy_folders_above(other, &folder)?;
         let stat = self.stat(&folder)?;
-        let made = other.parent(&folder).and_then(|(above, name)| {
-            match rustix::fs::mkdirat(&above, name, Mode::from(0o755)) {
-                Err(Errno::EXIST) => return Ok(()),
-                made => made?,
-            }
-            let posix = stat.map(|stat| attributes::posix_of(&stat));
-            posix.map_or(Ok(()), |posix| {
-                attributes::set_named(&above, name, &attributes::owner_and_mode(&posix))
-            })
-        });
-        made.map_err(|error| os_error(&folder, error))
+        let posix = stat.map(|stat| attributes::posix_of(&stat));
+        other.make_folder(
+            &folder,
+            posix.map(|posix| attributes::owner_and_mode(&posix)),
+        )
     }
 
     /// Syncs the folders above a key, so that its name survives a power loss.

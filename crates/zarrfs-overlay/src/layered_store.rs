@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-use rustix::fs::{OFlags, Stat as Native};
+use rustix::fs::Stat as Native;
 use rustix::io::Errno;
 
 use crate::attribute_override::AttributeOverride;
@@ -37,6 +37,7 @@ pub(crate) enum Resolved {
 }
 
 /// A layer of changes over a store.
+#[derive(Clone)]
 pub(crate) struct LayeredStore {
     pub(crate) layer: Arc<ChangeLayer>,
     /// The frozen layer if there is one, else the store.
@@ -140,13 +141,8 @@ impl LayeredStore {
     pub(crate) fn stored_attributes(&self, key: &Key) -> AttrChange {
         let usual = mode(0o644);
         self.stored_file(key).map_or(usual, |found| {
-            let is_root = rustix::process::geteuid().is_root();
-            AttrChange {
-                mode: Some(found.mode() & attributes::PERMISSIONS),
-                uid: is_root.then_some(found.uid()),
-                gid: is_root.then_some(found.gid()),
-                ..AttrChange::default()
-            }
+            let mode = found.mode() & attributes::PERMISSIONS;
+            attributes::change_of(mode, found.uid(), found.gid())
         })
     }
 
@@ -218,15 +214,14 @@ impl LayeredStore {
     /// Opens the file of a key in this layer or a frozen layer below; also returns the number of its last write. `None`
     /// if no layer has the file.
     pub(crate) fn frozen_file(&self, key: &Key) -> Result<Option<(File, u64)>> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         loop {
             match (self.layer.locate(key)?, &self.frozen) {
-                (Located::Upper(_), _) => match self.layer.dir.open_key(key, flags) {
+                (Located::Upper(_), _) => match self.layer.dir.open_file(key) {
                     // It has left the layer since.
                     Err(Errno::NOENT) => {}
                     opened => {
-                        let fd = opened.map_err(|error| os_error(key, error))?;
-                        return Ok(Some((File::from(fd), self.layer.generation(key))));
+                        let file = opened.map_err(|error| os_error(key, error))?;
+                        return Ok(Some((file, self.layer.generation(key))));
                     }
                 },
                 (Located::Lower(lower), Some(frozen)) => return frozen.frozen_file(&lower),
@@ -261,15 +256,8 @@ impl LayeredStore {
     /// bytes.
     pub(crate) fn own_object(&self, context: &RequestContext, key: &Key) -> Result<Option<Object>> {
         match self.own_reader(key)? {
-            Some(reader) if reader.meta(context)?.size <= MAX_DOCUMENT => {
-                let meta = reader.meta(context)?;
-                let length = usize::try_from(meta.size).unwrap_or(usize::MAX);
-                Ok(Some(Object {
-                    bytes: reader.read_at(context, 0, length)?,
-                    size: meta.size,
-                    version: meta.version,
-                    modified: Some(meta.modified),
-                }))
+            Some(reader) if reader.meta.size <= MAX_DOCUMENT => {
+                reader.object(context, key, 0, reader.meta.size).map(Some)
             }
             _ => Ok(None),
         }
@@ -277,9 +265,8 @@ impl LayeredStore {
 
     /// Opens the layer's file of a key, or returns `None` if it has none.
     pub(crate) fn own_reader(&self, key: &Key) -> Result<Option<FrozenReader>> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = match self.layer.dir.open_key(key, flags) {
-            Ok(fd) => File::from(fd),
+        let file = match self.layer.dir.open_file(key) {
+            Ok(file) => file,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO) => return Ok(None),
             Err(error) => return Err(os_error(key, error)),
         };
@@ -405,13 +392,7 @@ impl Store for LayeredStore {
     }
 
     fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
-        let own = LayeredStore {
-            layer: self.layer.clone(),
-            lower: self.lower.clone(),
-            frozen: self.frozen.clone(),
-            info: self.info.clone(),
-        };
-        let own = Arc::new(own);
+        let own = Arc::new(self.clone());
         listing::open(context, Arc::new(move || own.clone()), prefix)
     }
 

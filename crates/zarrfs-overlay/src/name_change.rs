@@ -12,7 +12,6 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Mode, OFlags};
-use rustix::io::Errno;
 
 use crate::attribute_override::AttributeOverride;
 use crate::encodings::NewContent;
@@ -198,19 +197,8 @@ impl NameChange<'_> {
             _ => None,
         };
         let frozen_as = frozen_as.map(|posix| attributes::owner_and_mode(&posix));
-        let keys = &self.top.layer.dir;
-        let made = keys.parent(key).and_then(|(folder, name)| {
-            match rustix::fs::mkdirat(&folder, name, Mode::from(0o755)) {
-                // A write-through has created it in the meantime.
-                Err(Errno::EXIST) => return Ok(()),
-                made => made?,
-            }
-            attributes::set_named(&folder, name, &stored_as)?;
-            frozen_as.map_or(Ok(()), |change| {
-                attributes::set_named(&folder, name, &change)
-            })
-        });
-        made.map_err(|error| os_error(key, error))
+        let changes = std::iter::once(stored_as).chain(frozen_as);
+        self.top.layer.dir.make_folder(key, changes)
     }
 
     /// Creates a file and opens it.
@@ -421,14 +409,12 @@ impl NameChange<'_> {
                 version,
                 content,
                 ..
-            } => JournalRecord::Base {
-                key,
-                version: Some(expected),
-                is_frozen: false,
-                content: content.filter(|_| {
+            } => {
+                let content = content.filter(|_| {
                     version.is_some_and(|known| Version::from(known).may_be(expected.into()))
-                }),
-            },
+                });
+                JournalRecord::base(&key, Some(expected), content)
+            }
             other => other,
         }))
     }
@@ -527,13 +513,7 @@ fn permissions(maker: &Credentials) -> Mode {
 
 /// Returns owner and mode of a new file, folder or link.
 fn attributes_of_new(maker: &Credentials) -> AttrChange {
-    let is_root = rustix::process::geteuid().is_root();
-    AttrChange {
-        mode: Some(maker.mode & attributes::PERMISSIONS),
-        uid: is_root.then_some(maker.uid),
-        gid: is_root.then_some(maker.gid),
-        ..AttrChange::default()
-    }
+    attributes::change_of(maker.mode & attributes::PERMISSIONS, maker.uid, maker.gid)
 }
 
 #[cfg(test)]

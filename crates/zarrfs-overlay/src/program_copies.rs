@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::journal_record::JournalRecord;
-use crate::records::{below, joined};
+use crate::records::{below, renamed};
 use zarr_format::dialect::consolidated::ConsolidatedDocument;
 use zarrfs_store::Key;
 
@@ -71,14 +71,13 @@ impl ProgramCopies {
     }
 
     /// Returns the records of the documents at and below `from`, under their names after a rename to `to`.
-    pub(crate) fn renamed(&self, from: &Key, to: &Key) -> Vec<JournalRecord> {
-        let renamed = |key: &Key| key.below(from).map(|rest| joined(to, &rest));
+    pub(crate) fn records_after_rename(&self, from: &Key, to: &Key) -> Vec<JournalRecord> {
         let mut records = Vec::new();
         for (holder, stale) in below(&self.0, from) {
             let stale = stale
                 .iter()
-                .map(|path| renamed(path).unwrap_or_else(|| path.clone()));
-            if let Some(holder) = renamed(holder) {
+                .map(|path| renamed(path, from, to).unwrap_or_else(|| path.clone()));
+            if let Some(holder) = renamed(holder, from, to) {
                 records.extend(records_of(&holder, &stale.collect()));
             }
         }
@@ -145,7 +144,10 @@ mod tests {
         assert_eq!(records.len(), summary.len());
         summary.into_iter().for_each(|record| again.apply(record));
         assert_eq!(again.program_copies, records.program_copies);
-        for record in records.program_copies.renamed(&Key::root(), &key("g")) {
+        for record in records
+            .program_copies
+            .records_after_rename(&Key::root(), &key("g"))
+        {
             again.apply(record);
         }
         assert_eq!(

@@ -478,6 +478,11 @@ pub(crate) fn below<'a, V>(
         .filter(|(key, _)| key.below(prefix).is_some())
 }
 
+/// Returns the key after a rename of `from` to `to`, or `None` if it is not at or below `from`.
+pub(crate) fn renamed(key: &Key, from: &Key, to: &Key) -> Option<Key> {
+    key.below(from).map(|rest| joined(to, &rest))
+}
+
 /// Returns the key `rest` below `prefix`.
 pub(crate) fn joined(prefix: &Key, rest: &Key) -> Key {
     let names = rest.names();

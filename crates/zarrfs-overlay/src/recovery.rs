@@ -9,11 +9,10 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::fs;
-use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{OFlags, RenameFlags};
+use rustix::fs::RenameFlags;
 
 use crate::journal_record::{JournalRecord, Mark};
 use crate::layer::ChangeLayer;
@@ -133,9 +132,8 @@ impl<'a> Check<'a> {
     }
 
     fn digest(&self, key: &Key) -> Result<u128> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = self.layer.dir.open_key(key, flags);
-        let file = File::from(file.map_err(|error| os_error(key, error))?);
+        let file = self.layer.dir.open_file(key);
+        let file = file.map_err(|error| os_error(key, error))?;
         content::file_digest(&file).map_err(|error| Error::os(key, error))
     }
 
@@ -336,7 +334,7 @@ mod tests {
     /// Cuts the file of a key to `length` bytes.
     fn tear(name: &str, length: u64) -> impl Fn(&Path) {
         move |disk| {
-            let file = File::options()
+            let file = fs::File::options()
                 .write(true)
                 .open(disk.join("keys").join(name));
             file.unwrap().set_len(length).unwrap();

@@ -4,10 +4,9 @@
 //! that has the old name as its source. Both happen in one step: the journal records that a rename starts, and recovery
 //! finishes the rename after a crash.
 
-use std::fs::File;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, RenameFlags};
 use rustix::io::Errno;
 
 use crate::holder_text::has_program_copies;
@@ -17,7 +16,7 @@ use crate::layered_store::{LayeredStore, Resolved};
 use crate::name_change::{NameChange, unlisted_keys};
 use crate::open_file::OpenFile;
 use crate::overlay_core::{already_exists, wrong_kind};
-use crate::records::{Renaming, joined};
+use crate::records::{Renaming, joined, renamed};
 use crate::{content, encodings};
 use zarr_format::dialect::consolidated::may_be_consolidated;
 use zarr_format::error::{Error, Result};
@@ -244,8 +243,7 @@ impl Rename<'_> {
             // It is replaced.
             records.push(JournalRecord::Completed(to.clone()));
         }
-        let renamed = |key: &Key| key.below(from).map(|rest| joined(to, &rest));
-        let created = incomplete.iter().filter_map(renamed);
+        let created = incomplete.iter().filter_map(|key| renamed(key, from, to));
         records.extend(created.map(JournalRecord::Created));
         records
     }
@@ -257,13 +255,12 @@ impl Rename<'_> {
         let marks = &state.records.marks;
         let mut records = vec![JournalRecord::Removed(to.clone())];
         for old in marks.keys_below(from) {
-            let new = old.below(from).map(|rest| joined(to, &rest));
-            if let (Some(key), Some(mark)) = (new, marks.last(&old)) {
+            if let (Some(key), Some(mark)) = (renamed(&old, from, to), marks.last(&old)) {
                 records.push(JournalRecord::Written { key, mark });
             }
             records.push(JournalRecord::Removed(old));
         }
-        records.extend(state.records.program_copies.renamed(from, to));
+        records.extend(state.records.program_copies.records_after_rename(from, to));
         records
     }
 
@@ -273,9 +270,8 @@ impl Rename<'_> {
         if !may_be_consolidated(to) {
             return Ok(false);
         }
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = change.top.layer.dir.open_key(from, flags);
-        file.map_or(Ok(false), |file| has_program_copies(to, &File::from(file)))
+        let file = change.top.layer.dir.open_file(from);
+        file.map_or(Ok(false), |file| has_program_copies(to, &file))
     }
 
     /// Returns the records that move the kept attributes from the old name to the new name.
@@ -286,7 +282,7 @@ impl Rename<'_> {
         let mut records = layer.dropped_attributes(to);
         records.extend(layer.dropped_attributes(from));
         records.extend(moved.into_iter().filter_map(|(key, attributes)| {
-            let key = joined(to, &key.below(from)?);
+            let key = renamed(&key, from, to)?;
             Some(JournalRecord::Attributes { key, attributes })
         }));
         records
@@ -338,10 +334,9 @@ impl Rename<'_> {
         let (change, from, to) = (self.change, self.from, self.to);
         for file in &files {
             let Some(old) = file.key() else { continue };
-            let Some(rest) = old.below(from) else {
+            let Some(new) = renamed(&old, from, to) else {
                 continue;
             };
-            let new = joined(to, &rest);
             let mut open = change.open.lock();
             open.files.unregister(&old, file);
             open.files.register(&new, file);

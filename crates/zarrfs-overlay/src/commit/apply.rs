@@ -6,8 +6,6 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use rustix::fs::OFlags;
-
 use crate::changes::{ChangeAction, ChangedKey};
 use crate::commit::plan::{CommitStep, phases};
 use crate::commit::{Commit, Conflicts, Outcome, ProgressFn, erase_folders, parallel_keys};
@@ -186,7 +184,8 @@ impl Apply<'_> {
         let (core, layer) = (self.commit.core, &self.commit.layered.layer);
         let key = &step.change.key;
         let number = layer.generation(key);
-        let file = self.upper_file(key)?;
+        let file = layer.dir.open_file(key);
+        let file = file.map_err(|error| os_error(key, error))?;
         let etag = match &step.now {
             Some(etag) if step.is_done => etag.clone(),
             _ => self.put_file(step, &file, condition)?,
@@ -206,15 +205,9 @@ impl Apply<'_> {
             return layer.record(vec![committed]);
         }
         // It was written during the put: the base of the next commit is the store's current version.
-        let key = key.clone();
         layer.record(vec![
             JournalRecord::Reverted(key.clone()),
-            JournalRecord::Base {
-                key,
-                version: Some(version),
-                is_frozen: false,
-                content: None,
-            },
+            JournalRecord::base(key, Some(version), None),
         ])
     }
 
@@ -286,11 +279,5 @@ impl Apply<'_> {
             key: key.clone(),
         };
         self.record(attempted)
-    }
-
-    fn upper_file(&self, key: &Key) -> Result<File> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let fd = self.commit.layered.layer.dir.open_key(key, flags);
-        Ok(File::from(fd.map_err(|error| os_error(key, error))?))
     }
 }

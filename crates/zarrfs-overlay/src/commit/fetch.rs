@@ -5,12 +5,9 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use rustix::fs::Mode;
-use rustix::io::Errno;
-
 use crate::changes::{ChangeAction, ChangeSet, ChangedKey, HiddenSubtree, MovedSubtree};
 use crate::commit::{Commit, parallel_keys};
-use crate::journal_record::{ContentDigest, JournalRecord, Mark};
+use crate::journal_record::{JournalRecord, Mark};
 use crate::layer::{ChangeLayer, Located};
 use crate::layer_dir::os_error;
 use crate::overlay_core::mode;
@@ -102,13 +99,7 @@ impl MovedObjects<'_> {
             self.make_folder(&parent)?;
         }
         let change = self.commit.core.initial_attributes(mode(0o755), None);
-        let made = keys.parent(key).and_then(|(folder, name)| {
-            match rustix::fs::mkdirat(&folder, name, Mode::from(0o755)) {
-                Err(Errno::EXIST) => Ok(()),
-                made => made.and_then(|()| attributes::set_named(&folder, name, &change)),
-            }
-        });
-        made.map_err(|error| os_error(key, error))
+        keys.make_folder(key, [change])
     }
 
     /// Copies the store's object `from`, which is visible at `key`, to the layer.
@@ -189,7 +180,7 @@ impl MovedObjects<'_> {
         }
         let mut records = Vec::new();
         if let Some(version) = base {
-            records.push(base_record(key, version, None));
+            records.push(JournalRecord::base(key, version, None));
             if layer.lock().records.encoded_by(key).is_some() {
                 // It moved together with its folder and the metadata in it.
                 let (at, by) = (key.clone(), None);
@@ -201,13 +192,13 @@ impl MovedObjects<'_> {
         match layer.base(from) {
             None if is_hidden => {
                 let content = copied.filter(|_| core.takes_digest_of(version.into()));
-                records.push(base_record(from, Some(version), content));
+                records.push(JournalRecord::base(from, Some(version), content));
             }
             // Another program has changed it. If that program changes it back, the copy still has the other content:
             // the digest must not make it look unchanged.
             Some(base) if base.content.is_some() && base.content != copied => {
                 records.push(JournalRecord::Reverted(from.clone()));
-                records.push(base_record(from, base.version, None));
+                records.push(JournalRecord::base(from, base.version, None));
             }
             _ => {}
         }
@@ -249,17 +240,4 @@ fn override_attributes_of_copy(
     Arc::make_mut(&mut attributes).is_of_copy = true;
     let key = key.clone();
     Ok(Some(JournalRecord::Attributes { key, attributes }))
-}
-
-fn base_record(
-    key: &Key,
-    version: Option<StoreVersion>,
-    content: Option<ContentDigest>,
-) -> JournalRecord {
-    JournalRecord::Base {
-        key: key.clone(),
-        version,
-        is_frozen: false,
-        content,
-    }
 }

@@ -16,7 +16,7 @@ use crate::layered_store::LayeredStore;
 use crate::open_file::state::ContentSource;
 use crate::open_file::{OpenFile, OpenedAs};
 use crate::overlay_core::OverlayCore;
-use crate::records::{attempts, joined};
+use crate::records::{attempts, renamed};
 use zarr_format::dialect::consolidated::may_be_consolidated;
 use zarr_format::error::Result;
 use zarr_format::model::document::is_document;
@@ -418,12 +418,7 @@ impl Thaw<'_> {
             .layer
             .dir
             .copy_folders_above(&top.layer.dir, &visible)?;
-        let base = base.map(|base| JournalRecord::Base {
-            key: key.clone(),
-            version: base.version,
-            is_frozen: false,
-            content: base.content,
-        });
+        let base = base.map(|base| JournalRecord::base(key, base.version, base.content));
         let written = self
             .frozen
             .layer
@@ -462,12 +457,8 @@ impl Thaw<'_> {
         let mut records = Vec::new();
         for (key, _) in bases.into_iter().filter(|(_, base)| base.is_frozen) {
             records.push(JournalRecord::Reverted(key.clone()));
-            records.push(JournalRecord::Base {
-                version: self.committed_version(&key),
-                content: self.committed_content(&key),
-                key,
-                is_frozen: false,
-            });
+            let (version, content) = (self.committed_version(&key), self.committed_content(&key));
+            records.push(JournalRecord::base(&key, version, content));
         }
         records
     }
@@ -508,8 +499,7 @@ fn visible_name(top: &ChangeLayer, key: &Key) -> Result<Option<Key>> {
         return Ok(Some(key.clone()));
     }
     for (at, source) in top.whiteouts(&Key::root()) {
-        let rest = source.as_ref().and_then(|source| key.below(source));
-        let Some(name) = rest.map(|rest| joined(&at, &rest)) else {
+        let Some(name) = source.and_then(|source| renamed(key, &source, &at)) else {
             continue;
         };
         if is_visible(&name)? {

@@ -149,43 +149,31 @@ impl FileOpener<'_> {
         let found = top
             .find(self.context, self.key)?
             .ok_or_else(|| Error::not_found(self.key))?;
-        if let Some(derived) = derived::document(self.core, self.context, self.key)? {
-            let opened_as = opened_as(&top, &found)?;
-            let found = FoundPlace {
-                lower: lower_key(&found),
-                top,
-                position,
-            };
-            return Ok((self.open_derived(derived, opened_as, permit), found));
-        }
-        match (LayeredStore::kind(&found), found) {
-            (EntryKind::Directory, _) => Err(wrong_kind(self.key, true)),
-            (EntryKind::File, Resolved::Upper(_)) => {
-                let file = Arc::new(open_upper(&top, self.key)?);
-                let inode = inode_of(self.key, &file)?;
-                let id = self.core.open.lock().ids.of_upper(self.key, inode);
-                let source = ContentSource::Upper(file);
-                let file = OpenFile::new(self.core, self.key, id, source, OpenedAs::Upper, permit);
-                let lower = None;
-                let found = FoundPlace {
-                    top,
-                    lower,
-                    position,
-                };
-                Ok((file, found))
-            }
-            (_, Resolved::Upper(_)) => Err(Error::invalid(self.key, "is no regular file")),
-            (_, Resolved::Lower(lower, meta)) => {
-                let file = self.open_lower(&top, &lower, &meta, permit)?;
-                let lower = Some(lower);
-                let found = FoundPlace {
-                    top,
-                    lower,
-                    position,
-                };
-                Ok((file, found))
-            }
-        }
+        let place = FoundPlace {
+            lower: lower_key(&found),
+            top: top.clone(),
+            position,
+        };
+        let file = match derived::document(self.core, self.context, self.key)? {
+            Some(derived) => self.open_derived(derived, opened_as(&top, &found)?, permit),
+            None => match (LayeredStore::kind(&found), found) {
+                (EntryKind::Directory, _) => return Err(wrong_kind(self.key, true)),
+                (EntryKind::File, Resolved::Upper(_)) => {
+                    let file = Arc::new(open_upper(&top, self.key)?);
+                    let inode = inode_of(self.key, &file)?;
+                    let id = self.core.open.lock().ids.of_upper(self.key, inode);
+                    let source = ContentSource::Upper(file);
+                    OpenFile::new(self.core, self.key, id, source, OpenedAs::Upper, permit)
+                }
+                (_, Resolved::Upper(_)) => {
+                    return Err(Error::invalid(self.key, "is no regular file"));
+                }
+                (_, Resolved::Lower(lower, meta)) => {
+                    self.open_lower(&top, &lower, &meta, permit)?
+                }
+            },
+        };
+        Ok((file, place))
     }
 
     /// Opens a document with derived copies.

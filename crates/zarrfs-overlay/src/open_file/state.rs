@@ -316,12 +316,9 @@ impl FileState {
             return Ok(records);
         }
         let found = match (base, opened_version) {
-            (None, Some(version)) if !change.is_frozen(key)? => Some(JournalRecord::Base {
-                key: key.clone(),
-                version: Some(version),
-                is_frozen: false,
-                content: self.opened_content,
-            }),
+            (None, Some(version)) if !change.is_frozen(key)? => {
+                Some(JournalRecord::base(key, Some(version), self.opened_content))
+            }
             _ => change.base_record(key, content::MAX_REPLACED)?,
         };
         records.extend(found);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use lru::LruCache;
 
 use crate::open_file::OpenFile;
-use crate::records::joined;
+use crate::records::{joined, renamed};
 use zarr_format::error::{Error, Kind};
 use zarrfs_store::sync::file_limits;
 use zarrfs_store::{Key, StoreVersion, Version};
@@ -256,10 +256,13 @@ impl FailedWritesTable {
 
     /// Moves the entries at and below a renamed key.
     pub(crate) fn rename(&mut self, from: &Key, to: &Key) {
-        let all = self.0.drain().map(|(key, failed)| match key.below(from) {
-            Some(rest) => (joined(to, &rest), failed),
-            None => (key, failed),
-        });
+        let all = self
+            .0
+            .drain()
+            .map(|(key, failed)| match renamed(&key, from, to) {
+                Some(renamed) => (renamed, failed),
+                None => (key, failed),
+            });
         self.0 = all.collect();
     }
 }
