@@ -8,7 +8,7 @@ use crate::layer::ChangeLayer;
 use crate::layer_dir::is_too_long;
 use crate::layered_store::LayeredStore;
 use crate::listing::{Subtree, list_recursive};
-use crate::records::{BaseVersion, joined};
+use crate::records::{BaseVersion, Whiteout, joined};
 use zarr_format::error::Result;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Key, StoreVersion, Version};
@@ -103,7 +103,7 @@ impl HiddenSubtree {
         paths: &[Key],
     ) -> Result<Vec<HiddenSubtree>> {
         let mut found = Vec::new();
-        for (at, source) in paths.iter().flat_map(|path| layered.layer.whiteouts(path)) {
+        for Whiteout { at, source } in paths.iter().flat_map(|path| layered.layer.whiteouts(path)) {
             let stored = list_recursive(context, &*layered.lower, &at)?;
             let objects = stored.objects.into_iter().map(|(key, _)| key).collect();
             let moved = match source {
@@ -156,7 +156,8 @@ impl ChangeSet {
         ChangeSet::at(layered, context, &all, &hidden)
     }
 
-    /// Returns the differences from the store below at and below these paths. `hidden` is the result of `HiddenSubtree::list`.
+    /// Returns the differences from the store below at and below these paths. `hidden` is the result of
+    /// `HiddenSubtree::list`.
     pub(crate) fn at(
         layered: &LayeredStore,
         context: &RequestContext,
@@ -168,7 +169,7 @@ impl ChangeSet {
             layered,
             moved: whiteouts
                 .into_iter()
-                .filter_map(|(_, source)| source)
+                .filter_map(|whiteout| whiteout.source)
                 .collect(),
             keys: BTreeMap::new(),
             uncommittable: Vec::new(),

@@ -9,8 +9,9 @@ use rustix::fs::AtFlags;
 
 use crate::commit::copies;
 use crate::journal_record::JournalRecord;
-use crate::layer::{ChangeLayer, Whiteout};
+use crate::layer::ChangeLayer;
 use crate::overlay_core::OverlayCore;
+use crate::records::Whiteout;
 use crate::upper::Upper;
 use zarr_format::dialect::consolidated::ConsolidatedDocument;
 use zarr_format::error::{Error, Kind, Result};
@@ -113,7 +114,7 @@ fn check_changed(core: &OverlayCore, layers: &[Arc<ChangeLayer>], path: &Key) ->
 fn renames_to_undo(layer: &ChangeLayer, path: &Key) -> Result<Vec<Key>> {
     let is_inside = |key: &Key| key.below(path).is_some();
     let mut old_names = Vec::new();
-    for (at, source) in layer.whiteouts(&Key::root()) {
+    for Whiteout { at, source } in layer.whiteouts(&Key::root()) {
         let Some(source) = source else { continue };
         match (is_inside(&at), is_inside(&source)) {
             (true, false) => {
@@ -207,7 +208,7 @@ fn show_lower(layer: &ChangeLayer, path: &Key, old_names: Vec<Key>) -> Result<us
     }
     drop(state);
     let unhidden = whiteouts.len();
-    let whiteouts = whiteouts.into_iter().map(|(key, _)| key);
+    let whiteouts = whiteouts.into_iter().map(|whiteout| whiteout.at);
     records.extend(whiteouts.map(JournalRecord::WhiteoutRemoved));
     layer.record(records)?;
     // This must be on disk before the removals that follow.

@@ -155,8 +155,8 @@ impl EncodingCache {
         forgotten.collect()
     }
 
-    /// Returns the records of the metadata that the chunks changed by `list` were encoded with: `explicit` by the decoded
-    /// file that has changed them, or else the metadata that programs have seen.
+    /// Returns the records of the metadata that the chunks changed by `list` were encoded with: `explicit` by the
+    /// decoded file that has changed them, or else the metadata that programs have seen.
     pub(crate) fn records_of(
         &self,
         layer: &ChangeLayer,

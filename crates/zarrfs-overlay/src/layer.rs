@@ -17,14 +17,11 @@ use crate::attributes;
 use crate::journal::Journal;
 use crate::journal_record::{JournalRecord, Mark};
 use crate::layer_dir::{LayerDir, os_error};
-use crate::records::{BaseVersion, Records, below};
+use crate::records::{BaseVersion, Records, Whiteout, below};
 use crate::upper::{LayerPaths, Upper};
 use zarr_format::error::{Kind, Result};
 use zarrfs_store::sync::locks::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use zarrfs_store::{Key, Meta};
-
-/// A whiteout: the key, and the key of the store below that is visible there instead, if any.
-pub(crate) type Whiteout = (Key, Option<Key>);
 
 /// A layer of changes.
 pub(crate) struct ChangeLayer {
@@ -459,7 +456,8 @@ impl LayerState {
 
     /// Rewrites the journal if it is much longer than its records need, unless the disk has no space for both.
     pub(crate) fn compact(&mut self) -> Result<()> {
-        // Percent encoding may take three characters for each byte of an extended attribute: 256 bytes count as a record.
+        // Percent encoding may take three characters for each byte of an extended attribute: 256 bytes count as a
+        // record.
         let records = self.records.len() + self.records.xattr_bytes() / 256;
         if !self.journal.is_oversized(records) {
             return Ok(());
@@ -490,8 +488,8 @@ impl Drop for ChangeLayer {
 }
 
 /// The generation of each key's content: the number of its last write. Two writes within one tick of the file system's
-/// clock leave size, inode and time unchanged. Only keys that were written since the overlay was opened, and that the upper
-/// folder still has, have a generation. No number is used twice, so a key that was forgotten and written again
+/// clock leave size, inode and time unchanged. Only keys that were written since the overlay was opened, and that the
+/// upper folder still has, have a generation. No number is used twice, so a key that was forgotten and written again
 /// gets a new number.
 #[derive(Default)]
 pub(crate) struct Generations {

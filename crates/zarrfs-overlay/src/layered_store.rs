@@ -166,8 +166,8 @@ impl LayeredStore {
         }
     }
 
-    /// Returns the `stat` of a key without its overriding attributes, and the overriding attributes, which were set without its
-    /// content.
+    /// Returns the `stat` of a key without its overriding attributes, and the overriding attributes, which were set
+    /// without its content.
     pub(crate) fn stat(
         &self,
         context: &RequestContext,
@@ -310,7 +310,7 @@ impl LayeredStore {
         let records = &state.records;
         records.hides_nothing() || {
             let below = records.whiteouts(prefix);
-            below.iter().all(|(key, _)| key == prefix)
+            below.iter().all(|whiteout| whiteout.at == *prefix)
         }
     }
 

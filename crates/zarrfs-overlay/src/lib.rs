@@ -22,12 +22,12 @@
 //! ```
 //!
 //! Written files are in a layer of changes (`layer`) under their keys. The layer's journal records removals, renames
-//! and the attributes that were set on keys without a written content (`attribute_override`). A reader finds the layer's
-//! file first, then the store's object, unless a whiteout hides it. After a crash at any point, each key has the state
-//! before a change or the state after it. `changes` lists the changes, `discard` drops them, `moved_store` recognizes a
-//! store that was moved, and `encodings` records the metadata that chunks were encoded with. `commit` freezes the layer
-//! and opens an empty layer over it, in one step: programs continue in the new layer, while the commit brings the
-//! frozen layer, which does not change, into the store. Then it drops the frozen layer.
+//! and the attributes that were set on keys without a written content (`attribute_override`). A reader finds the
+//! layer's file first, then the store's object, unless a whiteout hides it. After a crash at any point, each key has
+//! the state before a change or the state after it. `changes` lists the changes, `discard` drops them, `moved_store`
+//! recognizes a store that was moved, and `encodings` records the metadata that chunks were encoded with. `commit`
+//! freezes the layer and opens an empty layer over it, in one step: programs continue in the new layer, while the
+//! commit brings the frozen layer, which does not change, into the store. Then it drops the frozen layer.
 //!
 //! Lock order: `path_locks` (only with write-through: changes of one path take turns, also while they are stored),
 //! `names` (one change of names, one publication or one exchange of layers at a time), the state of an open file,

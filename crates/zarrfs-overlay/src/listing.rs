@@ -8,9 +8,9 @@
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 
-use crate::layer::Whiteout;
 use crate::layered_store::{LayeredStore, Resolved};
 use crate::overlay_core::{OverlayCore, wrong_kind};
+use crate::records::Whiteout;
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Key, Listing, LogPosition, Meta, Name, Store};
@@ -125,7 +125,7 @@ impl MergedListing {
         whiteouts: Vec<Whiteout>,
     ) -> Result<Vec<(Vec<u8>, EntryKind)>> {
         let mut moved = Vec::new();
-        for (key, source) in whiteouts {
+        for Whiteout { at: key, source } in whiteouts {
             if key.parent().as_ref() != Some(&self.prefix)
                 || !self.covered.insert(key.name().to_vec())
             {

@@ -85,8 +85,8 @@ impl LowerAnswers {
         known.ok_or_else(|| self.need(Question::Content(lower.clone(), limit)))
     }
 
-    /// Returns the first name in a folder, or `None` if the folder is empty. An answer from before a change in the folder
-    /// does not count.
+    /// Returns the first name in a folder, or `None` if the folder is empty. An answer from before a change in the
+    /// folder does not count.
     pub(crate) fn first_name(&self, prefix: &Key, changes: &ChangeLog) -> Result<Option<Vec<u8>>> {
         let known = self.first_names.borrow().get(prefix).cloned();
         let known = known.filter(|known| !changes.below_changed_since(known.since, prefix));

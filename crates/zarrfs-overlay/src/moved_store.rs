@@ -64,7 +64,7 @@ fn base_keys(core: &OverlayCore) -> BTreeMap<Key, BaseKey> {
     for layered in layers {
         let state = layered.layer.lock();
         let renamed = state.records.whiteouts(&Key::root()).into_iter();
-        let renamed = renamed.filter_map(|(_, source)| Some((source?, None)));
+        let renamed = renamed.filter_map(|whiteout| Some((whiteout.source?, None)));
         let bases = state.records.bases_below(&Key::root()).into_iter();
         let bases = bases.filter(|(_, base)| base.version.is_some());
         let bases = bases.map(|(key, base)| (key, base.version));

@@ -1,11 +1,11 @@
 //! Changes names under a lock, with answers that the store gave before.
 //!
-//! The lock of the names is not held during a request to the store. A change that needs a missing answer stops before it
-//! has changed anything; the store is queried without the lock (`lower_answers`), and the change is retried. A request that
-//! was refused while it waited for an answer must not change anything.
+//! The lock of the names is not held during a request to the store. A change that needs a missing answer stops before
+//! it has changed anything; the store is queried without the lock (`lower_answers`), and the change is retried. A
+//! request that was refused while it waited for an answer must not change anything.
 //!
-//! A folder of the store is created in the upper folder when something in it changes, and removed when the store has all
-//! its contents.
+//! A folder of the store is created in the upper folder when something in it changes, and removed when the store has
+//! all its contents.
 
 use std::fs::File;
 use std::ops::Deref;
@@ -347,7 +347,10 @@ impl NameChange<'_> {
         let layer = &self.top.layer;
         let mut records = layer.dropped_attributes(path);
         if is_stored {
-            let below = layer.whiteouts(path).into_iter().map(|(key, _)| key);
+            let below = layer
+                .whiteouts(path)
+                .into_iter()
+                .map(|whiteout| whiteout.at);
             records.extend(below.map(JournalRecord::WhiteoutRemoved));
             records.push(JournalRecord::Whiteout {
                 key: path.clone(),

@@ -1,7 +1,7 @@
 //! The state that all files of an overlay share: layers, names, open files and locks.
 //!
-//! A change of names runs here, is stored with write-through, and is synced: on request, when many changes are unsynced, and
-//! at the end.
+//! A change of names runs here, is stored with write-through, and is synced: on request, when many changes are
+//! unsynced, and at the end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -35,6 +35,14 @@ impl BaseVersion {
     }
 }
 
+/// A hidden key of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Whiteout {
+    pub(crate) at: Key,
+    /// The key of the store below that is visible there instead, if any.
+    pub(crate) source: Option<Key>,
+}
+
 /// A rename that was started and is not finished.
 #[derive(Clone, Debug)]
 pub(crate) struct Renaming {
@@ -375,9 +383,12 @@ impl Records {
     }
 
     /// Returns the whiteouts at and below a prefix, with the keys of the store that are visible there instead.
-    pub(crate) fn whiteouts(&self, prefix: &Key) -> Vec<(Key, Option<Key>)> {
+    pub(crate) fn whiteouts(&self, prefix: &Key) -> Vec<Whiteout> {
         below(&self.whiteouts, prefix)
-            .map(|(key, source)| (key.clone(), source.clone()))
+            .map(|(at, source)| Whiteout {
+                at: at.clone(),
+                source: source.clone(),
+            })
             .collect()
     }
 
@@ -538,7 +549,7 @@ mod tests {
         let below: Vec<Key> = records
             .whiteouts(&key("a/b"))
             .into_iter()
-            .map(|(key, _)| key)
+            .map(|whiteout| whiteout.at)
             .collect();
         assert_eq!(below, [key("a/b"), key("a/b/c")]);
     }

@@ -16,7 +16,7 @@ use crate::layered_store::{LayeredStore, Resolved};
 use crate::name_change::{NameChange, unlisted_keys};
 use crate::open_file::OpenFile;
 use crate::overlay_core::{already_exists, wrong_kind};
-use crate::records::{Renaming, joined, renamed};
+use crate::records::{Renaming, Whiteout, joined, renamed};
 use crate::{content, encodings};
 use zarr_format::dialect::consolidated::may_be_consolidated;
 use zarr_format::error::{Error, Result};
@@ -297,18 +297,18 @@ impl Rename<'_> {
         let below_from = change.top.layer.whiteouts(from);
         let whiteout = |key: Key, source| JournalRecord::Whiteout { key, source };
         let mut records: Vec<JournalRecord> = Vec::new();
-        let moves = lower.is_some() || below_from.iter().any(|(key, _)| key != from);
+        let moves = lower.is_some() || below_from.iter().any(|whiteout| whiteout.at != *from);
         let is_special = self.is_special_in_upper(from)?;
         if moves || (is_special && (hides || !below_to.is_empty())) {
-            let below_to = below_to.into_iter().map(|(key, _)| key);
+            let below_to = below_to.into_iter().map(|whiteout| whiteout.at);
             records.extend(below_to.map(JournalRecord::WhiteoutRemoved));
             records.push(whiteout(to.clone(), lower.clone()));
         }
-        for (key, source) in below_from {
-            let Some(rest) = key.below(from).filter(|rest| !rest.is_root()) else {
+        for Whiteout { at, source } in below_from {
+            let Some(rest) = at.below(from).filter(|rest| !rest.is_root()) else {
                 continue;
             };
-            records.push(JournalRecord::WhiteoutRemoved(key));
+            records.push(JournalRecord::WhiteoutRemoved(at));
             records.push(whiteout(joined(to, &rest), source));
         }
         if lower.is_some() {

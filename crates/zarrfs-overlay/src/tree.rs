@@ -1,7 +1,7 @@
 //! The overlay as a writable tree of files.
 //!
-//! Each operation is a `NameChange`: it queries the store, locks the names, writes records to the journal, and then changes
-//! the upper folder. Names that zarrfs itself uses for files in a store are refused.
+//! Each operation is a `NameChange`: it queries the store, locks the names, writes records to the journal, and then
+//! changes the upper folder. Names that zarrfs itself uses for files in a store are refused.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -284,7 +284,7 @@ fn with_id(core: &OverlayCore, context: &RequestContext, path: &Key, stat: Stat)
     // Another program may have replaced the object that the file was opened on.
     let is_same = |file: &Arc<OpenFile>| {
         let opened = file.unwritten_version();
-        opened.is_none_or(|(_, version)| stat.meta.version.may_be(version.into()))
+        opened.is_none_or(|opened| stat.meta.version.may_be(opened.version.into()))
     };
     let file = file.filter(is_same);
     if let Some(file) = &file

@@ -3,9 +3,9 @@
 //! `keys/` has the written files under their keys; `frozen/` the changes of a commit that has begun; `pending/` the
 //! files that are being written, and replaced files that are kept until their replacements are synced; `rescued/` the
 //! files that were incomplete after a crash. The folder belongs to one store and is open in one process at a time.
-//! `next/` and `committed-N/` are steps of a freeze and of the end of a commit: sequences of renames, in which the names
-//! that exist after a crash show how far a sequence came. The folders and the journal of the next layer are made ahead,
-//! because the disk may be full later.
+//! `next/` and `committed-N/` are steps of a freeze and of the end of a commit: sequences of renames, in which the
+//! names that exist after a crash show how far a sequence came. The folders and the journal of the next layer are made
+//! ahead, because the disk may be full later.
 
 use std::ffi::OsStr;
 use std::fs::File;

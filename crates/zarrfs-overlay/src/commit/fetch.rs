@@ -10,6 +10,7 @@ use crate::commit::{Commit, parallel_keys};
 use crate::journal_record::{JournalRecord, Mark};
 use crate::layer::{ChangeLayer, Located};
 use crate::layer_dir::os_error;
+use crate::open_file::StoredVersion;
 use crate::overlay_core::mode;
 use crate::{attributes, content};
 use zarr_format::error::{Error, Kind, Result};
@@ -29,8 +30,8 @@ impl MovedObjects<'_> {
             ChangeAction::Copy { from, .. } => self.fetch(&change.key, from),
             _ => Ok(()),
         };
-        let changes = changes.keys.iter().collect();
-        let fetched = parallel_map(parallel_keys(&*self.commit.core.store), changes, &fetch);
+        let copies = changes.keys.iter().filter(is_copy).collect();
+        let fetched = parallel_map(parallel_keys(&*self.commit.core.store), copies, &fetch);
         fetched.into_iter().collect::<Result<()>>()?;
         for HiddenSubtree { at, moved, .. } in self.hidden {
             if let Some(moved) = moved {
@@ -50,7 +51,6 @@ impl MovedObjects<'_> {
         let Ok(changes) = self.commit.changes(self.hidden) else {
             return error;
         };
-        let is_copy = |change: &&ChangedKey| matches!(change.action, ChangeAction::Copy { .. });
         let left: Vec<u64> = changes
             .keys
             .iter()
@@ -147,8 +147,8 @@ impl MovedObjects<'_> {
             return;
         };
         let opened = file.unwritten_version();
-        let is_copied = |(lower, opened): (Key, StoreVersion)| {
-            lower == *from && Version::from(opened).may_be(version.into())
+        let is_copied = |opened: StoredVersion| {
+            opened.key == *from && Version::from(opened.version).may_be(version.into())
         };
         if opened.is_some_and(|opened| !is_copied(opened)) {
             self.commit.core.revoke_unwritten(key, &file);
@@ -212,6 +212,10 @@ impl MovedObjects<'_> {
         let _layout = layer.write_layout();
         layer.publish(&core.upper, copy.name, key).map(drop)
     }
+}
+
+fn is_copy(change: &&ChangedKey) -> bool {
+    matches!(change.action, ChangeAction::Copy { .. })
 }
 
 /// A copy of an object of the store, in `pending/`.

@@ -16,7 +16,7 @@ use crate::layered_store::LayeredStore;
 use crate::open_file::state::ContentSource;
 use crate::open_file::{OpenFile, OpenedAs};
 use crate::overlay_core::OverlayCore;
-use crate::records::{attempts, renamed};
+use crate::records::{Whiteout, attempts, renamed};
 use zarr_format::dialect::consolidated::may_be_consolidated;
 use zarr_format::error::Result;
 use zarr_format::model::document::is_document;
@@ -51,8 +51,8 @@ pub(crate) fn freeze(
     Ok((has_changes.then_some(freeze.top), left_out))
 }
 
-/// Waits at most 0.5 s for the RELEASE of files that were closed. close(2) waits for FLUSH but not for RELEASE, which says
-/// that no other process has the file open.
+/// Waits at most 0.5 s for the RELEASE of files that were closed. close(2) waits for FLUSH but not for RELEASE, which
+/// says that no other process has the file open.
 fn wait_for_closes(core: &OverlayCore) {
     let is_closing = |file: &Arc<OpenFile>| file.is_open_for_writing() && !file.is_dirty();
     let open = core.registered_below(&Key::root());
@@ -83,9 +83,9 @@ fn left_out(core: &OverlayCore, top: &LayeredStore) -> Result<FilesLeftOut> {
 
 /// The start of a commit: the layer of changes is frozen, and an empty layer is put over it.
 ///
-/// This is one step for programs: it is made under the lock of the names, and no file is published during it. Files that
-/// are open for writing, or that could not be written completely, move to the new layer and are not part of the commit.
-/// After a crash in between, `Upper::finish_freezing` completes or undoes it.
+/// This is one step for programs: it is made under the lock of the names, and no file is published during it. Files
+/// that are open for writing, or that could not be written completely, move to the new layer and are not part of the
+/// commit. After a crash in between, `Upper::finish_freezing` completes or undoes it.
 struct Freeze<'a> {
     core: &'a Arc<OverlayCore>,
     top: Arc<LayeredStore>,
@@ -177,7 +177,8 @@ impl Freeze<'_> {
         }
     }
 
-    /// Returns the records of the next layer: for the files that are left out, and for all attributes without a content.
+    /// Returns the records of the next layer: for the files that are left out, and for all attributes without a
+    /// content.
     fn records_of_next(&self) -> Vec<JournalRecord> {
         let state = self.top.layer.lock();
         let mut list = Vec::new();
@@ -434,8 +435,8 @@ impl Thaw<'_> {
         moved.map_err(|error| os_error(key, error))
     }
 
-    /// Returns the store's version of a key that a frozen layer changed, or `None` if the store no longer has the key. A
-    /// removal without an answer is not in the records: the layer's whiteout shows it.
+    /// Returns the store's version of a key that a frozen layer changed, or `None` if the store no longer has the key.
+    /// A removal without an answer is not in the records: the layer's whiteout shows it.
     fn committed_version(&self, key: &Key) -> Option<StoreVersion> {
         let base = self.frozen.layer.base(key)?;
         let is_removed =
@@ -443,8 +444,8 @@ impl Thaw<'_> {
         base.version.filter(|_| !is_removed)
     }
 
-    /// Returns length and digest of a committed content, or `None` for a document that the store may have with other copies
-    /// than the layer.
+    /// Returns length and digest of a committed content, or `None` for a document that the store may have with other
+    /// copies than the layer.
     fn committed_content(&self, key: &Key) -> Option<ContentDigest> {
         let base = self.frozen.layer.base(key).filter(|base| base.is_committed);
         let base = base.filter(|_| !may_be_consolidated(key));
@@ -498,7 +499,7 @@ fn visible_name(top: &ChangeLayer, key: &Key) -> Result<Option<Key>> {
     if is_visible(key)? {
         return Ok(Some(key.clone()));
     }
-    for (at, source) in top.whiteouts(&Key::root()) {
+    for Whiteout { at, source } in top.whiteouts(&Key::root()) {
         let Some(name) = source.and_then(|source| renamed(key, &source, &at)) else {
             continue;
         };

@@ -42,8 +42,8 @@ pub(crate) mod write_through;
 pub use arrays::is_of_array;
 pub(crate) use frozen_layer::freeze;
 
-/// Returns the number of keys that are compared, fetched or put in parallel. Each needs a thread, and 1/8 of the store's
-/// parallel requests is left to readers.
+/// Returns the number of keys that are compared, fetched or put in parallel. Each needs a thread, and 1/8 of the
+/// store's parallel requests is left to readers.
 pub(crate) fn parallel_keys(store: &dyn Store) -> usize {
     let most = store.info().concurrency.min(256);
     most - most / 8
@@ -311,8 +311,8 @@ impl Commit<'_> {
         Ok(outcome)
     }
 
-    /// Records the put of a document, in case that no answer comes, and for programs that change the document at the same time: the
-    /// base of their change then differs from the store's version, although no other program changed it.
+    /// Records the put of a document, in case that no answer comes, and for programs that change the document at the
+    /// same time: the base of their change then differs from the store's version, although no other program changed it.
     fn record_document_put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
         let attempted = JournalRecord::Attempted {
             key: key.clone(),

@@ -11,9 +11,10 @@ use rustix::fs::AtFlags;
 
 use crate::commit::{Commit, erase_folders};
 use crate::journal_record::JournalRecord;
-use crate::layer::{ChangeLayer, Whiteout};
+use crate::layer::ChangeLayer;
 use crate::listing::list_recursive;
 use crate::overlay_core::OverlayCore;
+use crate::records::Whiteout;
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Key, StoreVersion};
@@ -71,10 +72,10 @@ impl Prune<'_> {
         let is_committed = |key: &Key| layer.base(key).is_some_and(|base| base.is_committed);
         let mut idle: Vec<(Whiteout, Vec<Key>)> = Vec::new();
         for whiteout in layer.whiteouts(path).into_iter().rev() {
-            if !hides_own_key(layer, &whiteout.0) {
+            if !hides_own_key(layer, &whiteout.at) {
                 continue;
             }
-            let stored = list_recursive(self.commit.context, &*core.store, &whiteout.0)?;
+            let stored = list_recursive(self.commit.context, &*core.store, &whiteout.at)?;
             let objects: Vec<Key> = stored.objects.into_iter().map(|(key, _)| key).collect();
             if objects.iter().all(is_committed) {
                 erase_folders(self.commit.context, &*core.store, &stored.folders)?;
@@ -86,12 +87,12 @@ impl Prune<'_> {
         let mut unhidden = Vec::new();
         for (whiteout, objects) in idle {
             // Files may have been written during the requests to the store.
-            let mut is_idle = present.contains(&whiteout) && hides_own_key(layer, &whiteout.0);
+            let mut is_idle = present.contains(&whiteout) && hides_own_key(layer, &whiteout.at);
             for key in &objects {
                 is_idle &= is_committed(key) && layer.dir.stat(key)?.is_some();
             }
             if is_idle {
-                unhidden.push(whiteout.0);
+                unhidden.push(whiteout.at);
             }
         }
         let records = unhidden.iter().cloned().map(JournalRecord::WhiteoutRemoved);

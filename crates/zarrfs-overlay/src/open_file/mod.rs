@@ -1,7 +1,7 @@
 //! An open file: all its handles share one content, even without a name.
 //!
-//! `state` holds the content and publishes it under its key, `pending_copy` has the file of the next write, `opener` finds
-//! or opens the one `OpenFile` of a key in the `table`.
+//! `state` holds the content and publishes it under its key, `pending_copy` has the file of the next write, `opener`
+//! finds or opens the one `OpenFile` of a key in the `table`.
 //!
 //! The file system of the upper folder decides which attributes are valid: attributes without a content are set on an
 //! empty file there, and the resulting attributes are recorded.
@@ -48,6 +48,12 @@ pub(crate) struct OpenFile {
     /// Signalled when a copy from the store has ended.
     copied: Condvar,
     _permit: Permit,
+}
+
+/// A version of an object of the store.
+pub(crate) struct StoredVersion {
+    pub(crate) key: Key,
+    pub(crate) version: StoreVersion,
 }
 
 /// The content that a file was opened on.
@@ -176,11 +182,14 @@ impl OpenFile {
     }
 
     /// Returns key and version of the store's object, if the file was opened on it and not written since.
-    pub(crate) fn unwritten_version(&self) -> Option<(Key, StoreVersion)> {
+    pub(crate) fn unwritten_version(&self) -> Option<StoredVersion> {
         let state = self.lock();
         match (&state.source, &state.opened_as) {
             (ContentSource::Upper(_), _) => None,
-            (_, OpenedAs::Stored(key, version)) => Some((key.clone(), *version)),
+            (_, OpenedAs::Stored(key, version)) => Some(StoredVersion {
+                key: key.clone(),
+                version: *version,
+            }),
             _ => None,
         }
     }

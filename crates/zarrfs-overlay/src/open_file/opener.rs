@@ -133,13 +133,13 @@ impl FileOpener<'_> {
     /// Whether the store still has the version that a file was opened on. Only a file that was not written can be
     /// stale.
     fn is_content_of_store(&self, file: &OpenFile) -> Result<bool> {
-        let Some((lower, version)) = file.unwritten_version() else {
+        let Some(opened) = file.unwritten_version() else {
             return Ok(true);
         };
         let now = self
             .core
-            .with_top(|top| top.lower.head(self.context, &lower))?;
-        Ok(now.is_some_and(|meta| meta.version.may_be(version.into())))
+            .with_top(|top| top.lower.head(self.context, &opened.key))?;
+        Ok(now.is_some_and(|meta| meta.version.may_be(opened.version.into())))
     }
 
     /// Opens the current content of a key; also returns the place where it was found.

@@ -1,11 +1,11 @@
 //! Makes the pending file for the next write: a copy from the store, or the spare file.
 //!
-//! The state of the open file is not locked while a content of the store is copied up, so a slow store blocks only writers
-//! of this file. A second writer waits for the first writer's copy.
+//! The state of the open file is not locked while a content of the store is copied up, so a slow store blocks only
+//! writers of this file. A second writer waits for the first writer's copy.
 //!
-//! Each flush publishes a file with the whole content. Without the spare file, the next write would copy all of it; with
-//! the spare file, only the ranges that were written since are copied. A replaced file becomes free after a sync: until
-//! then it is the version that survives a power loss.
+//! Each flush publishes a file with the whole content. Without the spare file, the next write would copy all of it;
+//! with the spare file, only the ranges that were written since are copied. A replaced file becomes free after a sync:
+//! until then it is the version that survives a power loss.
 
 use std::fs::File;
 use std::ops::Range;

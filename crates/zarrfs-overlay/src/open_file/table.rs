@@ -66,8 +66,8 @@ const MAX_FILES: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
 
 /// Assigns file IDs, which survive writes in place and renames.
 ///
-/// Another file that gets the same name gets another ID. The kernel's pages belong to such an ID (`vfs`). Keys that were
-/// not written through this overlay need none: the version of their content is used. A file that was opened on the
+/// Another file that gets the same name gets another ID. The kernel's pages belong to such an ID (`vfs`). Keys that
+/// were not written through this overlay need none: the version of their content is used. A file that was opened on the
 /// store's content keeps that ID when it is written; the store's content then gets another ID, which is visible after a
 /// discard.
 pub(crate) struct FileIds {
@@ -182,8 +182,8 @@ impl FileIds {
 
 /// The range of bytes that could not be written, as on a full disk, and the kind of error.
 ///
-/// A file with such a range is not published, so no incomplete content is ever committed. The range is cleared when it is
-/// written again or cut off.
+/// A file with such a range is not published, so no incomplete content is ever committed. The range is cleared when it
+/// is written again or cut off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FailedWrites {
     range: Range<u64>,
