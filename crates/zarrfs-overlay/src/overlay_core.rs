@@ -412,8 +412,8 @@ impl OverlayCore {
                 if change.find_lower(&folder)?.is_none() {
                     return Ok(false);
                 }
-                let keys = &change.top.layer.dir;
-                Ok(keys.remove(&folder, AtFlags::REMOVEDIR).is_ok())
+                let dir = &change.top.layer.dir;
+                Ok(dir.remove(&folder, AtFlags::REMOVEDIR).is_ok())
             })?;
             if !removed {
                 break;

@@ -59,10 +59,10 @@ impl PendingFolder {
     pub(crate) fn publish(
         &self,
         pending: &str,
-        keys: &LayerDir,
+        dir: &LayerDir,
         key: &Key,
     ) -> rustix::io::Result<()> {
-        let (folder, name) = keys.parent(key)?;
+        let (folder, name) = dir.parent(key)?;
         rustix::fs::renameat(&self.fd, pending, folder, name)
     }
 
@@ -71,10 +71,10 @@ impl PendingFolder {
     pub(crate) fn exchange(
         &self,
         pending: &str,
-        keys: &LayerDir,
+        dir: &LayerDir,
         key: &Key,
     ) -> rustix::io::Result<String> {
-        let (folder, name) = keys.parent(key)?;
+        let (folder, name) = dir.parent(key)?;
         rustix::fs::renameat_with(&self.fd, pending, folder, name, RenameFlags::EXCHANGE)?;
         let retained = self.unused_name(key);
         match rustix::fs::renameat(&self.fd, pending, &self.fd, &retained) {
@@ -99,9 +99,9 @@ impl PendingFolder {
     }
 
     /// Moves the file of a key to `pending/`; returns its name there.
-    pub(crate) fn retain(&self, keys: &LayerDir, key: &Key) -> rustix::io::Result<String> {
+    pub(crate) fn retain(&self, dir: &LayerDir, key: &Key) -> rustix::io::Result<String> {
         let retained = self.unused_name(key);
-        let (folder, name) = keys.parent(key)?;
+        let (folder, name) = dir.parent(key)?;
         rustix::fs::renameat(folder, name, &self.fd, &retained)?;
         Ok(retained)
     }

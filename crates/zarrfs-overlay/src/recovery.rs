@@ -201,8 +201,8 @@ impl<'a> Check<'a> {
         let moved = match (stray, pending) {
             (Some(stray), _) => {
                 self.strays.remove(&stray);
-                let keys = &self.layer.dir;
-                keys.rename(&stray, key, RenameFlags::empty())
+                let dir = &self.layer.dir;
+                dir.rename(&stray, key, RenameFlags::empty())
             }
             (None, Some(at)) => {
                 let file = self.pending.swap_remove(at);

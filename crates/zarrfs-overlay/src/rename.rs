@@ -24,18 +24,18 @@ use zarrfs_store::tree::RenameMode;
 use zarrfs_store::{EntryKind, Key, Meta};
 
 /// Completes a rename in the upper folder, if it is not complete yet.
-pub(crate) fn finish(keys: &LayerDir, renaming: &Renaming) -> Result<()> {
+pub(crate) fn finish(dir: &LayerDir, renaming: &Renaming) -> Result<()> {
     let (from, to) = (&renaming.from, &renaming.to);
     if renaming.in_upper {
-        return match keys.rename(from, to, RenameFlags::empty()) {
+        return match dir.rename(from, to, RenameFlags::empty()) {
             Err(Errno::NOENT) => Ok(()),
             done => done.map_err(|error| os_error(from, error)),
         };
     }
-    match keys.kind(to)? {
+    match dir.kind(to)? {
         None => Ok(()),
-        Some(EntryKind::Directory) => keys.remove(to, AtFlags::REMOVEDIR),
-        Some(_) => keys.remove(to, AtFlags::empty()),
+        Some(EntryKind::Directory) => dir.remove(to, AtFlags::REMOVEDIR),
+        Some(_) => dir.remove(to, AtFlags::empty()),
     }
 }
 

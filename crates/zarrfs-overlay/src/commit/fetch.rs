@@ -91,15 +91,15 @@ impl MovedObjects<'_> {
 
     /// Creates a folder in the layer, and the folders above it.
     fn make_folder(&self, key: &Key) -> Result<()> {
-        let keys = &self.commit.layered.layer.dir;
-        if key.is_root() || keys.stat(key)?.is_some() {
+        let dir = &self.commit.layered.layer.dir;
+        if key.is_root() || dir.stat(key)?.is_some() {
             return Ok(());
         }
         if let Some(parent) = key.parent() {
             self.make_folder(&parent)?;
         }
         let change = self.commit.core.initial_attributes(mode(0o755), None);
-        keys.make_folder(key, [change])
+        dir.make_folder(key, [change])
     }
 
     /// Copies the store's object `from`, which is visible at `key`, to the layer.

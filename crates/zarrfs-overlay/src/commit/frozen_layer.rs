@@ -559,8 +559,8 @@ mod tests {
             let get = scope.spawn(|| Store::get(&overlay, &UNLIMITED, &key("kept"), 100));
             let etag = scope.spawn(|| frozen.etag(&UNLIMITED, &key("kept")));
             thread::sleep(Duration::from_millis(200));
-            let keys = &frozen.layer.dir;
-            keys.rename_to(
+            let dir = &frozen.layer.dir;
+            dir.rename_to(
                 &key("kept"),
                 &top.layer.dir,
                 &key("kept"),

@@ -19,7 +19,7 @@ use crate::layer_dir::os_error;
 use crate::layered_store::stat_of_stored;
 use crate::name_change::NameChange;
 use crate::open_file::handle::OpenFileHandle;
-use crate::open_file::pending_copy::{PendingCopy, WrittenRanges};
+use crate::open_file::pending_copy::{FileReuse, PendingCopy, WrittenRanges};
 use crate::open_file::state::{ContentSource, FileState};
 use crate::overlay_core::OverlayCore;
 use crate::{attributes, content};
@@ -90,9 +90,7 @@ impl OpenFile {
                 is_dirty: false,
                 changes: 0,
                 mark: None,
-                written: WrittenRanges::default(),
-                previous: None,
-                spare: None,
+                reuse: FileReuse::default(),
                 is_copying: false,
                 is_revoked: false,
                 needs_write_through: false,
@@ -261,7 +259,7 @@ impl OpenFile {
             .metadata()
             .map_err(|error| state.os_error(error))?
             .len();
-        state.written.add(length.min(size)..length.max(size));
+        state.reuse.written.add(length.min(size)..length.max(size));
         let done = file.set_len(size);
         state.mark_written(&self.core);
         done.map_err(|error| state.os_error(error))?;
@@ -321,7 +319,7 @@ impl OpenFile {
         let _permit = context.permit_change()?;
         let file = state.writable(&self.core, false)?;
         // Some modes move the data behind the range.
-        state.written = WrittenRanges::all();
+        state.reuse.written = WrittenRanges::all();
         let flags = FallocateFlags::from_bits_retain(mode.cast_unsigned());
         let done = fallocate(&*file, flags, offset, length);
         state.mark_written(&self.core);
@@ -442,7 +440,7 @@ impl OpenFile {
         let upper = &self.core.upper;
         let mut state = self.lock();
         for name in names {
-            match &mut state.spare {
+            match &mut state.reuse.spare {
                 Some(spare) if spare.name == name && self.is_open_for_writing() => {
                     spare.name = upper
                         .pending
@@ -654,7 +652,7 @@ impl OpenFile {
 impl Drop for OpenFile {
     fn drop(&mut self) {
         let state = self.state.get_mut();
-        if let Some(spare) = state.spare.take() {
+        if let Some(spare) = state.reuse.spare.take() {
             spare.discard(&self.core.upper);
         }
         if let Some(name) = &state.pending {

@@ -308,10 +308,10 @@ fn opened_as(top: &LayeredStore, found: &Resolved) -> Result<OpenedAs> {
 
 fn open_upper(top: &LayeredStore, key: &Key) -> Result<File> {
     let safe = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let keys = &top.layer.dir;
-    let opened = match keys.open_key(key, OFlags::RDWR | safe) {
+    let dir = &top.layer.dir;
+    let opened = match dir.open_key(key, OFlags::RDWR | safe) {
         // The file belongs to another user and is write-protected, or the file system is read-only.
-        Err(Errno::ACCESS | Errno::ROFS) => keys.open_key(key, OFlags::RDONLY | safe),
+        Err(Errno::ACCESS | Errno::ROFS) => dir.open_key(key, OFlags::RDONLY | safe),
         opened => opened,
     };
     Ok(File::from(opened.map_err(|error| os_error(key, error))?))

@@ -88,6 +88,38 @@ impl SpareFile {
     }
 }
 
+/// The file that the next write may reuse.
+#[derive(Default)]
+pub(crate) struct FileReuse {
+    /// The ranges in which the pending file differs from the file that it was copied from.
+    pub(crate) written: WrittenRanges,
+    /// The layer's file that the pending file was copied from.
+    previous: Option<Arc<File>>,
+    pub(crate) spare: Option<SpareFile>,
+}
+
+impl FileReuse {
+    /// Records that a pending file was copied from `previous`.
+    pub(crate) fn start(&mut self, previous: Option<Arc<File>>) {
+        self.previous = previous;
+        self.written = WrittenRanges::default();
+    }
+
+    /// Keeps a replaced file, which has this name in `pending/`, as the next spare file.
+    pub(crate) fn keep_replaced(&mut self, name: String, inode: u64) {
+        let stale = std::mem::take(&mut self.written);
+        let file = self.previous.take();
+        let is_it =
+            |file: &Arc<File>| rustix::fs::fstat(file).is_ok_and(|stat| stat.st_ino == inode);
+        self.spare = file.filter(is_it).map(|file| SpareFile {
+            name,
+            file,
+            stale,
+            is_free: false,
+        });
+    }
+}
+
 /// A copy of an object of the store.
 pub(crate) struct PendingCopy {
     /// Its name in `pending/`.

@@ -17,7 +17,7 @@ use crate::journal_record::{ContentDigest, JournalRecord, Mark};
 use crate::layer_dir::{inode_of, os_error};
 use crate::name_change::NameChange;
 use crate::open_file::OpenedAs;
-use crate::open_file::pending_copy::{SpareFile, WrittenRanges};
+use crate::open_file::pending_copy::{FileReuse, SpareFile, WrittenRanges};
 use crate::open_file::table::FailedWrites;
 use crate::overlay_core::OverlayCore;
 use zarr_format::error::{Error, Kind, Result};
@@ -41,11 +41,7 @@ pub(crate) struct FileState {
     pub(crate) mark: Option<(u64, Mark)>,
     /// Whether the key got another content by a change other than a rename or removal. Later writes are refused.
     pub(crate) is_revoked: bool,
-    /// The ranges in which the pending file differs from the file that it was copied from.
-    pub(crate) written: WrittenRanges,
-    /// The layer's file that the pending file was copied from.
-    pub(crate) previous: Option<Arc<File>>,
-    pub(crate) spare: Option<SpareFile>,
+    pub(crate) reuse: FileReuse,
     /// Whether a thread is copying the content from the store.
     pub(crate) is_copying: bool,
     /// Whether the last write-through of the content failed. The next flush retries it.
@@ -111,7 +107,7 @@ impl FileState {
             return Ok(());
         }
         let is_in_place = self.is_changed_in_place(empty)?;
-        if let Some(spare) = self.spare.take() {
+        if let Some(spare) = self.reuse.spare.take() {
             if !empty && !is_in_place && self.write_spare(core, &spare)? {
                 return Ok(());
             }
@@ -137,7 +133,7 @@ impl FileState {
         }
         self.set_copy(name, Arc::new(file));
         if empty {
-            self.written = WrittenRanges::all();
+            self.reuse.written = WrittenRanges::all();
         }
         Ok(())
     }
@@ -162,13 +158,13 @@ impl FileState {
 
     /// Makes the pending file of this name the content.
     pub(crate) fn set_copy(&mut self, name: String, file: Arc<File>) {
-        self.previous = match &self.source {
+        let previous = match &self.source {
             ContentSource::Upper(previous) => Some(previous.clone()),
             _ => None,
         };
+        self.reuse.start(previous);
         self.source = ContentSource::Upper(file);
         self.pending = Some(name);
-        self.written = WrittenRanges::default();
         self.mark = None;
     }
 
@@ -179,20 +175,6 @@ impl FileState {
         };
         let copied = copied.filter(|copied| copied.version.may_be(opened.into()));
         self.opened_content = copied.map(|copied| copied.content);
-    }
-
-    /// Keeps a replaced file, which has this name in `pending/`, as the next spare file.
-    fn set_spare(&mut self, name: String, inode: u64) {
-        let stale = std::mem::take(&mut self.written);
-        let file = self.previous.take();
-        let is_it =
-            |file: &Arc<File>| rustix::fs::fstat(file).is_ok_and(|stat| stat.st_ino == inode);
-        self.spare = file.filter(is_it).map(|file| SpareFile {
-            name,
-            file,
-            stale,
-            is_free: false,
-        });
     }
 
     /// Whether the file is written in place, because it has no name or is too large to be copied.
@@ -249,7 +231,7 @@ impl FileState {
             let replaced = change.top.layer.publish(&change.upper, name, &key)?;
             drop(layout);
             if let Some((name, inode)) = replaced {
-                self.set_spare(name, inode);
+                self.reuse.keep_replaced(name, inode);
             }
             self.pending = None;
             change.mark_written(&key);
@@ -441,7 +423,7 @@ impl FileState {
     /// Records that a range is about to be written. The bytes between the end of the file and the range become zeros.
     pub(crate) fn mark_range(&mut self, file: &File, range: Range<u64>) -> Result<()> {
         let length = file.metadata().map_err(|error| self.os_error(error))?.len();
-        self.written.add(length.min(range.start)..range.end);
+        self.reuse.written.add(length.min(range.start)..range.end);
         Ok(())
     }
 
