@@ -240,25 +240,11 @@ fn remove_all(layer: &ChangeLayer, path: &Key) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Overlay, OverlayConfig};
+    use crate::testing::{key, open};
     use zarrfs_store::Store;
     use zarrfs_store::backend::memory::MemoryStore;
     use zarrfs_store::request_context::UNLIMITED;
     use zarrfs_store::tree::{Credentials, Tree};
-
-    fn key(text: &str) -> Key {
-        Key::new(text).unwrap()
-    }
-
-    fn open(folder: &std::path::Path, store: &Arc<MemoryStore>) -> Overlay {
-        Overlay::open(
-            &folder.join("upper"),
-            store.clone(),
-            "a store",
-            OverlayConfig::default(),
-        )
-        .unwrap()
-    }
 
     /// A file of the store was removed and created again; the daemon is killed in the middle of the discard.
     #[test]
@@ -266,7 +252,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Arc::new(MemoryStore::default());
         store.set(key("a"), b"old".to_vec());
-        let overlay = open(folder.path(), &store);
+        let overlay = open(&folder.path().join("upper"), &store);
         Tree::unlink(&overlay, &UNLIMITED, &key("a")).unwrap();
         let credentials = Credentials {
             uid: 0,
@@ -288,12 +274,12 @@ mod tests {
             "after a loss of power the store shows as well"
         );
         drop((layer, overlay));
-        let overlay = open(folder.path(), &store);
+        let overlay = open(&folder.path().join("upper"), &store);
         let found = Store::get(&overlay, &UNLIMITED, &key("a"), 100).unwrap();
         assert_eq!(found.map(|object| object.bytes), Some(b"new".to_vec()));
         remove_all(&overlay.0.top().layer, &key("a")).unwrap();
         drop(overlay);
-        let overlay = open(folder.path(), &store);
+        let overlay = open(&folder.path().join("upper"), &store);
         let found = Store::get(&overlay, &UNLIMITED, &key("a"), 100).unwrap();
         assert_eq!(found.map(|object| object.bytes), Some(b"old".to_vec()));
         assert!(overlay.changes(&UNLIMITED).unwrap().keys.is_empty());

@@ -536,10 +536,10 @@ impl Generations {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::key;
 
     #[test]
     fn a_number_does_not_come_back() {
-        let key = |text: &str| Key::new(text).unwrap();
         let mut numbers = Generations::default();
         numbers.advance(&key("a/b"));
         let first = numbers.get(&key("a/b"));

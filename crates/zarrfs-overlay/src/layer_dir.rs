@@ -359,11 +359,8 @@ impl DirfdCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::key;
     use std::fs::File;
-
-    fn key(text: &str) -> Key {
-        Key::new(text).unwrap()
-    }
 
     fn open() -> rustix::io::Result<OwnedFd> {
         Ok(File::open("/").unwrap().into())

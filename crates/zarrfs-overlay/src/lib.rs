@@ -102,6 +102,8 @@ mod rename;
 #[cfg(test)]
 mod schedules;
 mod store;
+#[cfg(test)]
+mod testing;
 mod tree;
 mod upper;
 

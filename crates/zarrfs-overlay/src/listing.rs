@@ -313,12 +313,12 @@ fn from_flat_listing(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::key;
     use zarrfs_store::backend::memory::MemoryStore;
     use zarrfs_store::request_context::UNLIMITED;
 
     #[test]
     fn a_flat_listing_shows_what_listings_of_folders_show() {
-        let key = |name: &str| Key::new(name).unwrap();
         let store = MemoryStore::default();
         for name in ["a/b/c", "a/b-", "a/d", "a/d/e/f"] {
             store.set(key(name), vec![1]);

@@ -84,7 +84,7 @@ fn is_common(key: &Key) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::testing::key;
     use std::path::Path;
     use std::sync::Arc;
 
@@ -96,10 +96,6 @@ mod tests {
 
     /// Name of the case, the changes, and the keys that the store has after a move.
     type Case<'a> = (&'a str, &'a dyn Fn(&Overlay), &'a [&'a str]);
-
-    fn key(text: &str) -> Key {
-        Key::new(text).unwrap()
-    }
 
     fn store(keys: &[&str]) -> Arc<MemoryStore> {
         let store = MemoryStore::default();

@@ -523,6 +523,7 @@ fn attributes_of_new(maker: &Credentials) -> AttrChange {
 mod tests {
     use super::*;
     use crate::commit::CommitConfig;
+    use crate::testing::key;
     use crate::{Overlay, OverlayConfig};
     use zarrfs_store::backend::memory::MemoryStore;
     use zarrfs_store::request_context::UNLIMITED;
@@ -531,7 +532,6 @@ mod tests {
     #[test]
     fn a_folder_that_is_there_stays_as_it_is() {
         let folder = tempfile::tempdir().unwrap();
-        let key = |text: &str| Key::new(text).unwrap();
         let store = Arc::new(MemoryStore::default());
         store.set(key("d/x"), b"x".to_vec());
         let config = OverlayConfig::default();

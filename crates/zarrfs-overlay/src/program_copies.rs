@@ -111,10 +111,7 @@ fn records_of(holder: &Key, stale: &BTreeSet<Key>) -> Vec<JournalRecord> {
 mod tests {
     use super::*;
     use crate::records::Records;
-
-    fn key(text: &str) -> Key {
-        Key::new(text).unwrap()
-    }
+    use crate::testing::key;
 
     fn stale(records: &Records, holder: &str) -> Vec<Key> {
         let stale = records.program_copies.stale(&key(holder)).unwrap();

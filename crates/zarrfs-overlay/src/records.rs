@@ -506,10 +506,7 @@ pub(crate) fn joined(prefix: &Key, rest: &Key) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn key(text: &str) -> Key {
-        Key::new(text).unwrap()
-    }
+    use crate::testing::key;
 
     fn whiteout(at: &str, source: Option<&str>) -> JournalRecord {
         JournalRecord::Whiteout {

@@ -233,9 +233,10 @@ impl<'a> Check<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{key, open};
     use std::sync::Arc;
 
-    use crate::{Overlay, OverlayConfig};
+    use crate::Overlay;
     use zarrfs_store::backend::memory::MemoryStore;
     use zarrfs_store::request_context::UNLIMITED;
     use zarrfs_store::tree::{AttrChange, OpenMode, RenameMode, Tree};
@@ -247,14 +248,6 @@ mod tests {
         store: Arc<MemoryStore>,
         overlay: Overlay,
         journal: Vec<u8>,
-    }
-
-    fn key(name: &str) -> Key {
-        Key::new(name).unwrap()
-    }
-
-    fn open(path: &Path, store: &Arc<MemoryStore>) -> Overlay {
-        Overlay::open(path, store.clone(), "a store", OverlayConfig::default()).unwrap()
     }
 
     /// Hard-links all files below a folder into another folder: they keep their inodes.

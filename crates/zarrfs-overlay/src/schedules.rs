@@ -3,7 +3,7 @@
 //! Threads are switched at uses of locks (`sync/locks.rs`), of files in the upper folder and of the store. A failing
 //! schedule is printed; `ZARRFS_SCHEDULE=... cargo test -p zarrfs-overlay --lib schedules::NAME` replays it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,9 +12,10 @@ use shuttle::scheduler::{
 };
 use shuttle::{Config, MaxSteps, Runner, thread};
 
+use crate::Overlay;
 use crate::commit::CommitConfig;
 use crate::open_file::{OpenFile, opener};
-use crate::{Overlay, OverlayConfig};
+use crate::testing::open;
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::backend::memory::MemoryStore;
 use zarrfs_store::request_context::UNLIMITED;
@@ -76,10 +77,6 @@ fn unused_folder() -> PathBuf {
     let folder = Some(memory).filter(|memory| memory.is_dir());
     let folder = folder.unwrap_or_else(std::env::temp_dir);
     folder.join(format!("zarrfs-schedule-{}-{number}", std::process::id()))
-}
-
-fn open(upper: &Path, store: &Arc<MemoryStore>) -> Overlay {
-    Overlay::open(upper, store.clone(), "a store", OverlayConfig::default()).unwrap()
 }
 
 fn put(overlay: &Overlay, name: char, bytes: &[u8]) {

@@ -513,19 +513,16 @@ fn visible_name(top: &ChangeLayer, key: &Key) -> Result<Option<Key>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{key, open};
     use std::thread;
     use std::time::Duration;
 
+    use crate::Overlay;
     use crate::commit::{CommitConfig, commit_frozen};
-    use crate::{Overlay, OverlayConfig};
     use zarrfs_store::backend::memory::MemoryStore;
     use zarrfs_store::request_context::UNLIMITED;
     use zarrfs_store::tree::{OpenMode, Tree};
     use zarrfs_store::{Condition, PutBody, Store};
-
-    fn key(text: &str) -> Key {
-        Key::new(text).unwrap()
-    }
 
     /// Writes a file, so that there is something to commit.
     fn write(overlay: &Overlay, path: &Key) {
@@ -542,13 +539,7 @@ mod tests {
         for name in ["kept", "changed"] {
             store.set(key(name), b"old".to_vec());
         }
-        let overlay = Overlay::open(
-            &folder.path().join("upper"),
-            store,
-            "a store",
-            OverlayConfig::default(),
-        );
-        let overlay = overlay.unwrap();
+        let overlay = open(&folder.path().join("upper"), &store);
         write(&overlay, &key("kept"));
         write(&overlay, &key("changed"));
         let (frozen, _) = freeze(&overlay.0).unwrap();
@@ -582,11 +573,7 @@ mod tests {
         let (path, copy) = (folder.path().join("upper"), folder.path().join("copy"));
         let store = Arc::new(MemoryStore::default());
         store.set(key("a"), b"old".to_vec());
-        let config = OverlayConfig::default();
-        let open = |path: &std::path::Path| {
-            Overlay::open(path, store.clone(), "a store", config.clone()).unwrap()
-        };
-        let overlay = open(&path);
+        let overlay = open(&path, &store);
         let put = |bytes: &[u8]| {
             let body = PutBody::Bytes(bytes);
             Store::put(&overlay, &UNLIMITED, &key("a"), body, &Condition::Any).unwrap();
@@ -608,7 +595,7 @@ mod tests {
             .write(true)
             .open(copy.join("journal"));
         journal.unwrap().set_len(synced).unwrap();
-        let overlay = open(&copy);
+        let overlay = open(&copy, &store);
         store.set(key("a"), b"by others".to_vec());
         let outcome = overlay.commit(&UNLIMITED, CommitConfig::default(), &|_, _| {});
         let conflicts = outcome.unwrap().conflicts.into_iter();

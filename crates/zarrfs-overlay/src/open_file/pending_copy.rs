@@ -178,11 +178,12 @@ impl PendingCopy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
     use std::collections::BTreeSet;
     use std::os::unix::fs::MetadataExt;
     use std::path::Path;
 
-    use crate::{Overlay, OverlayConfig};
+    use crate::Overlay;
     use zarrfs_store::backend::memory::MemoryStore;
     use zarrfs_store::request_context::UNLIMITED;
     use zarrfs_store::tree::{AttrChange, OpenMode, Setting, Tree, TreeFile};
@@ -191,13 +192,7 @@ mod tests {
     fn open(folder: &Path) -> Overlay {
         let store = Arc::new(MemoryStore::default());
         store.set(Key::new("a").unwrap(), vec![7; 30_000]);
-        Overlay::open(
-            &folder.join("upper"),
-            store,
-            "a store",
-            OverlayConfig::default(),
-        )
-        .unwrap()
+        testing::open(&folder.join("upper"), &store)
     }
 
     fn open_a(overlay: &Overlay) -> Arc<dyn TreeFile> {

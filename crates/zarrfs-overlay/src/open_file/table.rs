@@ -270,10 +270,7 @@ impl FailedWritesTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn key(text: &str) -> Key {
-        Key::new(text).unwrap()
-    }
+    use crate::testing::key;
 
     #[test]
     fn a_file_keeps_its_number_under_another_name() {

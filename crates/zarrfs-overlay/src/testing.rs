@@ -1,0 +1,18 @@
+//! What unit tests of the overlay share.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::{Overlay, OverlayConfig};
+use zarrfs_store::Key;
+use zarrfs_store::backend::memory::MemoryStore;
+
+/// Returns a valid key.
+pub(crate) fn key(text: &str) -> Key {
+    Key::new(text).unwrap()
+}
+
+/// Opens an upper folder over a store.
+pub(crate) fn open(upper: &Path, store: &Arc<MemoryStore>) -> Overlay {
+    Overlay::open(upper, store.clone(), "a store", OverlayConfig::default()).unwrap()
+}
