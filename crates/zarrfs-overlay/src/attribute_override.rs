@@ -85,7 +85,7 @@ impl AttributeOverride {
     }
 
     /// Returns the `stat` of a file below with these attributes. The times are used until the content changes.
-    pub(crate) fn over(&self, below: Stat) -> Stat {
+    pub(crate) fn applied_to(&self, below: Stat) -> Stat {
         if below.meta.kind != EntryKind::File {
             return below;
         }

@@ -68,7 +68,7 @@ impl Reader for DerivedDocument {
 
 /// A cache of documents that may hold copies.
 #[derive(Default)]
-pub(crate) struct DerivedTable {
+pub(crate) struct DerivedCache {
     known: Mutex<HashMap<Key, Arc<KnownHolder>>>,
     /// Documents that were read and hold copies: a change of a document below also changes these.
     read: Mutex<HashSet<Key>>,
@@ -122,7 +122,7 @@ const MAX_CACHED: usize = 1024;
 /// Maximum size of the cached texts in bytes: a few of the longest documents that xarray writes.
 const MAX_CACHED_BYTES: u64 = 64 << 20;
 
-impl DerivedTable {
+impl DerivedCache {
     fn get(&self, key: &Key) -> Option<Arc<KnownHolder>> {
         self.known.lock().get(key).cloned()
     }

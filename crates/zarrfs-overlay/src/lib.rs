@@ -58,7 +58,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::changes::ChangeSet;
 use crate::commit::{CommitConfig, Outcome, ProgressFn};
-use crate::derived::DerivedTable;
+use crate::derived::DerivedCache;
 use crate::encodings::EncodingCache;
 use crate::layer::{ChangeLayer, Generations};
 use crate::layered_store::LayeredStore;
@@ -206,7 +206,7 @@ impl Overlay {
             names: Mutex::default(),
             committing: Mutex::default(),
             copying: Mutex::default(),
-            derived: DerivedTable::default(),
+            derived: DerivedCache::default(),
             encoding_cache: EncodingCache::default(),
             is_syncing: AtomicBool::new(false),
             open: Mutex::new(OpenState {

@@ -479,7 +479,7 @@ impl NameChange<'_> {
             .is_some_and(|overrides| overrides.is_of_copy);
         let current = overrides
             .as_ref()
-            .map_or(below, |overrides| overrides.over(below));
+            .map_or(below, |overrides| overrides.applied_to(below));
         let accessed = current.posix.map(|posix| posix.accessed);
         let times = AttrChange {
             accessed: Some(Time::At(accessed.unwrap_or(current.meta.modified))),

@@ -11,7 +11,7 @@ use rustix::fs::AtFlags;
 
 use crate::OverlayConfig;
 use crate::commit::write_through;
-use crate::derived::DerivedTable;
+use crate::derived::DerivedCache;
 use crate::encodings::{EncodingCache, EncodingFinder};
 use crate::journal_record::JournalRecord;
 use crate::layered_store::LayeredStore;
@@ -46,7 +46,7 @@ pub(crate) struct OverlayCore {
     /// Held while copies of committed documents are written to the store.
     pub(crate) copying: Mutex<()>,
     /// Cached documents with derived copies.
-    pub(crate) derived: DerivedTable,
+    pub(crate) derived: DerivedCache,
     /// The metadata of arrays that programs have seen.
     pub(crate) encoding_cache: EncodingCache,
     /// Whether a thread is syncing changes.

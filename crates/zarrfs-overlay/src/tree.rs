@@ -54,12 +54,12 @@ impl Tree for Overlay {
         if let Some(derived) = derived {
             let stat = derived.stat();
             return Ok(Some(
-                overrides.map_or(stat, |overrides| overrides.over(stat)),
+                overrides.map_or(stat, |overrides| overrides.applied_to(stat)),
             ));
         }
         Ok(stat.map(|stat| {
             let stat = with_id(&self.0, context, path, stat);
-            overrides.map_or(stat, |overrides| overrides.over(stat))
+            overrides.map_or(stat, |overrides| overrides.applied_to(stat))
         }))
     }
 

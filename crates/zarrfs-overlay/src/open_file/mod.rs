@@ -458,7 +458,7 @@ impl OpenFile {
     pub(crate) fn stat(&self, context: &RequestContext) -> Result<Stat> {
         let stat = self.stat_of_content(context)?;
         let overrides = self.attribute_override()?;
-        Ok(overrides.map_or(stat, |overrides| overrides.over(stat)))
+        Ok(overrides.map_or(stat, |overrides| overrides.applied_to(stat)))
     }
 
     /// Returns the `stat` without the overriding attributes, which were set without the content.
