@@ -13,7 +13,7 @@ use crate::cli::{PlaceArgs, control_client, mount_facts};
 use crate::mount::commands;
 use crate::mount::protocol::{CommitReport, ControlAnswer, ControlRequest};
 use zarr_format::error::{Error, Kind, Result};
-use zarrfs_overlay::commit::copy;
+use zarrfs_overlay::copy;
 use zarrfs_overlay::{Overlay, OverlayConfig, commit};
 use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::stats::Stats;
