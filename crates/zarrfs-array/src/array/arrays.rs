@@ -157,7 +157,11 @@ impl Arrays {
     /// file open for writing get `Changed` at the next fsync or close.
     pub fn discard_dirty(&self, path: &Key) -> u64 {
         // The lock of the table is not held while a chunk is waited for.
-        let buffers: Vec<_> = self.buffers.lock().by_path.values().cloned().collect();
+        let buffers: Vec<_> = {
+            let table = self.buffers.lock();
+            let buffers = table.by_path.values();
+            buffers.filter(|it| !it.is_empty()).cloned().collect()
+        };
         buffers.iter().map(|buffer| buffer.discard(path)).sum()
     }
 

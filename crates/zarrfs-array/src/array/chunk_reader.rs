@@ -125,15 +125,17 @@ impl ChunkReader {
         number: u64,
         now: Instant,
     ) -> Option<Arc<DecodedChunk>> {
+        // Before the version is looked up: a flush records the new version of a dirty chunk before it removes the chunk
+        // from the buffer, so the version that is seen after an empty buffer has every write that was completed.
+        if !self.buffer.is_empty() {
+            return None;
+        }
         let state = self.versions.lock(now).state(number);
         let VersionState::Known(Some(version)) = state else {
             return None;
         };
         match self.array.engine.cache.get(&self.array.chunk_key(chunk)) {
-            // A dirty chunk would have to be looked up in the write buffer.
-            Some(Cached::Chunk(decoded)) if decoded.version == version => {
-                self.buffer.is_empty().then_some(decoded)
-            }
+            Some(Cached::Chunk(decoded)) if decoded.version == version => Some(decoded),
             _ => None,
         }
     }

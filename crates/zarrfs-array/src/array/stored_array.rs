@@ -182,7 +182,10 @@ impl StoredArray {
     pub(super) fn check_metadata(&self, context: &RequestContext) -> Result<()> {
         match self.hierarchy.node(context, &self.path)? {
             Some(found) if self.is_same(&found) => Ok(()),
-            _ => Err(self.changed()),
+            _ => {
+                self.checked.fresh.store(0, Ordering::Relaxed);
+                Err(self.changed())
+            }
         }
     }
 
@@ -239,6 +242,7 @@ impl StoredArray {
             return false;
         };
         if !answer.found.is_some_and(|found| self.is_same(&found)) {
+            fresh.store(0, Ordering::Relaxed);
             return false;
         }
         let asked = answer.asked;
