@@ -1,7 +1,10 @@
 //! Mounts small tmpfs file systems, for tests of a full disk.
 
-use std::path::Path;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use rustix::fs::FallocateFlags;
 
 use super::needs;
 
@@ -25,6 +28,28 @@ impl Tmpfs {
         let mut command = Command::new("mount");
         let done = command.args(arguments).arg(self.path()).status();
         done.unwrap().success()
+    }
+
+    /// Fills the disk with a file.
+    pub fn fill(&self) -> PathBuf {
+        let path = self.path().join("filler");
+        let filler = File::create(&path).unwrap();
+        let mut size = 4 << 20;
+        while size > 0 {
+            let end = filler.metadata().unwrap().len();
+            if rustix::fs::fallocate(&filler, FallocateFlags::empty(), end, size).is_err() {
+                size /= 2;
+            }
+        }
+        path
+    }
+
+    /// Removes the file that fills the disk.
+    pub fn free(&self, filler: &Path) {
+        // A child process of another test may have it open between fork and exec, and a removal then frees nothing.
+        let file = File::options().write(true).open(filler).unwrap();
+        file.set_len(0).unwrap();
+        fs::remove_file(filler).unwrap();
     }
 
     pub fn path(&self) -> &Path {

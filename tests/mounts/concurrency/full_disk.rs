@@ -2,10 +2,8 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::thread;
 
-use rustix::fs::FallocateFlags;
 use zarr_format::error::{Kind, Result};
 use zarrfs_overlay::commit::{CommitConfig, Outcome};
 
@@ -15,20 +13,6 @@ use crate::concurrency::fixture::Fixture;
 const MIB: u64 = 1 << 20;
 
 const HELD: [(&str, &str); 4] = [("a", "1"), ("b", "2"), ("d/x", "3"), ("z", "old")];
-
-/// Fills a disk with a file; removing that file frees the space.
-fn fill(disk: &Path) -> PathBuf {
-    let path = disk.join("filler");
-    let filler = fs::File::create(&path).unwrap();
-    let mut size = 4 * MIB;
-    while size > 0 {
-        let end = filler.metadata().unwrap().len();
-        if rustix::fs::fallocate(&filler, FallocateFlags::empty(), end, size).is_err() {
-            size /= 2;
-        }
-    }
-    path
-}
 
 /// Returns a fixture on a small disk, with one change of each kind.
 fn changed(disk: &Tmpfs) -> Fixture {
@@ -56,9 +40,9 @@ fn a_commit_on_a_full_disk_loses_nothing() {
         return;
     };
     let mut fixture = changed(&disk);
-    let filler = fill(disk.path());
+    let filler = disk.fill();
     is_made_or_full(fixture.commit_with(Default::default()));
-    fs::remove_file(filler).unwrap();
+    disk.free(&filler);
     fixture.ends_as(&WANTED);
 }
 
@@ -70,11 +54,11 @@ fn a_disk_that_is_full_during_a_commit_loses_nothing() {
     };
     let mut fixture = changed(&disk);
     let commit = fixture.commit_held_at("put", "z");
-    let filler = fill(disk.path());
+    let filler = disk.fill();
     fixture.unlink("new");
     fixture.rename("e", "f");
     is_made_or_full(commit.end());
-    fs::remove_file(filler).unwrap();
+    disk.free(&filler);
     fixture.ends_as(&[("b", "2"), ("f/x", "3"), ("z", "new")]);
 }
 
@@ -84,13 +68,15 @@ fn a_commit_on_a_full_disk_is_gone_on_with_after_a_remount() {
         return;
     };
     let mut fixture = changed(&disk);
-    let filler = fill(disk.path());
+    let filler = disk.fill();
     is_made_or_full(fixture.commit_with(Default::default()));
-    fs::remove_file(filler).unwrap();
+    disk.free(&filler);
     fixture.remount();
     fixture.ends_as(&WANTED);
 }
 
+/// Invariant (overlay): A commit needs no space in the upper folder, except for objects that were renamed in the store.
+///
 /// The commit has more to record than its journal has room for, and the next commit finds no room either.
 #[test]
 fn a_commit_needs_no_room() {
@@ -105,7 +91,7 @@ fn a_commit_needs_no_room() {
     let (written, removed) = names.split_at(WRITTEN);
     written.iter().for_each(|name| fixture.write(name, "new"));
     removed.iter().for_each(|name| fixture.unlink(name));
-    fill(disk.path());
+    disk.fill();
     let outcome = fixture.commit();
     assert_eq!((outcome.put, outcome.erased), (400, 200));
     // A thread of its own removes the files of the commit.
@@ -117,15 +103,17 @@ fn a_commit_needs_no_room() {
     {
         thread::yield_now();
     }
-    let filler = fill(disk.path());
+    let filler = disk.fill();
     fixture.unlink(&names[0]);
     assert_eq!(fixture.commit().erased, 1);
-    fs::remove_file(filler).unwrap();
+    disk.free(&filler);
     let left = names[1..WRITTEN].iter();
     let expected: Vec<(&str, &str)> = left.map(|name| (name.as_str(), "new")).collect();
     fixture.ends_as(&expected);
 }
 
+/// Invariant of `a_commit_needs_no_room`.
+///
 /// Objects that the store has under another key have to be copied first; the rest of the commit needs no space.
 #[test]
 fn a_commit_without_room_for_copies_says_how_much_it_needs() {
@@ -135,14 +123,16 @@ fn a_commit_without_room_for_copies_says_how_much_it_needs() {
     let folder = tempfile::tempdir_in(disk.path()).unwrap();
     let mut fixture = Fixture::in_folder(folder, &[("d/x", "seven.."), ("d/y", "3..")]);
     fixture.rename("d", "e");
-    let filler = fill(disk.path());
+    let filler = disk.fill();
     let error = fixture.commit_with(Default::default()).err().unwrap();
     assert_eq!(error.kind(), Kind::NoSpace, "{error}");
     assert!(error.to_string().contains("2 files of 10 bytes"), "{error}");
-    fs::remove_file(filler).unwrap();
+    disk.free(&filler);
     fixture.ends_as(&[("e/x", "seven.."), ("e/y", "3..")]);
 }
 
+/// Invariant of `a_commit_needs_no_room`.
+///
 /// If a full disk kept a commit from recording its puts, they are found in the store after a kill.
 #[test]
 fn a_commit_on_a_full_disk_that_was_cut_is_gone_on_with() {
@@ -157,7 +147,7 @@ fn a_commit_on_a_full_disk_that_was_cut_is_gone_on_with() {
     written.iter().for_each(|name| fixture.write(name, "new"));
     removed.iter().for_each(|name| fixture.unlink(name));
     fixture.write("zarr.json", "{}");
-    let filler = fill(disk.path());
+    let filler = disk.fill();
     // The metadata document is put last; another program has made it.
     let commit = fixture.commit_held_at("put", "zarr.json");
     fixture.put_in_store("zarr.json", "other");
@@ -177,7 +167,7 @@ fn a_commit_on_a_full_disk_that_was_cut_is_gone_on_with() {
         conflicts,
         [changed[0].as_str(), changed[1].as_str(), "zarr.json"]
     );
-    fs::remove_file(filler).unwrap();
+    disk.free(&filler);
     let force = CommitConfig {
         dry_run: false,
         force: true,

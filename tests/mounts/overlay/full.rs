@@ -3,7 +3,6 @@
 //! Removing still works.
 
 use std::fs;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use zarr_format::error::Kind;
@@ -68,21 +67,6 @@ impl Small {
         zarrfs_store::Tree::open(self.overlay(), &UNLIMITED, &key(name), mode).unwrap()
     }
 
-    /// Fills the disk with a file; removing that file frees the space.
-    fn fill(&self) -> PathBuf {
-        let path = self.disk.path().join("filler");
-        let filler = fs::File::create(&path).unwrap();
-        let mut size = 4 * MIB;
-        while size > 0 {
-            let range = (filler.metadata().unwrap().len(), size);
-            let flags = rustix::fs::FallocateFlags::empty();
-            if rustix::fs::fallocate(&filler, flags, range.0, range.1).is_err() {
-                size /= 2;
-            }
-        }
-        path
-    }
-
     /// Commits, and returns the content that the store then has for a key.
     fn committed(&self, name: &str) -> Option<Vec<u8>> {
         let done = self
@@ -112,6 +96,8 @@ fn no_room(file: &dyn TreeFile) {
     assert!(error.to_string().contains("not whole"), "{error}");
 }
 
+/// Invariant (overlay): An incomplete file never gets a key of the store, and names can be removed when the disk is
+/// full.
 #[test]
 fn a_content_that_was_not_written_whole_leaves_the_old_one() {
     let Some(small) = Small::new() else { return };
@@ -124,6 +110,7 @@ fn a_content_that_was_not_written_whole_leaves_the_old_one() {
     assert_eq!(small.committed("a").unwrap(), b"old");
 }
 
+/// Invariant of `a_content_that_was_not_written_whole_leaves_the_old_one`.
 #[test]
 fn a_new_file_that_is_not_whole_shows_and_is_not_committed() {
     let Some(mut small) = Small::new() else {
@@ -172,10 +159,10 @@ fn what_is_written_after_all_is_committed() {
             _ => small.create(name),
         };
         file.write_at(&UNLIMITED, 0, b"begun").unwrap();
-        let filler = small.fill();
+        let filler = small.disk.fill();
         let end = write_too_much(&*file);
         no_room(&*file);
-        fs::remove_file(filler).unwrap();
+        small.disk.free(&filler);
         no_room(&*file);
         file.write_at(&UNLIMITED, end, &vec![7; MIB as usize / 4])
             .unwrap();
@@ -204,6 +191,7 @@ fn a_file_that_is_emptied_is_whole_again() {
     assert_eq!(small.committed("new").unwrap(), b"short");
 }
 
+/// Invariant of `a_content_that_was_not_written_whole_leaves_the_old_one`.
 #[test]
 fn names_can_be_removed_when_there_is_no_room() {
     let Some(small) = Small::new() else { return };
@@ -216,7 +204,7 @@ fn names_can_be_removed_when_there_is_no_room() {
             .unwrap();
     }
     small.create("new").flush(&UNLIMITED).unwrap();
-    let filler = small.fill();
+    let filler = small.disk.fill();
     for number in 0..200 {
         small
             .overlay()
@@ -228,7 +216,7 @@ fn names_can_be_removed_when_there_is_no_room() {
         .overlay()
         .rename(&UNLIMITED, &key("a"), &key("c"), RenameMode::Replace)
         .unwrap();
-    fs::remove_file(filler).unwrap();
+    small.disk.free(&filler);
     assert_eq!(small.committed("b/7"), None);
     assert_eq!(small.committed("c").unwrap(), b"old");
 }
@@ -246,7 +234,7 @@ fn an_upper_folder_that_had_no_room_is_made_later() {
             lower: Arc::new(MemoryStore::default()),
             disk,
         };
-        let filler = small.fill();
+        let filler = small.disk.fill();
         let size = filler.metadata().unwrap().len() - pages * PAGE;
         let shorter = fs::File::options().write(true).open(&filler);
         shorter.unwrap().set_len(size).unwrap();
@@ -256,7 +244,7 @@ fn an_upper_folder_that_had_no_room_is_made_later() {
             Ok(_) => assert!(pages >= 2, "{pages}"),
             Err(error) => assert_eq!(error.kind(), Kind::NoSpace, "{pages}: {error}"),
         }
-        fs::remove_file(filler).unwrap();
+        small.disk.free(&filler);
         open().unwrap();
     }
 }
