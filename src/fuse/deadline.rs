@@ -384,6 +384,7 @@ mod tests {
         KernelRequest::new(RequestClass::Contents, "read", Ino(7), caller)
     }
 
+    /// Invariant (mount): Every request gets exactly one reply, in time.
     #[test]
     fn a_late_reply_is_refused_once() {
         let deadlines = deadlines(Duration::from_millis(30));
@@ -416,6 +417,7 @@ mod tests {
         assert!(errnos.recv().is_err());
     }
 
+    /// Invariant of `what_was_refused_is_not_done_later`.
     #[test]
     fn a_request_that_changes_something_is_not_refused_meanwhile() {
         let limit = Duration::from_millis(20);

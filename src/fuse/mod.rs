@@ -2,8 +2,8 @@
 //!
 //! - `adapter` implements fuser's trait (`xattr` its requests about extended attributes); a `request` is one of the
 //!   kernel.
-//! - `dispatch` runs a request in the event loop or in a pool; `deadline` refuses it when its time is up or its
-//!   `caller` was interrupted.
+//! - `dispatch` runs a request in the event loop or in a pool; `deadline` answers EIO when its time is up, and EINTR
+//!   when its `caller` was interrupted; the thread that still runs it then changes nothing, and another takes its place.
 //! - `reply` sends the result (`directory` packs a listing), and `failures` records errors.
 //! - `invalidation` drops the kernel's pages, `kernel_readahead` sets its read-ahead size, and `passthrough` makes it
 //!   read stored files itself.

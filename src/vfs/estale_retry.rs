@@ -24,7 +24,7 @@ impl EstaleRetries {
     /// Records that a caller is answered `Changed`.
     pub(super) fn begin(&self, caller: Caller) {
         let mut callers = self.0.lock();
-        // A caller that never asks again would stay forever.
+        // Callers that never retry would stay in the set forever.
         if callers.len() >= 4096 {
             callers.clear();
         }

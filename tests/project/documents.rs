@@ -32,23 +32,23 @@ const PAGES: [&str; 5] = [
 ];
 const FILES_PAGE: &str = "man/zarrfs-files.7";
 const MOUNT_PAGE: &str = "man/zarrfs-mount.1";
-const INVARIANTS: &str = "doc/invariants.md";
+pub(crate) const INVARIANTS: &str = "doc/invariants.md";
 
 /// Folders with sources and documents; `target`, `.git` and `.venv` are left out.
 const FOLDERS: [&str; 8] = [
     ".ci", "crates", "doc", "man", "python", "scripts", "src", "tests",
 ];
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn read(path: &str) -> String {
+pub(crate) fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 /// Returns the files below `folder` by their paths from the root, sorted.
-fn files_below(folder: &str) -> Vec<String> {
+pub(crate) fn files_below(folder: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![root().join(folder)];
     while let Some(folder) = folders.pop() {
@@ -126,6 +126,7 @@ fn number_of(errno: &str) -> i32 {
     found.unwrap_or_else(|| panic!("{errno} is no errno")).1
 }
 
+/// Invariant (texts): The documents say what the program does.
 #[test]
 fn the_errno_table_is_that_of_the_program() {
     let page = read(FILES_PAGE);
@@ -338,13 +339,6 @@ fn has_test(path: &str, name: &str) -> bool {
     before.len() < text.len() && before.trim_end().ends_with("#[test]")
 }
 
-#[test]
-fn every_invariant_has_its_test() {
-    let items = items(&read(INVARIANTS));
-    assert!(!items.is_empty());
-    items.iter().for_each(|item| check_tests(item));
-}
-
 /// Returns the paragraphs of an mdoc(7) page between two headings.
 fn paragraphs<'a>(page: &'a str, from: &str, to: &str) -> Vec<&'a str> {
     let begin = page.find(&format!(".Sh {from}\n")).unwrap();
@@ -377,82 +371,6 @@ fn check_promises(page: &str, from: &str, to: &str) {
             assert!(has_test(path, name), "{path} has no test {name}");
         }
     }
-}
-
-/// Returns the items of the lists in a text, one line each.
-fn items(text: &str) -> Vec<String> {
-    let mut items: Vec<String> = Vec::new();
-    for line in text.lines() {
-        if line.starts_with("- ") {
-            items.push(line.to_string());
-        } else if let (Some(item), Some(more)) = (items.last_mut(), line.strip_prefix("  ")) {
-            item.push(' ');
-            item.push_str(more.trim_start());
-        }
-    }
-    items
-}
-
-/// Checks that an invariant names tests that exist: a file first, then tests in it.
-fn check_tests(invariant: &str) {
-    let mut file = None;
-    let mut tests = 0;
-    for word in quoted(invariant, '`') {
-        match file {
-            _ if word.contains('/') => file = Some(word),
-            Some(file) => {
-                assert!(has_test(file, word), "{file} has no test {word}");
-                tests += 1;
-            }
-            // A quotation in the invariant before the first file.
-            None => {}
-        }
-    }
-    assert!(tests > 0, "no test: {invariant}");
-}
-
-/// Returns the folders below `folder` by their paths from it, as lists of names.
-fn folders_below(folder: &Path) -> Vec<Vec<String>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
-        if entry.file_type().unwrap().is_dir() {
-            let name = entry.file_name().into_string().unwrap();
-            let below = folders_below(&entry.path());
-            found.push(vec![name.clone()]);
-            found.extend(
-                below
-                    .into_iter()
-                    .map(|path| [vec![name.clone()], path].concat()),
-            );
-        }
-    }
-    found
-}
-
-#[test]
-fn every_folder_of_sources_is_explained() {
-    let text = read("ARCHITECTURE.md");
-    let items: Vec<&str> = section(&text, "## Crates").split("\n- ").collect();
-    let crates = fs::read_dir(root().join("crates")).unwrap();
-    let crates = crates.map(|entry| entry.unwrap().path());
-    let mut count = 0;
-    for place in crates.chain([root()]) {
-        let name = if place == root() {
-            "src"
-        } else {
-            place.file_name().unwrap().to_str().unwrap()
-        };
-        let item = items
-            .iter()
-            .find(|item| item.starts_with(&format!("`{name}/`")));
-        let item = item.unwrap_or_else(|| panic!("no line for {name}"));
-        for path in folders_below(&place.join("src")) {
-            let folder = path.last().unwrap();
-            count += 1;
-            assert!(item.contains(&format!("`{folder}/`")), "{}", path.join("/"));
-        }
-    }
-    assert!(count > 30);
 }
 
 /// Returns every document and source of the project.

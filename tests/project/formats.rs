@@ -101,6 +101,7 @@ fn ranks_of(format: &Format, like: &Array, data_type: &DataType) -> Vec<usize> {
     (0..=MAX_RANK).filter(holds).collect()
 }
 
+/// Invariant of `the_errno_table_is_that_of_the_program`.
 #[test]
 fn the_table_of_formats_is_that_of_the_program() {
     let page = include_str!("../../man/zarrfs-files.7");

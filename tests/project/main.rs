@@ -12,5 +12,6 @@
 
 mod documents;
 mod formats;
+mod invariants;
 mod man;
 mod man_texts;

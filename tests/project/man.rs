@@ -118,6 +118,7 @@ fn see_also(name: &str) -> String {
     format!(".SH \"SEE ALSO\"\n{}\n", pages.join(",\n"))
 }
 
+/// Invariant of `the_errno_table_is_that_of_the_program`.
 #[test]
 fn pages_are_those_of_the_command_line() {
     for (name, text) in pages() {

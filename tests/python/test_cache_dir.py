@@ -66,6 +66,7 @@ def machine(tmp_path):
     return read
 
 
+# Invariant (caches): Processes and users that share a disk cache make each request once.
 def test_machines_and_users_that_share_a_folder_ask_once(machine, tmp_path):
     array(tmp_path / "made.zarr")
     place = places.S3(anybody=True)

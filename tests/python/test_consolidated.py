@@ -60,6 +60,7 @@ def edit(mounted, node, **attributes):
     path.write_text(json.dumps(json.loads(path.read_text()) | attributes))
 
 
+# Invariant of `copies_agree_when_attributes_are_edited_and_discarded`.
 @FORMS
 def test_attributes_that_are_edited_and_discarded(form, mount, tmp_path):
     mounted, store = mount(form), tmp_path / "data.zarr"

@@ -25,6 +25,8 @@ def test_decoded_arrays_have_the_manifests_bytes(
     assert not bad, "\n".join(bad)
 
 
+# Invariant (stores): The store view has the same bytes as the store, except for documents that consolidated metadata
+# replace where the store cannot list.
 def test_store_view_is_the_store(corpus_store, corpus_folder, mounted, tmp_path):
     name, entries = corpus_store
     store = corpus_folder / name

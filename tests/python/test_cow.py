@@ -254,6 +254,7 @@ def end(mount, file, number=signal.SIGTERM):
         os.close(file)
 
 
+# Invariant (writing): On a signal, data written to open decoded files are stored; no write is accepted after that.
 @pytest.mark.parametrize(
     "options, number", [([], signal.SIGTERM), (["--write-through"], signal.SIGINT)], ids=["cow", "through"]
 )
@@ -266,6 +267,7 @@ def test_a_signal_stores_what_an_open_file_has(store, upper, daemon, options, nu
     assert list(values[11:14]) == [11, -7, 13]
 
 
+# Invariant of `test_a_signal_stores_what_an_open_file_has`.
 def test_a_signal_names_what_cannot_be_stored(store, upper, daemon):
     mount = daemon(store, "--cow", upper, "--write-through")
     file = write_element(mount.files / "a/a.raw", 12, -7)

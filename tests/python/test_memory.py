@@ -33,6 +33,7 @@ def walk(folder):
         subprocess.run(["ls", "-lR", folder], stdout=nowhere, check=True)
 
 
+# Invariant of `attributes_and_copies_are_not_parsed`.
 @pytest.mark.parametrize("view", ["store", "files"])
 def test_documents_of_many_arrays_stay_within_the_budget(tmp_path, view):
     scale_stores.documents(tmp_path / "a.zarr", arrays=400, length=100_000)
@@ -50,6 +51,7 @@ def test_open_arrays_take_little(tmp_path):
         assert mount.peak_bytes() - before < 1000 * 20_000 + SLACK
 
 
+# Invariant of `attributes_and_copies_are_not_parsed`.
 @pytest.mark.parametrize("name", ["old/attributes.json", "old/metadata.json", "new/attributes.json", "new/metadata.json"])
 def test_a_long_document_takes_four_times_its_length(tmp_path, name):
     length = 6 * MIB
@@ -116,6 +118,7 @@ def test_the_longest_document_that_is_read_takes_four_times_its_length(tmp_path,
 MANY = {f"attribute{number:06}": number for number in range(220_000)}
 
 
+# Invariant of `files_have_of_long_attributes_those_with_a_meaning`.
 @pytest.mark.parametrize("name", ["a/a.nrrd", "a/a.h5", "a/a.tif", "a/a.cf.npy", "g/g.nc", "g/g.nc4", "all.nc4"])
 def test_a_header_takes_four_times_the_document(tmp_path, name):
     """Many small attributes take twenty times their text as values, which a stat alone made of them."""
@@ -138,6 +141,7 @@ def test_a_header_takes_four_times_the_document(tmp_path, name):
         assert mount.peak_bytes() - before < 4 * documents * length
 
 
+# Invariant of `files_have_of_long_attributes_those_with_a_meaning`.
 def test_a_file_says_which_attributes_it_leaves_out(tmp_path):
     netCDF4 = pytest.importorskip("netCDF4")
     store = tmp_path / "all"
@@ -161,6 +165,7 @@ def test_a_file_says_which_attributes_it_leaves_out(tmp_path):
             os.getxattr(mount.files / "a" / "a.npy", "user.zarrfs.left_out")
 
 
+# Invariant (caches): Small chunks count with their overhead against the memory budget.
 @pytest.mark.parametrize("dimensions", [1, 64])
 @pytest.mark.parametrize("kind", ["missing", "shard"])
 def test_chunks_of_one_element_stay_within_the_budget(tmp_path, dimensions, kind):
@@ -190,6 +195,7 @@ def test_chunks_of_one_element_stay_within_the_budget(tmp_path, dimensions, kind
         assert wait_until(lambda: mount.own_bytes() - own < 16 * MIB + SLACK)
 
 
+# Invariant of `what_nobody_used_for_ten_minutes_is_given_back`.
 def test_pages_of_the_kernel_outlive_memory_that_is_given_back(tmp_path):
     array = zarr.create_array(tmp_path / "a.zarr", shape=(4, MIB), chunks=(1, MIB), dtype="u1")
     array[:] = 7
@@ -207,6 +213,7 @@ def test_pages_of_the_kernel_outlive_memory_that_is_given_back(tmp_path):
         assert counter("decoded_chunks") == decoded
 
 
+# Invariant of `what_nobody_used_for_ten_minutes_is_given_back`.
 def test_mounts_that_are_left_alone_hold_what_they_held_at_the_start(tmp_path):
     """Each held its decoded chunks for as long as it was mounted."""
     mounts, planes = 50, 31

@@ -341,6 +341,7 @@ def test_an_interpreter_is_killed_while_a_store_does_not_answer(tmp_path, tempor
         asked.close()
 
 
+# Invariant of `a_mount_ends_with_the_last_writer_of_its_input`.
 def test_an_interpreter_is_killed_at_any_moment(sample, temporary):
     """From its start until it has mounted and unmounted takes some hundred milliseconds."""
     for step in range(16):

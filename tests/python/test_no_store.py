@@ -53,6 +53,7 @@ def nodes(files):
     return [parent for parent, _, _ in os.walk(files)]
 
 
+# Invariant (writing): No file of the files view has a name by which a Zarr library finds a node.
 def test_no_name_is_that_of_a_document(files):
     listed = {name for _, folders, names in os.walk(files) for name in folders + names}
     assert not listed & DOCUMENTS

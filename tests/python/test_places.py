@@ -461,6 +461,7 @@ def test_longitudes_and_latitudes_lie_on_wgs84(tmp_path, mounted):
                 np.testing.assert_array_equal(source.read(1), DATA[0])
 
 
+# Invariant of `test_a_store_that_stalls_fails_in_time_and_coordinates_are_read_once`.
 def test_a_changed_coordinate_moves_the_map(tmp_path, mounted):
     store = tmp_path / "moved.zarr"
     by_xarray(of_utm())(zarr.open_group(store, mode="w"), "g", 3)
@@ -486,6 +487,7 @@ def test_a_changed_coordinate_moves_the_map(tmp_path, mounted):
         assert source.transform.to_gdal()[0] == 503000000.0
 
 
+# Invariant of `test_a_store_that_stalls_fails_in_time_and_coordinates_are_read_once`.
 def test_a_coordinate_that_does_not_read_is_no_map_without_a_place(tmp_path, mounted):
     store = tmp_path / "broken.zarr"
     by_xarray(of_utm())(zarr.open_group(store, mode="w"), "g", 3)
@@ -502,6 +504,8 @@ def test_a_coordinate_that_does_not_read_is_no_map_without_a_place(tmp_path, mou
     assert failed.returncode == 2 and "x" in failed.stderr
 
 
+# Invariant (formats): The header of a map uses coordinate variables that are read once for each version. If they cannot
+# be read, opening fails: there is no map without a place.
 def test_a_store_that_stalls_fails_in_time_and_coordinates_are_read_once(tmp_path):
     root = zarr.open_group(tmp_path / "s.zarr", mode="w")
     for name in ("healthy", "stalled"):

@@ -197,6 +197,7 @@ def check(mount, tmp_path, expected):
     assert kept == []
 
 
+# Invariant of `a_file_that_is_renamed_onto_a_document_is_an_edit`.
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_saves_the_attributes(program, mount, tmp_path):
     PROGRAMS[program](mount.folder_of_a, tmp_path)
@@ -209,6 +210,7 @@ def failed(mount, what):
     return wait_until(lambda: what in errors(mount) and "the old attributes stay" in errors(mount))
 
 
+# Invariant of `a_file_that_is_renamed_onto_a_document_is_an_edit`.
 @pytest.mark.parametrize("wrong", ['{"a": ', "[1]", ""])
 def test_what_is_no_object_is_an_error_of_close_and_sync(wrong, mount, tmp_path):
     place = mount.folder_of_a / "attributes.json"

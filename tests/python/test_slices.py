@@ -142,6 +142,7 @@ def test_labels_are_those_of_xarray(mounted):
             assert raw.exists() == (expected.ndim > 0)
 
 
+# Invariant (formats): CF-decoded values equal those that xarray decodes.
 def test_values_are_those_that_xarray_decodes(mounted):
     import xarray
 
@@ -216,6 +217,7 @@ def random_attributes(random, version, dtype, is_time):
     return found, fill
 
 
+# Invariant of `test_values_are_those_that_xarray_decodes`.
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("version", [2, 3])
 def test_random_attributes_mean_what_they_mean_to_xarray(tmp_path, version):
@@ -324,6 +326,7 @@ def test_other_programs_read_values_as_they_are_meant(mounted):
         np.testing.assert_array_equal(opened[0].data, expected[::-1])
 
 
+# Invariant of `any_selection_in_any_format_is_that_of_the_whole`.
 def test_any_number_of_names_takes_no_memory(stores):
     """What is kept of a name is given back when the kernel forgets it."""
     with mounting.Daemon(stores / "3.zarr") as daemon:

@@ -233,6 +233,7 @@ mod tests {
         }
     }
 
+    /// Invariant of `the_memory_follows_from_what_is_not_set_aside`.
     #[test]
     fn the_pool_is_bounded() {
         let many: Vec<Buffer> = (0..50).map(|_| Buffer::of_length(1 << 20)).collect();
@@ -240,6 +241,8 @@ mod tests {
         assert!(POOL.lock().iter().map(Vec::capacity).sum::<usize>() <= MAX_POOL_BYTES);
     }
 
+    /// Invariant (caches): Memory use never exceeds the budget: chunks and versions, nodes with their attributes, open
+    /// arrays, names; spare buffers have a share of their own.
     #[test]
     fn the_memory_follows_from_what_is_not_set_aside() {
         for memory in [0, 1, 1 << 20, 64 << 20, 320 << 20, 1 << 30, 1 << 40] {

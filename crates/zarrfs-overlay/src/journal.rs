@@ -427,6 +427,7 @@ mod tests {
         assert_eq!(found, [&sample()[3..], &sample()[..1]].concat());
     }
 
+    /// Invariant (overlay): A truncated journal gives an earlier state; a damaged one is refused.
     #[test]
     fn a_cut_leaves_the_lines_before_it() {
         let folder = tempfile::tempdir().unwrap();
@@ -443,6 +444,7 @@ mod tests {
         }
     }
 
+    /// Invariant of `a_cut_leaves_the_lines_before_it`.
     #[test]
     fn a_byte_that_changed_is_seen() {
         let folder = tempfile::tempdir().unwrap();

@@ -413,7 +413,7 @@ impl Store for LayeredStore {
         });
     }
 
-    /// Returns whether a link below leads to one of its ancestors. The layer's own links are never followed.
+    /// Whether a symbolic link of the store below leads to one of its ancestors. The layer's own links are never followed.
     fn is_symlink_cycle(&self, context: &RequestContext, key: &Key) -> Result<bool> {
         match self.layer.locate(key)? {
             Located::Lower(lower) => self.lower.is_symlink_cycle(context, &lower),

@@ -31,10 +31,11 @@
 //!
 //! Lock order: `path_locks` (only with write-through: changes of one path take turns, also while they are stored),
 //! `names` (one change of names, one publication or one exchange of layers at a time), the state of an open file,
-//! `open_files`, the state of a layer. Only `path_locks` is held during a request to the store, so a store that does
-//! not answer blocks only the requests that need its answer: `name_change` queries the store before it locks.
-//! `committing` is held during a commit and a discard. `copying` comes after `path_locks` and is held during the
-//! requests that bring copies of documents into the store (`commit/copies`), which take turns.
+//! `open_files`, the state of a layer. Of these only `path_locks` is held during a request to the
+//! store, so a store that does not answer blocks only the requests that need its answer: `name_change` queries the
+//! store before it locks. Two more locks let commits take turns and are held during their requests: `committing`
+//! during a commit and a discard, which comes before all others, and `copying` during the requests that bring copies
+//! of documents into the store (`commit/copies`), which comes after `path_locks`.
 //!
 //! Copies in consolidated metadata are not changes: `derived` makes them from the documents when they are read.
 

@@ -133,6 +133,7 @@ mod tests {
         }
     }
 
+    /// Invariant of `a_folder_belongs_to_one_store_and_one_process`.
     #[test]
     fn a_store_that_was_moved_is_known_by_what_it_held() {
         let documents = ["zarr.json", "a/zarr.json"];

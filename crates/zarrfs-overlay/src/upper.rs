@@ -487,6 +487,8 @@ mod tests {
     use super::*;
     use zarrfs_store::Key;
 
+    /// Invariant (overlay): An upper folder belongs to one store, recognized by its location and content, and to one
+    /// process.
     #[test]
     fn a_folder_belongs_to_one_store_and_one_process() {
         let folder = tempfile::tempdir().unwrap();
@@ -516,6 +518,7 @@ mod tests {
         ending.join().unwrap();
     }
 
+    /// Invariant of `a_folder_belongs_to_one_store_and_one_process`.
     #[test]
     fn a_folder_knows_its_store_by_its_place() {
         let folder = tempfile::tempdir().unwrap();

@@ -221,6 +221,8 @@ mod tests {
         );
     }
 
+    /// Invariant (mount): A failure is recorded with its path and key in bounded memory, and logged once; ordinary
+    /// answers such as ENOENT are not.
     #[test]
     fn failures_take_bounded_memory() {
         let failures = FailureLog::default();

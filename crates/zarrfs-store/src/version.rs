@@ -42,11 +42,15 @@ impl Version {
 
     /// Returns the store version for these identifying bytes, such as an ETag.
     pub fn of(name: &[u8]) -> Version {
-        let number = XxHash64::oneshot(0, name);
-        if number & TRANSIENT == TRANSIENT {
-            return Version::numbered(number ^ 1 << 63);
+        Version::of_hash(XxHash64::oneshot(0, name))
+    }
+
+    /// Returns the lasting version with this hash.
+    pub fn of_hash(hash: u64) -> Version {
+        if hash & TRANSIENT == TRANSIENT {
+            return Version::numbered(hash ^ 1 << 63);
         }
-        Version::numbered(number)
+        Version::numbered(hash)
     }
 
     /// Returns the store version with this number.

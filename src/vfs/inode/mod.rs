@@ -2,8 +2,8 @@
 //!
 //! An inode is one content: all of its handles have the same content, and a name that gets another content gets another
 //! inode. An inode has an entry with the kernel's lookup count, and the entry is dropped when the count is zero. Its
-//! number is a 31-bit hash of directory and name, or the next free number: a listing needs no memory for it, and it is
-//! the same after a remount. The directories of the last lookups are kept as the view resolved them.
+//! number is a 31-bit hash of directory and name, or the next free number if that is taken: a listing needs no memory
+//! for it, and most files have the same number after a remount. The directories of the last lookups are kept as the view resolved them.
 
 use std::sync::Arc;
 

@@ -157,6 +157,7 @@ fn an_open_file_shows_no_link_that_has_its_name() {
     assert_ne!(inodes.look_up(Ino::ROOT, b"a", &file(2)), new);
 }
 
+/// Invariant (mount): Inode numbers have 31 bits and survive a remount.
 #[test]
 fn numbers_have_31_bits_and_are_the_same_after_a_remount() {
     let numbers = || {
@@ -172,6 +173,7 @@ fn numbers_have_31_bits_and_are_the_same_after_a_remount() {
     assert_eq!(first, numbers());
 }
 
+/// Invariant of `numbers_have_31_bits_and_are_the_same_after_a_remount`.
 #[test]
 fn names_of_one_hash_have_numbers_of_their_own() {
     let inodes = Inodes::new();
@@ -194,6 +196,7 @@ fn names_of_one_hash_have_numbers_of_their_own() {
     }
 }
 
+/// Invariant (mount): A name that the kernel knows takes at most 200 bytes.
 #[test]
 fn a_name_takes_two_hundred_bytes_and_gives_them_back() {
     let names = 1_000_000;

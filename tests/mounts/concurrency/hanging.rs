@@ -119,6 +119,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// Invariant of `a_commit_that_hangs_blocks_nothing_in_the_upper_layer`.
 #[test]
 fn a_commit_of_a_key_that_hangs_ends_in_time_and_names_it() {
     if !needs::mounts() {
@@ -158,6 +159,7 @@ fn a_command_that_is_interrupted_leaves_its_commit_to_the_mount() {
     hung.ends();
 }
 
+/// Invariant of `a_commit_that_hangs_blocks_nothing_in_the_upper_layer`.
 #[test]
 fn a_mount_whose_commit_hangs_is_unmounted_and_the_commit_says_so() {
     if !needs::mounts() {

@@ -117,6 +117,7 @@ fn both<T: Send>(pair: &Pair, work: impl Fn(usize, &Overlay) -> T + Sync) -> [T;
     })
 }
 
+/// Invariant (overlay): Two daemons over one store never overwrite each other's commits.
 #[test]
 fn commits_of_two_upper_folders_at_once_lose_nothing() {
     const ROUNDS: usize = 30;
@@ -167,6 +168,8 @@ fn commits_of_two_upper_folders_at_once_lose_nothing() {
     assert!(conflicts >= ROUNDS * LOWERS.len());
 }
 
+/// Invariant of `commits_of_two_upper_folders_at_once_lose_nothing`.
+///
 /// A commit puts a key and then finds a conflict; another program changes that key: it is a conflict when the commit
 /// continues.
 #[test]
@@ -237,6 +240,8 @@ fn count_up(overlay: &Overlay, whose: usize) -> Result<()> {
     file.flush(&UNLIMITED)
 }
 
+/// Invariant of `commits_of_two_upper_folders_at_once_lose_nothing`.
+///
 /// Two daemons with write-through increment one number. The one that finds it changed at its close discards its change
 /// and retries.
 #[test]

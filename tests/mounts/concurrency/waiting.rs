@@ -152,6 +152,9 @@ fn a_store_that_hangs_blocks_nothing_in_the_upper_layer() {
     }
 }
 
+/// Invariant (overlay): A commit that waits for the store blocks no change in the upper folder, and ends in time or
+/// with its mount.
+///
 /// The same while a commit waits for the store, with its frozen layer below the top layer.
 #[test]
 fn a_commit_that_hangs_blocks_nothing_in_the_upper_layer() {

@@ -30,6 +30,7 @@ fn open_files(process: Pid) -> Vec<String> {
     targets.map(|target| target.display().to_string()).collect()
 }
 
+/// Invariant (mount): The daemon does not inherit descriptors.
 #[test]
 fn a_lock_of_the_caller_ends_with_the_caller() {
     let Some(fixture) = Fixture::new() else {

@@ -87,6 +87,8 @@ fn first_element(fixture: &Fixture) -> Vec<u8> {
 
 const LEFT_OVER: &str = "    a: closed, but not all of it could be stored: it is tried again\n";
 
+/// Invariant (writing): Data that could not be stored when a decoded file was closed are listed, and can be stored or
+/// discarded.
 #[test]
 fn what_could_not_be_stored_at_close_comes_with_a_commit() {
     let Some((fixture, disk)) = full_upper() else {
@@ -101,6 +103,7 @@ fn what_could_not_be_stored_at_close_comes_with_a_commit() {
     assert!(!run(&fixture, "status").contains("being written"));
 }
 
+/// Invariant of `what_could_not_be_stored_at_close_comes_with_a_commit`.
 #[test]
 fn what_could_not_be_stored_at_close_is_discarded() {
     let Some((fixture, disk)) = full_upper() else {

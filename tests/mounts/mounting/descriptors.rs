@@ -102,6 +102,7 @@ fn mount(fixture: &Fixture, hard: usize, soft: usize, more: &[&str]) {
     assert!(output.status.success(), "{}", stderr(&output));
 }
 
+/// Invariant (caches): Every file that stays open has a permit, and some descriptors are reserved.
 #[test]
 fn a_hundred_arrays_are_read_with_few_descriptors() {
     let Some(fixture) = Fixture::new() else {
@@ -120,6 +121,7 @@ fn a_hundred_arrays_are_read_with_few_descriptors() {
     assert!(fixture.umount(&fixture.dir).status.success());
 }
 
+/// Invariant of `a_hundred_arrays_are_read_with_few_descriptors`.
 #[test]
 fn a_mount_outlives_a_want_of_descriptors() {
     let Some(fixture) = Fixture::new() else {
@@ -141,6 +143,7 @@ fn a_mount_outlives_a_want_of_descriptors() {
     assert!(fixture.umount(&fixture.dir).status.success());
 }
 
+/// Invariant of `a_hundred_arrays_are_read_with_few_descriptors`.
 #[test]
 fn five_thousand_files_are_held_open_at_a_soft_limit_of_1024() {
     let Some(fixture) = Fixture::new() else {
@@ -165,6 +168,7 @@ fn five_thousand_files_are_held_open_at_a_soft_limit_of_1024() {
     assert!(fixture.umount(&fixture.dir).status.success());
 }
 
+/// Invariant of `a_hundred_arrays_are_read_with_few_descriptors`.
 #[test]
 fn programs_with_too_many_files_leave_the_others_alone() {
     for more in [&[][..], &["--cow", "UPPER"]] {

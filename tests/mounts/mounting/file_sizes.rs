@@ -42,6 +42,7 @@ fn counter(fixture: &Fixture, name: &str) -> u64 {
     stats[name].as_u64().unwrap()
 }
 
+/// Invariant (mount): The limit for file sizes (RLIMIT_FSIZE) does not kill the daemon: the write fails.
 #[test]
 fn a_write_beyond_the_limit_is_an_error_of_that_write() {
     let Some(fixture) = Fixture::new() else {
@@ -75,6 +76,7 @@ fn a_write_beyond_the_limit_is_an_error_of_that_write() {
     assert!(fixture.umount(&fixture.dir).status.success());
 }
 
+/// Invariant of `a_write_beyond_the_limit_is_an_error_of_that_write`.
 #[test]
 fn a_journal_at_the_limit_has_no_room() {
     let Some(fixture) = Fixture::new() else {
@@ -115,6 +117,7 @@ fn put_long_rows(store: &Path) {
     }
 }
 
+/// Invariant of `a_write_beyond_the_limit_is_an_error_of_that_write`.
 #[test]
 fn a_file_of_decoded_chunks_at_the_limit_has_no_room() {
     let Some(fixture) = Fixture::new() else {
@@ -163,6 +166,7 @@ fn an_object_beyond_the_limit_is_not_cached_and_others_are() {
     assert!(fixture.umount(&fixture.dir).status.success());
 }
 
+/// Invariant of `a_write_beyond_the_limit_is_an_error_of_that_write`.
 #[test]
 fn a_log_at_the_limit_ends_no_mount() {
     let Some(fixture) = Fixture::new() else {

@@ -28,6 +28,7 @@ fn read_broken_array(fixture: &Fixture, times: usize) {
     }
 }
 
+/// Invariant of `failures_take_bounded_memory`.
 #[test]
 fn the_last_failures_are_in_the_mount_and_once_in_the_log() {
     let Some(fixture) = Fixture::new() else {
@@ -317,6 +318,7 @@ fn a_read_only_mount_does_not_look_full() {
     }
 }
 
+/// Invariant of `failures_take_bounded_memory`.
 #[test]
 fn ordinary_answers_are_not_logged() {
     let Some(fixture) = Fixture::new() else {

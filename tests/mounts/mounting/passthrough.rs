@@ -28,6 +28,7 @@ fn read(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap()
 }
 
+/// Invariant (mount): The kernel reads all handles of an inode directly (passthrough), or none of them.
 #[test]
 fn the_kernel_reads_stored_files_itself() {
     let Some(fixture) = Fixture::new() else {

@@ -8,6 +8,7 @@ use rustix::process::Signal;
 
 use crate::mounting::fixture::{Fixture, PROGRAM, end_of, signal, soon, stderr};
 
+/// Invariant (mount): Only mounts of zarrfs are unmounted.
 #[test]
 fn mounts_of_others_are_left_alone() {
     let Some(fixture) = Fixture::new() else {

@@ -220,6 +220,7 @@ fn hanging_readers(served: &Served, count: usize) -> Vec<JoinHandle<io::Result<V
 /// The number of threads that `fuse/dispatch.rs` has for reads of content.
 const CONTENT_THREADS: usize = 64;
 
+/// Invariant of `a_late_reply_is_refused_once`.
 #[test]
 fn a_hung_store_blocks_neither_names_nor_its_reader_for_ever() {
     let Some(fixture) = Fixture::new() else {
@@ -245,6 +246,7 @@ fn a_hung_store_blocks_neither_names_nor_its_reader_for_ever() {
     served.end();
 }
 
+/// Invariant (mount): A panic fails one request.
 #[test]
 fn a_panic_is_an_error_of_one_request() {
     let Some(fixture) = Fixture::new() else {

@@ -57,6 +57,7 @@ fn check_below(root: &Path, dir: PathBuf) -> usize {
     count
 }
 
+/// Invariant (mount): 32-bit programs can read any listing and continue from each entry.
 #[test]
 fn programs_of_32_bits_can_hold_what_a_listing_shows() {
     let Some(fixture) = Fixture::new() else {
@@ -78,6 +79,7 @@ fn programs_of_32_bits_can_hold_what_a_listing_shows() {
     }
 }
 
+/// Invariant of `programs_of_32_bits_can_hold_what_a_listing_shows`.
 #[test]
 fn a_listing_goes_on_from_each_cursor() {
     const NAMES: usize = 3000;

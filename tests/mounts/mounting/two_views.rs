@@ -11,6 +11,8 @@ use crate::mounting::fixture::Fixture;
 /// The length of the header of an `.npy` file, in bytes.
 const HEADER: u64 = 128;
 
+/// Invariant (mount): Names are not cached for files that can change.
+///
 /// The kernel caches the inode that a name got by a rename for as long as it may cache the inode of a new file. A
 /// program still has the renamed file open, so a lookup by that inode would find the old file.
 #[test]

@@ -41,6 +41,8 @@ const NODES: [&str; 9] = [
 /// Keys of the store that appear in no listing.
 const CHUNKS: [&str; 4] = ["a/c", "s/c", "g/h/c", "s/notes"];
 
+/// Invariant (unlisted): Over a store that cannot list, listings have the known nodes and everything created in the
+/// mount, before and during a commit.
 #[test]
 fn what_was_made_over_a_web_server_is_listed_and_copied() {
     for root in [GROUP, &consolidated()] {
@@ -65,6 +67,7 @@ fn what_was_made_over_a_web_server_is_listed_and_copied() {
     }
 }
 
+/// Invariant of `what_was_made_over_a_web_server_is_listed_and_copied`.
 #[test]
 fn what_was_removed_or_renamed_over_a_web_server_is_not_listed() {
     for root in [GROUP, &consolidated()] {
@@ -105,6 +108,8 @@ const AFTER: [&str; 11] = [
     "s/zarr.json",
 ];
 
+/// Invariant (unlisted): Over a store that cannot list, no chunk is left without its node: nodes of the store are
+/// neither removed nor renamed.
 #[test]
 fn a_bucket_gets_exactly_what_was_changed() {
     for (root, more) in [
@@ -125,6 +130,7 @@ fn a_bucket_gets_exactly_what_was_changed() {
     }
 }
 
+/// Invariant of `what_was_made_over_a_web_server_is_listed_and_copied`.
 #[test]
 fn nodes_that_were_made_are_listed_once_they_are_in_the_bucket() {
     for more in [&[][..], &["--write-through"]] {
@@ -139,6 +145,8 @@ fn nodes_that_were_made_are_listed_once_they_are_in_the_bucket() {
     }
 }
 
+/// Invariant of `a_bucket_gets_exactly_what_was_changed`.
+///
 /// The chunks of the array could not be found, and would become chunks of the next array with its name.
 #[test]
 fn a_node_of_the_store_is_neither_removed_nor_renamed() {
@@ -177,6 +185,7 @@ fn a_node_of_the_store_is_neither_removed_nor_renamed() {
     }
 }
 
+/// Invariant of `a_bucket_gets_exactly_what_was_changed`.
 #[test]
 fn a_node_that_only_the_mount_has_is_removed_and_renamed() {
     let Some(changed) = Changed::new(true, GROUP, &[]) else {
@@ -189,6 +198,7 @@ fn a_node_that_only_the_mount_has_is_removed_and_renamed() {
     assert_eq!(keys(&changed), before);
 }
 
+/// Invariant of `what_was_made_over_a_web_server_is_listed_and_copied`.
 #[test]
 fn names_are_there_while_a_commit_brings_them_to_the_bucket() {
     let Some(changed) = Changed::new(true, GROUP, &[]) else {

@@ -22,6 +22,7 @@ fn mount_until_eof(store: &str, fixture: &Fixture, input: impl Into<Stdio>) -> C
     command
 }
 
+/// Invariant (mount): A mount with `--until-eof` ends with the program that started it, in every state.
 #[test]
 fn a_mount_ends_with_the_last_writer_of_its_input() {
     let Some(fixture) = Fixture::new() else {
@@ -86,6 +87,7 @@ fn what_is_open_is_served_for_as_long_as_it_is() {
     assert!(soon(|| fixture.daemons().is_empty()));
 }
 
+/// Invariant of `a_mount_ends_with_the_last_writer_of_its_input`.
 #[test]
 fn a_store_that_does_not_answer_keeps_no_process() {
     let Some(fixture) = Fixture::new() else {

@@ -111,6 +111,8 @@ const CHANGES: [(&str, Change); 10] = [
     ("truncate", |_, open| open.set_len(3)),
 ];
 
+/// Invariant (mount): A request that was refused changes nothing later, and a request that changed something is not
+/// refused.
 #[test]
 fn what_was_refused_is_not_done_later() {
     if !needs::mounts() {
@@ -147,6 +149,8 @@ fn what_was_refused_is_not_done_later() {
     }
 }
 
+/// Invariant of `what_was_refused_is_not_done_later`.
+///
 /// A write to a part of a chunk, which has to be read first.
 #[test]
 fn elements_that_were_refused_are_not_written_later() {

@@ -93,6 +93,8 @@ fn a_file_that_is_replaced_after_each_lookup_is_appended_to_at_its_end() {
     assert_eq!(whole.to_vec(), b"the last one, longer now");
 }
 
+/// Invariant (mount): The length of an inode is not relied on while the kernel may have the length of another content.
+///
 /// A reader would be cut off at the length of its last lookup: the kernel drops the answer with the right length if it
 /// is told to invalidate the attributes at the same time.
 #[test]

@@ -139,6 +139,8 @@ const TURNS: u64 = 4000;
 /// On a busy machine the readers may need more turns; at most this factor more.
 const MAX_FACTOR: u64 = 100;
 
+/// Invariant (mount): An inode is one content: a name that is being replaced always exists, and no handle reads a
+/// mixture.
 #[test]
 fn a_name_that_is_replaced_is_there_all_the_time() {
     if !needs::mounts() {
@@ -250,6 +252,7 @@ fn a_writer_of_a_discarded_file_does_not_show_in_the_store_view() {
     assert_eq!(fs::read(&path).unwrap(), b"of the store");
 }
 
+/// Invariant of `a_name_that_is_replaced_is_there_all_the_time`.
 #[test]
 fn new_openers_get_the_new_file_while_the_old_one_is_open() {
     const SIZE: usize = 8 << 20;
@@ -329,6 +332,7 @@ fn a_file_that_others_replace_is_never_missing_and_never_a_mixture() {
     Readers::beside(TURNS, put, &looks);
 }
 
+/// Invariant of `a_name_that_is_replaced_is_there_all_the_time`.
 #[test]
 fn an_open_descriptor_and_a_mapping_keep_what_they_were_opened_on() {
     const SIZE: usize = 8 << 20;

@@ -239,6 +239,7 @@ const SETTERS: [Setter; 5] = [
     }),
 ];
 
+/// Invariant (overlay): Setting attributes copies no content into the upper folder and hides none of the store's.
 #[test]
 fn what_others_write_shows_after_attributes_were_set() {
     for (name, set) in SETTERS {
@@ -265,6 +266,7 @@ fn what_others_write_shows_after_attributes_were_set() {
     }
 }
 
+/// Invariant of `what_others_write_shows_after_attributes_were_set`.
 #[test]
 fn attributes_outlive_contents_of_others_commits_and_mounts() {
     Mount::each(|mut mount| {

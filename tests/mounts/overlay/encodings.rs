@@ -161,6 +161,8 @@ fn is_conflict(mut fixture: Fixture, kind: &str) {
     assert_eq!(fixture.overlay().changes(&UNLIMITED).unwrap().keys, []);
 }
 
+/// Invariant (overlay): A chunk is committed only into the array that it was encoded for; metadata changes that do not
+/// affect chunks are no conflict.
 #[test]
 fn chunks_of_an_array_that_was_replaced_since_are_a_conflict() {
     for kind in KINDS {
@@ -183,6 +185,8 @@ fn chunks_of_an_array_that_was_replaced_since_are_a_conflict() {
     }
 }
 
+/// Invariant of `chunks_of_an_array_that_was_replaced_since_are_a_conflict`.
+///
 /// The program that writes the chunk knows the array as it was at its open.
 #[test]
 fn chunks_of_the_array_whose_metadata_a_program_has_read_are_a_conflict() {
@@ -224,6 +228,7 @@ fn a_removed_chunk_is_a_conflict_where_the_fill_value_changed() {
     }
 }
 
+/// Invariant of `chunks_of_an_array_that_was_replaced_since_are_a_conflict`.
 #[test]
 fn what_leaves_chunks_as_they_are_is_no_conflict() {
     let pretty: Value = serde_json::from_str(&plain()).unwrap();
@@ -262,6 +267,8 @@ fn other_files_of_an_array_are_no_chunks() {
     }
 }
 
+/// Invariant of `chunks_of_an_array_that_was_replaced_since_are_a_conflict`.
+///
 /// A program may replace an array on the mount, in any way, without a conflict.
 #[test]
 fn an_array_that_is_replaced_on_the_mount_is_no_conflict() {
@@ -435,6 +442,7 @@ pub(crate) fn write(overlay: &Overlay, at: &str, bytes: &[u8]) -> Result<()> {
     file.flush(&UNLIMITED)
 }
 
+/// Invariant of `chunks_of_an_array_that_was_replaced_since_are_a_conflict`.
 #[test]
 fn a_write_through_stores_no_chunk_of_another_array() {
     for kind in KINDS {

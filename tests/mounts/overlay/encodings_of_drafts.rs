@@ -150,6 +150,7 @@ fn expect_conflicts(fixture: &Fixture, keys: &[&str], why: &str) {
     }
 }
 
+/// Invariant of `chunks_of_an_array_that_was_replaced_since_are_a_conflict`.
 #[test]
 fn chunks_of_an_array_of_a_draft_that_was_replaced_since_are_a_conflict() {
     Hierarchy::each(|hierarchy, kind| {
@@ -186,6 +187,7 @@ fn chunks_of_an_array_of_a_draft_that_was_replaced_since_are_a_conflict() {
     });
 }
 
+/// Invariant of `chunks_of_an_array_that_was_replaced_since_are_a_conflict`.
 #[test]
 fn a_write_through_stores_no_chunk_of_another_array_of_a_draft() {
     Hierarchy::each(|hierarchy, kind| {
@@ -210,6 +212,8 @@ fn a_write_through_stores_no_chunk_of_another_array_of_a_draft() {
     });
 }
 
+/// Invariant of `chunks_of_an_array_that_was_replaced_since_are_a_conflict`.
+///
 /// A program may replace, remove or rename an array on the mount without a conflict.
 #[test]
 fn an_array_of_a_draft_that_is_changed_on_the_mount_is_no_conflict() {

@@ -46,6 +46,7 @@ impl Drop for Over<'_> {
     }
 }
 
+/// Invariant (overlay): Attributes are changed either before a commit freezes the file or after.
 #[test]
 fn a_mode_is_set() {
     beside_commits(|fixture, turn| {
@@ -62,6 +63,7 @@ fn a_mode_is_set() {
     });
 }
 
+/// Invariant of `a_mode_is_set`.
 #[test]
 fn an_extended_attribute_is_set() {
     beside_commits(|fixture, turn| {
@@ -73,6 +75,7 @@ fn an_extended_attribute_is_set() {
     });
 }
 
+/// Invariant of `what_a_commit_keeps_is_there_all_the_time`.
 #[test]
 fn links_and_folders_are_there_all_the_time() {
     beside_commits(|fixture, turn| {

@@ -56,6 +56,8 @@ fn write(overlay: &Overlay, path: &str, bytes: &[u8]) {
     file.flush(&UNLIMITED).unwrap();
 }
 
+/// Invariant (overlay): A file whose content was replaced while it was being opened is never taken for the key's later
+/// content.
 #[test]
 fn what_was_replaced_meanwhile_never_shows_again() {
     let store = Arc::new(MemoryStore::default());

@@ -31,6 +31,9 @@ fn shown(fixture: &Fixture, path: &str) -> Option<Vec<u8>> {
     object.map(|object| object.bytes)
 }
 
+/// Invariant (overlay): Each layer of the upper folder is recovered by its own journal: files closed after a freeze
+/// survive a crash.
+///
 /// The frozen layer's journal says that the file is incomplete, and never records its close.
 #[test]
 fn what_was_closed_after_the_freeze_outlives_the_process() {
@@ -88,6 +91,8 @@ fn what_was_not_closed_after_the_freeze_is_set_aside() {
     assert_eq!(std::fs::read(rescued).unwrap(), b"half, no more");
 }
 
+/// Invariant (overlay): A path that no store can hold does not prevent committing others.
+///
 /// A folder is renamed into another one. Neither of their paths is too long by itself.
 #[test]
 fn a_path_that_is_too_long_keeps_nothing_else_from_a_commit() {

@@ -91,6 +91,7 @@ impl Hook for Meeting {
     }
 }
 
+/// Invariant (overlay): A renamed file has one name in every listing, also during a commit.
 #[test]
 fn a_name_that_a_commit_brings_to_the_store_is_listed_all_the_time() {
     let store = Arc::new(MemoryStore::default());

@@ -180,6 +180,7 @@ fn a_content_that_was_put_without_an_answer_is_not_put_again() {
     });
 }
 
+/// Invariant (overlay): A put or removal whose answer was lost is recognized later.
 #[test]
 fn a_rename_after_a_put_without_an_answer_leaves_one_name() {
     all(|fixture| {
@@ -216,6 +217,8 @@ fn what_another_program_put_after_it_is_a_conflict() {
     });
 }
 
+/// Invariant of `a_rename_after_a_put_without_an_answer_leaves_one_name`.
+///
 /// The removal of the old name is the last step of a rename.
 #[test]
 fn what_was_removed_without_an_answer_is_made_again() {

@@ -194,6 +194,8 @@ fn nodes_modes_and_exchanges_that_no_store_can_hold_are_refused() {
     assert_eq!(shared.mode() & 0o7777, 0o775);
 }
 
+/// Invariant (mount): A hard link is a second key: of concurrent links to one name, one succeeds.
+///
 /// As zarr-python's `set_if_not_exists` and object_store's local store do it.
 #[test]
 fn a_link_is_a_second_key_with_the_same_bytes() {
@@ -233,6 +235,8 @@ fn a_link_is_a_second_key_with_the_same_bytes() {
     assert_eq!(["a", "b"].map(stored), contents);
 }
 
+/// Invariant of `a_link_is_a_second_key_with_the_same_bytes`.
+///
 /// Of all concurrent link calls, one puts its bytes under the name.
 #[test]
 fn one_link_of_many_gets_a_name() {

@@ -68,6 +68,7 @@ fn an_array_that_is_replaced_while_a_commit_that_fails_puts_its_chunks_is_a_conf
     }
 }
 
+/// Invariant of `chunks_of_an_array_that_was_replaced_since_are_a_conflict`.
 #[test]
 fn an_array_that_is_replaced_while_its_chunks_are_put_is_a_conflict() {
     for kind in KINDS {
@@ -90,6 +91,8 @@ fn an_array_that_is_replaced_while_its_chunks_are_put_is_a_conflict() {
     }
 }
 
+/// Invariant of `chunks_of_an_array_that_was_replaced_since_are_a_conflict`.
+///
 /// The chunk is in the store, and the program gets an error because the array was replaced.
 #[test]
 fn a_close_says_that_the_array_was_replaced_while_its_chunk_was_put() {

@@ -137,6 +137,7 @@ const HARMLESS: [Cause; 7] = [
     }),
 ];
 
+/// Invariant (overlay): Only different content is a conflict: a new version with the same bytes is none.
 #[test]
 fn what_leaves_the_bytes_of_a_key_as_they_are_is_no_conflict() {
     for (name, cause) in HARMLESS {
@@ -150,6 +151,7 @@ fn what_leaves_the_bytes_of_a_key_as_they_are_is_no_conflict() {
     }
 }
 
+/// Invariant of `what_leaves_the_bytes_of_a_key_as_they_are_is_no_conflict`.
 #[test]
 fn a_copy_of_store_and_upper_folder_is_committed() {
     let from = changed(3);
@@ -161,6 +163,7 @@ fn a_copy_of_store_and_upper_folder_is_committed() {
     assert_commits(from.path(), "the one that was copied");
 }
 
+/// Invariant of `what_leaves_the_bytes_of_a_key_as_they_are_is_no_conflict`.
 #[test]
 fn other_bytes_of_the_same_length_and_time_are_a_conflict() {
     let folder = changed(3);

@@ -36,6 +36,8 @@ fn an_upper_folder_has_one_owner_and_one_store() {
     assert_eq!(open(NAME).err().unwrap().kind(), Kind::Unsupported);
 }
 
+/// Invariant (mount): An upper folder in another format is refused and not changed.
+///
 /// The folder has the form that zarrfs 0.1 leaves after a write, a removal and a hard link.
 #[test]
 fn a_folder_of_zarrfs_0_1_is_refused_and_left_as_it_is() {

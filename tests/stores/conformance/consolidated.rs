@@ -220,6 +220,8 @@ fn both() -> [(Objects, &'static str); 2] {
     [(v2(), ""), (v3(), "c/")]
 }
 
+/// Invariant (metadata): A server that cannot list is not asked about nodes that consolidated metadata have, and an
+/// immutable store is never asked twice.
 #[test]
 fn a_mount_asks_for_what_names_the_store() {
     for ((objects, _), documents) in both().into_iter().zip([
@@ -239,6 +241,7 @@ fn a_mount_asks_for_what_names_the_store() {
     }
 }
 
+/// Invariant of `a_mount_asks_for_what_names_the_store`.
 #[test]
 fn consolidated_documents_are_not_asked_for() {
     for (objects, prefix) in both() {
@@ -313,6 +316,7 @@ fn consolidated_metadata_are_taken_where_they_are_wanted() {
     }
 }
 
+/// Invariant of `a_mount_asks_for_what_names_the_store`.
 #[test]
 fn what_never_changes_is_not_asked_for_twice() {
     for (objects, prefix) in both() {

@@ -50,6 +50,7 @@ fn read_while_it_goes(objects: Objects, consolidated: bool) {
     assert_eq!(read(2).unwrap().to_vec(), fill, "it was not stored before");
 }
 
+/// Invariant (reading): A missing chunk of an array that no longer exists is an error.
 #[test]
 fn a_chunk_of_an_array_that_is_gone_is_an_error_and_not_the_fill_value() {
     for objects in [v2(), v3()] {
@@ -104,6 +105,7 @@ fn root_names(views: &Views, kind: ViewKind) -> Vec<String> {
         .collect()
 }
 
+/// Invariant of `no_key_of_a_store_without_its_root_metadata_is_missing`.
 #[test]
 fn a_server_that_has_lost_its_store_shows_nothing_of_it() {
     for (objects, lists) in [(v2(), false), (v3(), false), (v2(), true), (v3(), true)] {

@@ -90,6 +90,7 @@ fn serve(has_ranges: bool) -> String {
     format!("http://{address}/store")
 }
 
+/// Invariant of `a_body_shorter_than_its_version_was_listed_is_an_error`.
 #[test]
 fn half_an_object_is_an_error_and_never_the_file() {
     for has_ranges in [false, true] {

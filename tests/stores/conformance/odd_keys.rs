@@ -30,6 +30,8 @@ fn not_shown(store: &dyn Store) -> Vec<String> {
     names
 }
 
+/// Invariant of `names_that_are_no_paths_are_taken_out_of_a_page`.
+///
 /// The other keys of their folders appear in both kinds of listings, and can be read.
 #[test]
 fn keys_that_are_no_paths_are_not_shown() {
@@ -93,6 +95,8 @@ fn fullwidth_signs_stand_for_themselves() {
     );
 }
 
+/// Invariant of `names_that_are_no_paths_are_taken_out_of_a_page`.
+///
 /// A page with only such keys does not end a listing.
 #[test]
 fn a_listing_goes_on_after_a_page_of_such_keys() {

@@ -66,6 +66,7 @@ fn bytes_below(folder: &Path) -> Vec<u8> {
     found
 }
 
+/// Invariant of `no_key_of_a_store_without_its_root_metadata_is_missing`.
 #[test]
 fn a_web_folder_that_is_gone_is_an_error_and_never_empty() {
     let is_there = Arc::new(AtomicBool::new(true));
@@ -341,6 +342,7 @@ fn a_folder_that_is_a_marker_alone_is_empty() {
     assert_eq!(error.kind(), Kind::NotFound);
 }
 
+/// Invariant of `chunks_that_do_not_decode_name_their_key`.
 #[test]
 fn what_is_lost_is_an_error_and_not_a_missing_chunk() {
     let elsewhere = Scripted::start(|_, _| answer(404, b""));

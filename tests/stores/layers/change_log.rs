@@ -117,6 +117,7 @@ fn numbers(seed: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(seed + 1), next).map(|number| number >> 33)
 }
 
+/// Invariant (caches): A key counts as changed once its change is recorded.
 #[test]
 fn nobody_takes_a_key_for_unchanged_after_its_change_was_noted() {
     (0..WORLDS).for_each(|number| run(number * (WRITERS + READERS)));

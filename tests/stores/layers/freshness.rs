@@ -349,6 +349,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
+    /// Invariant (caches): Changes by others are visible after one TTL, whichever cache has the old answer.
     #[test]
     fn a_change_is_seen_within_one_freshness_time(steps in steps()) {
         let mut world = World::new();

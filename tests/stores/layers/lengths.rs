@@ -137,6 +137,7 @@ fn is_refused<T>(answer: Result<T>) {
     assert!(error.to_string().contains("500 bytes came"), "{error}");
 }
 
+/// Invariant (stores): All bytes of an object are of one version: an answer of another length is an error.
 #[test]
 fn a_body_shorter_than_its_version_was_listed_is_an_error() {
     let store = Proxied::new();

@@ -259,6 +259,7 @@ fn chunks_of_one_byte_are_read_in_bounded_parts() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
+    /// Invariant (reading): Any range of a flat file is that slice of the whole file.
     #[test]
     fn any_range_is_the_slice_of_the_whole(
         case in cases(),

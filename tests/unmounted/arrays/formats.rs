@@ -84,6 +84,8 @@ fn ends_with_elements(name: &str) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
+    /// Invariant (formats): Any range of a file in any format is that slice of the whole file. Its size is known before
+    /// it is read; its header is bounded and needs no chunk.
     #[test]
     fn any_range_of_any_format_is_the_slice_of_the_whole(
         case in cases(),
@@ -115,6 +117,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
+    /// Invariant of `any_range_of_any_format_is_the_slice_of_the_whole`.
     #[test]
     fn any_range_of_any_file_of_a_group_is_the_slice_of_the_whole(
         arrays in prop::collection::vec(cases(), 1..4),
@@ -259,6 +262,7 @@ fn the_pyramid_of_a_group_has_all_levels_of_as_many_images() {
     assert!(common::is_missing(&view, name));
 }
 
+/// Invariant (formats): An array or group that a format cannot hold has no file in that format.
 #[test]
 fn a_group_that_a_format_cannot_hold_has_no_file() {
     let plain = v3(&[4], &[2], default_keys());

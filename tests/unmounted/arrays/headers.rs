@@ -71,6 +71,7 @@ fn laid_formats() -> impl Iterator<Item = &'static Format> {
         .filter(move |format| !is_made(format))
 }
 
+/// Invariant of `any_range_of_any_format_is_the_slice_of_the_whole`.
 #[test]
 fn a_header_and_an_end_cost_two_chunks() {
     let mut seen = HashSet::new();

@@ -193,6 +193,8 @@ fn of_equal_members_the_last_counts() {
 /// A zstd frame header that claims 2^40 bytes of content.
 const TERABYTE: [u8; 13] = [0x28, 0xb5, 0x2f, 0xfd, 0xe0, 0, 0, 0, 0, 0, 1, 0, 0];
 
+/// Invariant (reading): A missing chunk reads as the fill value. A failed read is an error that names the key, also if
+/// the server says that the chunk existed.
 #[test]
 fn chunks_that_do_not_decode_name_their_key() {
     let raw = sound().to_string();
@@ -297,6 +299,7 @@ fn shards_whose_index_lies_are_errors() {
     assert!(survive_array(huge.to_string(), Some(&[0; 100])).is_some());
 }
 
+/// Invariant of `chunks_that_do_not_decode_name_their_key`.
 #[test]
 fn a_chunk_that_was_not_fetched_does_not_read_as_the_fill_value() {
     let folder = tempfile::tempdir().unwrap();
@@ -322,6 +325,7 @@ fn a_chunk_that_was_not_fetched_does_not_read_as_the_fill_value() {
     assert_eq!(error.errno(), libc::EIO);
 }
 
+/// Invariant (stores): No key or symbolic link leads out of a local store, and no name leads out of an archive.
 #[test]
 fn links_and_pipes_lead_nowhere() {
     let outside = tempfile::tempdir().unwrap();

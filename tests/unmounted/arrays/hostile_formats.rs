@@ -37,6 +37,7 @@ fn a_level_that_is_named_often_is_in_the_pyramid_once() {
     assert_eq!(file(10_000), file(1));
 }
 
+/// Invariant of `any_range_of_any_format_is_the_slice_of_the_whole`.
 #[test]
 fn levels_and_images_of_a_pyramid_are_bounded_together() {
     let array = v3(&[8192, 1, 1], &[8192, 1, 1], default_keys());

@@ -103,6 +103,7 @@ fn labelled(
     store
 }
 
+/// Invariant of `any_selection_in_any_format_is_that_of_the_whole`.
 #[test]
 fn labels_take_what_numbers_take_in_every_format() {
     let masked = json!({"sample_rate": 8000, "missing_value": 3});

@@ -50,6 +50,7 @@ impl Fixture {
     }
 }
 
+/// Invariant of `rows_of_a_window_are_not_sequential`.
 #[test]
 fn a_huge_file_is_not_expected_to_be_read_to_its_end() {
     let side = 1_000_000;
@@ -65,6 +66,7 @@ fn a_huge_file_is_not_expected_to_be_read_to_its_end() {
     }
 }
 
+/// Invariant of `rows_of_a_window_are_not_sequential`.
 #[test]
 fn the_next_reader_is_taken_for_one_like_the_last() {
     let fixture = Fixture::new([10_000, 10_000]);

@@ -189,6 +189,7 @@ fn a_chunk_may_be_longer_than_those_before() {
     assert!(store.asked() <= 90, "{} requests", store.asked());
 }
 
+/// Invariant of `the_memory_follows_from_what_is_not_set_aside`.
 #[test]
 fn few_chunks_are_under_way_where_memory_is_small() {
     let (memory, expected) = chunks(20, |_| 1000);

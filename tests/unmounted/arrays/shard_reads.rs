@@ -174,6 +174,8 @@ fn flat_file_of_region(store: &Counted, region: Region, memory: u64, fetches: us
     FlatFile::new(arrays.open(&root).unwrap(), region).unwrap()
 }
 
+/// Invariant (reading): Adjacent subchunks are read in one request, and all subchunks of a read are of the same version
+/// as their index.
 #[test]
 fn inner_chunks_that_lie_beside_each_other_are_read_together() {
     for (compressed, fetches) in [(false, 0), (true, 0), (false, 8), (true, 8)] {
@@ -220,6 +222,7 @@ fn a_run_that_memory_has_no_room_for_is_read_piece_by_piece() {
     }
 }
 
+/// Invariant of `inner_chunks_that_lie_beside_each_other_are_read_together`.
 #[test]
 fn a_shard_that_is_overwritten_while_a_run_is_read_is_never_mixed() {
     let mut overwritten = 0;
@@ -345,6 +348,7 @@ fn planes() -> Case {
     }
 }
 
+/// Invariant of `inner_chunks_that_lie_beside_each_other_are_read_together`.
 #[test]
 fn who_reads_single_planes_over_a_network_has_no_whole_shards_read() {
     let folder = tempfile::tempdir().unwrap();
@@ -417,6 +421,7 @@ fn sorted(shard: &[u8], place: impl Fn(usize) -> usize) -> Vec<u8> {
     out
 }
 
+/// Invariant of `inner_chunks_that_lie_beside_each_other_are_read_together`.
 #[test]
 fn a_reader_in_order_over_a_network_has_each_shard_read_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -538,6 +543,7 @@ impl MortonArray {
     }
 }
 
+/// Invariant of `inner_chunks_that_lie_beside_each_other_are_read_together`.
 #[test]
 fn a_reader_in_order_over_a_network_makes_at_most_three_requests_a_shard() {
     let rows = MortonArray::new(TWO_ROWS);
@@ -587,6 +593,7 @@ fn reads_side_by_side_make_as_few_requests_as_those_in_order() {
     assert!(most <= 2, "an inner chunk was fetched {most} times");
 }
 
+/// Invariant of `inner_chunks_that_lie_beside_each_other_are_read_together`.
 #[test]
 fn a_small_window_fetches_the_index_and_its_inner_chunks_alone() {
     let rows = MortonArray::new(TWO_ROWS);
@@ -614,6 +621,7 @@ fn a_small_window_fetches_the_index_and_its_inner_chunks_alone() {
     }
 }
 
+/// Invariant of `inner_chunks_that_lie_beside_each_other_are_read_together`.
 #[test]
 fn a_reader_of_the_header_has_no_whole_shards_read() {
     // A row of 16 shards of 32 MiB in total. Each plane of 256 KiB crosses all of them.
@@ -649,6 +657,7 @@ fn a_reader_of_the_header_has_no_whole_shards_read() {
     assert_eq!(local.array().chunk_bytes(), 16 * 16 * 16);
 }
 
+/// Invariant of `inner_chunks_that_lie_beside_each_other_are_read_together`.
 #[test]
 fn little_memory_takes_more_requests_and_no_bytes_twice() {
     let rows = MortonArray::new(TWO_ROWS);
@@ -693,6 +702,7 @@ fn two_readers_in_order_fetch_no_inner_chunk_more_than_twice() {
     assert!(most <= 2, "an inner chunk was fetched {most} times");
 }
 
+/// Invariant of `inner_chunks_that_lie_beside_each_other_are_read_together`.
 #[test]
 fn a_shard_that_is_overwritten_before_a_reader_in_order_is_done_is_never_mixed() {
     let rows = MortonArray::new(TWO_ROWS);

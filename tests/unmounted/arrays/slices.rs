@@ -55,6 +55,8 @@ fn parts() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(80))]
 
+    /// Invariant (formats): A selection in a file name gives, in every format, the same elements as that slice of the
+    /// whole array. It reads only the chunks under it, and its name is not stored.
     #[test]
     fn any_selection_in_any_format_is_that_of_the_whole(
         case in cases(),
@@ -93,6 +95,7 @@ proptest! {
     }
 }
 
+/// Invariant of `any_selection_in_any_format_is_that_of_the_whole`.
 #[test]
 fn a_selection_costs_the_chunks_under_it() {
     let folder = tempfile::tempdir().unwrap();

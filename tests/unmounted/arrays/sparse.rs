@@ -41,6 +41,8 @@ fn huge() -> Vec<(&'static str, String)> {
     ]
 }
 
+/// Invariant (reading): Listing the files view costs as much as the stored chunks, not the grid; if the store cannot
+/// list its chunks, the listing is an error.
 #[test]
 fn an_array_of_any_number_of_chunks_costs_what_is_stored() {
     let mut measured = 0;

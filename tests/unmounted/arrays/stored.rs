@@ -345,6 +345,7 @@ impl Layer for Unlisted {
     }
 }
 
+/// Invariant of `an_array_of_any_number_of_chunks_costs_what_is_stored`.
 #[test]
 fn where_names_are_not_listed_chunks_are_an_error_and_not_none() {
     let metadata = v3(&[1_000_000_000], &[1], default_keys());

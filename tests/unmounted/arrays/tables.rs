@@ -409,6 +409,7 @@ fn a_table_of_anndata_has_values_as_they_are_stored_alone() {
     assert!(!common::is_missing(&view, "obs/obs.cf.nc4"));
 }
 
+/// Invariant of `any_range_of_any_format_is_the_slice_of_the_whole`.
 #[test]
 fn a_table_is_measured_once_for_each_content() {
     let chunked = |data_type: &str| {

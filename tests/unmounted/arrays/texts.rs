@@ -67,6 +67,7 @@ fn texts() -> MemoryStore {
     store
 }
 
+/// Invariant of `any_range_of_any_format_is_the_slice_of_the_whole`.
 #[test]
 fn any_range_of_texts_in_any_format_is_the_slice_of_the_whole() {
     let (view, _) = view_of(Arc::new(texts()), &[]);

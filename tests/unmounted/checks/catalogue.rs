@@ -1437,6 +1437,8 @@ fn odd_message(finding: &Finding) -> Option<String> {
     is_odd.then(|| finding.to_line())
 }
 
+/// Invariant (checks): A check finds every kind of damage, accepts what real writers make, and changes nothing; on a
+/// network it requests chunks only with `--data`.
 #[test]
 fn each_kind_of_damage_is_found() {
     let rows: Vec<Row> = [

@@ -153,6 +153,7 @@ fn a_reader_that_is_gone_is_no_error() {
     );
 }
 
+/// Invariant of `each_kind_of_damage_is_found`.
 #[test]
 fn a_check_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();

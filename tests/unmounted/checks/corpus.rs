@@ -11,6 +11,7 @@ use crate::common;
 /// Stores of the corpus that are broken on purpose or by their writer, each with the codes of its errors.
 const BROKEN: [(&str, &[&str]); 0] = [];
 
+/// Invariant of `each_kind_of_damage_is_found`.
 #[test]
 fn healthy_stores_have_no_errors() {
     let Some(corpus) = common::needs::shared("corpus") else {

@@ -83,6 +83,8 @@ fn drafted() -> MemoryStore {
     store
 }
 
+/// Invariant (checks): Rebuilt consolidated metadata are correct, and keep what another program writes at the same
+/// time.
 #[test]
 fn after_it_nothing_is_wrong_with_them() {
     let number: &[u8] = br#"{"n": NaN, "i": 123456789012345678901234567890, "f": 1.0, "e": 1e5}"#;
@@ -288,6 +290,7 @@ impl Layer for Contended {
     }
 }
 
+/// Invariant of `after_it_nothing_is_wrong_with_them`.
 #[test]
 fn a_concurrent_writer_keeps_what_it_wrote() {
     for (store, name) in [(v3_nested(), "zarr.json"), (v2(), ".zmetadata")] {

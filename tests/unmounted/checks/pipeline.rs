@@ -76,6 +76,8 @@ fn arrays(count: u32) -> MemoryStore {
     memory
 }
 
+/// Invariant (checks): A check never waits for one node or chunk while it could check another, and reports in the order
+/// of the hierarchy.
 #[test]
 fn documents_are_read_while_chunks_of_other_nodes_are() {
     let store = WaitingStore::new(arrays(100), "x020/c/0", "x045/zarr.json");
@@ -119,6 +121,7 @@ fn nested(memory: &MemoryStore, path: &str, depth: u32) {
     }
 }
 
+/// Invariant of `documents_are_read_while_chunks_of_other_nodes_are`.
 #[test]
 fn what_is_found_comes_in_the_order_of_the_hierarchy_on_any_number_of_threads() {
     let memory = MemoryStore::default();

@@ -176,6 +176,7 @@ fn next(listing: &mut dyn Listing) -> Option<Vec<u8>> {
     listing.next(&UNLIMITED).unwrap().map(|name| name.name)
 }
 
+/// Invariant of `each_kind_of_damage_is_found`.
 #[test]
 fn chunks_are_asked_about_only_where_data_are_checked() {
     let stores: [fn() -> MemoryStore; 6] = [v3, v2_consolidated, draft2020, draft2022, n5, sharded];
@@ -298,6 +299,7 @@ fn nested_sharding(levels: u32) -> Value {
     })
 }
 
+/// Invariant of `each_kind_of_damage_is_found`.
 #[test]
 fn entries_that_name_the_same_bytes_do_not_multiply() {
     const LEVELS: u32 = 7;

@@ -126,6 +126,7 @@ fn shown(store: &MemoryStore, root: &str) {
     }
 }
 
+/// Invariant (metadata): A document that was read takes precedence over its copy in consolidated metadata.
 #[test]
 fn all_three_forms_are_used_where_listing_is_absent_or_somebody_says_so() {
     // If the consolidated metadata include the group's own documents, those are not read. If the group's own document

@@ -47,6 +47,7 @@ fn suffixes_lead_nowhere() {
     assert!(hierarchy.node(&UNLIMITED, &key("a")).unwrap().is_none());
 }
 
+/// Invariant of `several_stores_lie_in_one_folder`.
 #[test]
 fn entry_points_within_entry_points_count_for_nothing() {
     let encoding = json!({"type": "json", "metadata_key_suffix": ".json"});

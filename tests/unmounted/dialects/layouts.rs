@@ -153,6 +153,7 @@ fn an_empty_hierarchy_is_an_empty_group() {
     }
 }
 
+/// Invariant (metadata): An entry point applies to all nodes below it, and key names alone do not make a draft.
 #[test]
 fn several_stores_lie_in_one_folder() {
     let mut old = array2020();
@@ -183,6 +184,7 @@ fn several_stores_lie_in_one_folder() {
     }
 }
 
+/// Invariant of `several_stores_lie_in_one_folder`.
 #[test]
 fn names_alone_make_no_draft() {
     let zarray = json!({

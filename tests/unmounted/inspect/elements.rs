@@ -177,6 +177,7 @@ fn what_says_why_a_file_is_not_there_names_the_array_as_it_was_typed() {
     assert!(!described.status.success());
 }
 
+/// Invariant of `a_group_that_a_format_cannot_hold_has_no_file`.
 #[test]
 fn every_file_of_a_group_is_that_of_the_files_view() {
     let folder = tempfile::tempdir().unwrap();

@@ -136,6 +136,8 @@ fn check(spec: &ArraySpec, steps: &[Step], budget: u64) {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
+    /// Invariant (writing): Any write of any range has the effect of the same write to a plain buffer, before and after
+    /// it is stored.
     #[test]
     fn any_write_is_a_write_to_a_buffer(spec in array_specs(), steps in steps()) {
         check(&spec, &steps, 64 << 20);
@@ -242,6 +244,7 @@ fn only_what_was_written_is_stored() {
     assert_eq!(fixture.stats.encoded_chunks.get(), 1);
 }
 
+/// Invariant (writing): Subchunks that are not written keep their bytes.
 #[test]
 fn inner_chunks_that_are_not_written_keep_their_bytes() {
     let (memory, sample) = sample(Form::Sharded(vec![4, 4]));
@@ -336,6 +339,7 @@ fn what_cannot_be_stored_does_not_fill_the_memory() {
     file.array().flush(&UNLIMITED).unwrap();
 }
 
+/// Invariant of `any_write_is_a_write_to_a_buffer`.
 #[test]
 fn writers_of_one_chunk_lose_nothing() {
     for form in [Form::Packed, Form::Sharded(vec![16])] {

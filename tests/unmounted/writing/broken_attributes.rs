@@ -58,6 +58,8 @@ fn stored(store: &MemoryStore, name: &str) -> Vec<u8> {
         .bytes
 }
 
+/// Invariant (metadata): Attributes that cannot be parsed do not prevent reading data, at any nesting depth, and only
+/// complete new attributes replace them.
 #[test]
 fn attributes_that_do_not_read_stop_no_data() {
     for (store, name) in stores() {
@@ -90,6 +92,7 @@ fn a_group_is_one_whatever_its_attributes_are() {
     );
 }
 
+/// Invariant of `attributes_that_do_not_read_stop_no_data`.
 #[test]
 fn attributes_that_do_not_read_are_replaced_but_not_edited() {
     for (store, name) in stores() {
@@ -189,6 +192,7 @@ fn whole(name: &str) -> Vec<u8> {
     written::whole().chunks(2).flat_map(filled).collect()
 }
 
+/// Invariant of `attributes_that_do_not_read_stop_no_data`.
 #[test]
 fn attributes_that_nest_deep_stop_no_data() {
     for (store, name, deep) in [127, 128, 100_000].into_iter().flat_map(deep_stores) {

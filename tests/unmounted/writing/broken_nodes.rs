@@ -59,6 +59,8 @@ fn name_of(document: &str) -> String {
     format!("stored.{}", name.strip_prefix('.').unwrap_or(name))
 }
 
+/// Invariant (metadata): A node that cannot be parsed is a directory that can be listed, with its documents as stored
+/// and the reason.
 #[test]
 fn broken_arrays_of_every_dialect_show_their_documents() {
     for (store, keys) in stores() {
@@ -129,6 +131,7 @@ fn nothing_of_a_broken_node_is_changed() {
     }
 }
 
+/// Invariant of `broken_arrays_of_every_dialect_show_their_documents`.
 #[test]
 fn children_of_a_broken_group_are_reached() {
     let group = json!({"zarr_format": 3, "node_type": "group"});

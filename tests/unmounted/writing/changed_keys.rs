@@ -38,6 +38,7 @@ fn files(store: Arc<dyn Store>) -> Arc<dyn View> {
     common::views_of(store, Duration::from_secs(20)).files
 }
 
+/// Invariant (writing): A change through the store view is visible in the files view at once.
 #[test]
 fn a_change_through_the_store_is_seen_at_once() {
     let store = Arc::new(Slow::default());

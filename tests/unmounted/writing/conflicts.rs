@@ -47,6 +47,8 @@ fn clash(sample: &Sample, name: &str, theirs: u64) {
     }
 }
 
+/// Invariant (writing): Chunks, shards and documents are written on condition of the version that was read, and the
+/// writer gets the error if that fails.
 #[test]
 fn a_chunk_that_another_program_changed_is_not_overwritten() {
     for form in [Form::Plain, Form::Packed] {
@@ -60,6 +62,7 @@ fn a_chunk_that_another_program_made_is_not_overwritten() {
     clash(&sample, "a/c/0", THEIRS);
 }
 
+/// Invariant of `a_chunk_that_another_program_changed_is_not_overwritten`.
 #[test]
 fn an_inner_chunk_that_another_program_changed_is_not_overwritten() {
     let sample = Sample::new(&[8], &[8], Form::Sharded(vec![4]));
@@ -145,6 +148,8 @@ fn a_write_by_the_store_view_is_not_overwritten_by_the_files_view() {
     }
 }
 
+/// Invariant of `a_chunk_that_another_program_changed_is_not_overwritten`.
+///
 /// Each writer gets an error for its own chunk, even if another handle flushed it.
 #[test]
 fn each_writer_learns_that_its_chunk_was_dropped() {
@@ -212,6 +217,8 @@ fn a_commit_of_a_chunk_is_no_change_of_another_program() {
     }
 }
 
+/// Invariant of `a_chunk_that_another_program_changed_is_not_overwritten`.
+///
 /// A program changes an element through mmap: the kernel writes back a page that it read before.
 #[test]
 fn a_page_that_was_read_before_a_change_of_the_chunk_is_refused() {
@@ -333,6 +340,8 @@ fn each_program_that_may_have_changed_a_page_learns_that_it_was_dropped() {
     }
 }
 
+/// Invariant of `one_file_of_an_array_is_open_for_writing_at_a_time`.
+///
 /// The kernel still has the page that was read first, though a later write saw the other program's change.
 #[test]
 fn a_page_that_was_read_before_a_change_is_refused_after_a_write_that_saw_it() {

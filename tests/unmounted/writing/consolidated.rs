@@ -113,6 +113,7 @@ impl Dialect {
     }
 }
 
+/// Invariant (writing): Consolidated metadata include all of several concurrent edits.
 #[test]
 fn nodes_that_are_edited_at_once_are_all_in_the_copies() {
     for (mode, kind) in everywhere() {
@@ -208,6 +209,7 @@ fn meddled(dialect: &Dialect, always: bool, change: Change) -> Arc<Meddled> {
     })
 }
 
+/// Invariant of `nodes_that_are_edited_at_once_are_all_in_the_copies`.
 #[test]
 fn what_another_program_consolidates_meanwhile_stays() {
     let cases: [(Dialect, Change); 2] = [

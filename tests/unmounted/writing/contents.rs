@@ -122,6 +122,7 @@ fn put(memory: &MemoryStore, documents: &[(&str, Value)]) {
     }
 }
 
+/// Invariant of `no_content_number_is_used_twice`.
 #[test]
 fn changed_attributes_disturb_no_reader() {
     for (before, after) in dialects(0).iter().zip(dialects(1)) {
@@ -166,6 +167,8 @@ fn changed_chunks_are_seen_by_every_reader() {
     assert_eq!(kernel.read(whole, 0, 4), [1, 2, 3, 4]);
 }
 
+/// Invariant of `one_file_of_an_array_is_open_for_writing_at_a_time`.
+///
 /// Pages of the old content must not be written back over the new one.
 #[test]
 fn pages_of_what_was_not_stored_are_dropped() {
@@ -193,6 +196,7 @@ fn pages_of_what_was_not_stored_are_dropped() {
 /// More arrays than the cache of open arrays holds.
 const MANY: usize = 4200;
 
+/// Invariant (reading): A page version is never used for two contents, and does not depend on attributes.
 #[test]
 fn no_content_number_is_used_twice() {
     let memory = MemoryStore::default();

@@ -379,6 +379,8 @@ impl Case {
     }
 }
 
+/// Invariant (writing): Consolidated metadata agree with the nodes that the mount shows, and after a commit with those
+/// of the store; discarded changes are never in them.
 #[test]
 fn copies_agree_when_attributes_are_edited_and_discarded() {
     for case in Case::all() {
@@ -399,6 +401,7 @@ fn copies_agree_when_attributes_are_edited_and_discarded() {
     }
 }
 
+/// Invariant of `copies_agree_when_attributes_are_edited_and_discarded`.
 #[test]
 fn copies_agree_when_arrays_are_made_resized_or_removed_and_discarded() {
     let changes: [(&str, Change); 4] = [
@@ -436,6 +439,7 @@ fn copies_agree_when_arrays_are_made_resized_or_removed_and_discarded() {
     }
 }
 
+/// Invariant of `copies_agree_when_attributes_are_edited_and_discarded`.
 #[test]
 fn copies_agree_when_groups_are_renamed_or_removed() {
     for case in Case::all() {
@@ -465,6 +469,7 @@ fn copies_agree_when_groups_are_renamed_or_removed() {
     }
 }
 
+/// Invariant of `copies_agree_when_attributes_are_edited_and_discarded`.
 #[test]
 fn copies_agree_in_the_store_after_each_write_through() {
     for (mode, kind) in everywhere().filter(|(mode, _)| *mode == Mode::WriteThrough) {
@@ -494,6 +499,8 @@ fn copies_agree_in_the_store_after_each_write_through() {
     }
 }
 
+/// Invariant of `copies_agree_when_attributes_are_edited_and_discarded`.
+///
 /// Edits the attributes of the groups that have copies, in v3 in the same document.
 #[test]
 fn a_group_that_is_edited_keeps_no_copies_of_what_is_discarded() {
@@ -515,6 +522,7 @@ fn a_group_that_is_edited_keeps_no_copies_of_what_is_discarded() {
     }
 }
 
+/// Invariant (writing): Copies that a program wrote stay as written until one of the copied documents changes.
 #[test]
 fn what_a_program_writes_into_copies_stays() {
     for case in Case::all() {
@@ -539,6 +547,8 @@ fn what_a_program_writes_into_copies_stays() {
     }
 }
 
+/// Invariant of `what_a_program_writes_into_copies_stays`.
+///
 /// A library makes an array and consolidates; then the array is discarded.
 #[test]
 fn an_array_that_is_discarded_leaves_the_copies_that_a_program_consolidated() {
@@ -660,6 +670,9 @@ fn failing_at(form: Form, document: &str, left: i64, mode: Mode) -> (Arc<Failing
     (store, Case { form, mount })
 }
 
+/// Invariant (writing): A commit that ended before it updated consolidated metadata is completed by the next one, and
+/// copies never conflict.
+///
 /// A commit fails between the documents and the copies; the next one finishes the work.
 #[test]
 fn a_commit_that_ends_before_the_copies_is_gone_on_with() {
@@ -691,6 +704,8 @@ fn a_commit_that_ends_before_the_copies_is_gone_on_with() {
     }
 }
 
+/// Invariant of `a_commit_that_ends_before_the_copies_is_gone_on_with`.
+///
 /// The same, but the remaining changes are discarded: the store is still consistent.
 #[test]
 fn copies_agree_when_a_commit_that_ended_before_them_is_discarded() {
@@ -708,6 +723,8 @@ fn copies_agree_when_a_commit_that_ended_before_them_is_discarded() {
     }
 }
 
+/// Invariant of `a_commit_that_ends_before_the_copies_is_gone_on_with`.
+///
 /// The store takes a document in write-through mode, but not its copies: the next commit puts them.
 #[test]
 fn copies_that_the_store_did_not_take_come_with_the_next_commit() {
@@ -782,6 +799,8 @@ fn nodes_that_are_read_from_copies_are_those_of_the_mount() {
     }
 }
 
+/// Invariant of `a_commit_that_ends_before_the_copies_is_gone_on_with`.
+///
 /// The group is edited between a commit that failed and the next one, which changes its copies.
 #[test]
 fn a_commit_of_copies_is_no_conflict_of_its_own() {

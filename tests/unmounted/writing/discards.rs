@@ -14,6 +14,7 @@ fn discard(mount: &Shared, path: &Key) -> u64 {
     dropped + discarded.map_or(0, |discarded| discarded.dropped)
 }
 
+/// Invariant (writing): After a discard, unstored data of an open decoded file do not come back.
 #[test]
 fn what_an_open_file_has_not_stored_yet_is_discarded() {
     let sample = Sample::new(&[8], &[4], Form::Plain);

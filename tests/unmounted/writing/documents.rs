@@ -70,6 +70,7 @@ fn attributes_go_where_the_dialect_has_them() {
     }
 }
 
+/// Invariant (writing): A document that cannot be parsed, or that would make chunks unreadable, changes nothing.
 #[test]
 fn what_is_no_object_changes_nothing() {
     for (name, memory) in stores() {
@@ -110,6 +111,8 @@ fn a_group_without_a_document_is_not_edited() {
     }
 }
 
+/// Invariant (writing): The files view changes only elements and attributes.
+///
 /// Only `attributes.json` can be edited in the files view; nodes are made, moved and removed in the store view.
 #[test]
 fn all_else_is_left_to_the_store_view() {
@@ -186,6 +189,7 @@ fn every_other_member_stays() {
     }
 }
 
+/// Invariant of `what_is_no_object_changes_nothing`.
 #[test]
 fn attributes_that_are_metadata_cannot_spoil_chunks() {
     // zarr-python stores filters of drafts as attributes, and N5 all of its own members.
@@ -211,6 +215,8 @@ fn make(tree: &Arc<dyn Tree>, path: &str, text: &str) -> Result<(), Error> {
 
 const DOCUMENT: &str = "a/b/attributes.json";
 
+/// Invariant (writing): `attributes.json` can be saved in all ways that programs use; text that is not a JSON object
+/// leaves the old attributes.
 #[test]
 fn a_file_that_is_renamed_onto_a_document_is_an_edit() {
     let (view, tree) = tree(Arc::new(written::v2()));
@@ -288,6 +294,7 @@ fn an_old_document_is_kept_under_another_name() {
     assert_eq!(error.kind(), Kind::NotPermitted);
 }
 
+/// Invariant of `a_file_that_is_renamed_onto_a_document_is_an_edit`.
 #[test]
 fn a_document_that_was_removed_is_made_anew() {
     for (name, memory) in stores() {

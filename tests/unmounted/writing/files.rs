@@ -106,6 +106,7 @@ fn no_file_gets_another_length() {
     assert_eq!(common::read(&view, "g/a/a.raw").unwrap(), sample.whole());
 }
 
+/// Invariant of `all_else_is_left_to_the_store_view`.
 #[test]
 fn other_forms_are_read_only() {
     let (_, _, view, tree) = fixture();
@@ -139,6 +140,8 @@ fn other_forms_are_read_only() {
     }
 }
 
+/// Invariant (writing): Only one file of an array is open for writing, and a dirty page never overwrites a change that
+/// it does not contain.
 #[test]
 fn one_file_of_an_array_is_open_for_writing_at_a_time() {
     let (_, sample, view, tree) = fixture();
@@ -156,6 +159,8 @@ fn one_file_of_an_array_is_open_for_writing_at_a_time() {
     open("g/a/a.raw").unwrap();
 }
 
+/// Invariant of `one_file_of_an_array_is_open_for_writing_at_a_time`.
+///
 /// The kernel has separate pages for a file that it knows by a second path.
 #[test]
 fn a_view_that_is_shown_in_two_directories_has_two_files() {
@@ -178,6 +183,7 @@ fn a_view_that_is_shown_in_two_directories_has_two_files() {
     drop(below);
 }
 
+/// Invariant of `one_file_of_an_array_is_open_for_writing_at_a_time`.
 #[test]
 fn chunks_of_an_array_that_is_written_are_not_changed_in_the_store_view() {
     let (memory, ..) = fixture();

@@ -61,6 +61,8 @@ fn tight(text: &str) -> String {
     text.split_whitespace().collect()
 }
 
+/// Invariant (metadata): An edit keeps every byte that it does not change; numbers and strings in attributes stay as
+/// they were written. A document with a duplicate name is not rewritten.
 #[test]
 fn numbers_and_words_survive_every_edit() {
     for (name, memory) in stores() {
@@ -83,6 +85,7 @@ fn numbers_and_words_survive_every_edit() {
     }
 }
 
+/// Invariant of `numbers_and_words_survive_every_edit`.
 #[test]
 fn an_edit_changes_its_member_and_no_other_byte() {
     let text = "\u{feff}{\t\"zarr_format\" : 3,\n\t\"extra\": {\"must_understand\": false, \"x\": [1.50, NaN, 1E+2]},\n\
@@ -116,6 +119,7 @@ fn consolidated(odd: &str) -> (MemoryStore, String) {
     (memory, text)
 }
 
+/// Invariant of `numbers_and_words_survive_every_edit`.
 #[test]
 fn an_edit_leaves_every_other_copy_as_it_is() {
     let odd = r#"{"_FillValue": NaN, "valid_max":Infinity , "id": 123456789012345678901234567890, "n": 1e5}"#;
@@ -176,6 +180,7 @@ fn is_refused(
     assert_eq!(texts(memory), before);
 }
 
+/// Invariant of `numbers_and_words_survive_every_edit`.
 #[test]
 fn documents_with_a_name_twice_are_not_rewritten() {
     for (name, twice) in [

@@ -80,6 +80,8 @@ fn a_document_that_is_open_for_both_does_not_undo_what_others_wrote() {
     );
 }
 
+/// Invariant of `a_chunk_that_another_program_changed_is_not_overwritten`.
+///
 /// `json.load(open(path))`, then `json.dump(value, open(path, "w"))`.
 #[test]
 fn a_document_that_was_read_and_is_written_anew_does_not_undo_what_others_wrote() {

@@ -224,7 +224,8 @@ pub(super) struct ChainContext {
     pub(super) max_chunk: u64,
     /// The number of chains around this one.
     pub(super) depth: usize,
-    /// Finds a codec by its name. It is a function, since the registry also has codecs that contain chains.
+    /// Finds a codec by its name. A function pointer, since the registry has codecs that contain chains, which
+    /// look up codecs themselves.
     pub(super) find: fn(&str) -> Option<BuildCodec>,
 }
 

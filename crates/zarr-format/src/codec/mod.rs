@@ -420,6 +420,7 @@ mod tests {
         assert_eq!(pipeline.encode(&[0; 5]).unwrap_err().kind(), Kind::Invalid);
     }
 
+    /// Invariant (reading): A chunk or a value that does not fit in memory is `TooLarge`, never `Corrupt`.
     #[test]
     fn elements_of_any_length_that_do_not_fit_are_too_large_and_not_corrupt() {
         let texts: Vec<String> = (0..2000_u64)

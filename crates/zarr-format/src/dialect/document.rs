@@ -281,6 +281,8 @@ mod tests {
         Value::Object(document(text).object().unwrap().unwrap())
     }
 
+    /// Invariant (metadata): Attributes and copies of documents are kept as text: they are not parsed into trees, and
+    /// long ones are not reformatted.
     #[test]
     fn attributes_and_copies_are_not_parsed() {
         let text = r#"{"a": NaN, "attributes": {"x": 1e999, "filters": [1]}, "b": {"attributes": 2},
@@ -305,6 +307,7 @@ mod tests {
         assert!(attributes.starts_with(b"{\"x\": \"yy") && attributes.ends_with(b"y\"}"));
     }
 
+    /// Invariant of `attributes_and_copies_are_not_parsed`.
     #[test]
     fn metadata_of_any_length_are_refused() {
         let long = format!("[{}1]", "1,".repeat(MAX_PARSED / 2));

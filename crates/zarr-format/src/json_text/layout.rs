@@ -182,6 +182,7 @@ mod tests {
         }
     }
 
+    /// Invariant of `attributes_and_copies_are_not_parsed`.
     #[test]
     fn a_member_is_laid_out_in_its_object() {
         let object = |value: Value| json!({"x": 1, "attributes": value, "y": [2]});

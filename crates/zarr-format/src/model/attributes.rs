@@ -394,6 +394,7 @@ mod tests {
         assert!(more.check_replaces(&read("{}")).is_ok());
     }
 
+    /// Invariant (metadata): Of long attributes, formats use only the ones that describe elements: headers stay small.
     #[test]
     fn files_have_of_long_attributes_those_with_a_meaning() {
         assert!(MEANINGFUL.is_sorted());

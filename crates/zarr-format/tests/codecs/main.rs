@@ -84,6 +84,7 @@ fn mutate(random: &mut Random, encoded: &[u8]) -> Vec<u8> {
     out
 }
 
+/// Invariant (reading): A decode returns exactly the promised number of bytes, or fails with `Corrupt`.
 #[test]
 fn mutated_chunks_are_decoded_or_refused() {
     limit_memory();
@@ -227,6 +228,7 @@ fn frames_that_claim_too_much_are_refused() {
     }
 }
 
+/// Invariant of `mutated_chunks_are_decoded_or_refused`.
 #[test]
 fn bombs_end_at_the_promised_length() {
     limit_memory();

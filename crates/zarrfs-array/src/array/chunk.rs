@@ -140,7 +140,7 @@ pub(super) struct CachedShardIndex {
     pub(super) _room: Reservation,
 }
 
-/// A value of the cache.
+/// What the cache of decoded chunks holds under a key.
 #[derive(Clone)]
 pub(super) enum Cached {
     Chunk(Arc<DecodedChunk>),

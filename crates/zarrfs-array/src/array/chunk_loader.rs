@@ -155,7 +155,7 @@ impl ChunkLoader {
             let decoded =
                 self.decoder
                     .decode(load, &key, object.version, object.bytes.into(), room);
-            // With an estimated length it is decoded again.
+            // With an estimated length the caller decodes it again, with the length limit of the metadata.
             decoded.inspect_err(|error| match error.kind() {
                 Kind::Corrupt if load.estimated.is_none() => {
                     self.array.store().drop_cached(&key, None);

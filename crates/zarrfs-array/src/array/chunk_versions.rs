@@ -351,7 +351,7 @@ impl CombinedVersion {
 
     /// Returns the version; it is lasting if all are that were added.
     fn version(&self) -> Version {
-        let version = Version::numbered(self.number);
+        let version = Version::of_hash(self.number);
         if self.is_lasting {
             version
         } else {
@@ -392,6 +392,8 @@ mod tests {
         VersionState::Known(Some(Version::numbered(version)))
     }
 
+    /// Invariant (reading): A decoded chunk is used only under the current version of its key; one file never has
+    /// chunks of an archive and of its replacement.
     #[test]
     fn a_version_that_changes_is_another_content() {
         let versions = &array(10, 1 << 20).versions;
@@ -464,6 +466,7 @@ mod tests {
         assert_eq!(versions.state(1), VersionState::Stale);
     }
 
+    /// Invariant of `the_memory_follows_from_what_is_not_set_aside`.
     #[test]
     fn versions_stay_within_their_part_of_the_memory() {
         let array = array(3000, 400_000);

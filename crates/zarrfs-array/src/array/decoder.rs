@@ -207,7 +207,7 @@ impl Decoder {
         self.sizes.estimate()
     }
 
-    /// Returns the usual decoded size of a chunk in bytes.
+    /// Returns the decoded size in bytes that most chunks have: estimated if elements have no fixed length.
     pub(super) fn usual_bytes(&self) -> usize {
         let most = self.pipeline.chunk_bytes();
         let estimated = self.estimated_sizes();
@@ -424,7 +424,7 @@ impl SizeEstimate {
         self.decoded.fetch_max(decoded, Ordering::Relaxed);
     }
 
-    /// Returns the expected lengths of the next chunk, or `None` if no chunk was decoded yet.
+    /// Returns the encoded and decoded size that the next chunk probably has, or `None` if no chunk was decoded yet.
     fn estimate(&self) -> Option<EstimatedSizes> {
         let decoded = self.decoded.load(Ordering::Relaxed);
         let encoded = self.encoded.load(Ordering::Relaxed);

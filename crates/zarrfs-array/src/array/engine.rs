@@ -81,7 +81,7 @@ pub struct Engine {
 /// The parts of an engine on disk.
 #[derive(Default)]
 pub struct EngineDisk {
-    /// Where lengths are cached that take long to compute; `None` to compute them again.
+    /// Where file lengths that depend on all chunks are cached; `None` to compute them again.
     pub cache: Option<CacheNamespace>,
     /// Where chunks are spilled that are evicted before a sequential reader has consumed them.
     pub spill: SpillConfig,

@@ -231,8 +231,8 @@ pub(super) struct ChunkRows {
 }
 
 impl ChunkRows {
-    /// Returns the rows of a file of `length` bytes with a part of an array, whose slowest dimension is `axis`. If rows
-    /// differ in length, each plane counts as a row.
+    /// Returns the chunk rows of a file of `length` bytes that shows `region`; `axis` is the dimension that varies
+    /// slowest in the file. If rows differ in length, each plane counts as a row.
     pub(super) fn new(chunks: &Grid, region: &Region, axis: usize, length: u64) -> ChunkRows {
         let of_chunk = chunks.chunk_shape().get(axis).copied().unwrap_or(1).max(1);
         let of_file = region.shape.get(axis).copied().unwrap_or(1).max(1);

@@ -331,6 +331,7 @@ mod tests {
         }
     }
 
+    /// Invariant (reading): In an event loop, no read waits while another read or a write copies.
     #[test]
     fn a_read_that_copies_keeps_no_other_one_waiting() {
         let shape = [8, 256, 256];
@@ -355,6 +356,7 @@ mod tests {
         });
     }
 
+    /// Invariant of `a_read_that_copies_keeps_no_other_one_waiting`.
     #[test]
     fn a_write_that_copies_keeps_no_read_waiting() {
         let array = SampleArray::new(&[8], &[4]).open(1 << 20);
@@ -377,6 +379,7 @@ mod tests {
         assert_eq!(file.read(&WITHOUT_WAITING, 0..2).unwrap()[..], [2, 1]);
     }
 
+    /// Invariant of `test_a_signal_stores_what_an_open_file_has`.
     #[test]
     fn writes_that_come_too_late_are_refused_and_those_before_are_stored() {
         let array = SampleArray::new(&[8], &[4]).open(1 << 20);

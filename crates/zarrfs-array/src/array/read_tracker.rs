@@ -429,6 +429,7 @@ mod tests {
         assert_ne!(read(&tracker, 6 * MIB, MIB), Prediction::Nothing);
     }
 
+    /// Invariant (reading): Data between the rows of a window is not prefetched.
     #[test]
     fn rows_of_a_window_are_not_sequential() {
         let row = 4_000_000;

@@ -205,6 +205,7 @@ mod tests {
         Key::new(format!("a{number}")).unwrap()
     }
 
+    /// Invariant of `the_memory_follows_from_what_is_not_set_aside`.
     #[test]
     fn nodes_stay_within_their_part_of_the_memory() {
         let memory = MemoryBudget::new(20 * LENGTH, Arc::new(Stats::default()));
@@ -220,6 +221,7 @@ mod tests {
         assert!(!is_kept(49), "nodes give way to other memory");
     }
 
+    /// Invariant of `the_memory_follows_from_what_is_not_set_aside`.
     #[test]
     fn a_node_counts_for_as_long_as_it_is_held() {
         let memory = MemoryBudget::new(20 * LENGTH, Arc::new(Stats::default()));

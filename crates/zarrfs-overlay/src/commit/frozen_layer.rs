@@ -531,6 +531,8 @@ mod tests {
         file.flush(&UNLIMITED).unwrap();
     }
 
+    /// Invariant (overlay): Changes that a commit leaves in the upper folder exist all the time.
+    ///
     /// A reader has found the file in the frozen layer, and the file moves before the reader has opened it.
     #[test]
     fn what_a_commit_keeps_is_there_all_the_time() {

@@ -667,7 +667,7 @@ impl Drop for OpenFile {
                     }
                 }
                 (Some(_), None) if state.is_dirty => {
-                    log::error!("pending/{name}: could not be applied its key, and stays there");
+                    log::error!("pending/{name}: could not be given its key, and stays there");
                 }
                 _ => upper.pending.discard(name),
             }

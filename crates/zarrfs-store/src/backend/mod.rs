@@ -3,7 +3,7 @@
 //! `remote_url` opens the stores behind a network, and `remote` has the code that these stores share.
 //!
 //! A backend only reads and writes its own medium. Statistics, caching and prefetching are the layers' work
-//! (`store/layer`).
+//! (`layer`).
 
 use std::fmt::Display;
 

@@ -430,6 +430,8 @@ mod tests {
 
     const GONE: [Option<Kind>; 7] = [Some(Kind::Gone); 7];
 
+    /// Invariant (stores): A key of a store on the network is missing only if metadata of the root were found within
+    /// the last second.
     #[test]
     fn no_key_of_a_store_without_its_root_metadata_is_missing() {
         let watched = watched(&["zarr.json", "a/1"]);

@@ -2,6 +2,11 @@
 //!
 //! `stack.rs` combines them; a layer does not know which store is below it. A layer implements only the methods of
 //! `Layer` that it changes, and passes the others through.
+//!
+//! A layer that remembers something of a key compares `StoreInfo::changes` (the change log, which the backend and the
+//! overlay advance after each change) with the position at which it asked, before it answers: a key that changed since
+//! is asked for again. A layer that checks versions anyway needs no such comparison. An answer from memory records its
+//! age in the context (`RequestContext::record_age`). A layer holds no lock during a request to the store below.
 
 use std::sync::Arc;
 

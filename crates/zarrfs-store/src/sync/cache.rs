@@ -314,6 +314,7 @@ mod tests {
         assert_eq!(cache.budget().held(), 10);
     }
 
+    /// Invariant of `the_memory_follows_from_what_is_not_set_aside`.
     #[test]
     fn memory_is_counted_until_its_last_holder_is_gone() {
         let cache = cache(20, None);
@@ -374,6 +375,7 @@ mod tests {
         });
     }
 
+    /// Invariant (reading): Concurrent readers of a chunk share one load.
     #[test]
     fn many_readers_make_one_flight() {
         let (cache, loads, start) = (cache(100, None), AtomicUsize::new(0), Barrier::new(8));

@@ -194,6 +194,8 @@ mod tests {
         (memory, cache)
     }
 
+    /// Invariant (caches): Memory that was unused for ten minutes is released, and at once under memory pressure. Open
+    /// arrays stay until then, since the kernel's pages depend on them.
     #[test]
     fn what_nobody_used_for_ten_minutes_is_given_back() {
         let _clock = ONE_CLOCK.lock();
@@ -214,6 +216,7 @@ mod tests {
         assert_eq!(minutes, IDLE_MINUTES + 3);
     }
 
+    /// Invariant of `what_nobody_used_for_ten_minutes_is_given_back`.
     #[test]
     fn what_was_used_in_this_minute_stays_when_memory_is_short() {
         let _clock = ONE_CLOCK.lock();

@@ -18,6 +18,7 @@ fn fault(store: &dyn Store, path: &str) -> Kind {
     error.kind()
 }
 
+/// Invariant of `links_and_pipes_lead_nowhere`.
 #[test]
 fn no_name_leads_out_of_the_archive() {
     let long = "x".repeat(256);

@@ -33,6 +33,7 @@ fn read_all(mount: &Mounted) {
     }
 }
 
+/// Invariant of `wrong_bytes_are_never_given_out`.
 #[test]
 fn a_full_disk_ends_the_cache_and_no_read() {
     let Some(disk) = Tmpfs::new(1 << 20) else {

@@ -90,6 +90,7 @@ fn nobody_else_can_look_in() {
     assert_eq!(seen, 4, "the folder, its usage, a store, an object");
 }
 
+/// Invariant (caches): The disk cache never returns wrong bytes, and its failures never fail a read.
 #[test]
 fn wrong_bytes_are_never_given_out() {
     let (memory, folder) = (numbered(3, 150_000), tempfile::tempdir().unwrap());

@@ -63,6 +63,8 @@ fn child(folder: &Path, rounds: u64) -> Child {
     command.spawn().unwrap()
 }
 
+/// Invariant (caches): The disk cache never exceeds its size plus the files being written, even with several writers
+/// and after kills.
 #[test]
 fn a_killed_process_leaves_a_whole_cache() {
     let folder = tempfile::tempdir().unwrap();
@@ -111,6 +113,7 @@ fn look(folder: &Path) -> Option<u64> {
     (account()? == before).then(|| files.values().sum())
 }
 
+/// Invariant of `a_killed_process_leaves_a_whole_cache`.
 #[test]
 fn several_processes_hold_one_size() {
     let folder = tempfile::tempdir().unwrap();

@@ -89,6 +89,8 @@ fn a_length_is_kept_on_disk_for_the_next_mount() {
     }
 }
 
+/// Invariant (reading): A length that depends on chunks is that of the current chunks; if it cannot be computed, that
+/// is an error, never 0.
 #[test]
 fn a_length_of_other_chunks_or_metadata_is_not_believed() {
     let (memory, folder) = (strings(), tempfile::tempdir().unwrap());
@@ -164,6 +166,7 @@ fn what_is_too_large_is_not_read_each_time_that_its_length_is_asked_for() {
     assert_eq!(stats.decoded_chunks.get(), once);
 }
 
+/// Invariant of `a_length_of_other_chunks_or_metadata_is_not_believed`.
 #[test]
 fn a_length_that_cannot_be_told_is_never_zero() {
     let memory = strings();

@@ -62,6 +62,7 @@ fn makes_room(mount: &Mounted) -> bool {
     mount.stats.disk_evicted_entries.get() > before
 }
 
+/// Invariant of `a_killed_process_leaves_a_whole_cache`.
 #[test]
 fn a_scan_of_another_machine_is_not_waited_for_and_does_not_count_for_long() {
     let folder = tempfile::tempdir().unwrap();
@@ -100,6 +101,7 @@ fn an_account_that_is_none_is_made_anew() {
     }
 }
 
+/// Invariant of `a_killed_process_leaves_a_whole_cache`.
 #[test]
 fn what_lies_there_uncounted_is_counted_within_minutes() {
     let folder = tempfile::tempdir().unwrap();

@@ -32,6 +32,8 @@ fn view(memory: &MemoryStore, folder: Option<&Path>) -> (Arc<dyn View>, Arc<Stat
     files_view(memory, folder, (MEMORY, 16 << 20))
 }
 
+/// Invariant (reading): A sequential read decodes each chunk once, as long as a row of chunks fits in memory or in the
+/// spill file.
 #[test]
 fn each_chunk_is_decoded_once_in_order() {
     for form in [Form::Packed, Form::Sharded(vec![32, 32, 32])] {

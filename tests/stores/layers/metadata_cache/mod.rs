@@ -108,6 +108,8 @@ fn nothing_is_remembered_for_no_time() {
     }
 }
 
+/// Invariant (caches): Cached metadata are not requested again until they expire, and are dropped when they turn out to
+/// have changed.
 #[test]
 fn a_listing_tells_what_its_entries_are() {
     let fake = Fake::holding(&["d/a", "d/b", "d/c/e", "d/zarr.json"], Order::None);
@@ -187,6 +189,7 @@ fn only_small_documents_are_kept() {
     }
 }
 
+/// Invariant of `a_listing_tells_what_its_entries_are`.
 #[test]
 fn errors_are_not_remembered() {
     let fake = Fake::holding(&["a/b", "a/c"], Order::Bytes);
@@ -249,6 +252,7 @@ fn sleeps(thread: Pid) -> bool {
     stat.is_ok_and(|stat| stat.rsplit(") ").next().unwrap_or("").starts_with('S'))
 }
 
+/// Invariant (caches): Concurrent callers with the same question make one request to a store on the network.
 #[test]
 fn many_readers_make_one_request() {
     let fake = Fake::holding(&["a/b", "a/c", "a/zarr.json"], Order::None);
@@ -328,6 +332,7 @@ fn an_answer_that_is_waited_for_is_no_older_than_one_of_memory() {
     }
 }
 
+/// Invariant of `a_listing_tells_what_its_entries_are`.
 #[test]
 fn a_changed_object_is_forgotten() {
     let fake = Fake::holding(&["d/a", "d/b"], Order::None);
@@ -603,6 +608,7 @@ fn a_directory_that_is_alone_is_listed_ahead() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
+    /// Invariant (caches): A flat listing has the same names as the listings of its directories.
     #[test]
     fn walked_or_listed_a_tree_is_the_same(
         keys in prop::collection::btree_set("[ab0.-]{1,2}(/[ab0-]{1,2}){0,4}", 1..300),

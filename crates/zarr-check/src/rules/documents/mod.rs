@@ -1,6 +1,6 @@
 //! Checks metadata documents against the specifications of their dialects.
 //!
-//! Each member is checked by itself, so that no fault hides another. A document is place_in_grid by its text alone. `node`
+//! Each member is checked by itself, so that no fault hides another. A document is checked by its text alone. `node`
 //! checks whether the node can be read: a node that cannot, although no rule was broken, gets an error of its own.
 //! Copies of documents are checked by `consolidated`.
 

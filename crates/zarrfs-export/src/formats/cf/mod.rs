@@ -149,7 +149,7 @@ fn without(attributes: &Attributes, names: &[&str]) -> Attributes {
     attributes.edited(&removed)
 }
 
-/// Numbers of an array that count times, in any calendar and of any year.
+/// Numbers of an array that encode dates as a count of units since a date, in any calendar and of any year.
 pub struct CountedTimes {
     decoding: Decoding,
     counted: CountedTime,

@@ -66,7 +66,7 @@ fn make_bands(stack: &mut ImageStack) -> Option<()> {
     Some(())
 }
 
-/// Returns the tags of a place in GDAL's order.
+/// Returns the tags of a georeference, whose numbers are in the order of GDAL's geotransform.
 fn place_tags(place: GeoTransform) -> Vec<(Tag, TagValue)> {
     let [x, width, skew_x, y, skew_y, height] = place.numbers();
     if !place.is_skewed() && width > 0.0 && height < 0.0 {

@@ -285,6 +285,8 @@ mod tests {
         }
     }
 
+    /// Invariant (stores): A key of a bucket that is not a path is hidden; it is never taken for another key and never
+    /// ends a listing.
     #[test]
     fn names_that_are_no_paths_are_taken_out_of_a_page() {
         let contents = |name: &str| format!("<Contents><Size>3</Size><Key>{name}</Key></Contents>");

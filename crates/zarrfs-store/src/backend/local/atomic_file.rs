@@ -291,6 +291,7 @@ mod tests {
         names
     }
 
+    /// Invariant (stores): A file of a local store is always the old one or the new one; temporary files are hidden.
     #[test]
     fn nothing_stays_of_a_file_that_did_not_arrive() {
         let (there, fd) = folder();

@@ -262,6 +262,7 @@ mod tests {
         assert!(fixture.shows("store"), "it is looked for each time");
     }
 
+    /// Invariant (stores): A local store is the one that its path names now; a store that was removed is an error.
     #[test]
     fn a_root_that_was_removed_never_counts() {
         let fixture = fixture("store");

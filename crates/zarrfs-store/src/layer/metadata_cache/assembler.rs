@@ -17,7 +17,7 @@ pub(super) struct AssembledDir {
     pub(super) names: NameMap,
 }
 
-/// Assembles the directories of one listing.
+/// Assembles the directories of a flat listing, which has all keys below a prefix.
 pub(super) struct DirAssembler {
     /// The incomplete directories, from the top down to the parent of the last key.
     open: Vec<AssembledDir>,

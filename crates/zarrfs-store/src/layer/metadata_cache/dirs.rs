@@ -229,6 +229,7 @@ mod tests {
         dir
     }
 
+    /// Invariant of `the_memory_follows_from_what_is_not_set_aside`.
     #[test]
     fn names_stay_within_their_part_of_the_memory() {
         let memory = MemoryBudget::new(NAME_BYTES * 20_000, Arc::new(Stats::default()));

@@ -406,7 +406,7 @@ impl ListHistory {
         Some(top)
     }
 
-    /// Whether a directory was listed shortly before, and no sibling since.
+    /// Whether this directory is the one of its siblings that was listed last, within `SEQUENCE_WINDOW`.
     fn was_listed(&mut self, dir: &Key) -> bool {
         let last = dir.parent().and_then(|above| self.last.get(&above));
         last.is_some_and(|last| last.dir == *dir && last.time.elapsed() < SEQUENCE_WINDOW)

@@ -209,6 +209,7 @@ impl LivenessFixture {
     }
 }
 
+/// Invariant of `no_key_of_a_store_without_its_root_metadata_is_missing`.
 #[test]
 fn a_prefix_that_is_gone_is_an_error_and_never_empty() {
     let bucket = LivenessFixture::new();
@@ -246,6 +247,7 @@ fn what_this_mount_removes_leaves_an_empty_store() {
     );
 }
 
+/// Invariant of `no_key_of_a_store_without_its_root_metadata_is_missing`.
 #[test]
 fn a_removal_by_this_mount_does_not_hide_those_of_others() {
     let bucket = LivenessFixture::new();

@@ -110,6 +110,8 @@ fn first(fault: Fault) -> impl Fn(usize, &str) -> Fault {
     }
 }
 
+/// Invariant (stores): A put that succeeds has stored the whole object, and its condition held, even if the answer was
+/// lost.
 #[test]
 fn a_put_whose_answer_is_lost_is_known_to_be_made() {
     let plans: [LossPlan; 3] = [
@@ -161,6 +163,7 @@ fn a_put_that_was_not_made_is_made_again() {
     }
 }
 
+/// Invariant of `a_put_whose_answer_is_lost_is_known_to_be_made`.
 #[test]
 fn somebody_elses_object_is_never_replaced() {
     for kind in KINDS {
@@ -179,6 +182,7 @@ fn somebody_elses_object_is_never_replaced() {
     }
 }
 
+/// Invariant of `a_put_whose_answer_is_lost_is_known_to_be_made`.
 #[test]
 fn a_put_that_is_not_answered_is_not_said_to_be_made() {
     let plans: [LossPlan; 3] = [
@@ -344,6 +348,7 @@ fn removal_fixture(kind: CloudKind, removals: Removals) -> BucketFixture {
     BucketFixture::new(kind, objects, Duration::from_secs(20))
 }
 
+/// Invariant of `a_put_whose_answer_is_lost_is_known_to_be_made`.
 #[test]
 fn a_removal_carries_its_condition() {
     for (kind, name) in [
