@@ -30,6 +30,13 @@ use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::stats::Stats;
 use zarrfs_store::{Key, Store};
 
+/// Returns the name of a test for `--exact`, so that a child process runs it; `module` is `module_path!()` of its module.
+/// A name that matches no test would let the child succeed without doing anything.
+pub fn child_test(module: &str, test: &str) -> String {
+    let (_, module) = module.split_once("::").unwrap();
+    format!("{module}::{test}")
+}
+
 /// Unpacks every archive of the corpus into a folder.
 pub fn unpack_corpus(corpus: &Path, into: &Path) {
     for entry in std::fs::read_dir(corpus).unwrap() {

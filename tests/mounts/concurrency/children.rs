@@ -41,11 +41,8 @@ impl Children {
         let children = actors.iter().map(|(_, number)| {
             let mut command = Command::new(env::current_exe().unwrap());
             command
-                .args([
-                    "--ignored",
-                    "--exact",
-                    "concurrency::children::child_that_acts",
-                ])
+                .args(["--ignored", "--exact"])
+                .arg(crate::common::child_test(module_path!(), "child_that_acts"))
                 .env(PLAN, plan.to_string())
                 .env(FOLDER, folder)
                 .env(NUMBER, number.to_string())

@@ -80,11 +80,11 @@ fn child_that_commits() {
 fn is_killed(fixture: &Fixture, calls: usize) -> bool {
     let mut command = Command::new(env::current_exe().unwrap());
     command
-        .args([
-            "--ignored",
-            "--exact",
-            "concurrency::killed::child_that_commits",
-        ])
+        .args(["--ignored", "--exact"])
+        .arg(crate::common::child_test(
+            module_path!(),
+            "child_that_commits",
+        ))
         .env(FOLDER, fixture.folder.path())
         .env(CALLS, calls.to_string())
         .stdout(Stdio::null());

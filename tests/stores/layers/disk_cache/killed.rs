@@ -52,11 +52,11 @@ fn child_that_reads_and_writes() {
 fn child(folder: &Path, rounds: u64) -> Child {
     let mut command = Command::new(env::current_exe().unwrap());
     command
-        .args([
-            "--ignored",
-            "--exact",
-            "layers::disk_cache::killed::child_that_reads_and_writes",
-        ])
+        .args(["--ignored", "--exact"])
+        .arg(crate::common::child_test(
+            module_path!(),
+            "child_that_reads_and_writes",
+        ))
         .env(FOLDER, folder)
         .env("ROUNDS", rounds.to_string())
         .stdout(Stdio::null());
