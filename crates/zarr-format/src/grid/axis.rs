@@ -94,6 +94,15 @@ impl Axis {
         self.runs.iter().map(|run| run.length)
     }
 
+    /// Returns the greatest length that divides the first element of every chunk; the length of the chunk if there is
+    /// only one.
+    pub fn common_step(&self) -> u64 {
+        let last = self.count.saturating_sub(1);
+        let before_last = self.runs.iter().filter(|run| run.chunk < last);
+        let step = before_last.fold(0, |step, run| common_divisor(step, run.length));
+        if step == 0 { self.longest } else { step }
+    }
+
     /// Returns the number of the chunk that contains an element of the array.
     pub fn chunk_at(&self, element: u64) -> u64 {
         let run = self.run(|run| run.start <= element);
@@ -114,6 +123,14 @@ impl Axis {
         let after = self.runs.partition_point(begins_before);
         self.runs.get(after.checked_sub(1)?)
     }
+}
+
+/// Returns the greatest common divisor; of 0 and a number, the number.
+fn common_divisor(mut one: u64, mut other: u64) -> u64 {
+    while other > 0 {
+        (one, other) = (other, one % other);
+    }
+    one
 }
 
 #[cfg(test)]
@@ -153,6 +170,23 @@ mod tests {
         ] {
             let axis = Axis::new(6, &edges).unwrap();
             assert_eq!(spans(&axis), expected, "{edges:?}");
+        }
+    }
+
+    #[test]
+    fn the_common_step_divides_each_first_element() {
+        for (length, edges, step) in [
+            (6, Edges::Every(4), 4),
+            (60, runs(&[(10, 1), (20, 2), (10, 1)]), 10),
+            (6, runs(&[(1, 1), (2, 1), (3, 1)]), 1),
+            // The last chunk may have any length.
+            (31, runs(&[(12, 1), (8, 2), (7, 1)]), 4),
+            (7, runs(&[(9, 1)]), 9),
+            (0, runs(&[(5, 3)]), 5),
+        ] {
+            let axis = Axis::new(length, &edges).unwrap();
+            assert_eq!(axis.common_step(), step, "{edges:?}");
+            assert!(spans(&axis).iter().all(|(start, _)| start % step == 0));
         }
     }
 

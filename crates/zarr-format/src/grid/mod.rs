@@ -213,6 +213,14 @@ impl Grid {
         )
     }
 
+    /// Returns the shape of the largest chunks of a regular grid in which no chunk crosses a border of this grid.
+    pub fn regular_step(&self) -> Vec<u64> {
+        if self.is_regular() {
+            return self.chunk.clone();
+        }
+        self.axes.iter().map(Axis::common_step).collect()
+    }
+
     /// Whether `subchunks`, a length for each dimension, divides every chunk evenly.
     pub fn divides_into(&self, subchunks: &[u64]) -> bool {
         let whole = |length: u64, subchunk: u64| length.checked_rem(subchunk) == Some(0);
