@@ -71,6 +71,11 @@ impl Arrays {
         }
     }
 
+    /// Returns the memory budget of everything held of the store.
+    pub fn memory(&self) -> &Arc<MemoryBudget> {
+        self.engine.cache.budget()
+    }
+
     /// Returns the write buffer of an array, which all its handles share.
     fn write_buffer(&self, entry: &NodeEntry, array: &Arc<Array>) -> Arc<WriteBuffer> {
         let mut all = self.buffers.lock();

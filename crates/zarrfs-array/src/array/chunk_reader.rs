@@ -250,6 +250,24 @@ impl ChunkReader {
         }
     }
 
+    /// Whether a chunk is stored or dirty. True if the index of its shard cannot be read.
+    pub(super) fn is_stored(&self, context: &RequestContext, chunk: ChunkIndex) -> Result<bool> {
+        if self.written(chunk).is_some() {
+            return Ok(true);
+        }
+        let location = self.decoder.locate(chunk);
+        if self.versions.current(context, location.stored)?.is_none() {
+            return Ok(false);
+        }
+        if location.inner.is_empty() || self.is_cached(chunk) {
+            return Ok(true);
+        }
+        match self.shards.find_missing(context, chunk, &location) {
+            Err(error) if error.kind() == Kind::Corrupt => Ok(true),
+            missing => Ok(missing?.is_none()),
+        }
+    }
+
     /// Returns the current stored content of a chunk.
     fn get_stored(
         &self,

@@ -161,6 +161,14 @@ impl ChunkVersions {
         keys.is_ok_and(|keys| keys.iter().all(|key| !changes.changed_since(since, key)))
     }
 
+    /// Returns the current version of a stored chunk, or `None` if it is missing; asks the store if it is unknown.
+    pub(super) fn current(&self, context: &RequestContext, number: u64) -> Result<Option<Version>> {
+        match self.state(number) {
+            VersionState::Known(version) => Ok(version),
+            VersionState::Unknown | VersionState::Stale => self.fetch(context, number),
+        }
+    }
+
     /// Asks the store for the version of a stored chunk; returns `None` if the chunk is missing.
     pub(super) fn fetch(&self, context: &RequestContext, number: u64) -> Result<Option<Version>> {
         let keys = self.array.stored_keys(number)?;

@@ -14,6 +14,7 @@ use crate::array::prefetcher::Prefetcher;
 use crate::array::shard_file::ShardFile;
 use crate::array::sparsity::Sparsity;
 use crate::array::stored_array::StoredArray;
+use crate::array::stored_set::{StoredSet, StoredSets};
 use crate::array::vlen_elements::{ReservedBuffer, VlenElements};
 use crate::array::vlen_reader::VlenReader;
 use crate::array::write_buffer::WriteBuffer;
@@ -44,6 +45,7 @@ pub struct OpenArray {
     pub(super) buffer: Arc<WriteBuffer>,
     lengths: FileLengths,
     sparsity: Sparsity,
+    stored_sets: StoredSets,
     /// The memory that the array counts in, until its last holder drops it; `None` if the budget had no room.
     pub(super) room: Option<Reservation>,
 }
@@ -75,6 +77,7 @@ impl OpenArray {
             buffer,
             lengths: FileLengths::new(stored.clone()),
             sparsity: Sparsity::new(stored.clone()),
+            stored_sets: StoredSets::new(stored.clone()),
             versions,
             room,
             stored,
@@ -294,6 +297,34 @@ impl OpenArray {
     /// that.
     pub fn is_sparse(&self, context: &RequestContext) -> Result<bool> {
         self.sparsity.is_sparse(context)
+    }
+
+    /// Returns the numbers of the stored chunks, in the order of the grid; stores dirty chunks first. Fails as
+    /// `stored_chunks`, and with `TooLarge` if they need more than 1/4 of the memory.
+    pub fn stored_set(&self, context: &RequestContext) -> Result<Arc<StoredSet>> {
+        if !self.buffer.is_empty() {
+            context.check_may_wait()?;
+            // The close of the written file reports errors.
+            let _ = self.flush(context);
+        }
+        self.stored_sets.get(context)
+    }
+
+    /// Whether a chunk of `decoded_grid` is stored or dirty; of `stored_grid` if the array cannot be decoded. True if
+    /// the index of its shard cannot be read, so that reads of the chunk return the error.
+    pub fn has_chunk(&self, context: &RequestContext, chunk: ChunkIndex) -> Result<bool> {
+        match self.reader() {
+            Ok(reader) => reader.is_stored(context, chunk),
+            Err(_) => Ok(self.versions.current(context, chunk.0)?.is_some()),
+        }
+    }
+
+    /// Records that a program opens a chunk of `decoded_grid` as a file, and prefetches the next ones if it opens one
+    /// after the other.
+    pub fn record_chunk_open(&self, chunk: ChunkIndex) {
+        if let Ok(prefetcher) = self.prefetcher() {
+            prefetcher.record_chunk_open(chunk);
+        }
     }
 
     /// Begins to list the stored chunks with up to `threads` requests at a time; fails as `stored_chunks` does.

@@ -13,7 +13,9 @@ use crate::array::decoder::Decoder;
 use crate::array::file_layout::{ChunkRows, in_buffer};
 use crate::array::read_tracker::{ReadTrackers, Window};
 use crate::array::shard_groups::{LoadedGroup, OrderedSpan};
+use parking_lot::Mutex;
 use zarr_format::grid::ChunkIndex;
+use zarrfs_store::layer::name_sequence::NameSequence;
 use zarrfs_store::request_context::{RequestContext, RequestLimit};
 
 /// Decoded bytes of a batch, enough to be worth the hand-over to another thread.
@@ -43,6 +45,8 @@ pub(super) struct Prefetcher {
     pub(super) trackers: Arc<ReadTrackers>,
     /// Whether a warning was logged that memory has no room for a chunk row.
     pub(super) has_warned: AtomicBool,
+    /// The chunks that programs open as files of their own.
+    opened: Mutex<NameSequence>,
 }
 
 impl Prefetcher {
@@ -58,6 +62,7 @@ impl Prefetcher {
             reader,
             trackers,
             has_warned: AtomicBool::new(false),
+            opened: Mutex::default(),
         })
     }
 
@@ -89,6 +94,27 @@ impl Prefetcher {
         };
         let most = most.max(MIN_WINDOW / times).min(quarter);
         Window { least, most, after }
+    }
+
+    /// Records that a program opens a chunk as a file. If it opens one after the other, prefetches the next ones: at
+    /// least as many as fetch at once, if they fit 1/4 of the memory.
+    pub(super) fn record_chunk_open(self: &Arc<Prefetcher>, chunk: ChunkIndex) {
+        let reader = &self.reader;
+        let limits = &reader.array.engine.limits;
+        let bytes = reader.decoder.usual_bytes() as u64 + CHUNK_OVERHEAD;
+        let wanted = (MIN_WINDOW / bytes).max(limits.fetches as u64);
+        let window = in_buffer(wanted.min(limits.memory / 4 / bytes));
+        let ahead = {
+            let mut opened = self.opened.lock();
+            opened.record(in_buffer(chunk.0));
+            let is_sequential = opened.count() > 2;
+            opened.take_window(if is_sequential { window } else { 0 })
+        };
+        let count = in_buffer(reader.decoder.grid.len());
+        let ahead = ahead.start..ahead.end.min(count);
+        if !ahead.is_empty() {
+            self.decode_ahead(ahead.map(|number| ChunkIndex(number as u64)), None);
+        }
     }
 
     /// Submits chunks to the engine's threads until their queue is full. A chunk is skipped if its reader has taken it

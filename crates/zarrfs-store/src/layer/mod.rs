@@ -21,7 +21,7 @@ pub mod counting;
 pub mod disk_cache;
 pub(crate) mod liveness;
 pub mod metadata_cache;
-mod name_sequence;
+pub mod name_sequence;
 pub mod readahead;
 
 /// A store over another store; methods that it does not define call the store below.

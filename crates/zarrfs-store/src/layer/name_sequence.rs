@@ -9,7 +9,7 @@ const MAX_DEVIATION: usize = 16;
 /// The progress of a program through a sorted list of names. A name stands for the entry itself or for something in it,
 /// such as the metadata document of a directory.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct NameSequence {
+pub struct NameSequence {
     /// Number of names used in sequence.
     count: usize,
     /// The furthest index used.
@@ -23,7 +23,7 @@ pub(crate) struct NameSequence {
 impl NameSequence {
     /// Builds the state of a program that used `count` names in sequence elsewhere and comes to the first name here
     /// next; `fetched` names were prefetched.
-    pub(crate) fn at_first(count: usize, fetched: usize) -> NameSequence {
+    pub fn at_first(count: usize, fetched: usize) -> NameSequence {
         NameSequence {
             count,
             fetched,
@@ -32,7 +32,7 @@ impl NameSequence {
     }
 
     /// Records the use of the name at an index. A repetition of the last name changes nothing.
-    pub(crate) fn record(&mut self, index: usize) {
+    pub fn record(&mut self, index: usize) {
         if self.count > 0 && index == self.last {
             return;
         }
@@ -54,23 +54,23 @@ impl NameSequence {
     }
 
     /// Returns the number of names used in sequence.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.count
     }
 
     /// Returns the index after the furthest one used.
-    pub(crate) fn next(&self) -> usize {
+    pub fn next(&self) -> usize {
         self.last.saturating_add(1)
     }
 
     /// Returns the average distance from strict sequence; 0 if each name followed the one before.
-    pub(crate) fn deviation(&self) -> usize {
+    pub fn deviation(&self) -> usize {
         self.deviation
     }
 
     /// Returns the indices to prefetch now, so that at most `window` names are ahead of the program; each index only
     /// once.
-    pub(crate) fn take_window(&mut self, window: usize) -> Range<usize> {
+    pub fn take_window(&mut self, window: usize) -> Range<usize> {
         let next = self.next();
         let end = next.saturating_add(window);
         let start = self.fetched.clamp(next, end);
