@@ -71,11 +71,7 @@ fn describe(mounted: &Mounted) -> MountLine {
         Ok(facts) => facts,
         Err(error) => return MountLine::unknown(mounted, reason_of_silence(mounted, &error)),
     };
-    let view = if facts.is_files() {
-        "files"
-    } else {
-        facts.option("view")
-    };
+    let view = facts.option("view");
     let changes = match (facts.upper(), facts.option("read_only")) {
         (None, _) | (_, "true") => Changes::ReadOnly,
         (Some(upper), _) => pending(&upper),

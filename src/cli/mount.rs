@@ -188,10 +188,8 @@ fn description(plan: &MountPlan, views: &Views) -> Result<String> {
     let files = match plan.view {
         ViewKind::Files => plan.dir.clone(),
         // The mountpoint of a descriptor is unknown.
-        ViewKind::Store if MountPlan::descriptor(&plan.dir).is_some() => {
-            PathBuf::from(".zarrfs/files")
-        }
-        ViewKind::Store => plan.dir.join(".zarrfs/files"),
+        _ if MountPlan::descriptor(&plan.dir).is_some() => PathBuf::from(".zarrfs/files"),
+        ViewKind::Store | ViewKind::V3 | ViewKind::V2 => plan.dir.join(".zarrfs/files"),
     };
     let files = if plan.view == ViewKind::Store && views.hides_control() {
         "decoded arrays are not in there, since the store has a name .zarrfs itself: --view files shows them".to_string()

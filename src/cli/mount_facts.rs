@@ -15,6 +15,7 @@ use serde_json::Value;
 use crate::cli::values;
 use crate::fuse::mount::mountinfo::Mounted;
 use crate::fuse::mount::{liveness, mountinfo, mountpoint};
+use crate::mount::open::ViewKind;
 use crate::view::control;
 use zarr_format::error::{Error, Kind, Result};
 
@@ -153,16 +154,16 @@ impl MountFacts {
         self.hides_control
     }
 
-    /// Whether the mountpoint shows the files view.
-    pub(super) fn is_files(&self) -> bool {
-        self.option("view") == "files"
+    /// Whether the mountpoint shows nodes, not the keys of the store: every view but the store view.
+    pub(super) fn shows_nodes(&self) -> bool {
+        self.option("view") != ViewKind::Store.name()
     }
 
     /// Returns the folder with all keys of the store.
     ///
     /// Fails with `Unsupported` if the mount does not show them.
     pub(super) fn keys(&self) -> Result<PathBuf> {
-        match (self.hides_control, self.is_files()) {
+        match (self.hides_control, self.shows_nodes()) {
             (false, _) => Ok(self.dir.join(CONTROL).join("store")),
             (true, false) => Ok(self.dir.clone()),
             (true, true) => {

@@ -16,6 +16,7 @@ use crate::cli::spill::SpillChoice;
 use crate::cli::upper::open_upper;
 use crate::cli::{mount_facts, spill, values};
 use crate::fuse::mount::mountpoint;
+use crate::mount::open::ViewKind;
 use zarr_format::dialect::Choice;
 use zarr_format::error::{Error, Result};
 use zarrfs_array::hierarchy::HierarchyConfig;
@@ -89,7 +90,7 @@ impl StoreArgs {
             &Arc::new(Stats::default()),
         )?;
         if let Some(place) = place {
-            if place.is_files {
+            if place.shows_nodes {
                 located.path = longest_node(&located, &place.path)?;
             }
             located.source = place.redacted_path(&located.source);
@@ -213,8 +214,8 @@ struct MountedPath {
     keys: PathBuf,
     /// The path in the view.
     path: PathBuf,
-    /// Whether the view is the files view.
-    is_files: bool,
+    /// Whether the view shows nodes, not the keys of the store.
+    shows_nodes: bool,
     /// Whether the mounted store cannot list its keys.
     unlisted: bool,
     /// The source of the mount, without secrets.
@@ -237,21 +238,21 @@ impl MountedPath {
         let facts = MountFacts::ask(mount)?;
         let rest = path.strip_prefix(mount).unwrap_or(Path::new(""));
         let control = rest.strip_prefix(CONTROL).ok();
-        let (is_files, rest) = match control.filter(|_| !facts.hides_control()) {
-            None => (facts.is_files(), rest),
-            Some(control) => match (control.strip_prefix("store"), control.strip_prefix("files")) {
-                (Ok(rest), _) => (false, rest),
-                (_, Ok(rest)) => (true, rest),
-                _ => {
-                    let why = "is in no view of the store";
-                    return Err(Error::invalid(path.display(), why));
-                }
-            },
+        let (shows_nodes, rest) = match control.filter(|_| !facts.hides_control()) {
+            None => (facts.shows_nodes(), rest),
+            Some(control) => {
+                let below = |view: ViewKind| Some((view, control.strip_prefix(view.name()).ok()?));
+                let (view, rest) = ViewKind::ALL
+                    .into_iter()
+                    .find_map(below)
+                    .ok_or_else(|| Error::invalid(path.display(), "is in no view of the store"))?;
+                (view != ViewKind::Store, rest)
+            }
         };
         Ok(MountedPath {
             keys: facts.keys()?,
             path: rest.to_path_buf(),
-            is_files,
+            shows_nodes,
             unlisted: !facts.lists(),
             store: facts.source().to_string(),
         })
@@ -267,7 +268,7 @@ impl MountedPath {
 
     /// Returns the folder to open: the key's, or the whole store's, since a path of the files view is not a key.
     fn source(&self) -> String {
-        let folder = if self.is_files {
+        let folder = if self.shows_nodes {
             self.keys.clone()
         } else {
             self.keys.join(&self.path)

@@ -12,6 +12,7 @@ use super::summary::StoreSummary;
 use crate::view::View;
 use crate::view::control::{CONTROL, Control, ControlDirView};
 use crate::view::files::{FilesView, ListedFormat};
+use crate::view::plain::{PlainView, TARGETS};
 use crate::view::store::StoreView;
 use crate::view::store_without_listing::StoreWithoutListing;
 use crate::view::synthetic_store::SyntheticStore;
@@ -37,29 +38,40 @@ pub enum ViewKind {
     Store,
     /// Nodes as directories with decoded files.
     Files,
+    /// A plain store of final v3.
+    V3,
+    /// A plain store of v2.
+    V2,
+}
+
+impl ViewKind {
+    /// All views.
+    pub const ALL: [ViewKind; 4] = [ViewKind::Store, ViewKind::Files, ViewKind::V3, ViewKind::V2];
+
+    /// Returns the name in options and in the control directory.
+    pub fn name(self) -> &'static str {
+        match self {
+            ViewKind::Store => "store",
+            ViewKind::Files => "files",
+            ViewKind::V3 => "v3",
+            ViewKind::V2 => "v2",
+        }
+    }
 }
 
 impl FromStr for ViewKind {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<ViewKind> {
-        match name {
-            "store" => Ok(ViewKind::Store),
-            "files" => Ok(ViewKind::Files),
-            other => Err(Error::invalid(
-                other,
-                "not a view; there are store and files",
-            )),
-        }
+        let mut views = ViewKind::ALL.into_iter();
+        let view = views.find(|view| view.name() == name);
+        view.ok_or_else(|| Error::invalid(name, "not a view; there are store, files, v3 and v2"))
     }
 }
 
 impl fmt::Display for ViewKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ViewKind::Store => "store",
-            ViewKind::Files => "files",
-        })
+        f.write_str(self.name())
     }
 }
 
@@ -114,6 +126,8 @@ pub struct Views {
     overlay: Option<Overlay>,
     stored: Arc<dyn View>,
     files: Arc<dyn View>,
+    /// The plain views, in the order of `TARGETS`.
+    plain: [Arc<dyn View>; 2],
     control: Arc<Control>,
     hierarchy: Arc<Hierarchy>,
     arrays: Arc<Arrays>,
@@ -128,6 +142,8 @@ impl Views {
         let view = match name {
             ViewKind::Store => &self.stored,
             ViewKind::Files => &self.files,
+            ViewKind::V3 => &self.plain[0],
+            ViewKind::V2 => &self.plain[1],
         };
         let (view, control) = (view.clone(), self.control.clone());
         if self.lists_control() {
@@ -221,6 +237,9 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
     }
     let readahead = stack.reading_ahead(readahead(config, memory.clone()));
     let stored = store_view(&stack, readahead, &hierarchy, &arrays);
+    let plain = TARGETS.map(|target| -> Arc<dyn View> {
+        Arc::new(PlainView::new(hierarchy.clone(), arrays.clone(), target))
+    });
     let files = FilesView::new(
         hierarchy.clone(),
         arrays.clone(),
@@ -228,13 +247,19 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
         &config.list,
     );
     let in_control: Arc<dyn View> = Arc::new(files.for_mount_dir(".zarrfs/files/"));
-    let views = vec![("store", stored.clone()), ("files", in_control)];
+    let views = vec![
+        (ViewKind::Store.name(), stored.clone()),
+        (ViewKind::Files.name(), in_control),
+        (ViewKind::V3.name(), plain[0].clone()),
+        (ViewKind::V2.name(), plain[1].clone()),
+    ];
     let control = Control::new(views, stats.clone(), mount_json(config, lists));
     Ok(Views {
         store: stack.store,
         overlay,
         stored,
         files: Arc::new(files),
+        plain,
         control: Arc::new(control),
         hierarchy,
         arrays,

@@ -17,6 +17,7 @@ use zarrfs_store::{EntryKind, Key, Listing, Tree};
 pub mod control;
 pub mod files;
 mod generated_file;
+pub mod plain;
 pub mod store;
 pub mod store_without_listing;
 pub mod synthetic_store;

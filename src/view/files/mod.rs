@@ -10,8 +10,8 @@
 //! The directory of an array lists it once, so that a recursive program reads each element once: as one file, or as the
 //! stored chunks of a large array that is nearly empty. A listing does not affect the names that open.
 //!
-//! No file has a name by which a Zarr library finds a node: the library would find no chunks below, and read fill
-//! values.
+//! The directory of a node is also one of a plain v3 store (`plain`): `zarr.json` and `c/` open by name, so that a Zarr
+//! library that is pointed at the view reads the right values. They are not listed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +24,7 @@ use crate::view::files::path_target::{ArrayPart, DecodedTarget, PathEntry, PathT
 use crate::view::files::resolver::PathResolver;
 use crate::view::files::scratch_files::{ScratchFile, ScratchFiles};
 use crate::view::generated_file::GeneratedFile;
+use crate::view::plain::{PlainView, v3};
 use crate::view::{
     Attr, ChildName, FILES_ATTRIBUTE, OpenedFile, PathInTree, View, ViewDir, fact_of,
 };
@@ -75,10 +76,12 @@ impl FilesView {
         root_name: &str,
         listed: &[ListedFormat],
     ) -> FilesView {
+        let arrays = arrays.into();
         FilesView {
             resolver: Arc::new(PathResolver {
+                plain: PlainView::new(hierarchy.clone(), arrays.clone(), &v3::TARGET),
                 hierarchy,
-                arrays: arrays.into(),
+                arrays,
                 root_name: root_name.as_bytes().into(),
                 lines: CoordinateLines::default(),
                 scratch_files: ScratchFiles::default(),
@@ -156,6 +159,7 @@ impl FilesView {
                 }
             },
             PathTarget::ErrorText(entry) => node_documents::error_text(entry).len() as u64,
+            PathTarget::Plain(_, place) => return self.resolver.plain.attr(context, place, ttl),
             PathTarget::Decoded(target) => {
                 if target.is_generated() {
                     // The next reader may find another length.
@@ -365,6 +369,7 @@ impl FilesView {
                 }
                 _ => entry_facts::of_node(&target.entry, name),
             },
+            PathTarget::Plain(..) => None,
             PathTarget::GroupFile(target) if name == "left_out" => {
                 let sentences: Vec<_> = target.file.left_out().collect();
                 sentence_lines(&sentences)
@@ -500,6 +505,9 @@ impl View for FilesView {
             None => Err(Error::not_found(path)),
             Some(PathEntry::Target(PathTarget::Node(entry))) => self.list_node(context, &entry),
             Some(PathEntry::Target(PathTarget::Chunks(entry))) => self.list_chunks(&entry),
+            Some(PathEntry::Target(PathTarget::Plain(_, place))) => {
+                self.resolver.plain.list_place(context, *place, path)
+            }
             Some(_) => Err(Error::new(Kind::NotADirectory, path, "is not a directory")),
         }
     }
@@ -531,6 +539,7 @@ impl View for FilesView {
                 node_documents::error_text(&entry),
             )),
             PathTarget::GroupFile(target) => target.open(context),
+            PathTarget::Plain(_, place) => self.resolver.plain.open_place(context, &place, path),
             PathTarget::Decoded(target) => {
                 // Report an array that does not decode at open, not at each read.
                 target.array.check_decodable()?;

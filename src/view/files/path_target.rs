@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::view::files::ATTRIBUTES;
 use crate::view::files::scratch_files::ScratchFile;
-
+use crate::view::plain::PlainPlace;
 use crate::view::{Attr, File, OpenedFile};
 use zarr_format::error::{Error, Result};
 use zarr_format::grid::{Coordinates, Selection};
@@ -35,12 +35,17 @@ pub(super) enum PathTarget {
     Decoded(Box<DecodedTarget>),
     /// A file of several arrays.
     GroupFile(Box<GroupTarget>),
+    /// A document, chunk or folder of chunks of a node in the plain v3 store.
+    Plain(Arc<NodeEntry>, Box<PlainPlace>),
 }
 
 impl PathTarget {
     /// Whether it is a directory.
     pub(super) fn is_directory(&self) -> bool {
-        matches!(self, PathTarget::Node(_) | PathTarget::Chunks(_))
+        match self {
+            PathTarget::Plain(_, place) => place.is_directory(),
+            place => matches!(place, PathTarget::Node(_) | PathTarget::Chunks(_)),
+        }
     }
 
     /// Whether it is `attributes.json` of a node that has a stored document.
@@ -69,6 +74,7 @@ impl PathTarget {
             | PathTarget::Chunks(entry)
             | PathTarget::Document(entry, _)
             | PathTarget::RawDocument(entry, _)
+            | PathTarget::Plain(entry, _)
             | PathTarget::ErrorText(entry) => entry,
         }
     }

@@ -13,11 +13,12 @@ use crate::view::files::path_target::{
 };
 use crate::view::files::scratch_files::{Replacement, ScratchFiles};
 use crate::view::files::{ATTRIBUTES, CHUNKS, METADATA, is_unmeasurable};
+use crate::view::plain::PlainView;
 use crate::view::{ChildName, ViewDir};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::grid::{Coordinates, NumberedName, Region, Selection};
 use zarr_format::model::Node;
-use zarr_format::model::document::is_in_node_folder;
+use zarr_format::model::document::{ZARR_JSON, is_in_node_folder};
 use zarrfs_array::array::{Arrays, OpenArray};
 use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_export::formats::cf;
@@ -36,10 +37,16 @@ use zarrfs_export::inspect::surrounding_nodes::SurroundingNodes;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
+/// The names of the plain v3 store in the directory of a node: its document, and the folder of its chunks.
+const PLAIN_DOCUMENT: &[u8] = ZARR_JSON.as_bytes();
+const PLAIN_CHUNKS: &[u8] = b"c";
+
 /// The nodes of a hierarchy, by the paths of the files view.
 pub(super) struct PathResolver {
     pub(super) hierarchy: Arc<Hierarchy>,
     pub(super) arrays: Arc<Arrays>,
+    /// The nodes as a plain v3 store, which opens by name.
+    pub(super) plain: PlainView,
     /// The base name of the root's own files.
     pub(super) root_name: Box<[u8]>,
     pub(super) lines: CoordinateLines,
@@ -227,6 +234,7 @@ impl PathResolver {
                 Some(PathTarget::Document(entry.clone(), name.to_vec()))
             }
             [CHUNKS] => Some(PathTarget::Chunks(entry.clone())),
+            [PLAIN_DOCUMENT | PLAIN_CHUNKS, ..] => self.plain_place(context, entry, rest)?,
             [name] => {
                 let ending = name.strip_prefix(self.name_of(entry));
                 self.array_file(context, place, ending.unwrap_or_default())?
@@ -240,6 +248,17 @@ impl PathResolver {
             }
             _ => None,
         })
+    }
+
+    /// Resolves names in a node's folder of the plain v3 store.
+    fn plain_place(
+        &self,
+        context: &RequestContext,
+        entry: &Arc<NodeEntry>,
+        rest: &[&[u8]],
+    ) -> Result<Option<PathTarget>> {
+        let place = self.plain.below_node(context, entry.clone(), rest)?;
+        Ok(place.map(|place| PathTarget::Plain(entry.clone(), Box::new(place))))
     }
 
     /// Resolves the file of an array by its ending after the array's name.
@@ -280,6 +299,9 @@ impl PathResolver {
         };
         if [METADATA, ATTRIBUTES].contains(&name) {
             return Ok(Some(PathTarget::Document(entry, name.to_vec())));
+        }
+        if name == PLAIN_DOCUMENT {
+            return self.plain_place(context, &entry, rest);
         }
         let Some(ending) = name.strip_prefix(self.name_of(&entry)) else {
             return Ok(None);

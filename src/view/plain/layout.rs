@@ -1,0 +1,269 @@
+//! Divides an array into the chunks of a plain store.
+
+use std::sync::Arc;
+
+use crate::view::plain::target::PlainArray;
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::grid::{ChunkIndex, Coordinates, Grid, Region};
+use zarr_format::model::{Array, bytes_of};
+use zarrfs_array::array::{OpenArray, StoredSet};
+use zarrfs_store::request_context::RequestContext;
+
+/// The most chunks of an array that all have files, stored or not, and the most chunks into which an irregular grid is
+/// divided.
+const MAX_CHUNKS: u64 = 1_000_000;
+
+/// An array in chunks of a regular grid: its own chunks, the inner chunks of its shards, or the largest chunks that
+/// divide an irregular grid.
+#[derive(Clone)]
+pub(crate) struct PlainLayout {
+    pub(super) array: Arc<OpenArray>,
+    /// The regular grid, if the array's own one is irregular.
+    regular: Option<Arc<Grid>>,
+    /// Whether documents state the fill value, so that missing chunks need no file.
+    states_fill: bool,
+}
+
+impl PlainLayout {
+    /// Divides an array; `Unsupported`, with the reason, if a plain store cannot hold its chunks.
+    pub(super) fn new(array: Arc<OpenArray>, states_fill: bool) -> Result<PlainLayout> {
+        let mut layout = PlainLayout {
+            array,
+            regular: None,
+            states_fill,
+        };
+        let own = layout.own_grid()?;
+        if !own.is_regular() {
+            let step = own.regular_step();
+            let regular = Grid::new(&layout.array.array().shape, &step)?;
+            if regular.len() > MAX_CHUNKS {
+                let why = format!(
+                    "its chunks have different lengths; chunks of {step:?}, which divide them all, would be {}",
+                    regular.len()
+                );
+                return Err(Error::unsupported(layout.array.path(), why));
+            }
+            layout.regular = Some(Arc::new(regular));
+        }
+        if !layout.array.array().data_type.is_variable() {
+            layout.chunk_bytes()?;
+        }
+        Ok(layout)
+    }
+
+    /// Returns the grid of the chunks that are decoded alone, or of the stored chunks if the array cannot be decoded.
+    fn own_grid(&self) -> Result<&Grid> {
+        self.array
+            .decoded_grid()
+            .or_else(|_| self.array.stored_grid())
+    }
+
+    /// Returns the grid of the plain chunks.
+    pub(super) fn grid(&self) -> Result<&Grid> {
+        match &self.regular {
+            Some(regular) => Ok(regular),
+            None => self.own_grid(),
+        }
+    }
+
+    /// Returns the array, whose metadata are `array`, as documents describe it.
+    pub(super) fn described<'a>(&'a self, array: &'a Array) -> Result<PlainArray<'a>> {
+        Ok(PlainArray {
+            array,
+            chunk_shape: self.grid()?.chunk_shape(),
+            states_fill: self.states_fill || self.grid()?.len() > MAX_CHUNKS,
+        })
+    }
+
+    /// Returns the length of a chunk of elements of a fixed length, in bytes.
+    pub(super) fn chunk_bytes(&self) -> Result<u64> {
+        let element = self.array.array().element_size()?;
+        bytes_of(self.grid()?.chunk_shape(), element)
+    }
+
+    /// Whether all chunks have files, the missing ones of the fill value: the store cannot list which are stored, or no
+    /// document states the fill value.
+    pub(super) fn shows_missing(&self) -> Result<bool> {
+        let has_to = !self.states_fill || !self.array.can_list_chunks();
+        Ok(has_to && self.grid()?.len() <= MAX_CHUNKS)
+    }
+
+    /// Whether a chunk has a file: it is stored, or missing chunks are shown.
+    pub(super) fn has_chunk(&self, context: &RequestContext, indices: &[u64]) -> Result<bool> {
+        if self.grid()?.index(indices).is_none() {
+            return Ok(false);
+        }
+        if self.shows_missing()? {
+            return Ok(true);
+        }
+        self.array.has_chunk(context, self.own_chunk(indices)?)
+    }
+
+    /// Returns the array's own chunk that has the elements of a plain chunk.
+    pub(super) fn own_chunk(&self, indices: &[u64]) -> Result<ChunkIndex> {
+        let start = self.grid()?.region(indices).start;
+        Ok(self.own_grid()?.locate(&start).0)
+    }
+
+    /// Returns the elements of a chunk, clipped to the array.
+    pub(super) fn region(&self, indices: &[u64]) -> Result<Region> {
+        Ok(self.grid()?.region(indices))
+    }
+
+    /// Returns the indices of the first plain chunk in a stored chunk, and the number of plain chunks in it along each
+    /// dimension.
+    fn chunks_in(&self, stored: u64) -> Result<Region> {
+        let (grid, stored_grid) = (self.grid()?, self.array.stored_grid()?);
+        let region = stored_grid.region(&stored_grid.indices(ChunkIndex(stored)));
+        let mut chunks = region.clone();
+        for (axis, (&start, &length)) in region.start.iter().zip(&region.shape).enumerate() {
+            let first = grid.chunk_at(axis, start);
+            let last = grid.chunk_at(axis, start + length.saturating_sub(1));
+            chunks.start[axis] = first;
+            chunks.shape[axis] = last - first + 1;
+        }
+        Ok(chunks)
+    }
+
+    /// Returns the most plain chunks that a stored chunk has.
+    pub(super) fn most_in_stored(&self) -> Result<u64> {
+        let stored = self.array.stored_grid()?.chunk_shape().iter();
+        let counts = stored.zip(self.grid()?.chunk_shape());
+        let counts = counts.map(|(&stored, &plain)| stored.div_ceil(plain.max(1)));
+        Ok(counts.fold(1, u64::saturating_mul).max(1))
+    }
+
+    /// Returns the stored chunks, to be walked; `Unsupported` if it is unknown which are stored, and these may be too
+    /// many.
+    pub(super) fn stored(&self, context: &RequestContext) -> Result<StoredChunks> {
+        if self.shows_missing()? {
+            return Ok(StoredChunks::All(self.array.stored_grid()?.len()));
+        }
+        if !self.array.can_list_chunks() {
+            let why = format!(
+                "the server does not list names, and the array has more than {MAX_CHUNKS} chunks; each opens by its name"
+            );
+            return Err(Error::unsupported(self.array.path(), why));
+        }
+        match self.array.stored_set(context) {
+            Ok(set) => Ok(StoredChunks::Listed(set)),
+            // A listing of nothing: the folder of the chunks does not exist.
+            Err(error) if error.kind() == Kind::NotFound => Ok(StoredChunks::All(0)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the first plain chunk at or after `place` that has a file, in the order of the stored chunks.
+    pub(super) fn next_chunk(
+        &self,
+        context: &RequestContext,
+        stored: &StoredChunks,
+        mut place: ChunkPlace,
+    ) -> Result<Option<(ChunkPlace, Coordinates)>> {
+        let needs_look = self.array.has_shards().unwrap_or(false) && !self.shows_missing()?;
+        while let Some(number) = stored.next_from(place.stored) {
+            if number != place.stored {
+                place = ChunkPlace {
+                    stored: number,
+                    within: 0,
+                };
+            }
+            let chunks = self.chunks_in(number)?;
+            let count = chunks.shape.iter().product();
+            while place.within < count {
+                let indices = nth(&chunks, place.within);
+                if !needs_look || self.has_chunk(context, &indices)? {
+                    return Ok(Some((place, indices)));
+                }
+                place.within += 1;
+            }
+            place = ChunkPlace {
+                stored: number + 1,
+                within: 0,
+            };
+        }
+        Ok(None)
+    }
+
+    /// Returns the first index at or after `from` along the dimension after `prefix` for which a chunk is stored: of a
+    /// file if `prefix` has all other indices, else of a folder.
+    pub(super) fn next_index(
+        &self,
+        context: &RequestContext,
+        stored: &StoredChunks,
+        prefix: &[u64],
+        from: u64,
+    ) -> Result<Option<u64>> {
+        let (grid, stored_grid) = (self.grid()?, self.array.stored_grid()?);
+        let (axis, rank) = (prefix.len(), grid.counts().len());
+        let is_last = axis + 1 == rank;
+        let needs_look = is_last && self.array.has_shards().unwrap_or(false);
+        let mut index = from;
+        while index < grid.counts().get(axis).copied().unwrap_or(0) {
+            let mut indices = Coordinates::from_elem(0, rank);
+            indices[..axis].copy_from_slice(prefix);
+            indices[axis] = index;
+            // The stored chunks that have an element of this row.
+            let start = grid.region(&indices).start;
+            let mut first = Coordinates::from_elem(0, rank);
+            for (at, &element) in start.iter().enumerate().take(axis + 1) {
+                first[at] = stored_grid.chunk_at(at, element);
+            }
+            let Some(ChunkIndex(first_number)) = stored_grid.index(&first) else {
+                return Ok(None);
+            };
+            let Some(found) = stored.next_from(first_number) else {
+                return Ok(None);
+            };
+            let found = stored_grid.indices(ChunkIndex(found));
+            if found[..axis] != first[..axis] {
+                return Ok(None);
+            }
+            if found[axis] != first[axis] {
+                index = grid.chunk_at(axis, stored_grid.span(axis, found[axis]).0);
+                continue;
+            }
+            if !needs_look || self.has_chunk(context, &indices)? {
+                return Ok(Some(index));
+            }
+            index += 1;
+        }
+        Ok(None)
+    }
+}
+
+/// The place of a plain chunk in the order of the stored chunks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ChunkPlace {
+    /// The number of the stored chunk.
+    pub(super) stored: u64,
+    /// The number of the plain chunk in the stored chunk, in C order.
+    pub(super) within: u64,
+}
+
+/// The numbers of the chunks that are stored.
+pub(super) enum StoredChunks {
+    Listed(Arc<StoredSet>),
+    /// All numbers below this count, as far as is known.
+    All(u64),
+}
+
+impl StoredChunks {
+    fn next_from(&self, number: u64) -> Option<u64> {
+        match self {
+            StoredChunks::Listed(set) => set.next_from(number),
+            StoredChunks::All(count) => (number < *count).then_some(number),
+        }
+    }
+}
+
+/// Returns the indices of the chunk number `number`, in C order, of a box of chunks.
+fn nth(chunks: &Region, number: u64) -> Coordinates {
+    let mut rest = number;
+    let mut indices = chunks.start.clone();
+    for (index, &count) in indices.iter_mut().zip(&chunks.shape).rev() {
+        *index += rest % count.max(1);
+        rest /= count.max(1);
+    }
+    indices
+}

@@ -1,0 +1,199 @@
+//! Streams the listings of a plain store.
+
+use std::sync::Arc;
+
+use crate::view::plain::layout::{ChunkPlace, PlainLayout, StoredChunks};
+use crate::view::plain::place::{PlainHierarchy, PlainKind};
+use crate::view::plain::target::Target;
+use zarr_format::error::Result;
+use zarrfs_array::hierarchy::NodeEntry;
+use zarrfs_store::listing::LeftOut;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::{EntryKind, Listing, Name};
+
+/// Cursors of the documents of a node. They are larger than the cursors of children, except the end of a directory on
+/// ext4, which is the largest number.
+const FIRST_DOCUMENT: u64 = i64::MAX as u64 - 16;
+
+/// The documents of a node, as the last names of a listing.
+pub(super) struct Documents {
+    names: Vec<&'static str>,
+    /// The number of the next one.
+    next: usize,
+}
+
+impl Documents {
+    pub(super) fn new(names: Vec<&'static str>) -> Documents {
+        Documents { names, next: 0 }
+    }
+
+    fn next(&mut self) -> Option<Name> {
+        let name = self.names.get(self.next)?;
+        self.next += 1;
+        Some(Name {
+            name: name.as_bytes().to_vec(),
+            kind: EntryKind::File,
+            cursor: FIRST_DOCUMENT + self.next as u64,
+            meta: None,
+        })
+    }
+
+    /// Continues after a document; returns false if the cursor is not one of a document.
+    fn seek(&mut self, cursor: u64) -> bool {
+        let place = cursor.checked_sub(FIRST_DOCUMENT);
+        let place = place.and_then(|place| usize::try_from(place).ok());
+        let place = place.filter(|place| (1..=self.names.len()).contains(place));
+        self.next = place.unwrap_or(0);
+        place.is_some()
+    }
+}
+
+/// The children of a group that the store has, then its documents.
+pub(super) struct GroupListing {
+    pub(super) children: Box<dyn Listing>,
+    pub(super) plain: Arc<PlainHierarchy>,
+    pub(super) group: Arc<NodeEntry>,
+    pub(super) documents: Documents,
+    pub(super) has_children: bool,
+}
+
+impl Listing for GroupListing {
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {
+        while self.has_children {
+            let Some(name) = self.children.next(context)? else {
+                self.has_children = false;
+                break;
+            };
+            let child = self
+                .plain
+                .hierarchy
+                .child(context, &self.group, &name.name)?;
+            let node = child.map(|child| self.plain.node(child));
+            if node.is_some_and(|node| !matches!(node.kind, PlainKind::LeftOut(_))) {
+                return Ok(Some(Name {
+                    kind: EntryKind::Directory,
+                    meta: None,
+                    ..name
+                }));
+            }
+        }
+        Ok(self.documents.next())
+    }
+
+    fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()> {
+        self.has_children = !self.documents.seek(cursor);
+        if self.has_children {
+            self.children.seek(context, cursor)?;
+        }
+        Ok(())
+    }
+
+    fn left_out(&self) -> LeftOut {
+        self.children.left_out()
+    }
+}
+
+/// The chunks in the folder of an array, then its documents.
+pub(super) struct ArrayListing {
+    layout: PlainLayout,
+    target: &'static Target,
+    /// `None` once all are listed.
+    stored: Option<StoredChunks>,
+    place: ChunkPlace,
+    /// The most plain chunks in a stored chunk: cursors count as many for each.
+    per_stored: u64,
+    documents: Documents,
+}
+
+impl ArrayListing {
+    pub(super) fn new(
+        context: &RequestContext,
+        layout: PlainLayout,
+        target: &'static Target,
+    ) -> Result<ArrayListing> {
+        Ok(ArrayListing {
+            stored: Some(layout.stored(context)?),
+            per_stored: layout.most_in_stored()?,
+            documents: Documents::new(target.array_documents.to_vec()),
+            place: ChunkPlace::default(),
+            layout,
+            target,
+        })
+    }
+}
+
+impl Listing for ArrayListing {
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {
+        if let Some(stored) = &self.stored {
+            if let Some((place, indices)) = self.layout.next_chunk(context, stored, self.place)? {
+                self.place = ChunkPlace {
+                    within: place.within + 1,
+                    ..place
+                };
+                let number = place.stored.saturating_mul(self.per_stored);
+                return Ok(Some(Name {
+                    name: self.target.chunk_name(&indices).as_bytes().to_vec(),
+                    kind: EntryKind::File,
+                    cursor: number.saturating_add(self.place.within).min(FIRST_DOCUMENT),
+                    meta: None,
+                }));
+            }
+            self.stored = None;
+        }
+        Ok(self.documents.next())
+    }
+
+    fn seek(&mut self, context: &RequestContext, cursor: u64) -> Result<()> {
+        if self.documents.seek(cursor) {
+            self.stored = None;
+            return Ok(());
+        }
+        if self.stored.is_none() {
+            self.stored = Some(self.layout.stored(context)?);
+        }
+        // The cursor of the last plain chunk in a stored one is the first number of the next one.
+        let before = cursor.checked_sub(1);
+        self.place = before.map_or(ChunkPlace::default(), |before| ChunkPlace {
+            stored: before / self.per_stored,
+            within: before % self.per_stored + 1,
+        });
+        Ok(())
+    }
+}
+
+/// The folder of the chunks with some leading indices: of chunks, or of further folders.
+pub(super) struct FolderListing {
+    pub(super) layout: PlainLayout,
+    pub(super) stored: StoredChunks,
+    pub(super) prefix: Vec<u64>,
+    /// The next index.
+    pub(super) index: u64,
+}
+
+impl Listing for FolderListing {
+    fn next(&mut self, context: &RequestContext) -> Result<Option<Name>> {
+        let found = self
+            .layout
+            .next_index(context, &self.stored, &self.prefix, self.index)?;
+        let Some(index) = found else {
+            return Ok(None);
+        };
+        self.index = index + 1;
+        let is_chunk = self.prefix.len() + 1 == self.layout.grid()?.counts().len();
+        Ok(Some(Name {
+            name: index.to_string().into_bytes(),
+            kind: if is_chunk {
+                EntryKind::File
+            } else {
+                EntryKind::Directory
+            },
+            cursor: self.index,
+            meta: None,
+        }))
+    }
+
+    fn seek(&mut self, _context: &RequestContext, cursor: u64) -> Result<()> {
+        self.index = cursor;
+        Ok(())
+    }
+}

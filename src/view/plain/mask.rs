@@ -1,0 +1,107 @@
+//! Finds the value that marks missing elements for xarray and netCDF.
+//!
+//! In v2 it is the fill value (xarray's `use_zarr_fill_value_as_mask`, netCDF's `_FillValue`), in v3 the attribute
+//! `_FillValue`, which xarray writes in base64 for floats. Without the right one, readers would take elements for
+//! missing that are not, such as a longitude of 0, or the other way round.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use zarr_format::dialect::fill;
+use zarr_format::model::{Array, Attributes, DataType};
+
+/// The attribute of xarray and NCZarr with the names of dimensions in v2.
+pub(super) const DIMENSIONS: &str = "_ARRAY_DIMENSIONS";
+
+/// The attribute with the value that marks missing elements.
+const FILL: &str = "_FillValue";
+
+/// Whether the fill value of an array marks missing elements: it was written by v2's conventions.
+fn is_fill_a_mask(array: &Array) -> bool {
+    array.attributes.get(DIMENSIONS).is_some() && !array.fill_value.is_none
+}
+
+/// Whether xarray can open the array, and takes marked elements for missing.
+fn is_masked(array: &Array) -> bool {
+    let is_named = array.dimension_names.iter().any(Option::is_some);
+    let is_number = matches!(
+        array.data_type,
+        DataType::Int(_) | DataType::UInt(_) | DataType::Float(_)
+    );
+    is_named && is_number
+}
+
+/// Returns the element that the attribute states, or `None` if there is none that can be read.
+fn stated(array: &Array) -> Option<Vec<u8>> {
+    let value = array.attributes.get(FILL)?;
+    let number = match (&array.data_type, &value) {
+        (DataType::Float(_), Value::String(text)) => match STANDARD.decode(text).ok() {
+            Some(bytes) if bytes.len() == 8 => {
+                let double = f64::from_le_bytes(bytes.try_into().ok()?);
+                return parsed(&array.data_type, &double_value(double));
+            }
+            _ => value,
+        },
+        _ => value,
+    };
+    parsed(&array.data_type, &number)
+}
+
+fn parsed(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
+    fill::parse(data_type, value).ok().map(|fill| fill.bytes)
+}
+
+/// Returns a float as fill values state it.
+fn double_value(double: f64) -> Value {
+    fill::render(&DataType::Float(8), &double.to_le_bytes())
+}
+
+/// Whether the fill value marks missing elements in v2 as it does in the array.
+pub(super) fn is_fill_for_v2(array: &Array) -> bool {
+    !is_masked(array)
+        || is_fill_a_mask(array)
+        || stated(array).as_ref() == Some(&array.fill_value.bytes)
+}
+
+/// Returns the fill value that has v2 readers take the right elements for missing: `null` if there are none.
+pub(super) fn value_for_v2(array: &Array) -> Value {
+    let stated = stated(array);
+    stated.map_or(Value::Null, |bytes| fill::render(&array.data_type, &bytes))
+}
+
+/// Returns the attributes of an array in v2: the fill value is a number there.
+pub(super) fn attributes_for_v2(array: &Array) -> Attributes {
+    let is_text = matches!(array.attributes.get(FILL), Some(Value::String(_)));
+    let Some(bytes) = stated(array).filter(|_| is_text) else {
+        return array.attributes.clone();
+    };
+    // JSON has no NaN; the fill value states it.
+    let number = fill::render(&array.data_type, &bytes);
+    let number = number.is_number().then(|| number.to_string());
+    array.attributes.edited(&[(FILL.to_string(), number)])
+}
+
+/// Returns the attributes of an array in v3, with the fill value of v2 as xarray writes it.
+pub(super) fn attributes_for_v3(array: &Array) -> Attributes {
+    let mask = if is_fill_a_mask(array) {
+        Some(array.fill_value.bytes.clone())
+    } else {
+        stated(array)
+    };
+    let Some(mask) = mask.filter(|_| is_masked(array)) else {
+        return array.attributes.clone();
+    };
+    let value = fill::render(&array.data_type, &mask);
+    let value = match &array.data_type {
+        DataType::Float(_) => {
+            let number = parsed(&DataType::Float(8), &value).unwrap_or_default();
+            json!(STANDARD.encode(number))
+        }
+        _ => value,
+    };
+    if array.attributes.get(FILL).as_ref() == Some(&value) {
+        return array.attributes.clone();
+    }
+    array.attributes.with(FILL, &value)
+}

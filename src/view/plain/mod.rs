@@ -1,0 +1,374 @@
+//! The plain views: any hierarchy as a store of v2 or v3 with uncompressed chunks.
+//!
+//! Each node has the documents of the target, made from the model: little-endian elements, a regular grid of the chunks
+//! that decode alone, the usual keys. A chunk is a file of its decoded elements, padded to a whole chunk with the fill
+//! value. Its size is known from the metadata, except for elements of no fixed length, which are encoded when the file
+//! is opened. A missing chunk has no file, which readers take for the fill value, and a chunk that cannot be decoded has
+//! one whose reads fail. A listing has exactly the keys of the store, so a recursive copy is a conversion.
+//!
+//! An array or group that the target cannot hold is not listed; its folder opens by name and has `ERROR.txt` with the
+//! reason. Everything is read-only.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use twox_hash::XxHash64;
+
+use crate::view::generated_file::{GeneratedFile, MAX_IMMEDIATE_TEXT};
+use crate::view::plain::consolidated::ConsolidatedTexts;
+use crate::view::plain::layout::PlainLayout;
+use crate::view::plain::listing::{ArrayListing, Documents, FolderListing, GroupListing};
+use crate::view::plain::place::{ERROR_TEXT, PlainHierarchy, PlainKind, PlainNode};
+use crate::view::{Attr, OpenedFile, View, fact_of};
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::model::Node;
+use zarrfs_array::array::Arrays;
+use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
+use zarrfs_export::inspect::entry_facts;
+use zarrfs_store::listing::NameList;
+use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::{EntryKind, Key, Listing};
+
+mod chunk_file;
+mod consolidated;
+mod layout;
+mod listing;
+mod mask;
+mod padding;
+mod place;
+pub mod target;
+pub mod v2;
+pub mod v3;
+
+pub(crate) use crate::view::plain::place::PlainPlace;
+pub use crate::view::plain::target::Target;
+
+/// The targets, by the names of their views.
+pub const TARGETS: [&Target; 2] = [&v3::TARGET, &v2::TARGET];
+
+/// A hierarchy as a plain store.
+pub struct PlainView {
+    plain: Arc<PlainHierarchy>,
+    consolidated: ConsolidatedTexts,
+}
+
+impl PlainHierarchy {
+    /// Returns the documents of a node that consolidated metadata hold copies of.
+    fn documents_in_copies(&self, node: &PlainNode) -> &'static [&'static str] {
+        match (&node.kind, self.target.group_documents) {
+            (PlainKind::Array(_), _) => self.target.array_documents,
+            (PlainKind::LeftOut(_), _) => &[],
+            (PlainKind::Group, [others @ .., _]) if !others.is_empty() => others,
+            (PlainKind::Group, all) => all,
+        }
+    }
+
+    /// Returns a document of a node, without consolidated metadata.
+    fn document(&self, node: &PlainNode, name: &str) -> Result<String> {
+        match (&node.kind, node.entry.node()?) {
+            (PlainKind::Array(layout), Node::Array(array)) => Ok((self.target.array_document)(
+                &layout.described(array)?,
+                name,
+            )),
+            (_, found) => Ok((self.target.group_document)(found.attributes(), name, None)),
+        }
+    }
+}
+
+impl PlainView {
+    /// Builds the view of a hierarchy in a target.
+    pub fn new(
+        hierarchy: Arc<Hierarchy>,
+        arrays: Arc<Arrays>,
+        target: &'static Target,
+    ) -> PlainView {
+        PlainView {
+            consolidated: ConsolidatedTexts::new(arrays.memory().clone()),
+            plain: Arc::new(PlainHierarchy {
+                hierarchy,
+                arrays,
+                target,
+            }),
+        }
+    }
+
+    /// Returns the target.
+    pub fn target(&self) -> &'static Target {
+        self.plain.target
+    }
+
+    /// Returns the reason why the view has no node for an entry, or `None` if it has one.
+    pub fn why_left_out(&self, entry: Arc<NodeEntry>) -> Option<Error> {
+        match self.plain.node(entry).kind {
+            PlainKind::LeftOut(error) => Some(error),
+            PlainKind::Group | PlainKind::Array(_) => None,
+        }
+    }
+
+    /// Returns the nodes at and below an entry that the view has no node for, each with its path and the reason.
+    pub fn left_out_below(
+        &self,
+        context: &RequestContext,
+        entry: &Arc<NodeEntry>,
+    ) -> Result<Vec<Error>> {
+        let mut left_out = Vec::new();
+        let mut nodes = vec![entry.clone()];
+        while let Some(entry) = nodes.pop() {
+            let is_group = matches!(entry.node, Ok(Node::Group(_)));
+            left_out.extend(self.why_left_out(entry.clone()));
+            if !is_group {
+                continue;
+            }
+            let mut children = self.plain.hierarchy.known_children(context, &entry)?;
+            while let Some(name) = children.next(context)? {
+                let child = self.plain.hierarchy.child(context, &entry, &name.name)?;
+                nodes.extend(child);
+            }
+        }
+        Ok(left_out)
+    }
+
+    /// Returns what names in the folder of a node are, or `None` if there is nothing by these names.
+    pub(crate) fn below_node(
+        &self,
+        context: &RequestContext,
+        entry: Arc<NodeEntry>,
+        names: &[&[u8]],
+    ) -> Result<Option<PlainPlace>> {
+        self.plain.below_node(context, entry, names)
+    }
+
+    /// Returns a document of a node, and the time of its last change.
+    fn text(
+        &self,
+        context: &RequestContext,
+        node: &PlainNode,
+        name: &'static str,
+    ) -> Result<(Bytes, SystemTime)> {
+        let entry = &node.entry;
+        if matches!(node.kind, PlainKind::Group) && name == self.plain.target.consolidated {
+            let text = self.consolidated.get(context, &self.plain, node)?;
+            return Ok((text.bytes, text.modified));
+        }
+        if entry.node()?.attributes().shared_text().len() > MAX_IMMEDIATE_TEXT {
+            context.check_may_wait()?;
+        }
+        Ok((self.plain.document(node, name)?.into(), entry.modified))
+    }
+
+    /// Returns the attributes of a place.
+    pub(crate) fn attr(
+        &self,
+        context: &RequestContext,
+        place: &PlainPlace,
+        ttl: Duration,
+    ) -> Result<Attr> {
+        let attr = match place {
+            PlainPlace::Node(node) => Attr::of_directory(node.entry.modified, ttl),
+            PlainPlace::ChunkFolder(layout, _) => Attr::of_directory(layout.array.modified(), ttl),
+            PlainPlace::Document(node, name) => {
+                let (text, modified) = self.text(context, node, name)?;
+                attr_of_text(&text, modified, ttl)
+            }
+            PlainPlace::ErrorText(node) => {
+                attr_of_text(error_text(node).as_bytes(), node.entry.modified, ttl)
+            }
+            PlainPlace::Chunk(chunk) => {
+                let length = chunk.length(context, self.plain.target)?;
+                let array = &chunk.layout.array;
+                Attr {
+                    content: Some(chunk.content(self.plain.target)),
+                    chunk_bytes: length,
+                    ..Attr::of_file(length, array.modified(), ttl)
+                }
+            }
+        };
+        Ok(Attr {
+            is_read_only: true,
+            ..attr
+        })
+    }
+
+    /// Opens a file.
+    pub(crate) fn open_place(
+        &self,
+        context: &RequestContext,
+        place: &PlainPlace,
+        path: &Key,
+    ) -> Result<OpenedFile> {
+        match place {
+            PlainPlace::Node(_) | PlainPlace::ChunkFolder(..) => {
+                Err(Error::new(Kind::IsADirectory, path, "is a directory"))
+            }
+            PlainPlace::Document(node, name) => {
+                let (text, modified) = self.text(context, node, name)?;
+                Ok(open_text(text, modified))
+            }
+            PlainPlace::ErrorText(node) => {
+                Ok(open_text(error_text(node).into(), node.entry.modified))
+            }
+            PlainPlace::Chunk(chunk) => chunk.open(context, self.plain.target),
+        }
+    }
+
+    /// Opens the listing of a directory.
+    pub(crate) fn list_place(
+        &self,
+        context: &RequestContext,
+        place: PlainPlace,
+        path: &Key,
+    ) -> Result<Box<dyn Listing>> {
+        match place {
+            PlainPlace::Node(node) => self.list_node(context, node),
+            PlainPlace::ChunkFolder(layout, prefix) => Ok(Box::new(FolderListing {
+                stored: layout.stored(context)?,
+                layout,
+                prefix,
+                index: 0,
+            })),
+            PlainPlace::Document(..) | PlainPlace::Chunk(_) | PlainPlace::ErrorText(_) => {
+                Err(Error::new(Kind::NotADirectory, path, "is not a directory"))
+            }
+        }
+    }
+
+    fn list_node(&self, context: &RequestContext, node: PlainNode) -> Result<Box<dyn Listing>> {
+        let PlainNode { entry, kind } = node;
+        Ok(match kind {
+            PlainKind::Group => Box::new(GroupListing {
+                children: self.plain.hierarchy.known_children(context, &entry)?,
+                plain: self.plain.clone(),
+                documents: Documents::new(self.plain.group_documents(&entry).to_vec()),
+                group: entry,
+                has_children: true,
+            }),
+            PlainKind::Array(layout) => self.list_array(context, layout)?,
+            PlainKind::LeftOut(_) => {
+                let text = (ERROR_TEXT.as_bytes().to_vec(), EntryKind::File);
+                Box::new(NameList::new([text]))
+            }
+        })
+    }
+
+    fn list_array(
+        &self,
+        context: &RequestContext,
+        layout: PlainLayout,
+    ) -> Result<Box<dyn Listing>> {
+        let target = self.plain.target;
+        let grid = layout.grid()?;
+        match target.chunk_folder {
+            Some(folder) if !grid.counts().is_empty() => {
+                let folder = (folder.as_bytes().to_vec(), EntryKind::Directory);
+                let documents = target.array_documents.iter();
+                let documents = documents.map(|name| (name.as_bytes().to_vec(), EntryKind::File));
+                Ok(Box::new(NameList::new(
+                    (!grid.is_empty())
+                        .then_some(folder)
+                        .into_iter()
+                        .chain(documents),
+                )))
+            }
+            _ => Ok(Box::new(ArrayListing::new(context, layout, target)?)),
+        }
+    }
+
+    fn find(&self, context: &RequestContext, path: &Key) -> Result<Option<PlainPlace>> {
+        self.plain.find(context, path)
+    }
+}
+
+/// Returns the text that says why a node is left out.
+fn error_text(node: &PlainNode) -> String {
+    match &node.kind {
+        PlainKind::LeftOut(error) => format!("{error}\n"),
+        PlainKind::Group | PlainKind::Array(_) => String::new(),
+    }
+}
+
+fn version_of(text: &[u8]) -> u64 {
+    XxHash64::oneshot(0, text)
+}
+
+fn attr_of_text(text: &[u8], modified: SystemTime, ttl: Duration) -> Attr {
+    Attr {
+        content: Some(version_of(text)),
+        ..Attr::of_file(text.len() as u64, modified, ttl)
+    }
+}
+
+fn open_text(text: Bytes, modified: SystemTime) -> OpenedFile {
+    let version = version_of(&text);
+    GeneratedFile::open(text, version, modified)
+}
+
+impl View for PlainView {
+    fn lookup(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
+        let info = self.plain.hierarchy.store().info();
+        let (place, stamp) = info.ask(context, |context| self.find(context, path));
+        let ttl = info.time_left(stamp.request_time);
+        let Some(place) = place? else {
+            return Ok(None);
+        };
+        match self.attr(context, &place, ttl) {
+            // A chunk whose length cannot be measured still exists; opening it returns the error.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    Kind::Corrupt | Kind::Unsupported | Kind::TooLarge
+                ) =>
+            {
+                Ok(Some(Attr {
+                    is_exact: false,
+                    is_read_only: true,
+                    ..Attr::of_file(0, SystemTime::UNIX_EPOCH, Duration::ZERO)
+                }))
+            }
+            attr => attr.map(Some),
+        }
+    }
+
+    fn measure(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
+        let place = self.find(context, path)?;
+        place
+            .map(|place| self.attr(context, &place, Duration::ZERO))
+            .transpose()
+    }
+
+    fn attribute(
+        &self,
+        context: &RequestContext,
+        path: &Key,
+        name: &[u8],
+    ) -> Result<Option<Vec<u8>>> {
+        let Some(name) = fact_of(name) else {
+            return Ok(None);
+        };
+        Ok(match self.find(context, path)? {
+            Some(PlainPlace::Node(node)) => match node.kind {
+                PlainKind::LeftOut(error) if name == "left_out" => {
+                    Some(error.to_string().into_bytes())
+                }
+                _ => entry_facts::of_node(&node.entry, name).map(String::into_bytes),
+            },
+            _ => None,
+        })
+    }
+
+    fn list(&self, context: &RequestContext, path: &Key) -> Result<Box<dyn Listing>> {
+        let place = self.find(context, path)?;
+        let place = place.ok_or_else(|| Error::not_found(path))?;
+        self.list_place(context, place, path)
+    }
+
+    fn open(&self, context: &RequestContext, path: &Key) -> Result<OpenedFile> {
+        let place = self.find(context, path)?;
+        let place = place.ok_or_else(|| Error::not_found(path))?;
+        self.open_place(context, &place, path)
+    }
+
+    fn read_link(&self, _context: &RequestContext, path: &Key) -> Result<Vec<u8>> {
+        Err(Error::invalid(path, "not a symbolic link"))
+    }
+}

@@ -1,0 +1,186 @@
+//! Finds what a path of a plain store is: a node, a document or a chunk.
+
+use std::sync::Arc;
+
+use crate::view::plain::chunk_file::PlainChunk;
+use crate::view::plain::layout::PlainLayout;
+use crate::view::plain::target::Target;
+use zarr_format::error::{Error, Kind, Result};
+use zarr_format::grid::Coordinates;
+use zarr_format::model::{Array, Node};
+use zarrfs_array::array::Arrays;
+use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
+use zarrfs_store::Key;
+use zarrfs_store::request_context::RequestContext;
+
+/// What a path is.
+pub(crate) enum PlainPlace {
+    /// The folder of a group, or of an array with its chunks.
+    Node(PlainNode),
+    /// A document of a node.
+    Document(PlainNode, &'static str),
+    /// The folder of the chunks with these leading indices.
+    ChunkFolder(PlainLayout, Vec<u64>),
+    /// A chunk that has a file.
+    Chunk(PlainChunk),
+    /// The text that says why the store has no such node.
+    ErrorText(PlainNode),
+}
+
+impl PlainPlace {
+    /// Whether it is a directory.
+    pub(crate) fn is_directory(&self) -> bool {
+        matches!(self, PlainPlace::Node(_) | PlainPlace::ChunkFolder(..))
+    }
+}
+
+/// A node of a plain store.
+#[derive(Clone)]
+pub(crate) struct PlainNode {
+    pub(super) entry: Arc<NodeEntry>,
+    pub(super) kind: PlainKind,
+}
+
+/// The kind of a node.
+#[derive(Clone)]
+pub(super) enum PlainKind {
+    Group,
+    Array(PlainLayout),
+    /// The store has no such node, for this reason. It is not listed.
+    LeftOut(Error),
+}
+
+/// The file that says why a node is left out.
+pub(super) const ERROR_TEXT: &str = "ERROR.txt";
+
+/// The nodes of a hierarchy as those of a plain store.
+pub(crate) struct PlainHierarchy {
+    pub(super) hierarchy: Arc<Hierarchy>,
+    pub(super) arrays: Arc<Arrays>,
+    pub(super) target: &'static Target,
+}
+
+impl PlainHierarchy {
+    /// Returns a node as one of the store.
+    pub(super) fn node(&self, entry: Arc<NodeEntry>) -> PlainNode {
+        let kind = match &entry.node {
+            Ok(Node::Group(_)) => PlainKind::Group,
+            Ok(Node::Array(array)) => match self.target.why_left_out(array) {
+                Some(why) => PlainKind::LeftOut(Error::unsupported(&entry.path, why)),
+                None => match self.layout(&entry, array) {
+                    Ok(layout) => PlainKind::Array(layout),
+                    Err(error) => PlainKind::LeftOut(error),
+                },
+            },
+            Err(error) => PlainKind::LeftOut(error.clone()),
+        };
+        PlainNode { entry, kind }
+    }
+
+    fn layout(&self, entry: &Arc<NodeEntry>, array: &Array) -> Result<PlainLayout> {
+        PlainLayout::new(self.arrays.open(entry)?, (self.target.states_fill)(array))
+    }
+
+    /// Returns the names of the documents of a group. If not all nodes below can be known, there is no document for
+    /// consolidated metadata alone.
+    pub(super) fn group_documents(&self, group: &NodeEntry) -> &'static [&'static str] {
+        let all = self.target.group_documents;
+        match all {
+            [others @ .., _] if !others.is_empty() && !self.knows_children(group) => others,
+            all => all,
+        }
+    }
+
+    fn knows_children(&self, group: &NodeEntry) -> bool {
+        self.hierarchy.store().info().lists || group.is_consolidated()
+    }
+
+    /// Returns what a path is, or `None` if it does not exist.
+    pub(super) fn find(&self, context: &RequestContext, path: &Key) -> Result<Option<PlainPlace>> {
+        let Some(mut entry) = self.hierarchy.root(context)? else {
+            return Ok(None);
+        };
+        let names: Vec<&[u8]> = path.names().collect();
+        let mut rest = names.as_slice();
+        while let Some((name, after)) = rest.split_first() {
+            if entry.is_array() {
+                break;
+            }
+            match self.hierarchy.child(context, &entry, name)? {
+                Some(child) => entry = child,
+                None => break,
+            }
+            rest = after;
+        }
+        self.below_node(context, entry, rest)
+    }
+
+    /// Returns what names in the folder of a node are.
+    pub(crate) fn below_node(
+        &self,
+        context: &RequestContext,
+        entry: Arc<NodeEntry>,
+        names: &[&[u8]],
+    ) -> Result<Option<PlainPlace>> {
+        let node = self.node(entry);
+        let Some((name, after)) = names.split_first() else {
+            return Ok(Some(PlainPlace::Node(node)));
+        };
+        let layout = match &node.kind {
+            PlainKind::LeftOut(_) => {
+                let is_text = after.is_empty() && *name == ERROR_TEXT.as_bytes();
+                return Ok(is_text.then_some(PlainPlace::ErrorText(node)));
+            }
+            PlainKind::Group => None,
+            PlainKind::Array(layout) => Some(layout),
+        };
+        let documents = match layout {
+            Some(_) => self.target.array_documents,
+            None => self.group_documents(&node.entry),
+        };
+        let mut documents = documents.iter().copied();
+        let document = documents.find(|document| document.as_bytes() == *name);
+        if let Some(document) = document.filter(|_| after.is_empty()) {
+            return Ok(Some(PlainPlace::Document(node, document)));
+        }
+        match layout {
+            Some(layout) => self.in_array(context, layout, names),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns what names in the folder of an array are.
+    fn in_array(
+        &self,
+        context: &RequestContext,
+        layout: &PlainLayout,
+        names: &[&[u8]],
+    ) -> Result<Option<PlainPlace>> {
+        let counts = layout.grid()?.counts();
+        let Some(indices) = self.target.indices(names, counts.len()) else {
+            return Ok(None);
+        };
+        if !indices
+            .iter()
+            .zip(counts)
+            .all(|(index, count)| index < count)
+        {
+            return Ok(None);
+        }
+        if indices.len() < counts.len() {
+            return Ok(Some(PlainPlace::ChunkFolder(layout.clone(), indices)));
+        }
+        let indices = Coordinates::from_vec(indices);
+        let has_file = match layout.has_chunk(context, &indices) {
+            // A key that the array's metadata do not name.
+            Err(error) if error.kind() == Kind::Unsupported => true,
+            answer => answer?,
+        };
+        Ok(has_file.then(|| {
+            PlainPlace::Chunk(PlainChunk {
+                layout: layout.clone(),
+                indices,
+            })
+        }))
+    }
+}

@@ -1,0 +1,109 @@
+//! Defines a target: a format in which any hierarchy is shown as a plain store.
+//!
+//! `v2` and `v3` have a table each. A target names documents and chunks, and makes documents from the model.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use zarr_format::grid::join_indices;
+use zarr_format::json_text;
+use zarr_format::model::{Array, Attributes, DataType, parse_index};
+
+/// A format of plain stores.
+pub struct Target {
+    /// Its name in options and paths.
+    pub name: &'static str,
+    /// The names of the documents of an array.
+    pub(super) array_documents: &'static [&'static str],
+    /// The names of the documents of a group; the last one may have consolidated metadata.
+    pub(super) group_documents: &'static [&'static str],
+    /// The document of a group that has its consolidated metadata.
+    pub(super) consolidated: &'static str,
+    /// Returns a document of an array.
+    pub(super) array_document: fn(&PlainArray<'_>, document: &str) -> String,
+    /// Returns a document of a group with the documents of all nodes below it, if these are known.
+    pub(super) group_document:
+        fn(&Attributes, document: &str, below: Option<&[NodeDocument]>) -> String,
+    /// Whether it has a name for a data type.
+    pub(super) has_name: fn(&DataType) -> bool,
+    /// Whether documents can state the fill value of an array. If not, each missing chunk has a file, if that is
+    /// possible.
+    pub(super) states_fill: fn(&Array) -> bool,
+    /// The folder of an array's chunks, whose indices are separated by slashes; `None` if chunks are in the folder of
+    /// the array, and their indices are separated by dots.
+    pub(super) chunk_folder: Option<&'static str>,
+    /// The name of the chunk of an array without dimensions.
+    pub(super) scalar_chunk: &'static str,
+}
+
+/// An array as the documents describe it.
+pub(super) struct PlainArray<'a> {
+    /// The metadata as found.
+    pub(super) array: &'a Array,
+    /// The shape of the chunks, which have a regular grid.
+    pub(super) chunk_shape: &'a [u64],
+    /// Whether missing chunks have no file, so that documents must state the fill value.
+    pub(super) states_fill: bool,
+}
+
+/// A document of a node in consolidated metadata.
+pub(super) struct NodeDocument {
+    /// The path of the node, relative to the group with the consolidated metadata.
+    pub(super) node: String,
+    /// The name of the document.
+    pub(super) name: &'static str,
+    /// Its text.
+    pub(super) text: String,
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl Target {
+    /// Returns the reason why an array has no place in stores of this format, or `None` if it has one.
+    pub fn why_left_out(&self, array: &Array) -> Option<String> {
+        let (data_type, name) = (&array.data_type, self.name);
+        let is_named = (self.has_name)(data_type);
+        (!is_named).then(|| format!("{name} has no name for the data type {data_type}"))
+    }
+
+    /// Returns the name of a chunk's file in the folder of the array, for messages.
+    pub(super) fn chunk_name(&self, indices: &[u64]) -> Cow<'static, str> {
+        match self.chunk_folder {
+            _ if indices.is_empty() => self.scalar_chunk.into(),
+            Some(folder) => format!("{folder}/{}", join_indices(indices).replace('.', "/")).into(),
+            None => join_indices(indices).into(),
+        }
+    }
+
+    /// Parses names in the folder of an array as leading indices of a chunk, in an array of `rank` dimensions. All
+    /// indices are a chunk, fewer are a folder. Returns `None` if the names are something else.
+    pub(super) fn indices(&self, names: &[&[u8]], rank: usize) -> Option<Vec<u64>> {
+        let (first, rest) = names.split_first()?;
+        if rank == 0 {
+            let is_chunk = rest.is_empty() && *first == self.scalar_chunk.as_bytes();
+            return is_chunk.then(Vec::new);
+        }
+        let text = |name: &[u8]| str::from_utf8(name).ok().map(str::to_string);
+        let indices: Vec<String> = match self.chunk_folder {
+            Some(folder) if *first == folder.as_bytes() => {
+                rest.iter().map(|name| text(name)).collect::<Option<_>>()?
+            }
+            None if rest.is_empty() => text(first)?.split('.').map(str::to_string).collect(),
+            _ => return None,
+        };
+        let is_folder = self.chunk_folder.is_some() && indices.len() < rank;
+        if !is_folder && indices.len() != rank {
+            return None;
+        }
+        indices.iter().map(|index| parse_index(index)).collect()
+    }
+}
+
+/// Returns a JSON text as the value of a member: without line breaks.
+pub(super) fn member_text(text: &str) -> String {
+    json_text::compact(text)
+}
