@@ -13,7 +13,9 @@ use crate::cli::store_args::StoreArgs;
 use crate::cli::{spill, values};
 use crate::mount::open::ViewKind;
 use crate::view::files::ListedFormat;
+use crate::view::plain::{TARGETS, Target};
 use zarr_format::dialect::Choice;
+use zarr_format::error::{Error, Result};
 
 /// The last lines of every help.
 macro_rules! with_files {
@@ -360,18 +362,27 @@ pub struct InfoArgs {
 
 /// Arguments of `zarrfs cp`.
 #[derive(Args, Debug)]
-#[command(after_help = with_files!("  zarrfs cp data.zarr/tas@0 first.npy\n"))]
+#[command(after_help = with_files!("  zarrfs cp data.zarr/tas@0 first.npy\n  zarrfs cp --as v2 data.zarr data-v2.zarr\n"))]
 pub struct CpArgs {
     /// The array or group, after the path or URL of its store; @ and a selection after an array is a region: tas@0,:,10:20
     pub path: String,
-    /// The file to write
+    /// The file to write; with --as, the folder of the new store
     pub file: PathBuf,
     /// The format, such as npy or cf.npy, if it is not that of the file's ending
     #[arg(long, value_name = "NAME")]
     pub format: Option<String>,
+    /// Write a Zarr store with uncompressed chunks, of format v2 or v3, that any Zarr library reads
+    #[arg(long = "as", value_name = "FORMAT", conflicts_with = "format", value_parser = target_named)]
+    pub target: Option<&'static Target>,
     /// How the store is read
     #[command(flatten)]
     pub store: StoreArgs,
+}
+
+/// Parses the name of a format of plain stores.
+fn target_named(name: &str) -> Result<&'static Target> {
+    let target = TARGETS.into_iter().find(|target| target.name == name);
+    target.ok_or_else(|| Error::invalid(name, "not a format of stores; there are v3 and v2"))
 }
 
 /// What a map is coloured by.

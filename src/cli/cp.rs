@@ -1,9 +1,10 @@
-//! `zarrfs cp`: copies an array, a selection or a group to a file.
+//! `zarrfs cp`: copies an array, a selection or a group to a file, or a store as a plain store (`convert`).
 //!
 //! It supports all formats of the files view. `output_file` writes the file.
 
 use std::sync::Arc;
 
+use crate::cli::convert::cp_as;
 use crate::cli::output_file::OutputFile;
 use crate::cli::progress::Progress;
 use crate::cli::source::{SourceArray, SourceNode, base_name};
@@ -25,6 +26,14 @@ pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     let (path, selection) = split(&args.path);
     let node = SourceNode::open(&args.store, path)?;
     let located = &node.located;
+    if let Some(target) = args.target {
+        if selection.is_some() {
+            let why = "a new store has whole arrays; copy a region to a file, such as region.npy";
+            return Err(Error::invalid(&args.path, why));
+        }
+        let copied = cp_as(args, located, target);
+        return node.name_errors(copied);
+    }
     let entry = located.opened.hierarchy.node(&UNLIMITED, &located.path)?;
     if let Some(group) = entry.filter(|entry| matches!(entry.node, Ok(Node::Group(_)))) {
         return cp_group(args, located, &group, selection);

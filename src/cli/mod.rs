@@ -20,6 +20,7 @@ mod changes;
 mod check;
 mod completions;
 mod control_client;
+mod convert;
 mod cp;
 mod diff;
 mod format;

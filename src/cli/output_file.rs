@@ -141,15 +141,15 @@ impl Drop for OutputFile<'_> {
     }
 }
 
-/// On a signal that ends the process, first removes the file at `path`, if it exists.
-fn remove_on_signal(path: &Path) -> io::Result<()> {
+/// On a signal that ends the process, first removes the file or folder at `path`, if it exists.
+pub(super) fn remove_on_signal(path: &Path) -> io::Result<()> {
     let ignored = signals::ignored_signals();
     let handled = [SIGINT, SIGTERM, SIGHUP].into_iter();
     let mut listener = Signals::new(handled.filter(|signal| ignored & (1 << (signal - 1)) == 0))?;
     let path = path.to_path_buf();
     let wait = move || {
         if let Some(signal) = listener.forever().next() {
-            let _ = fs::remove_file(&path);
+            let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
             // Ends the process with the signal's default action.
             let _ = emulate_default_handler(signal);
         }
