@@ -249,7 +249,10 @@ impl Vfs {
         len: usize,
     ) -> Result<ReadBytes> {
         let open = self.handles.get(fh)?;
-        let bytes = open.file.read_at(context, offset, len);
+        let bytes = match self.check_snapshot(&open) {
+            Ok(()) => open.file.read_at(context, offset, len),
+            Err(error) => Err(error),
+        };
         match &bytes {
             _ if context.may_wait() => self.invalidate_if_changed(&open),
             Err(error) if error.kind() == Kind::WouldWait => {}
@@ -259,6 +262,16 @@ impl Vfs {
         self.stats.read_requests.add(1);
         self.stats.read_bytes.add(bytes.len() as u64);
         Ok(bytes)
+    }
+
+    /// Fails with `Changed` if a file has the bytes of its open, and the content has changed since.
+    fn check_snapshot(&self, open: &Handle) -> Result<()> {
+        let has_pages = open.version.is_some() && !open.direct;
+        if has_pages && open.file.is_snapshot() && open.file.version() != open.version {
+            let why = "was changed since it was opened; open it again";
+            return Err(Error::new(Kind::Changed, &open.path, why));
+        }
+        Ok(())
     }
 
     /// Invalidates the kernel's pages once the bytes differ from the ones that were opened.

@@ -114,6 +114,11 @@ pub trait File: ReadAt {
     fn may_have_changed(&self) -> bool {
         true
     }
+    /// Whether the bytes stay as they were at the open, whatever `version` is by now. Reads fail then, once the version is
+    /// another one: the kernel would take the bytes for those of the new content.
+    fn is_snapshot(&self) -> bool {
+        false
+    }
     /// Whether a new reader is likely to read sequentially, so that a large read-ahead pays.
     fn expects_sequential(&self) -> bool {
         true

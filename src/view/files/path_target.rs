@@ -277,6 +277,10 @@ impl File for Export {
         Export::may_have_changed(self)
     }
 
+    fn is_snapshot(&self) -> bool {
+        self.is_made()
+    }
+
     fn expects_sequential(&self) -> bool {
         Export::expects_sequential(self)
     }
@@ -295,6 +299,10 @@ impl File for GroupFile {
 
     fn may_have_changed(&self) -> bool {
         GroupFile::may_have_changed(self)
+    }
+
+    fn is_snapshot(&self) -> bool {
+        self.is_made()
     }
 
     fn attr(&self, _context: &RequestContext) -> Option<Attr> {

@@ -207,6 +207,10 @@ impl File for EncodedChunk {
         Some(self.array.page_version())
     }
 
+    fn is_snapshot(&self) -> bool {
+        true
+    }
+
     fn may_have_changed(&self) -> bool {
         let now = self.array.state();
         let before = std::mem::replace(&mut *self.state.lock(), now);

@@ -247,6 +247,8 @@ pub struct GroupFile {
     /// The offset of each array, and the array, in order of the offsets.
     variables: Vec<(u64, Export)>,
     length: u64,
+    /// Whether the header has elements, as they were when the file was opened.
+    is_made: bool,
     /// The arrays on which the bytes of the file may depend.
     arrays: Vec<TrackedArray>,
 }
@@ -280,6 +282,7 @@ impl GroupFile {
             _room: room.transpose()?.flatten(),
             variables: variables.collect::<Result<_>>()?,
             length: layout.len(contents)?,
+            is_made: body.made().is_some(),
             header: layout.header.clone(),
             arrays,
         })
@@ -293,6 +296,11 @@ impl GroupFile {
     /// Whether the file has no bytes.
     pub fn is_empty(&self) -> bool {
         self.length == 0
+    }
+
+    /// Whether the file has bytes that were made of elements when it was opened.
+    pub fn is_made(&self) -> bool {
+        self.is_made
     }
 
     /// Returns the arrays on which the bytes of the file may depend, in the order of `GroupContents::decodable`.

@@ -251,6 +251,11 @@ impl Export {
         self.len() == 0
     }
 
+    /// Whether all bytes were made of the elements when the file was opened.
+    pub fn is_made(&self) -> bool {
+        matches!(self.body, FileBody::Whole(_))
+    }
+
     /// Returns the metadata that the file omits, in the form of `FileParts::left_out`.
     pub fn left_out(&self) -> impl Iterator<Item = &str> {
         self.left_out.iter().map(String::as_str)
