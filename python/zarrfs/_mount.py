@@ -84,10 +84,10 @@ class Mount(os.PathLike):  # type: ignore[type-arg]
         self._mounted = mounted
         self._finalizer = weakref.finalize(self, mounted.end)
         control = mounted.path / ".zarrfs"
-        is_files = options.get("view") == "files"
+        view = options.get("view", "store")
         self.path = mounted.path
-        self.store = control / "store" if is_files else mounted.path
-        self.files = mounted.path if is_files else control / "files"
+        self.store = mounted.path if view == "store" else control / "store"
+        self.files = mounted.path if view == "files" else control / "files"
 
     def __fspath__(self) -> str:
         return str(self.path)

@@ -13,11 +13,13 @@ use serde_json::{Value, json};
 use crate::cli::progress::{SHOW_AFTER, SHOW_EVERY};
 use crate::cli::report::json_line;
 use crate::cli::{CheckArgs, Mendable, format, report};
+use crate::view::plain;
 use zarr_check::{
     CheckContext, CheckCounts, CheckProgress, CheckSummary, Finding, Severity,
     check as check_store, rebuild_consolidated,
 };
 use zarr_format::error::{Error, Result, printable};
+use zarrfs_array::array::Arrays;
 use zarrfs_array::hierarchy::{NodeEntry, ReconsolidatedDocument};
 use zarrfs_export::inspect::locate::StorePath;
 use zarrfs_store::request_context::UNLIMITED;
@@ -87,8 +89,23 @@ fn context(args: &CheckArgs, located: &StorePath) -> CheckContext {
         data: args.data,
         is_remote: zarrfs_store::local_folder(&located.source).is_none(),
         threads: located.concurrency,
+        notes,
         progress: Arc::default(),
     }
+}
+
+/// Returns sentences about the plain stores that leave out a node.
+fn notes(arrays: &Arc<Arrays>, entry: &Arc<NodeEntry>) -> Vec<String> {
+    let limits = plain::limits_of(arrays, entry).into_iter();
+    let left_out = limits.filter(|limit| limit.is_left_out);
+    left_out
+        .map(|limit| {
+            format!(
+                "the view {} leaves it out: {}",
+                limit.target.name, limit.reason
+            )
+        })
+        .collect()
 }
 
 /// Shows the progress of a long check until it is done; indicatif draws nothing if stderr is not a terminal.

@@ -73,9 +73,8 @@ struct StoreCopy {
 impl StoreCopy {
     /// Copies a node and the nodes below it into a folder; says which are left out.
     fn copy_node(&self, entry: &Arc<NodeEntry>, folder: &Path) -> Result<()> {
-        for left_out in self.view.left_out_below(&UNLIMITED, entry)? {
-            report::warn(format_args!("leaves out {left_out}"));
-        }
+        let warn = |sentence: String| report::warn(format_args!("{sentence}"));
+        self.view.visit_limits(&UNLIMITED, entry, warn)?;
         let mut folders = vec![(entry.path.clone(), folder.to_path_buf())];
         while let Some((path, folder)) = folders.pop() {
             fs::create_dir_all(&folder).map_err(|error| Error::os(folder.display(), error))?;

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cli::source::{NAMED_ONLY, SourceNode};
 use crate::cli::{InfoArgs, format, report};
+use crate::view::plain;
 use zarr_format::error::{Error, Kind, Result, printable};
 use zarr_format::grid::join_indices;
 use zarr_format::json_text;
@@ -15,8 +16,8 @@ use zarrfs_export::inspect::coordinates::names_dimensions;
 use zarrfs_export::inspect::file_ending::FileContent;
 use zarrfs_export::inspect::locate::StorePath;
 use zarrfs_export::inspect::named_file::NamedFile;
-use zarrfs_export::inspect::node_files::LeftOut;
 use zarrfs_export::inspect::node_files::RefusedFile;
+use zarrfs_export::inspect::node_files::{LeftOut, LeftOutOfFiles};
 use zarrfs_export::inspect::node_info::{ChildCounts, NodeInfo};
 use zarrfs_export::inspect::shard_info::{ShardInfo, ShardPart};
 use zarrfs_export::inspect::tree::NodeFacts;
@@ -49,7 +50,7 @@ fn info_of(args: &InfoArgs, node: &SourceNode<'_>) -> Result<bool> {
             print_file(args, located, &file);
             return Ok(file.length.is_ok());
         }
-        info => info?,
+        info => with_plain_limits(info?, located),
     };
     if args.json {
         report::print_json(&to_json(located, &info));
@@ -60,6 +61,28 @@ fn info_of(args: &InfoArgs, node: &SourceNode<'_>) -> Result<bool> {
         node.warn_unread_copies();
     }
     Ok(true)
+}
+
+/// Adds to the facts about an array what plain stores lack of it.
+fn with_plain_limits(mut info: NodeInfo, located: &StorePath) -> NodeInfo {
+    let opened = &located.opened;
+    let entry = opened.hierarchy.node(&UNLIMITED, &located.path);
+    for limit in entry
+        .ok()
+        .flatten()
+        .iter()
+        .flat_map(|entry| plain::limits_of(&opened.arrays, entry))
+    {
+        if limit.is_left_out {
+            info.refused_files.push((limit.target.name, limit.reason));
+        } else {
+            info.left_out.0.push(LeftOutOfFiles {
+                sentence: format!("it has {}", limit.reason),
+                files: vec![limit.target.name.to_string()],
+            });
+        }
+    }
+    info
 }
 
 /// If the array is a store of its own, reopens its decoded file through the array's group, which has labels and header

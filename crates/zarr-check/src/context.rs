@@ -8,7 +8,7 @@ use crate::rules::foreign::{HEAD, ObjectHead};
 use zarr_format::codec::{Pipeline, ShardLevel};
 use zarr_format::error::{Error, Result};
 use zarrfs_array::array::Arrays;
-use zarrfs_array::hierarchy::{Hierarchy, MAX_DOCUMENT};
+use zarrfs_array::hierarchy::{Hierarchy, MAX_DOCUMENT, NodeEntry};
 use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::sync::budget::{MemoryBudget, Reservation};
 use zarrfs_store::{ByteRange, EntryKind, Key, Meta, Store};
@@ -30,6 +30,8 @@ pub struct CheckContext {
     pub is_remote: bool,
     /// The number of nodes, and of chunks, that are checked in parallel.
     pub threads: usize,
+    /// Returns sentences about a node, reported as advice: which views leave it out.
+    pub notes: fn(&Arc<Arrays>, &Arc<NodeEntry>) -> Vec<String>,
     /// The progress of the check.
     pub progress: Arc<CheckProgress>,
 }

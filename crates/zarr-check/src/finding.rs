@@ -162,7 +162,7 @@ impl Finding {
 }
 
 /// All codes, in the order of the manual. The meaning of a published code never changes.
-pub const CODES: [&str; 83] = [
+pub const CODES: [&str; 84] = [
     // Documents.
     "not-json",
     "not-an-object",
@@ -254,6 +254,7 @@ pub const CODES: [&str; 83] = [
     "shard-without-gain",
     "compressor-idle",
     "not-consolidated",
+    "view-without-node",
 ];
 
 #[cfg(test)]

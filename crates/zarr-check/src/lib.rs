@@ -27,6 +27,7 @@
 //!     data: true,
 //!     is_remote: false,
 //!     threads: 2,
+//!     notes: |_, _| Vec::new(),
 //!     progress: Arc::default(),
 //! };
 //! let root = hierarchy.root(&UNLIMITED)?.expect("a node");

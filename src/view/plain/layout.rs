@@ -51,11 +51,9 @@ impl PlainLayout {
         Ok(layout)
     }
 
-    /// Returns the grid of the chunks that are decoded alone, or of the stored chunks if the array cannot be decoded.
+    /// Returns the grid of the chunks that are decoded alone.
     fn own_grid(&self) -> Result<&Grid> {
-        self.array
-            .decoded_grid()
-            .or_else(|_| self.array.stored_grid())
+        self.array.decoded_grid()
     }
 
     /// Returns the grid of the plain chunks.
@@ -160,7 +158,7 @@ impl PlainLayout {
         stored: &StoredChunks,
         mut place: ChunkPlace,
     ) -> Result<Option<(ChunkPlace, Coordinates)>> {
-        let needs_look = self.array.has_shards().unwrap_or(false) && !self.shows_missing()?;
+        let needs_look = self.array.has_shards()? && !self.shows_missing()?;
         while let Some(number) = stored.next_from(place.stored) {
             if number != place.stored {
                 place = ChunkPlace {
@@ -197,7 +195,7 @@ impl PlainLayout {
         let (grid, stored_grid) = (self.grid()?, self.array.stored_grid()?);
         let (axis, rank) = (prefix.len(), grid.counts().len());
         let is_last = axis + 1 == rank;
-        let needs_look = is_last && self.array.has_shards().unwrap_or(false);
+        let needs_look = is_last && self.array.has_shards()?;
         let mut index = from;
         while index < grid.counts().get(axis).copied().unwrap_or(0) {
             let mut indices = Coordinates::from_elem(0, rank);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::view::plain::layout::{ChunkPlace, PlainLayout, StoredChunks};
 use crate::view::plain::place::{PlainHierarchy, PlainKind};
 use crate::view::plain::target::Target;
-use zarr_format::error::Result;
+use zarr_format::error::{Error, Result};
 use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_store::listing::LeftOut;
 use zarrfs_store::request_context::RequestContext;
@@ -64,6 +64,9 @@ impl Listing for GroupListing {
                 self.has_children = false;
                 break;
             };
+            if self.plain.target.is_document(&name.name) {
+                continue;
+            }
             let child = self
                 .plain
                 .hierarchy
@@ -111,9 +114,15 @@ impl ArrayListing {
         layout: PlainLayout,
         target: &'static Target,
     ) -> Result<ArrayListing> {
+        let per_stored = layout.most_in_stored()?;
+        let cursors = layout.array.stored_grid()?.len().checked_mul(per_stored);
+        if cursors.is_none_or(|cursors| cursors >= FIRST_DOCUMENT) {
+            let why = "has more chunks than a directory can list";
+            return Err(Error::too_large(layout.array.path(), why));
+        }
         Ok(ArrayListing {
             stored: Some(layout.stored(context)?),
-            per_stored: layout.most_in_stored()?,
+            per_stored,
             documents: Documents::new(target.array_documents.to_vec()),
             place: ChunkPlace::default(),
             layout,
@@ -130,11 +139,11 @@ impl Listing for ArrayListing {
                     within: place.within + 1,
                     ..place
                 };
-                let number = place.stored.saturating_mul(self.per_stored);
+                let number = place.stored * self.per_stored;
                 return Ok(Some(Name {
                     name: self.target.chunk_name(&indices).as_bytes().to_vec(),
                     kind: EntryKind::File,
-                    cursor: number.saturating_add(self.place.within).min(FIRST_DOCUMENT),
+                    cursor: number + self.place.within,
                     meta: None,
                 }));
             }

@@ -6,6 +6,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use half::f16;
 use serde_json::{Value, json};
 
 use zarr_format::dialect::fill;
@@ -52,6 +53,15 @@ fn parsed(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
     fill::parse(data_type, value).ok().map(|fill| fill.bytes)
 }
 
+/// Returns the double that equals a float, or `None` if there are no bytes of a float.
+fn double_of(float: &[u8]) -> Option<f64> {
+    match *float {
+        [a, b] => Some(f16::from_le_bytes([a, b]).to_f64()),
+        [a, b, c, d] => Some(f64::from(f32::from_le_bytes([a, b, c, d]))),
+        _ => Some(f64::from_le_bytes(float.try_into().ok()?)),
+    }
+}
+
 /// Returns a float as fill values state it.
 fn double_value(double: f64) -> Value {
     fill::render(&DataType::Float(8), &double.to_le_bytes())
@@ -92,13 +102,9 @@ pub(super) fn attributes_for_v3(array: &Array) -> Attributes {
     let Some(mask) = mask.filter(|_| is_masked(array)) else {
         return array.attributes.clone();
     };
-    let value = fill::render(&array.data_type, &mask);
-    let value = match &array.data_type {
-        DataType::Float(_) => {
-            let number = parsed(&DataType::Float(8), &value).unwrap_or_default();
-            json!(STANDARD.encode(number))
-        }
-        _ => value,
+    let value = match double_of(&mask).filter(|_| matches!(array.data_type, DataType::Float(_))) {
+        Some(double) => json!(STANDARD.encode(double.to_le_bytes())),
+        None => fill::render(&array.data_type, &mask),
     };
     if array.attributes.get(FILL).as_ref() == Some(&value) {
         return array.attributes.clone();

@@ -47,6 +47,45 @@ pub use crate::view::plain::target::Target;
 /// The targets, by the names of their views.
 pub const TARGETS: [&Target; 2] = [&v3::TARGET, &v2::TARGET];
 
+/// What a plain store of a format lacks of a node.
+pub struct PlainLimit {
+    /// The format.
+    pub target: &'static Target,
+    /// Why the node is left out, or how its elements are changed.
+    pub reason: String,
+    /// Whether the node is left out.
+    pub is_left_out: bool,
+}
+
+/// Returns what plain stores lack of a node; nothing about a node that cannot be read or decoded at all.
+pub fn limits_of(arrays: &Arrays, entry: &Arc<NodeEntry>) -> Vec<PlainLimit> {
+    let is_sound = match &entry.node {
+        Ok(Node::Group(_)) => true,
+        Ok(Node::Array(_)) => {
+            let array = arrays.open(entry);
+            array.is_ok_and(|array| array.check_decodable().is_ok())
+        }
+        Err(_) => false,
+    };
+    let limit = |target: &'static Target| {
+        let (reason, is_left_out) = match target.kind_of(arrays, entry) {
+            PlainKind::LeftOut(error) => (error.detail().to_string(), true),
+            PlainKind::Group => return None,
+            PlainKind::Array(layout) => {
+                let data_type = &layout.array.array().data_type;
+                ((target.change)(data_type)?.to_string(), false)
+            }
+        };
+        Some(PlainLimit {
+            target,
+            reason,
+            is_left_out,
+        })
+    };
+    let targets = TARGETS.into_iter().filter(|_| is_sound);
+    targets.filter_map(limit).collect()
+}
+
 /// A hierarchy as a plain store.
 pub struct PlainView {
     plain: Arc<PlainHierarchy>,
@@ -106,19 +145,30 @@ impl PlainView {
         }
     }
 
-    /// Returns the nodes at and below an entry that the view has no node for, each with its path and the reason.
-    pub fn left_out_below(
+    /// Calls `found` with the nodes at and below an entry that the view leaves out or changes, and with a sentence about
+    /// each.
+    pub fn visit_limits(
         &self,
         context: &RequestContext,
         entry: &Arc<NodeEntry>,
-    ) -> Result<Vec<Error>> {
-        let mut left_out = Vec::new();
+        mut found: impl FnMut(String),
+    ) -> Result<()> {
         let mut nodes = vec![entry.clone()];
         while let Some(entry) = nodes.pop() {
-            let is_group = matches!(entry.node, Ok(Node::Group(_)));
-            left_out.extend(self.why_left_out(entry.clone()));
-            if !is_group {
-                continue;
+            match self.plain.node(entry.clone()).kind {
+                PlainKind::LeftOut(error) => {
+                    found(format!("leaves out {error}"));
+                    continue;
+                }
+                PlainKind::Array(layout) => {
+                    if let Some(change) =
+                        (self.plain.target.change)(&layout.array.array().data_type)
+                    {
+                        found(format!("{} has {change}", entry.path));
+                    }
+                    continue;
+                }
+                PlainKind::Group => {}
             }
             let mut children = self.plain.hierarchy.known_children(context, &entry)?;
             while let Some(name) = children.next(context)? {
@@ -126,7 +176,7 @@ impl PlainView {
                 nodes.extend(child);
             }
         }
-        Ok(left_out)
+        Ok(())
     }
 
     /// Returns what names in the folder of a node are, or `None` if there is nothing by these names.

@@ -7,7 +7,7 @@ use crate::view::plain::layout::PlainLayout;
 use crate::view::plain::target::Target;
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::grid::Coordinates;
-use zarr_format::model::{Array, Node};
+use zarr_format::model::Node;
 use zarrfs_array::array::Arrays;
 use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_store::Key;
@@ -50,6 +50,33 @@ pub(super) enum PlainKind {
     LeftOut(Error),
 }
 
+impl Target {
+    /// Returns what a node is in a store of this format.
+    pub(super) fn kind_of(&self, arrays: &Arrays, entry: &Arc<NodeEntry>) -> PlainKind {
+        let name = entry.path.name();
+        let left_out = |why: String| PlainKind::LeftOut(Error::unsupported(&entry.path, why));
+        match &entry.node {
+            _ if self.is_document(name) => {
+                let name = String::from_utf8_lossy(name);
+                left_out(format!("{} has a document of the name {name}", self.name))
+            }
+            Ok(Node::Group(_)) => PlainKind::Group,
+            Ok(Node::Array(array)) if !(self.has_name)(&array.data_type) => {
+                let (data_type, name) = (&array.data_type, self.name);
+                left_out(format!("{name} has no name for the data type {data_type}"))
+            }
+            Ok(Node::Array(array)) => {
+                let layout = arrays.open(entry).and_then(|open| {
+                    open.check_decodable()?;
+                    PlainLayout::new(open, (self.states_fill)(array))
+                });
+                layout.map_or_else(PlainKind::LeftOut, PlainKind::Array)
+            }
+            Err(error) => PlainKind::LeftOut(error.clone()),
+        }
+    }
+}
+
 /// The file that says why a node is left out.
 pub(super) const ERROR_TEXT: &str = "ERROR.txt";
 
@@ -63,22 +90,8 @@ pub(crate) struct PlainHierarchy {
 impl PlainHierarchy {
     /// Returns a node as one of the store.
     pub(super) fn node(&self, entry: Arc<NodeEntry>) -> PlainNode {
-        let kind = match &entry.node {
-            Ok(Node::Group(_)) => PlainKind::Group,
-            Ok(Node::Array(array)) => match self.target.why_left_out(array) {
-                Some(why) => PlainKind::LeftOut(Error::unsupported(&entry.path, why)),
-                None => match self.layout(&entry, array) {
-                    Ok(layout) => PlainKind::Array(layout),
-                    Err(error) => PlainKind::LeftOut(error),
-                },
-            },
-            Err(error) => PlainKind::LeftOut(error.clone()),
-        };
+        let kind = self.target.kind_of(&self.arrays, &entry);
         PlainNode { entry, kind }
-    }
-
-    fn layout(&self, entry: &Arc<NodeEntry>, array: &Array) -> Result<PlainLayout> {
-        PlainLayout::new(self.arrays.open(entry)?, (self.target.states_fill)(array))
     }
 
     /// Returns the names of the documents of a group. If not all nodes below can be known, there is no document for
@@ -103,7 +116,7 @@ impl PlainHierarchy {
         let names: Vec<&[u8]> = path.names().collect();
         let mut rest = names.as_slice();
         while let Some((name, after)) = rest.split_first() {
-            if entry.is_array() {
+            if entry.is_array() || self.target.is_document(name) {
                 break;
             }
             match self.hierarchy.child(context, &entry, name)? {

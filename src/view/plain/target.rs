@@ -26,6 +26,8 @@ pub struct Target {
         fn(&Attributes, document: &str, below: Option<&[NodeDocument]>) -> String,
     /// Whether it has a name for a data type.
     pub(super) has_name: fn(&DataType) -> bool,
+    /// Returns how elements are shown by another type than their own, or `None` if they are not.
+    pub(super) change: fn(&DataType) -> Option<&'static str>,
     /// Whether documents can state the fill value of an array. If not, each missing chunk has a file, if that is
     /// possible.
     pub(super) states_fill: fn(&Array) -> bool,
@@ -63,11 +65,10 @@ impl fmt::Debug for Target {
 }
 
 impl Target {
-    /// Returns the reason why an array has no place in stores of this format, or `None` if it has one.
-    pub fn why_left_out(&self, array: &Array) -> Option<String> {
-        let (data_type, name) = (&array.data_type, self.name);
-        let is_named = (self.has_name)(data_type);
-        (!is_named).then(|| format!("{name} has no name for the data type {data_type}"))
+    /// Whether a document has this name, so that no node can have it.
+    pub(super) fn is_document(&self, name: &[u8]) -> bool {
+        let mut documents = self.group_documents.iter().chain(self.array_documents);
+        documents.any(|document| document.as_bytes() == name)
     }
 
     /// Returns the name of a chunk's file in the folder of the array, for messages.

@@ -20,6 +20,10 @@ pub const TARGET: Target = Target {
     array_document,
     group_document,
     has_name: |data_type| type_name(data_type).is_some(),
+    change: |data_type| match data_type {
+        DataType::Object => Some("JSON values as their text"),
+        _ => None,
+    },
     states_fill: mask::is_fill_for_v2,
     chunk_folder: None,
     scalar_chunk: "0",
@@ -139,17 +143,29 @@ fn attributes_text(attributes: &Attributes) -> String {
     String::from_utf8(json_text::document(attributes.text())).unwrap_or_default()
 }
 
-/// Returns the attributes with the names of dimensions. Dimensions without a name have xarray's default.
+/// Returns the attributes with the names of dimensions.
 fn array_attributes(array: &Array) -> Attributes {
     let attributes = ome_4(&mask::attributes_for_v2(array));
-    if array.dimension_names.iter().flatten().next().is_none()
-        || attributes.get(DIMENSIONS).is_some()
-    {
+    let is_named = array.dimension_names.iter().any(Option::is_some);
+    // xarray wants an empty list where there are no dimensions.
+    if !(is_named || array.shape.is_empty()) || attributes.get(DIMENSIONS).is_some() {
         return attributes;
     }
-    let names = array.dimension_names.iter().enumerate();
-    let names = names.map(|(axis, name)| name.clone().unwrap_or_else(|| format!("dim_{axis}")));
-    attributes.with(DIMENSIONS, &names.collect())
+    attributes.with(DIMENSIONS, &json!(names_of_all(&array.dimension_names)))
+}
+
+/// Returns the names of all dimensions. One without a name has xarray's default, or a longer one that is free.
+fn names_of_all(dimensions: &[Option<String>]) -> Vec<String> {
+    let is_taken = |name: &String| dimensions.iter().flatten().any(|taken| taken == name);
+    let free = |axis: usize| {
+        let mut name = format!("dim_{axis}");
+        while is_taken(&name) {
+            name.push('_');
+        }
+        name
+    };
+    let named = |(axis, name): (usize, &Option<String>)| name.clone().unwrap_or_else(|| free(axis));
+    dimensions.iter().enumerate().map(named).collect()
 }
 
 /// Returns the attributes of OME-Zarr 0.5 as those of 0.4, which says the same by other names; other attributes

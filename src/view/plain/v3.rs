@@ -19,6 +19,11 @@ pub const TARGET: Target = Target {
     array_document,
     group_document,
     has_name: |data_type| !matches!(data_type, DataType::Unknown(_)),
+    change: |data_type| match data_type {
+        DataType::Object => Some("JSON values as their text"),
+        DataType::List(_) => Some("lists as their bytes"),
+        _ => None,
+    },
     states_fill: |_| true,
     chunk_folder: Some("c"),
     scalar_chunk: "c",

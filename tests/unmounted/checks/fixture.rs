@@ -47,6 +47,7 @@ fn context_of(hierarchy: Hierarchy, how: How) -> CheckContext {
         data: how.data,
         is_remote: how.is_remote,
         threads: 2,
+        notes: |_, _| Vec::new(),
         progress: Arc::default(),
     }
 }

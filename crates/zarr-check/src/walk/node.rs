@@ -480,6 +480,10 @@ impl NodeCheck<'_> {
             }
             Err(_) => {}
             Ok(node) => {
+                for note in (self.context.notes)(&self.context.arrays, self.entry) {
+                    let advice = Finding::advice("view-without-node", &self.entry.path, note);
+                    self.findings.add(advice);
+                }
                 if let Some(fault) = node
                     .attributes()
                     .fault()

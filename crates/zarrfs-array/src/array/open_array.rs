@@ -310,13 +310,10 @@ impl OpenArray {
         self.stored_sets.get(context)
     }
 
-    /// Whether a chunk of `decoded_grid` is stored or dirty; of `stored_grid` if the array cannot be decoded. True if
-    /// the index of its shard cannot be read, so that reads of the chunk return the error.
+    /// Whether a chunk of `decoded_grid` is stored or dirty. True if the index of its shard cannot be read, so that reads
+    /// of the chunk return the error. Fails if the array cannot be decoded.
     pub fn has_chunk(&self, context: &RequestContext, chunk: ChunkIndex) -> Result<bool> {
-        match self.reader() {
-            Ok(reader) => reader.is_stored(context, chunk),
-            Err(_) => Ok(self.versions.current(context, chunk.0)?.is_some()),
-        }
+        self.reader()?.is_stored(context, chunk)
     }
 
     /// Records that a program opens a chunk of `decoded_grid` as a file, and prefetches the next ones if it opens one
