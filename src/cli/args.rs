@@ -71,7 +71,7 @@ pub struct MountArgs {
     pub store: String,
     /// Where to mount it: an empty directory, or /dev/fd/N for a descriptor that is mounted already
     pub dir: PathBuf,
-    /// What DIR holds: the keys as stored ('store'), or arrays as flat files ('files')
+    /// What DIR holds: the keys as stored ('store'), arrays as flat files ('files'), or a plain store ('v3', 'v2')
     #[arg(long, value_name = "NAME", default_value = "store")]
     pub view: ViewKind,
     /// Stay in the foreground and log to stderr, unless there is --log

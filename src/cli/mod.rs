@@ -174,11 +174,12 @@ pub enum Command {
     /// and 'ls' cannot learn that: they complete what is below DIR/.zarrfs once that is typed, in zsh with the style
     /// accept-exact-dirs.
     Completions(CompletionsArgs),
-    /// Write an array, a region of it, or a group to a file
+    /// Write an array, a region of it, or a group to a file, or a store as a plain one
     ///
     /// The format is that of the file's ending, such as npy, raw, nrrd, cf.npy or txt, and of a group with all of its
     /// arrays nc, h5, nc4, ome.tif, csv or ndjson. 'zarrfs preview -o FILE.png' writes a picture. A selection is written
-    /// as in numpy, or with names of dimensions and labels: tas@time=2020-03,lat=10:20.
+    /// as in numpy, or with names of dimensions and labels: tas@time=2020-03,lat=10:20. With --as the copy is a Zarr store:
+    /// it gets its name when it is complete, and what the format has no place for is said.
     Cp(CpArgs),
     /// Show which chunks of an array are stored
     ///

@@ -195,7 +195,7 @@ impl Views {
         self.overlay.as_ref()
     }
 
-    /// Returns the arrays of both views.
+    /// Returns the arrays of all views.
     pub fn arrays(&self) -> &Arc<Arrays> {
         &self.arrays
     }

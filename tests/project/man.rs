@@ -201,8 +201,8 @@ fn examples_on_the_samples_run() {
             }
         }
     }
-    // The samples, and a file for each -o and each cp.
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 5);
+    // The samples, and a file or folder for each -o and each cp.
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 6);
 }
 
 #[test]

@@ -27,6 +27,10 @@ pub const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "zarrfs mount data.zarr /mnt/data --view files",
             ),
             (
+                "Show a plain store for programs that can read v2 alone",
+                "zarrfs mount data.zarr /mnt/data --view v2",
+            ),
+            (
                 "Read a public bucket, and keep what was read on disk",
                 "zarrfs mount --anon --cache-dir /var/tmp/zarrfs s3://bucket/data.zarr /mnt/data",
             ),
@@ -204,6 +208,10 @@ pub const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "Write every second row of one plane without a header",
                 "zarrfs cp samples/climate.zarr/tas@0,::2 plane.raw",
             ),
+            (
+                "Write a copy of the store for programs that can read v2 alone",
+                "zarrfs cp --as v2 samples/climate.zarr old.zarr",
+            ),
         ],
     ),
     (
@@ -265,7 +273,7 @@ pub const PAGES_OF_SECTION_7: [&str; 5] = [
 
 /// The options of `-o`: a name with its value, and a description.
 pub const MOUNT_OPTIONS: [(&str, &str); 30] = [
-    ("view=NAME", "store or files"),
+    ("view=NAME", "store, files, v3 or v2"),
     (
         "list=LIST",
         "forms in which arrays are listed beside the usual one, joined by : or +",
