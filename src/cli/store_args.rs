@@ -266,7 +266,7 @@ impl MountedPath {
         source.trim_end_matches('/').to_string()
     }
 
-    /// Returns the folder to open: the key's, or the whole store's, since a path of the files view is not a key.
+    /// Returns the folder to open: the key's, or the whole store's, since a path of nodes is not a key.
     fn source(&self) -> String {
         let folder = if self.shows_nodes {
             self.keys.clone()
