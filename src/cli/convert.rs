@@ -36,6 +36,7 @@ pub(super) fn cp_as(args: &CpArgs, located: &StorePath, target: &'static Target)
     if let Some(error) = view.why_left_out(entry.clone()) {
         return Err(error);
     }
+    check_apart(&located.source, &args.file)?;
     let folder = OutputFolder::create(&args.file)?;
     let copy = StoreCopy {
         view,
@@ -48,6 +49,25 @@ pub(super) fn cp_as(args: &CpArgs, located: &StorePath, target: &'static Target)
     drop(copy);
     folder.keep()?;
     Ok(true)
+}
+
+/// Fails if the new store would be in the one that is copied: the copy would have no end.
+fn check_apart(source: &str, target: &Path) -> Result<()> {
+    let Some(store) = zarrfs_store::local_folder(source) else {
+        return Ok(());
+    };
+    let parent = match target.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let (store, parent) = (fs::canonicalize(store), fs::canonicalize(parent));
+    match (store, parent) {
+        (Ok(store), Ok(parent)) if parent.starts_with(&store) => {
+            let why = "is in the store that is copied; name a folder elsewhere";
+            Err(Error::invalid(target.display(), why))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns the number of files that are copied side by side: more over a network, where each waits for a request.

@@ -117,7 +117,8 @@ mod tests {
             ),
             (
                 "zarrfs mount a b --view tree",
-                "invalid value 'tree' for '--view <NAME>': tree: not a view; there are store and files; \
+                "invalid value 'tree' for '--view <NAME>': tree: not a view; there are store, files, v3 \
+                 and v2; \
                  try 'zarrfs mount --help'",
             ),
             (

@@ -1,7 +1,7 @@
 //! Collects the documents of all nodes below a group, for its consolidated metadata.
 //!
-//! The texts are kept for the TTL of the store, and longer if they took long to collect: a program that opens a group
-//! asks for the length of the document first, and then for its bytes.
+//! The texts are kept for the TTL of the store, since a program that opens a group asks for the length of the document
+//! first, and then for its bytes; those of a local store for longer if they took long to collect.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -15,9 +15,10 @@ use crate::view::plain::place::{PlainHierarchy, PlainKind, PlainNode};
 use crate::view::plain::target::NodeDocument;
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_array::hierarchy::NodeEntry;
-use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 use zarrfs_store::sync::budget::{MemoryBudget, Reservation};
-use zarrfs_store::{Key, QueryStamp};
+use zarrfs_store::sync::single_flight::SingleFlight;
+use zarrfs_store::{Key, Listing, Name, QueryStamp};
 
 /// A document with consolidated metadata.
 #[derive(Clone)]
@@ -42,12 +43,17 @@ const MAX_TEXTS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 /// How many times as long as it took to collect a document is kept.
 const USES_PER_READING: u32 = 20;
 
+/// How long a caller waits for a collection that another one has begun.
+const LONGEST_WAIT: Duration = Duration::from_secs(600);
+
 /// Bytes of documents for which memory is reserved at a time.
 const BATCH: usize = 1 << 20;
 
 /// The consolidated metadata of a hierarchy's groups.
 pub(super) struct ConsolidatedTexts {
     texts: Mutex<LruCache<Key, CachedText>>,
+    /// The groups whose documents are being collected.
+    collecting: SingleFlight<Key, ConsolidatedText>,
     memory: Arc<MemoryBudget>,
 }
 
@@ -56,46 +62,77 @@ impl ConsolidatedTexts {
     pub(super) fn new(memory: Arc<MemoryBudget>) -> ConsolidatedTexts {
         ConsolidatedTexts {
             texts: Mutex::new(LruCache::new(MAX_TEXTS)),
+            collecting: SingleFlight::default(),
             memory,
         }
     }
 
     /// Returns the document of a group with its consolidated metadata. If the nodes below cannot all be known, or if
     /// their documents do not fit the memory, it has none; a document that is for them alone is an error then
-    /// (`Unsupported`, `TooLarge`).
+    /// (`Unsupported`, `TooLarge`). Concurrent callers share one collection, which runs to its end although they may not
+    /// wait as long.
     pub(super) fn get(
         &self,
         context: &RequestContext,
         plain: &PlainHierarchy,
         group: &PlainNode,
     ) -> Result<ConsolidatedText> {
-        let entry = &group.entry;
-        let info = plain.hierarchy.store().info();
-        if let Some(cached) = self.texts.lock().get(&entry.path)
-            && cached.version == entry.version
-            && !info
-                .changes
-                .below_changed_since(cached.stamp.position, &entry.path)
-        {
-            let age = info.clock.now();
-            let age = age.saturating_duration_since(cached.stamp.request_time);
-            if age < info.freshness.max(cached.took * USES_PER_READING) {
-                return Ok(cached.text.clone());
-            }
+        if let Some(text) = self.kept(context, plain, &group.entry) {
+            return Ok(text);
         }
         context.check_may_wait()?;
+        let deadline = Instant::now() + LONGEST_WAIT;
+        self.collecting
+            .run(context, &group.entry.path, deadline, || {
+                // Another caller may have collected it since.
+                match self.kept(context, plain, &group.entry) {
+                    Some(text) => Ok(text),
+                    None => self.make(plain, &group.entry),
+                }
+            })
+    }
+
+    /// Returns a document that is kept and still valid.
+    fn kept(
+        &self,
+        context: &RequestContext,
+        plain: &PlainHierarchy,
+        group: &NodeEntry,
+    ) -> Option<ConsolidatedText> {
+        let info = plain.hierarchy.store().info();
+        let mut texts = self.texts.lock();
+        let kept = texts.get(&group.path)?;
+        let age = info.clock.now();
+        let age = age.saturating_duration_since(kept.stamp.request_time);
+        // Of a store on the network the user says how old answers may be.
+        let usable = match &info.folder {
+            Some(_) => info.freshness.max(kept.took * USES_PER_READING),
+            None => info.freshness,
+        };
+        let is_valid = kept.version == group.version
+            && age < usable
+            && !info
+                .changes
+                .below_changed_since(kept.stamp.position, &group.path);
+        if is_valid {
+            context.record_age(kept.stamp.request_time);
+        }
+        is_valid.then(|| kept.text.clone())
+    }
+
+    /// Makes a document and keeps it.
+    fn make(&self, plain: &PlainHierarchy, group: &Arc<NodeEntry>) -> Result<ConsolidatedText> {
         let begun = Instant::now();
-        let collect = |context: &RequestContext| self.collect(context, plain, entry);
-        let (collected, stamp) = info.ask(context, collect);
+        let collect = |context: &RequestContext| self.collect(context, plain, group);
+        let (collected, stamp) = plain.hierarchy.store().info().ask(&UNLIMITED, collect);
         let target = plain.target;
-        let is_own_document = target.group_documents.len() == 1;
+        let has_others = target.group_documents.len() == 1;
         let (collected, documents) = match collected {
             Err(error)
-                if is_own_document
-                    && matches!(error.kind(), Kind::Unsupported | Kind::TooLarge) =>
+                if has_others && matches!(error.kind(), Kind::Unsupported | Kind::TooLarge) =>
             {
-                log::debug!("{}: no consolidated metadata: {error}", entry.path);
-                (Collected::nothing(entry), None)
+                log::debug!("{}: no consolidated metadata: {error}", group.path);
+                (Collected::nothing(group), None)
             }
             collected => {
                 let mut collected = collected?;
@@ -103,20 +140,20 @@ impl ConsolidatedTexts {
                 (collected, Some(documents))
             }
         };
-        let attributes = entry.node()?.attributes();
+        let attributes = group.node()?.attributes();
         let text = (target.group_document)(attributes, target.consolidated, documents.as_deref());
         let text = ConsolidatedText {
             bytes: text.into(),
             modified: collected.modified,
         };
-        let cached = CachedText {
+        let kept = CachedText {
             text: text.clone(),
-            version: entry.version,
+            version: group.version,
             stamp,
             took: begun.elapsed(),
             _room: collected.room,
         };
-        self.texts.lock().put(entry.path.clone(), cached);
+        self.texts.lock().put(group.path.clone(), kept);
         Ok(text)
     }
 
@@ -129,14 +166,22 @@ impl ConsolidatedTexts {
         let mut collected = Collected::nothing(group);
         let mut groups = vec![group.clone()];
         while let Some(parent) = groups.pop() {
-            let mut children = plain.hierarchy.children(context, &parent)?;
-            while let Some(name) = children.next(context)? {
+            let mut children = match plain.hierarchy.children(context, &parent) {
+                // It was removed since its own group was listed.
+                Err(error) if error.kind() == Kind::NotFound && !Arc::ptr_eq(&parent, group) => {
+                    continue;
+                }
+                children => children?,
+            };
+            while let Some(name) = next_name(context, &mut *children)? {
                 let child = plain.hierarchy.child(context, &parent, &name.name)?;
                 let Some(child) = child.map(|child| plain.node(child)) else {
                     continue;
                 };
-                if matches!(child.kind, PlainKind::Group) {
-                    groups.push(child.entry.clone());
+                match &child.kind {
+                    PlainKind::Group => groups.push(child.entry.clone()),
+                    PlainKind::Unread(error) => return Err(error.clone()),
+                    PlainKind::Array(_) | PlainKind::LeftOut(_) => {}
                 }
                 self.add(plain, group, &child, &mut collected)?;
             }
@@ -177,6 +222,14 @@ impl ConsolidatedTexts {
             });
         }
         Ok(())
+    }
+}
+
+/// Returns the next name of a listing, or `None` at its end or once the folder is gone.
+fn next_name(context: &RequestContext, listing: &mut dyn Listing) -> Result<Option<Name>> {
+    match listing.next(context) {
+        Err(error) if error.kind() == Kind::NotFound => Ok(None),
+        name => name,
     }
 }
 

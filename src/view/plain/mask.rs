@@ -25,7 +25,7 @@ fn is_fill_a_mask(array: &Array) -> bool {
 
 /// Whether xarray can open the array, and takes marked elements for missing.
 fn is_masked(array: &Array) -> bool {
-    let is_named = array.dimension_names.iter().any(Option::is_some);
+    let is_named = array.shape.is_empty() || array.dimension_names.iter().any(Option::is_some);
     let is_number = matches!(
         array.data_type,
         DataType::Int(_) | DataType::UInt(_) | DataType::Float(_)
@@ -80,16 +80,21 @@ pub(super) fn value_for_v2(array: &Array) -> Value {
     stated.map_or(Value::Null, |bytes| fill::render(&array.data_type, &bytes))
 }
 
-/// Returns the attributes of an array in v2: the fill value is a number there.
+/// Returns the attributes of an array in v2. The attribute is taken away where the fill value states the same: netCDF
+/// gives the attribute a type by its value, and refuses one of another type than the variable.
 pub(super) fn attributes_for_v2(array: &Array) -> Attributes {
-    let is_text = matches!(array.attributes.get(FILL), Some(Value::String(_)));
-    let Some(bytes) = stated(array).filter(|_| is_text) else {
+    let Some(bytes) = stated(array) else {
         return array.attributes.clone();
     };
-    // JSON has no NaN; the fill value states it.
+    if bytes == array.fill_value.bytes || !is_fill_for_v2(array) {
+        return array.attributes.edited(&[(FILL.to_string(), None)]);
+    }
+    // JSON has no NaN.
     let number = fill::render(&array.data_type, &bytes);
-    let number = number.is_number().then(|| number.to_string());
-    array.attributes.edited(&[(FILL.to_string(), number)])
+    match array.attributes.get(FILL) {
+        Some(Value::String(_)) if number.is_number() => array.attributes.with(FILL, &number),
+        _ => array.attributes.clone(),
+    }
 }
 
 /// Returns the attributes of an array in v3, with the fill value of v2 as xarray writes it.

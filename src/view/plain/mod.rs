@@ -70,7 +70,7 @@ pub fn limits_of(arrays: &Arrays, entry: &Arc<NodeEntry>) -> Vec<PlainLimit> {
     let limit = |target: &'static Target| {
         let (reason, is_left_out) = match target.kind_of(arrays, entry) {
             PlainKind::LeftOut(error) => (error.detail().to_string(), true),
-            PlainKind::Group => return None,
+            PlainKind::Group | PlainKind::Unread(_) => return None,
             PlainKind::Array(layout) => {
                 let data_type = &layout.array.array().data_type;
                 ((target.change)(data_type)?.to_string(), false)
@@ -97,7 +97,7 @@ impl PlainHierarchy {
     fn documents_in_copies(&self, node: &PlainNode) -> &'static [&'static str] {
         match (&node.kind, self.target.group_documents) {
             (PlainKind::Array(_), _) => self.target.array_documents,
-            (PlainKind::LeftOut(_), _) => &[],
+            (PlainKind::LeftOut(_) | PlainKind::Unread(_), _) => &[],
             (PlainKind::Group, [others @ .., _]) if !others.is_empty() => others,
             (PlainKind::Group, all) => all,
         }
@@ -140,7 +140,7 @@ impl PlainView {
     /// Returns the reason why the view has no node for an entry, or `None` if it has one.
     pub fn why_left_out(&self, entry: Arc<NodeEntry>) -> Option<Error> {
         match self.plain.node(entry).kind {
-            PlainKind::LeftOut(error) => Some(error),
+            PlainKind::LeftOut(error) | PlainKind::Unread(error) => Some(error),
             PlainKind::Group | PlainKind::Array(_) => None,
         }
     }
@@ -168,6 +168,7 @@ impl PlainView {
                     }
                     continue;
                 }
+                PlainKind::Unread(error) => return Err(error),
                 PlainKind::Group => {}
             }
             let mut children = self.plain.hierarchy.known_children(context, &entry)?;
@@ -298,6 +299,7 @@ impl PlainView {
                 let text = (ERROR_TEXT.as_bytes().to_vec(), EntryKind::File);
                 Box::new(NameList::new([text]))
             }
+            PlainKind::Unread(error) => return Err(error),
         })
     }
 
@@ -333,7 +335,7 @@ impl PlainView {
 fn error_text(node: &PlainNode) -> String {
     match &node.kind {
         PlainKind::LeftOut(error) => format!("{error}\n"),
-        PlainKind::Group | PlainKind::Array(_) => String::new(),
+        PlainKind::Group | PlainKind::Array(_) | PlainKind::Unread(_) => String::new(),
     }
 }
 

@@ -48,6 +48,8 @@ pub(super) enum PlainKind {
     Array(PlainLayout),
     /// The store has no such node, for this reason. It is not listed.
     LeftOut(Error),
+    /// The node cannot be read now: the store refuses it or does not answer.
+    Unread(Error),
 }
 
 impl Target {
@@ -71,6 +73,9 @@ impl Target {
                     PlainLayout::new(open, (self.states_fill)(array))
                 });
                 layout.map_or_else(PlainKind::LeftOut, PlainKind::Array)
+            }
+            Err(error) if matches!(error.kind(), Kind::Denied | Kind::Unavailable) => {
+                PlainKind::Unread(error.clone())
             }
             Err(error) => PlainKind::LeftOut(error.clone()),
         }
@@ -144,6 +149,7 @@ impl PlainHierarchy {
                 let is_text = after.is_empty() && *name == ERROR_TEXT.as_bytes();
                 return Ok(is_text.then_some(PlainPlace::ErrorText(node)));
             }
+            PlainKind::Unread(error) => return Err(error.clone()),
             PlainKind::Group => None,
             PlainKind::Array(layout) => Some(layout),
         };

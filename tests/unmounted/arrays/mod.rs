@@ -11,6 +11,7 @@ mod hostile_formats;
 mod keys;
 mod labels;
 mod order;
+mod plain;
 mod ragged_fetches;
 mod shard_reads;
 mod slices;

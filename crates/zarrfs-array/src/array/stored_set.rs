@@ -1,8 +1,8 @@
 //! Keeps the numbers of the stored chunks of an array, to find the next one after any number.
 //!
 //! The set is read from the store's listing once, and is used until its TTL is over or a chunk is changed through the
-//! store. Shards count as a whole. A large listing is used for longer than the TTL, in proportion to the time that it
-//! took: a program that lists many directories of the array would else read all of it for each.
+//! store. Shards count as a whole. A large listing of a local store is used for longer than the TTL, in proportion to the
+//! time that it took: a program that lists many directories of the array would else read all of it for each.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -83,7 +83,12 @@ impl StoredSets {
     fn holds(&self, known: &KnownSet) -> bool {
         let age = self.array.info.clock.now();
         let age = age.saturating_duration_since(known.stamp.request_time);
-        let usable = self.array.info.freshness.max(known.took * USES_PER_READING);
+        let info = &self.array.info;
+        // Of a store on the network the user says how old answers may be.
+        let usable = match &info.folder {
+            Some(_) => info.freshness.max(known.took * USES_PER_READING),
+            None => info.freshness,
+        };
         age < usable && !self.array.chunks_may_have_changed(known.stamp.position)
     }
 
