@@ -14,6 +14,7 @@ const SECTIONS: [(&str, &str); 11] = [
     ("texts", "The sources and the texts"),
     ("reading", "Reading decoded files"),
     ("formats", "Formats and selections"),
+    ("plain", "The plain views"),
     ("metadata", "Metadata"),
     ("stores", "Stores"),
     ("caches", "Memory, caches and freshness"),

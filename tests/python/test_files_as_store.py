@@ -70,7 +70,7 @@ def values(node):
     return np.load(name)
 
 
-# Invariant (views): A recursive copy of the files view does not look like a Zarr store without chunks.
+# Invariant (plain): A recursive copy of the files view does not look like a Zarr store without chunks.
 def test_no_document_of_a_store_is_listed(files):
     listed = {name for _, folders, names in os.walk(files) for name in folders + names}
     assert not listed & DOCUMENTS

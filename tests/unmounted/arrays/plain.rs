@@ -96,6 +96,8 @@ fn sharded() -> String {
     document.to_string()
 }
 
+/// Invariant (plain): A chunk has the bytes that its document promises, the fill value beyond the edge of the array; a
+/// missing chunk has no file.
 #[test]
 fn every_array_is_one_of_a_plain_store() {
     let store = memory(&[
@@ -235,6 +237,7 @@ fn elements_of_no_fixed_length_are_encoded() {
     );
 }
 
+/// Invariant (plain): A node that the format cannot hold is not listed, and its directory says why.
 #[test]
 fn what_a_format_cannot_hold_is_not_listed_and_says_why() {
     let typed = |name: &str| {
@@ -273,7 +276,7 @@ fn what_a_format_cannot_hold_is_not_listed_and_says_why() {
     }
 }
 
-/// Invariant (views): A listing of a plain store continues after any of its names, and has each name once.
+/// Invariant (plain): A listing of a plain store continues after any of its names, and has each name once.
 #[test]
 fn a_listing_goes_on_after_each_name() {
     let store = memory(&[
@@ -350,6 +353,7 @@ fn all_chunks_have_files_where_it_is_unknown_which_are_stored() {
     assert!(!exists(&in_v3, "c/6"));
 }
 
+/// Invariant (plain): xarray and netCDF take the same elements for missing as in the original.
 #[test]
 fn the_value_that_marks_missing_elements_is_carried_over() {
     let named = |fill: Value, attributes: Value| {
