@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use crate::cli::output_file::remove_on_signal;
+use crate::cli::output_file::{remove_folder, remove_on_signal, wait_if_ending};
 use crate::cli::progress::Progress;
 use crate::cli::{CpArgs, report};
 use crate::view::View;
@@ -36,7 +36,7 @@ pub(super) fn cp_as(args: &CpArgs, located: &StorePath, target: &'static Target)
     if let Some(error) = view.why_left_out(entry.clone()) {
         return Err(error);
     }
-    check_apart(&located.source, &args.file)?;
+    check_apart(located, &args.file)?;
     let folder = OutputFolder::create(&args.file)?;
     let copy = StoreCopy {
         view,
@@ -52,8 +52,9 @@ pub(super) fn cp_as(args: &CpArgs, located: &StorePath, target: &'static Target)
 }
 
 /// Fails if the new store would be in the one that is copied: the copy would have no end.
-fn check_apart(source: &str, target: &Path) -> Result<()> {
-    let Some(store) = zarrfs_store::local_folder(source) else {
+fn check_apart(located: &StorePath, target: &Path) -> Result<()> {
+    let store = located.opened.hierarchy.store().info().folder.clone();
+    let Some(store) = store else {
         return Ok(());
     };
     let parent = match target.parent() {
@@ -97,13 +98,14 @@ impl StoreCopy {
         self.view.visit_limits(&UNLIMITED, entry, warn)?;
         let mut folders = vec![(entry.path.clone(), folder.to_path_buf())];
         while let Some((path, folder)) = folders.pop() {
-            fs::create_dir_all(&folder).map_err(|error| Error::os(folder.display(), error))?;
             let mut listing = self.view.list(&UNLIMITED, &path)?;
             let mut files = Vec::new();
             while let Some(name) = listing.next(&UNLIMITED)? {
                 let child = path.child(&name.name)?;
                 let place = folder.join(os_name(&name.name));
                 if name.kind == EntryKind::Directory {
+                    // Fails if a signal is removing the folders above.
+                    fs::create_dir(&place).map_err(|error| Error::os(place.display(), error))?;
                     folders.push((child, place));
                     continue;
                 }
@@ -170,13 +172,17 @@ impl OutputFolder {
     /// Creates the folder; `Exists` if there is a file or a folder with entries at `target`.
     fn create(target: &Path) -> Result<OutputFolder> {
         let failed = |error| Error::os(target.display(), error);
-        let has_entries = match fs::read_dir(target) {
-            Ok(mut entries) => entries.next().is_some(),
-            Err(error) if error.kind() == ErrorKind::NotFound => false,
+        let is_free = match fs::symlink_metadata(target) {
+            Ok(found) if found.is_dir() => {
+                let mut entries = fs::read_dir(target).map_err(failed)?;
+                entries.next().is_none()
+            }
+            Ok(_) => false,
+            Err(error) if error.kind() == ErrorKind::NotFound => true,
             Err(error) => return Err(failed(error)),
         };
-        if has_entries {
-            let why = "exists and is not empty: name a new folder";
+        if !is_free {
+            let why = "exists, and is no empty folder; name a new one";
             return Err(Error::new(Kind::Exists, target.display(), why));
         }
         let name = target.file_name();
@@ -202,7 +208,8 @@ impl OutputFolder {
 
 impl Drop for OutputFolder {
     fn drop(&mut self) {
+        wait_if_ending();
         // Fails if the folder was renamed to its final name.
-        let _ = fs::remove_dir_all(&self.partial);
+        let _ = remove_folder(&self.partial);
     }
 }

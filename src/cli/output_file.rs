@@ -11,6 +11,7 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fs, io, thread};
 
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
@@ -149,13 +150,32 @@ pub(super) fn remove_on_signal(path: &Path) -> io::Result<()> {
     let path = path.to_path_buf();
     let wait = move || {
         if let Some(signal) = listener.forever().next() {
-            let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
+            IS_ENDING.store(true, Ordering::Release);
+            let _ = fs::remove_file(&path).or_else(|_| remove_folder(&path));
             // Ends the process with the signal's default action.
             let _ = emulate_default_handler(signal);
         }
     };
     let thread = thread::Builder::new().name("zarrfs-signals".to_string());
     thread.spawn(wait).map(drop)
+}
+
+/// Whether a signal ends the process, so that its output is being removed.
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+
+/// If a signal ends the process, waits for the end: what fails meanwhile fails since the output is removed.
+pub(super) fn wait_if_ending() {
+    while IS_ENDING.load(Ordering::Acquire) {
+        thread::park();
+    }
+}
+
+/// Removes a folder into which other threads still write: by another name they find it no more.
+pub(super) fn remove_folder(path: &Path) -> io::Result<()> {
+    let mut gone = path.as_os_str().to_owned();
+    gone.push(".gone");
+    fs::rename(path, &gone)?;
+    fs::remove_dir_all(&gone)
 }
 
 /// Returns the number of this process's descriptor that a path names, or `None` for the path of a file.

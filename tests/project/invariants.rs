@@ -10,7 +10,7 @@ use std::fs;
 use crate::documents::{INVARIANTS, files_below, read, root};
 
 /// The sections of the document: the word in a comment, and the heading.
-const SECTIONS: [(&str, &str); 11] = [
+const SECTIONS: [(&str, &str); 12] = [
     ("texts", "The sources and the texts"),
     ("reading", "Reading decoded files"),
     ("formats", "Formats and selections"),
