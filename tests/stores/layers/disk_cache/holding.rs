@@ -23,9 +23,10 @@ fn the_size_is_never_exceeded() {
     let folder = tempfile::tempdir().unwrap();
     let size = 1 << 20;
     for length in [10, 4096, 70_000, 600_000, 2_000_000] {
-        let memory = numbered(400, length);
+        let count = 400.min(40_000_000 / length as u64);
+        let memory = numbered(count, length);
         let mount = mounted(&memory, folder.path(), size, LONG);
-        for number in 0..400.min(40_000_000 / length as u64) {
+        for number in 0..count {
             assert_eq!(mount.get(&number.to_string()), bytes_of(number, length));
             let found = du(folder.path());
             assert!(found <= size, "{found} bytes after {number} of {length}");
