@@ -208,14 +208,18 @@ def variable_of(dataset, kind):
     return dataset[names]
 
 
+# Kinds of files by the version of the store: each part is in all kinds, and each version in two.
+ENDS = {"2": (".nc", ".cf.nc4"), "3": (".nc4", ".cf.nc")}
+
+
 def test_parts_have_their_coordinates(written, tmp_path):
     mount, folder, datasets = written
     for name, dataset in datasets.items():
-        kind = name.rpartition("_")[0]
+        kind, _, version = name.rpartition("_")
         field = netcdf_stores.FIELD[kind]
         for text, select in [("", lambda data: data), *SELECTIONS[kind]]:
             expected, chosen = select(dataset), f"@{text}" if text else ""
-            for end in (".nc", ".nc4", ".cf.nc4", ".cf.nc"):
+            for end in ENDS[version]:
                 equal(of_group(mount, name, chosen + end), expected)
                 path = mount.files / f"{name}.zarr" / field / f"{field}{chosen}{end}"
                 equal(path, variable_of(expected, kind))
