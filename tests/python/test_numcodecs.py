@@ -10,7 +10,7 @@ from both_ways import little, report, wrongly_encoded, wrongly_read
 from numcodecs_cases import MAKERS, cases
 from serializer_cases import CODED
 
-COUNT = 200
+COUNT = 60
 
 # Codecs of zarr-python 3 by the data type they get: those between arrays, and those between bytes.
 FILTERS = {
