@@ -21,6 +21,7 @@ import costs
 import formats
 import listing
 import memory
+import plain
 import random_reads
 import remote
 import rows
@@ -47,9 +48,10 @@ PARTS = {
     "write": write.run,
     "changes": changes.run,
     "scale": scale.run,
+    "plain": plain.run,
     "check": check.run,
 }
-EXTRA = {"formats", "list-stored", "stored", "costs", "walk", "remote", "write", "changes", "scale", "check"}
+EXTRA = {"formats", "list-stored", "stored", "costs", "walk", "remote", "write", "changes", "scale", "plain", "check"}
 
 
 def main():
