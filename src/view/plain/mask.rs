@@ -23,14 +23,16 @@ fn is_fill_a_mask(array: &Array) -> bool {
     array.attributes.get(DIMENSIONS).is_some() && !array.fill_value.is_none
 }
 
-/// Whether xarray can open the array, and takes marked elements for missing.
-fn is_masked(array: &Array) -> bool {
-    let is_named = array.shape.is_empty() || array.dimension_names.iter().any(Option::is_some);
-    let is_number = matches!(
+/// Whether xarray can open the array: its dimensions have names.
+fn is_named(array: &Array) -> bool {
+    array.shape.is_empty() || array.dimension_names.iter().any(Option::is_some)
+}
+
+fn is_number(array: &Array) -> bool {
+    matches!(
         array.data_type,
         DataType::Int(_) | DataType::UInt(_) | DataType::Float(_)
-    );
-    is_named && is_number
+    )
 }
 
 /// Returns the element that the attribute states, or `None` if there is none that can be read.
@@ -69,7 +71,7 @@ fn double_value(double: f64) -> Value {
 
 /// Whether the fill value marks missing elements in v2 as it does in the array.
 pub(super) fn is_fill_for_v2(array: &Array) -> bool {
-    !is_masked(array)
+    !is_named(array)
         || is_fill_a_mask(array)
         || stated(array).as_ref() == Some(&array.fill_value.bytes)
 }
@@ -97,22 +99,31 @@ pub(super) fn attributes_for_v2(array: &Array) -> Attributes {
     }
 }
 
-/// Returns the attributes of an array in v3, with the fill value of v2 as xarray writes it.
+/// Returns the attributes of an array in v3, with the fill value of v2 as xarray writes it, and without the names of
+/// dimensions, which are in a member of the document.
 pub(super) fn attributes_for_v3(array: &Array) -> Attributes {
-    let mask = if is_fill_a_mask(array) {
-        Some(array.fill_value.bytes.clone())
-    } else {
-        stated(array)
-    };
-    let Some(mask) = mask.filter(|_| is_masked(array)) else {
-        return array.attributes.clone();
-    };
-    let value = match double_of(&mask).filter(|_| matches!(array.data_type, DataType::Float(_))) {
-        Some(double) => json!(STANDARD.encode(double.to_le_bytes())),
-        None => fill::render(&array.data_type, &mask),
-    };
-    if array.attributes.get(FILL).as_ref() == Some(&value) {
-        return array.attributes.clone();
+    let mut attributes = array.attributes.clone();
+    if attributes.get(DIMENSIONS) == Some(json!(array.dimension_names)) {
+        attributes = attributes.edited(&[(DIMENSIONS.to_string(), None)]);
     }
-    array.attributes.with(FILL, &value)
+    match mask_in_v3(array) {
+        Some(mask) if attributes.get(FILL).as_ref() != Some(&mask) => attributes.with(FILL, &mask),
+        _ => attributes,
+    }
+}
+
+/// Returns the value that marks missing elements as xarray writes it in v3, or `None` if there is none.
+fn mask_in_v3(array: &Array) -> Option<Value> {
+    let mask = if is_fill_a_mask(array) {
+        array.fill_value.bytes.clone()
+    } else {
+        stated(array)?
+    };
+    if !is_named(array) || !is_number(array) {
+        return None;
+    }
+    Some(match (&array.data_type, double_of(&mask)) {
+        (DataType::Float(_), Some(double)) => json!(STANDARD.encode(double.to_le_bytes())),
+        _ => fill::render(&array.data_type, &mask),
+    })
 }

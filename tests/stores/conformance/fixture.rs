@@ -230,7 +230,9 @@ pub(crate) fn key(bytes: impl AsRef<[u8]>) -> Key {
 /// Returns `length` bytes that differ by position.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
     const PERIOD: usize = 251;
-    let period: Vec<u8> = (0..PERIOD).map(|place| (place * 31 % PERIOD) as u8).collect();
+    let period: Vec<u8> = (0..PERIOD)
+        .map(|place| (place * 31 % PERIOD) as u8)
+        .collect();
     let mut bytes = period.repeat(length.div_ceil(PERIOD));
     bytes.truncate(length);
     bytes

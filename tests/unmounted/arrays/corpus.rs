@@ -2,13 +2,19 @@
 //!
 //! Arrays of other dialects or with unsupported codecs do not count.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use zarr_format::error::Kind;
+use zarrfs::mount::open::ViewKind;
 use zarrfs::view::View;
+use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::{EntryKind, Key};
+use zarrs::array::{Array, ArrayBytes, ArraySubset};
+use zarrs::filesystem::FilesystemStore;
 
 use crate::common;
 
@@ -107,4 +113,93 @@ fn the_corpus_reads_as_its_manifest_says() {
         println!("{dialect:8} {found:12} {count}");
     }
     assert!(faults.is_empty(), "{faults:#?}");
+}
+
+/// Copies a directory of a view, without those of other nodes.
+fn copy_node(view: &Arc<dyn View>, path: &Key, folder: &Path) {
+    std::fs::create_dir_all(folder).unwrap();
+    let mut listing = view.list(&UNLIMITED, path).unwrap();
+    while let Some(name) = listing.next(&UNLIMITED).unwrap() {
+        let child = path.child(&name.name).unwrap();
+        let place = folder.join(String::from_utf8(name.name).unwrap());
+        if name.kind == EntryKind::Directory {
+            copy_node(view, &child, &place);
+        } else {
+            let bytes = common::read(view, &child.to_string()).unwrap();
+            std::fs::write(place, bytes).unwrap();
+        }
+    }
+}
+
+/// Returns the elements that the zarrs crate reads, or the reason why it does not.
+fn read_by_zarrs(folder: &Path) -> Result<Vec<u8>, String> {
+    let store = Arc::new(FilesystemStore::new(folder).unwrap());
+    let array = Array::open(store, "/").map_err(|error| error.to_string())?;
+    let whole = ArraySubset::new_with_shape(array.shape().to_vec());
+    let bytes = array.retrieve_array_subset::<ArrayBytes>(&whole);
+    let bytes = bytes.map_err(|error| error.to_string())?;
+    Ok(bytes
+        .into_fixed()
+        .map_err(|error| error.to_string())?
+        .into_owned())
+}
+
+/// The data types of v3 that the zarrs crate does not have.
+const NOT_OF_ZARRS: [&str; 2] = ["raw_bytes", "structured"];
+
+#[test]
+fn zarrs_reads_the_corpus_through_the_plain_view() {
+    let Some(corpus) = common::needs::shared("corpus") else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    common::unpack_corpus(&corpus, folder.path());
+    let manifest = std::fs::read_to_string(corpus.join("manifest.jsonl")).unwrap();
+    let (mut refused, mut equal) = (BTreeSet::new(), 0);
+    let mut opened: Option<(std::path::PathBuf, Arc<dyn View>)> = None;
+    for (number, line) in manifest.lines().enumerate() {
+        let entry: Value = serde_json::from_str(line).unwrap();
+        if text(&entry, "expect") != "ok"
+            || entry["sha256"].is_null()
+            || !entry["regions"].is_null()
+        {
+            continue;
+        }
+        let store = folder
+            .path()
+            .join(text(&entry, "source"))
+            .join(text(&entry, "store"));
+        let view = match &opened {
+            Some((last, view)) if *last == store => view.clone(),
+            _ => {
+                let view = common::open(&store).unwrap().0.view(ViewKind::V3);
+                opened = Some((store, view.clone()));
+                view
+            }
+        };
+        let copied = folder.path().join(number.to_string());
+        let path = Key::new(text(&entry, "array").trim_matches('/')).unwrap();
+        if path.name() == b"zarr.json" {
+            // A store of v3 has no node of this name.
+            continue;
+        }
+        copy_node(&view, &path, &copied);
+        match read_by_zarrs(&copied) {
+            Ok(bytes) => {
+                assert_eq!(sum(&bytes), text(&entry, "sha256"), "{}", entry["id"]);
+                equal += 1;
+            }
+            Err(error) => {
+                let document = std::fs::read(copied.join("zarr.json")).unwrap();
+                let document: Value = serde_json::from_slice(&document).unwrap();
+                let name = &document["data_type"];
+                let name = name.as_str().or(name["name"].as_str()).unwrap();
+                println!("{name}: {error}");
+                refused.insert(name.to_string());
+            }
+        }
+        std::fs::remove_dir_all(copied).unwrap();
+    }
+    assert!(equal > 500, "{equal}");
+    assert_eq!(refused, BTreeSet::from(NOT_OF_ZARRS.map(String::from)));
 }
