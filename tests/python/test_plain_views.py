@@ -137,8 +137,10 @@ def has_large_chunks(plain):
     return any(length < chunk for length, chunk in pairs)
 
 
-def has_nested_attributes(plain):
-    return "{" in json.dumps(list(plain.attributes.values()))
+def has_lists_of_objects(plain):
+    """In its attributes."""
+    lists = [value for value in plain.attributes.values() if isinstance(value, list)]
+    return any(isinstance(each, dict) for value in lists for each in value)
 
 
 def is_huge(plain):
@@ -187,7 +189,7 @@ ROWS = [
     (("NCZarr",), is_half, "knows integers and floats only; 4.9.0 crashes"),
     (("NCZarr",), is_scalar, "crashes on an array of no dimensions"),
     (("NCZarr",), has_large_chunks, "refuses chunks that are longer than the array"),
-    (("NCZarr",), has_nested_attributes, "fails on attributes that are objects"),
+    (("NCZarr",), has_lists_of_objects, "fails on attributes that are lists of objects"),
     (("NCZarr",), is_huge, "copies arrays as a whole"),
 ]
 
@@ -440,7 +442,8 @@ def test_missing_chunks_have_no_file(mounted, tmp_path):
     listed = {
         ("v2", "sparse"): [".zarray", ".zattrs", "0.1"],
         ("v3", "sparse"): ["c", "c/0", "c/0/1", "zarr.json"],
-        ("v2", "scalar"): [".zarray", ".zattrs"],
+        # xarray would take a fill value that is stated in v2 for missing, so the chunk has a file.
+        ("v2", "scalar"): [".zarray", ".zattrs", "0"],
         ("v3", "scalar"): ["zarr.json"],
         ("v2", "empty"): [".zarray", ".zattrs"],
         ("v3", "empty"): ["zarr.json"],
