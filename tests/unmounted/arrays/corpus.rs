@@ -145,7 +145,7 @@ fn read_by_zarrs(folder: &Path) -> Result<Vec<u8>, String> {
 }
 
 /// The data types of v3 that the zarrs crate does not have.
-const NOT_OF_ZARRS: [&str; 2] = ["raw_bytes", "structured"];
+const NOT_OF_ZARRS: [&str; 3] = ["null_terminated_bytes", "raw_bytes", "structured"];
 
 #[test]
 fn zarrs_reads_the_corpus_through_the_plain_view() {
@@ -189,12 +189,11 @@ fn zarrs_reads_the_corpus_through_the_plain_view() {
                 assert_eq!(sum(&bytes), text(&entry, "sha256"), "{}", entry["id"]);
                 equal += 1;
             }
-            Err(error) => {
+            Err(_) => {
                 let document = std::fs::read(copied.join("zarr.json")).unwrap();
                 let document: Value = serde_json::from_slice(&document).unwrap();
                 let name = &document["data_type"];
                 let name = name.as_str().or(name["name"].as_str()).unwrap();
-                println!("{name}: {error}");
                 refused.insert(name.to_string());
             }
         }
