@@ -230,7 +230,9 @@ fn no_content_number_is_used_twice() {
             "{number} is that of another content"
         );
         seen.push(number);
-        look_at_others();
+        if round == 0 {
+            look_at_others();
+        }
     }
     // An open file keeps its content version, whatever else is looked up.
     let (number, _, file) = open();
