@@ -25,12 +25,12 @@ def suites():
 
 
 def test_zarr_pythons_own_tests_pass(suites, store, cow, tmp_path):
-    """ZARRFS_TEST_EXAMPLES (10) and ZARRFS_TEST_STEPS (20) have the state machine run longer."""
+    """ZARRFS_TEST_EXAMPLES (5) and ZARRFS_TEST_STEPS (20) have the state machine run longer."""
     mount = cow(store)
     environment = {
         **os.environ,
         "ZARR_MOUNT": str(mount.path),
-        "EXAMPLES": os.environ.get("ZARRFS_TEST_EXAMPLES", "10"),
+        "EXAMPLES": os.environ.get("ZARRFS_TEST_EXAMPLES", "5"),
         "STEPS": os.environ.get("ZARRFS_TEST_STEPS", "20"),
     }
     done = subprocess.run(
