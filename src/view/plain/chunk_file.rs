@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -15,7 +16,7 @@ use crate::view::plain::padding::Padding;
 use crate::view::plain::target::Target;
 use crate::view::{Attr, File, OpenedFile, ReadAt, ReadBytes};
 use zarr_format::error::{Error, Result};
-use zarr_format::grid::{Coordinates, Region};
+use zarr_format::grid::{ChunkIndex, Coordinates, Region};
 use zarrfs_array::array::vlen_elements::{ReservedBytes, VlenElements};
 use zarrfs_array::array::{ArrayState, OpenArray};
 use zarrfs_export::formats::{Export, FileParts};
@@ -68,8 +69,8 @@ impl PlainChunk {
         // Taken before elements are read: if they change during the read, the version is already stale.
         let version = array.content(context)?;
         let state = Mutex::new(array.state());
-        array.record_chunk_open(self.layout.own_chunk(&self.indices)?);
         let file: Arc<dyn File> = if array.array().data_type.is_variable() {
+            array.record_chunk_read(self.layout.own_chunk(&self.indices)?);
             let bytes = self.encoded(context)?;
             Arc::new(EncodedChunk {
                 array: array.clone(),
@@ -81,6 +82,8 @@ impl PlainChunk {
             let padding = self.padding(&region)?;
             let parts = FileParts::plain(Vec::new());
             Arc::new(DecodedChunk {
+                chunk: self.layout.own_chunk(&self.indices)?,
+                is_read: AtomicBool::new(false),
                 elements: Export::of_parts(array, parts, region, content)?,
                 length: self.layout.chunk_bytes()?,
                 size: array.array().element_size()? as u64,
@@ -136,10 +139,17 @@ struct DecodedChunk {
     length: u64,
     size: u64,
     padding: Option<Padding>,
+    /// The array's own chunk with the elements.
+    chunk: ChunkIndex,
+    /// Whether the file was read: if not, the kernel may have all of its pages.
+    is_read: AtomicBool,
 }
 
 impl ReadAt for DecodedChunk {
     fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
+        if !self.is_read.swap(true, Ordering::Relaxed) {
+            self.elements.array().record_chunk_read(self.chunk);
+        }
         let Some(padding) = &self.padding else {
             return self.elements.read_at(context, offset, len);
         };

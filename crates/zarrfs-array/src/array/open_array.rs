@@ -316,11 +316,11 @@ impl OpenArray {
         self.reader()?.is_stored(context, chunk)
     }
 
-    /// Records that a program opens a chunk of `decoded_grid` as a file, and prefetches the next ones if it opens one
+    /// Records that a program reads a chunk of `decoded_grid` as a file, and prefetches the next ones if it reads one
     /// after the other.
-    pub fn record_chunk_open(&self, chunk: ChunkIndex) {
+    pub fn record_chunk_read(&self, chunk: ChunkIndex) {
         if let Ok(prefetcher) = self.prefetcher() {
-            prefetcher.record_chunk_open(chunk);
+            prefetcher.record_chunk_read(chunk);
         }
     }
 

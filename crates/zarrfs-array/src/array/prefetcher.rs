@@ -45,8 +45,8 @@ pub(super) struct Prefetcher {
     pub(super) trackers: Arc<ReadTrackers>,
     /// Whether a warning was logged that memory has no room for a chunk row.
     pub(super) has_warned: AtomicBool,
-    /// The chunks that programs open as files of their own.
-    opened: Mutex<NameSequence>,
+    /// The chunks that programs read as files of their own.
+    read_alone: Mutex<NameSequence>,
 }
 
 impl Prefetcher {
@@ -62,7 +62,7 @@ impl Prefetcher {
             reader,
             trackers,
             has_warned: AtomicBool::new(false),
-            opened: Mutex::default(),
+            read_alone: Mutex::default(),
         })
     }
 
@@ -96,19 +96,19 @@ impl Prefetcher {
         Window { least, most, after }
     }
 
-    /// Records that a program opens a chunk as a file. If it opens one after the other, prefetches the next ones: at
+    /// Records that a program reads a chunk as a file. If it reads one after the other, prefetches the next ones: at
     /// least as many as fetch at once, if they fit 1/4 of the memory.
-    pub(super) fn record_chunk_open(self: &Arc<Prefetcher>, chunk: ChunkIndex) {
+    pub(super) fn record_chunk_read(self: &Arc<Prefetcher>, chunk: ChunkIndex) {
         let reader = &self.reader;
         let limits = &reader.array.engine.limits;
         let bytes = reader.decoder.usual_bytes() as u64 + CHUNK_OVERHEAD;
         let wanted = (MIN_WINDOW / bytes).max(limits.fetches as u64);
         let window = in_buffer(wanted.min(limits.memory / 4 / bytes));
         let ahead = {
-            let mut opened = self.opened.lock();
-            opened.record(in_buffer(chunk.0));
-            let is_sequential = opened.count() > 2;
-            opened.take_window(if is_sequential { window } else { 0 })
+            let mut sequence = self.read_alone.lock();
+            sequence.record(in_buffer(chunk.0));
+            let is_sequential = sequence.count() > 2;
+            sequence.take_window(if is_sequential { window } else { 0 })
         };
         let count = in_buffer(reader.decoder.grid.len());
         let ahead = ahead.start..ahead.end.min(count);
