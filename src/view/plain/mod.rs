@@ -132,11 +132,6 @@ impl PlainView {
         }
     }
 
-    /// Returns the target.
-    pub fn target(&self) -> &'static Target {
-        self.plain.target
-    }
-
     /// Returns the reason why the view has no node for an entry, or `None` if it has one.
     pub fn why_left_out(&self, entry: Arc<NodeEntry>) -> Option<Error> {
         match self.plain.node(entry).kind {

@@ -190,12 +190,7 @@ impl PlainHierarchy {
             return Ok(Some(PlainPlace::ChunkFolder(layout.clone(), indices)));
         }
         let indices = Coordinates::from_vec(indices);
-        let has_file = match layout.has_chunk(context, &indices) {
-            // A key that the array's metadata do not name.
-            Err(error) if error.kind() == Kind::Unsupported => true,
-            answer => answer?,
-        };
-        Ok(has_file.then(|| {
+        Ok(layout.has_chunk(context, &indices)?.then(|| {
             PlainPlace::Chunk(PlainChunk {
                 layout: layout.clone(),
                 indices,

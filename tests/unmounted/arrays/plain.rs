@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
-use zarr_format::error::Kind;
+use zarr_format::error::{Error, Kind, Result};
 use zarrfs::view::View;
 use zarrfs::view::plain::{PlainView, TARGETS};
 use zarrfs_array::array::{Arrays, Engine, Limits};
 use zarrfs_array::hierarchy::Hierarchy;
 use zarrfs_store::backend::memory::MemoryStore;
 use zarrfs_store::layer::Layer;
-use zarrfs_store::request_context::UNLIMITED;
-use zarrfs_store::{EntryKind, Store, StoreInfo};
+use zarrfs_store::request_context::{RequestContext, UNLIMITED};
+use zarrfs_store::{EntryKind, Key, Listing, Meta, Object, Reader, Store, StoreInfo};
 
 use crate::arrays::stored::{default_keys, key, memory, names, set, strings, v2, v3};
 use crate::common;
@@ -427,4 +428,97 @@ fn attributes_of_ome_zarr_are_those_of_the_format() {
         document(&in_v3, "image/zarr.json")["attributes"]["ome"],
         ome
     );
+}
+
+/// A store one of whose calls fails, counted from 1; 0: none.
+#[derive(Clone)]
+struct FailsOnce {
+    store: MemoryStore,
+    left: Arc<AtomicU64>,
+}
+
+impl FailsOnce {
+    fn count(&self) -> Result<()> {
+        let left = self.left.load(Ordering::Relaxed);
+        self.left.store(left.saturating_sub(1), Ordering::Relaxed);
+        match left {
+            1 => Err(Error::unavailable("store", "the call that fails")),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Layer for FailsOnce {
+    fn below(&self) -> &dyn Store {
+        &self.store
+    }
+
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
+        self.count()?;
+        self.store.get(context, key, limit)
+    }
+
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        self.count()?;
+        self.store.head(context, key)
+    }
+
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
+        self.count()?;
+        self.store.list(context, prefix)
+    }
+
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
+        self.count()?;
+        self.store.open(context, key, known)
+    }
+}
+
+/// Invariant (plain): If a call of the store fails, a read is right or an error, and right again after it.
+#[test]
+fn a_failed_call_is_an_error_once() {
+    let store = memory(&[
+        ("g/old/.zarray", &v2(&[3, 5], &[2, 4], Some("/"))),
+        ("shards/zarr.json", &sharded()),
+    ]);
+    put(&store, "g/old/1/0", &[1, 2, 3, 4, 5, 6, 7, 8]);
+    put(&store, "shards/c/0/0", &shard());
+    let right = plain_of(Arc::new(store.clone())).map(|view| files(&view, ""));
+    for (number, right) in right.iter().enumerate() {
+        let mut fails = 1;
+        loop {
+            let failing = FailsOnce {
+                store: store.clone(),
+                left: Arc::new(AtomicU64::new(fails)),
+            };
+            let [in_v3, in_v2] = plain_of(Arc::new(failing.clone()));
+            let view = [in_v3, in_v2][number].clone();
+            for (path, bytes) in right {
+                let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+                let shown = view.list(&UNLIMITED, &key(folder));
+                let first = shown.and_then(|mut listing| listing.next(&UNLIMITED));
+                assert!(
+                    first.is_err() || first.unwrap().is_some(),
+                    "{folder}: {fails}"
+                );
+                match common::read(&view, path) {
+                    Ok(read) => assert_eq!(&read, bytes, "{path}: call {fails}"),
+                    Err(error) => assert_eq!(error.kind(), Kind::Unavailable, "{path}: {error}"),
+                }
+            }
+            let has_failed = failing.left.load(Ordering::Relaxed) == 0;
+            failing.left.store(0, Ordering::Relaxed);
+            assert_eq!(&files(&view, ""), right, "after call {fails}");
+            if !has_failed {
+                assert!(fails > 10, "{fails}");
+                break;
+            }
+            fails += 1;
+        }
+    }
 }
