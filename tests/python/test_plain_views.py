@@ -210,7 +210,7 @@ def make_v3(store):
         array[...] = data
         made[name] = array[...]
 
-    put("strings", np.array(["a", "", "ü€", "long" * 9, "e"], dtype=object), dtype=str, chunks=(2,))
+    put("strings", np.array(["a", "", "\u00fc\u20ac", "long" * 9, "e"], dtype=object), dtype=str, chunks=(2,))
     put("edges", np.arange(35, dtype=">i4").reshape(5, 7), chunks=(2, 3), fill_value=-1)
     put("written", np.array(7, dtype="<i4"))
     put("dates", np.array(["2000-01-01", "1969-12-31T23:59:59"], dtype="M8[s]"), chunks=(1,))
@@ -242,9 +242,9 @@ def make_v2(store):
         array[...] = data
         made[name] = array[...]
 
-    put("strings", np.array(["a", "", "ü€", "long" * 9, "e"], dtype=object), dtype=str, chunks=(2,))
+    put("strings", np.array(["a", "", "\u00fc\u20ac", "long" * 9, "e"], dtype=object), dtype=str, chunks=(2,))
     put("columns", np.arange(35, dtype=">f8").reshape(5, 7), chunks=(2, 3), order="F")
-    put("fixed", np.array(["ab", "ü", ""], dtype=">U2"), chunks=(2,))
+    put("fixed", np.array(["ab", "\u00fc", ""], dtype=">U2"), chunks=(2,))
     put("truths", np.array([True, False, True]), chunks=(2,))
     put("complex", np.array([1 + 2j, -3j], dtype="<c16"), chunks=(1,))
     # zarr-python 3 writes no objects of v2 but texts.
@@ -571,7 +571,7 @@ def make_dataset(store, version):
             "temperature": (("time", "lat", "lon"), np.where(numbers % 5 == 0, np.nan, numbers), {"units": "K"}),
             "count": (("lat", "lon"), np.arange(12, dtype="<i4").reshape(3, 4)),
             "flag": (("lat",), np.array([0, 1, 2], dtype="u1")),
-            "name": (("lat",), np.array(["a", "bb", "ü"], dtype=object)),
+            "name": (("lat",), np.array(["a", "bb", "\u00fc"], dtype=object)),
             "total": ((), np.float32(3.5)),
         },
         coords={"time": pandas.date_range("2000-01-01", periods=2), "lat": [0.0, 1, 2], "lon": [0, 90, 180, 270], "level": ((), 7)},
