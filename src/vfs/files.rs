@@ -12,7 +12,7 @@ use crate::vfs::handles::Handle;
 use crate::vfs::inode::Binding;
 use crate::vfs::pages::{Opening, PageUse};
 use crate::vfs::{Caller, Fh, Ino, Invalidation, OpenReply, Vfs};
-use crate::view::{Attr, File, ReadBytes};
+use crate::view::{Attr, File, OpenedFile, ReadBytes};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::Key;
 use zarrfs_store::request_context::{RequestContext, is_answer};
@@ -36,9 +36,21 @@ impl Vfs {
     pub fn open(&self, context: &RequestContext, ino: Ino, caller: Caller) -> Result<OpenReply> {
         self.stats.open_requests.add(1);
         self.open_inode(context, ino, caller, OpenOptions::default(), |path| {
-            let opened = self.view.open(context, path)?;
+            let opened = self.open_in_view(context, path)?;
             Ok(Handle::for_reading(ino, path, opened))
         })
+    }
+
+    /// Opens a file of the view; again if its bytes were made while the content changed, since they could not be read.
+    fn open_in_view(&self, context: &RequestContext, path: &Key) -> Result<OpenedFile> {
+        let mut opened = self.view.open(context, path)?;
+        for _ in 0..3 {
+            if !opened.file.is_snapshot() || opened.file.version() == opened.version {
+                break;
+            }
+            opened = self.view.open(context, path)?;
+        }
+        Ok(opened)
     }
 
     /// Opens a file for writing, and truncates it first if `mode.truncates`.

@@ -21,8 +21,9 @@ use zarr_format::error::{Error, Kind, Result};
 use zarr_format::grid::Coordinates;
 use zarrfs_store::Key;
 
-/// How long to wait for the last close of another file: the kernel reports it after the program has gone on.
-pub(super) const CLOSE_WAIT: Duration = Duration::from_millis(500);
+/// How long to wait for the last close of another file: the kernel reports it after the program has gone on, on a busy
+/// machine half a second later.
+pub(super) const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
 /// The handles through which an array is open for writing.
 #[derive(Default)]
