@@ -361,12 +361,12 @@ fn pages_of_a_made_file_are_of_the_elements_that_were_read() {
         };
         let ino = kernel.walk(name);
         // The chunk that was read to compute the length has been replaced.
-        store.memory.set(key("g/a/c/0"), chunk("mid"));
+        store.memory.set(key("g/a/c/0"), chunk("zqx"));
         *store.next.lock().unwrap() = Some(chunk("new"));
         let first = kernel.vfs.open(&UNLIMITED, ino, CALLER).unwrap().fh;
         let was_replaced = store.next.lock().unwrap().is_none();
         assert!(was_replaced, "{name}");
-        let is_old = has(first, "mid");
+        let is_old = has(first, "zqx");
         let (second, is_kept) = kernel.open(name);
         assert!(has(second, "new"), "{name}");
         let dropped = kernel.dropped();
