@@ -20,6 +20,7 @@ use zarr_format::error::{Error, Kind, Result};
 use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_export::inspect::locate::StorePath;
 use zarrfs_export::inspect::selected_elements::write_whole;
+use zarrfs_store::listing::LeftOut;
 use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{EntryKind, Key};
@@ -113,6 +114,16 @@ impl StoreCopy {
                 if files.len() == BATCH {
                     self.copy_files(std::mem::take(&mut files))?;
                 }
+            }
+            if listing.left_out() == LeftOut::Any {
+                let name = if path.is_root() {
+                    "the root".to_string()
+                } else {
+                    path.to_string()
+                };
+                report::warn(format_args!(
+                    "{name}: the server does not list names; nodes that no metadata name are not copied"
+                ));
             }
             self.copy_files(files)?;
         }
