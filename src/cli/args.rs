@@ -1,6 +1,7 @@
 //! Defines the arguments of all commands, with the examples in their help.
 //!
-//! The comments of fields are the help texts and the manual page.
+//! The comments of fields are the help texts and the manual page. The first line of a comment is the help of `-h`, and
+//! stands alone: shells show it without its neighbours.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,152 +18,159 @@ use crate::view::plain::{TARGETS, Target};
 use zarr_format::dialect::Choice;
 use zarr_format::error::{Error, Result};
 
-/// The last lines of every help.
-macro_rules! with_files {
-    ($examples:expr) => {
-        concat!(
-            "Examples:\n",
-            $examples,
-            "\nDIR/.zarrfs/files has the decoded arrays of a mount, DIR/.zarrfs/errors what failed last. '.zarrfs' opens by \
-             name; no listing shows it."
-        )
+/// The last lines of `--help`, and the section EXAMPLES of the manual page.
+macro_rules! examples {
+    ($($line:literal)+) => {
+        concat!("Examples:", $("\n  ", $line,)+)
     };
 }
-pub(super) use with_files;
-
-/// The examples of `zarrfs mount`.
-macro_rules! of_mount {
-    () => {
-        with_files!(
-            "  zarrfs mount data.zarr /mnt/data\n  \
-               zarrfs mount --view files data.zarr.zip /mnt/arrays\n  \
-               zarrfs mount --anon s3://bucket/data.zarr /mnt/data\n  \
-               zarrfs mount --cow changes data.zarr /mnt/data\n"
-        )
-    };
-}
-
-/// The options of `-o`, after the examples of `zarrfs mount`.
-const MOUNT_OPTIONS: &str = concat!(
-    of_mount!(),
-    "
-
-Options of -o: view, cow, memory, max_chunk, spill, timeout, list, dialect, log, uid, \
-     gid, umask, option, \
-     endpoint, region, missing_is, profile, metadata_ttl, concurrency, cache_dir and cache_size (each with =VALUE), allow_other, \
-     write_through, lossy, passthrough, follow_symlinks, consolidated, anon and immutable as above; \
-     fsname=NAME, the source that the table of mounts shows; readahead=SIZE, how far the kernel reads ahead (1M; only root can set it); \
-     nonempty, mount over what DIR holds; ro, noexec, noatime, sync, dirsync; verbose. Options of fstab that concern \
-     others (auto, user, nofail, _netdev, x-...) and rw, suid, dev are accepted and ignored: a mount is ro without cow \
-     or write_through, and always nosuid and nodev. A comma in a value is written \\,"
-);
 
 /// Headings in the help of `zarrfs mount`.
-const SHOWN: &str = "What is shown";
+const SHOWN: &str = "Files";
 const CHANGES: &str = "Changes";
-const LIMITS: &str = "Limits";
+const TUNING: &str = "Tuning";
 const LOG: &str = "Log";
 
 /// Arguments of `zarrfs mount`.
 #[derive(Args, Debug)]
-#[command(after_help = of_mount!(), after_long_help = MOUNT_OPTIONS)]
+#[command(after_long_help = examples!(
+    "zarrfs mount data.zarr /mnt/data"
+    "zarrfs mount --view files data.zarr.zip /mnt/arrays"
+    "zarrfs mount --anon s3://bucket/data.zarr /mnt/data"
+    "zarrfs mount --cache-dir /var/tmp/zarrfs s3://bucket/data.zarr /mnt/data"
+    "zarrfs mount --view v2 data.zarr /mnt/data            # for programs that read only v2"
+    "zarrfs mount --cow changes data.zarr /mnt/data        # writable; the store stays as it is"
+    "zarrfs mount -o allow_other,memory=256M data.zarr /mnt/data"
+))]
 pub struct MountArgs {
-    /// The store: a directory, a zip archive or a URL; a path after an archive is a folder in it
+    /// Zarr store: a directory, a zip archive or a URL
+    ///
+    /// The URL begins with s3://, gs://, az://, abfss://, http:// or https://. A path after a zip archive is a
+    /// directory in it.
     pub store: String,
-    /// Where to mount it: an empty directory, or /dev/fd/N for a descriptor that is mounted already
+    /// Empty directory to mount the store at
+    ///
+    /// /dev/fd/N is the descriptor of a FUSE device that another program has mounted already.
     pub dir: PathBuf,
-    /// What DIR holds: the keys as stored ('store'), arrays as flat files ('files'), or a plain store ('v3', 'v2')
-    #[arg(long, value_name = "NAME", default_value = "store")]
+    /// Files at DIR: files, store, v2 or v3
+    ///
+    /// 'store' has the keys as they are stored, 'files' the arrays as flat files, and 'v3' and 'v2' a plain Zarr store
+    /// of that version. DIR/.zarrfs always has all four. 'keys' is another name of 'store', and 'arrays' of 'files'.
+    #[arg(long, value_name = "VIEW", default_value = "store", help_heading = SHOWN)]
     pub view: ViewKind,
-    /// Stay in the foreground and log to stderr, unless there is --log
-    #[arg(short, long)]
-    pub foreground: bool,
-    /// Unmount at the end of standard input: a program that holds the other end of a pipe has the mount end with it, however
-    /// it ends
-    #[arg(long)]
-    pub until_eof: bool,
-    /// Remove DIR when the mount has ended
-    #[arg(long)]
-    pub rmdir: bool,
-    /// Options as mount(8) takes them: -o allow_other,memory=256M
-    #[arg(short, value_name = "OPTIONS", action = ArgAction::Append)]
-    pub options: Vec<String>,
-    /// Let other users look in
-    #[arg(long, help_heading = SHOWN)]
-    pub allow_other: bool,
-    /// Owner shown of all files, by name or number [default: who mounts]
-    #[arg(long, value_name = "USER", value_parser = values::user, help_heading = SHOWN)]
-    pub uid: Option<u32>,
-    /// Group shown of all files, by name or number [default: who mounts]
-    #[arg(long, value_name = "GROUP", value_parser = values::group, help_heading = SHOWN)]
-    pub gid: Option<u32>,
-    /// Permissions to take away from all files
-    #[arg(long, value_name = "OCTAL", value_parser = values::octal, default_value = "0", help_heading = SHOWN)]
-    pub umask: u32,
-    /// Most memory for what is held of a store, above all decoded chunks, such as 256M; at least 1M [default: a quarter of
-    /// the machine's or the container's, at most 4G]
-    #[arg(long, value_name = "SIZE", value_parser = values::memory, help_heading = LIMITS)]
-    pub memory: Option<u64>,
-    /// Longest decoded chunk that is read; a longer one is refused
-    #[arg(long, value_name = "SIZE", value_parser = values::size, default_value = "1G", help_heading = LIMITS)]
-    pub max_chunk: u64,
-    /// Directory for decoded chunks that do not fit in --memory and will be read again, at most 64G and half of the free
-    /// space; 'none' decodes them again instead [default: that of --cache-dir, $XDG_CACHE_HOME or $TMPDIR]
-    #[arg(long, value_name = "DIR|none", value_parser = spill::choice, default_value = "auto", hide_default_value = true, help_heading = LIMITS)]
-    pub spill: SpillChoice,
-    /// Have the kernel read stored files of a store on this machine itself, at the speed of the file system below; files that
-    /// other programs overwrite in place change while they are open. Needs root and Linux 6.9; see zarrfs-stores(7)
-    #[arg(long, conflicts_with_all = ["cow", "write_through"], help_heading = LIMITS)]
-    pub passthrough: bool,
-    /// How long a request may wait for the store, such as 5s; then it is an error
-    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "60s", help_heading = LIMITS)]
-    pub timeout: Duration,
-    /// Forms in which directories of arrays list the array beside NAME.npy (NAME.txt of elements without a fixed
-    /// length): extensions of zarrfs-files(7) such as raw, nrrd or hdr, chunks, or all; nc, h5, csv and others list the
-    /// files of groups. Every form opens by name, listed or not
-    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = SHOWN)]
-    pub list: Vec<ListedFormat>,
-    /// Put every change into the folder UPPER, which is made if need be; the store itself stays as it is
-    #[arg(long, value_name = "UPPER", help_heading = CHANGES)]
+    /// Keep all changes in a directory, never in the store
+    ///
+    /// The directory is created if it is missing. 'zarrfs diff' shows the changes, 'zarrfs commit' writes them to the
+    /// store, and 'zarrfs discard' drops them. --changes is another name of this option.
+    #[arg(long, alias = "changes", value_name = "CHANGES", help_heading = CHANGES)]
     pub cow: Option<PathBuf>,
-    /// Take an UPPER whose store was moved here: it must have the keys that were changed in UPPER, which belongs to this
-    /// store from then on
-    #[arg(long, help_heading = CHANGES)]
-    pub rebind: bool,
-    /// Write each file to the store when it is closed or synced; what the store does not take is kept in UPPER
-    /// [default: a folder in zarrfs below $XDG_STATE_HOME or ~/.local/state]
+    /// Write a file to the store when it is closed
+    ///
+    /// Changes that the store refuses are kept in CHANGES (see --cow) [default: a directory in zarrfs below
+    /// $XDG_STATE_HOME or ~/.local/state].
     #[arg(long, help_heading = CHANGES)]
     pub write_through: bool,
-    /// Take no changes, also with --cow or --write-through
+    /// Refuse changes, also with --cow or --write-through
     #[arg(short, long, help_heading = CHANGES)]
     pub read_only: bool,
-    /// Let decoded files be written also where the codecs lose something each time that they encode
-    #[arg(long, help_heading = CHANGES)]
-    pub lossy: bool,
-    /// Follow symbolic links that leave the store
-    #[arg(long, help_heading = SHOWN)]
-    pub follow_symlinks: bool,
-    /// Read the store as this dialect: v2, v3, draft2019, draft2020, draft2022 or n5 [default: as its documents
-    /// say]
-    #[arg(long, value_name = "NAME", help_heading = SHOWN)]
-    pub dialect: Option<Choice>,
-    /// Take groups and arrays from consolidated metadata also where the store can list them
-    #[arg(long, help_heading = SHOWN)]
-    pub consolidated: bool,
-    /// How a store on the network is reached
+    /// How a remote store is reached
     #[command(flatten)]
     pub remote: RemoteArgs,
-    /// Where to log [default: syslog, or the journal where systemd runs it; stderr with --foreground]
-    #[arg(long, value_name = "FILE", help_heading = LOG)]
+    /// Memory limit of caches, such as 256M
+    ///
+    /// At least 1M [default: a quarter of the memory of the machine or container, at most 4G].
+    #[arg(long, value_name = "SIZE", value_parser = values::memory, help_heading = TUNING)]
+    pub memory: Option<u64>,
+    /// Let other users read the mount
+    #[arg(long, help_heading = SHOWN)]
+    pub allow_other: bool,
+    /// Stay in the foreground, and log to stderr
+    #[arg(short, long, help_heading = LOG)]
+    pub foreground: bool,
+    /// Options of mount(8), such as allow_other,memory=256M
+    ///
+    /// Every long option has a name here, with _ for -. zarrfs-mount(1) lists all names.
+    #[arg(short, value_name = "OPTIONS", action = ArgAction::Append, help_heading = SHOWN)]
+    pub options: Vec<String>,
+    /// Log file [default: syslog or journal]
+    ///
+    /// Without this option zarrfs logs to syslog, to the journal if systemd started it, or to stderr with
+    /// --foreground. SIGHUP opens the file again. --log-file is another name of this option.
+    #[arg(long, alias = "log-file", value_name = "FILE", help_heading = LOG)]
     pub log: Option<PathBuf>,
-    /// Log more; twice and three times for still more. RUST_LOG chooses by target, see zarrfs-files(7)
-    #[arg(short, long, action = ArgAction::Count, help_heading = LOG)]
+    /// Log more; -vv and -vvv log still more
+    ///
+    /// RUST_LOG selects messages by target, see zarrfs-admin(7).
+    #[arg(short, long, action = ArgAction::Count, hide_short_help = true, help_heading = LOG)]
     pub verbose: u8,
+    /// Mount over the files of a directory that is not empty
+    #[arg(long, alias = "nonempty", hide_short_help = true, help_heading = SHOWN)]
+    pub allow_non_empty: bool,
+    /// Formats to list in directories, such as raw,tif or all
+    ///
+    /// A directory lists an array as NAME.npy (NAME.txt if its elements are strings). Every other format opens by name,
+    /// listed or not. 'chunks' lists the chunks of each array, and nc, h5 and csv the files of groups; zarrfs-files(7)
+    /// has all names.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', hide_short_help = true, help_heading = SHOWN)]
+    pub list: Vec<ListedFormat>,
+    /// Owner of all files, as a name or a number [default: you]
+    #[arg(long, value_name = "USER", value_parser = values::user, hide_short_help = true, help_heading = SHOWN)]
+    pub uid: Option<u32>,
+    /// Group of all files, as a name or a number [default: yours]
+    #[arg(long, value_name = "GROUP", value_parser = values::group, hide_short_help = true, help_heading = SHOWN)]
+    pub gid: Option<u32>,
+    /// Permissions to remove from all files, such as 027
+    #[arg(long, value_name = "OCTAL", value_parser = values::octal, default_value = "0", hide_short_help = true, help_heading = SHOWN)]
+    pub umask: u32,
+    /// Follow symbolic links that leave the store
+    #[arg(long, hide_short_help = true, help_heading = SHOWN)]
+    pub follow_symlinks: bool,
+    /// Dialect: v2, v3, draft2019, draft2020, draft2022 or n5
+    ///
+    /// Without this option the metadata files decide.
+    #[arg(long, value_name = "DIALECT", hide_short_help = true, help_heading = SHOWN)]
+    pub dialect: Option<Choice>,
+    /// Read nodes from consolidated metadata, also of a local store
+    #[arg(long, hide_short_help = true, help_heading = SHOWN)]
+    pub consolidated: bool,
+    /// Use changes that were made for this store at another place
+    ///
+    /// The store must have the keys that were changed. CHANGES belongs to this store from then on.
+    #[arg(long, hide_short_help = true, help_heading = CHANGES)]
+    pub rebind: bool,
+    /// Allow writing elements of arrays with lossy codecs
+    #[arg(long, hide_short_help = true, help_heading = CHANGES)]
+    pub lossy: bool,
+    /// Largest decoded chunk that zarrfs reads
+    #[arg(long, value_name = "SIZE", value_parser = values::size, default_value = "1G", hide_short_help = true, help_heading = TUNING)]
+    pub max_chunk: u64,
+    /// Directory for decoded chunks that exceed --memory, or none
+    ///
+    /// zarrfs uses at most 64G and half of the free space. With 'none' it decodes these chunks again instead
+    /// [default: --cache-dir, $XDG_CACHE_HOME or $TMPDIR].
+    #[arg(long, value_name = "DIR|none", value_parser = spill::choice, default_value = "auto", hide_default_value = true, hide_short_help = true, help_heading = TUNING)]
+    pub spill: SpillChoice,
+    /// Let the kernel read files of a local store directly
+    ///
+    /// This is faster, but an open file changes if another program overwrites it in place. Needs root and Linux 6.9.
+    #[arg(long, conflicts_with_all = ["cow", "write_through"], hide_short_help = true, help_heading = TUNING)]
+    pub passthrough: bool,
+    /// Time limit of a request to the store
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "60s", hide_short_help = true, help_heading = TUNING)]
+    pub timeout: Duration,
+    /// Unmount when standard input closes
+    ///
+    /// The mount then ends with the process that holds the other end of the pipe.
+    #[arg(long, hide = true)]
+    pub until_eof: bool,
+    /// Remove DIR when the mount has ended
+    #[arg(long, hide = true)]
+    pub rmdir: bool,
 }
 
 /// Arguments of `zarrfs list`.
 #[derive(Args, Debug)]
-#[command(after_help = with_files!("  zarrfs list\n  zarrfs list --json\n"))]
+#[command(after_long_help = examples!("zarrfs list" "zarrfs list --json"))]
 pub struct ListArgs {
     /// Print JSON
     #[arg(long)]
@@ -171,9 +179,9 @@ pub struct ListArgs {
 
 /// Arguments of `zarrfs umount`.
 #[derive(Args, Debug)]
-#[command(after_help = with_files!("  zarrfs umount /mnt/data\n"))]
+#[command(after_long_help = examples!("zarrfs umount /mnt/data"))]
 pub struct UmountArgs {
-    /// The mountpoint
+    /// Mountpoint
     pub dir: PathBuf,
 }
 
@@ -183,32 +191,32 @@ pub struct UmountArgs {
     name = "mount.zarrfs",
     version,
     about = "Mount a Zarr store; for mount(8)",
-    after_help = with_files!("  mount -t zarrfs -o ro,list=raw:chunks /data/data.zarr /mnt/data\n")
+    after_help = examples!("mount -t zarrfs -o ro,list=raw:chunks /data/data.zarr /mnt/data")
 )]
 pub struct HelperArgs {
-    /// The store: a directory, a zip archive or a URL; a path after an archive is a folder in it
+    /// Zarr store: a directory, a zip archive or a URL
     pub store: String,
-    /// The mountpoint
+    /// Mountpoint
     pub dir: PathBuf,
-    /// Ignore options that are not known
+    /// Ignore unknown options
     #[arg(short = 's')]
     pub sloppy: bool,
-    /// Accepted and ignored: there is no mtab
+    /// Ignored: there is no mtab
     #[arg(short = 'n')]
     pub no_mtab: bool,
     /// Log more
     #[arg(short = 'v', action = ArgAction::Count)]
     pub verbose: u8,
-    /// Check everything but mount nothing
+    /// Check everything, but mount nothing
     #[arg(short = 'f')]
     pub fake: bool,
-    /// Accepted and ignored: what can be written is
+    /// Ignored: a mount is writable with cow or write_through
     #[arg(short = 'w')]
     pub writable: bool,
     /// Mount read-only, also with cow or write_through
     #[arg(short = 'r')]
     pub read_only: bool,
-    /// The type, ignored
+    /// Ignored: the type of the file system
     #[arg(short = 't', value_name = "TYPE")]
     pub kind: Option<String>,
     /// Options, separated by commas
@@ -219,20 +227,22 @@ pub struct HelperArgs {
 /// Which changes a command is about.
 #[derive(Args, Debug)]
 pub struct PlaceArgs {
-    /// The mountpoint, or an upper folder
+    /// Mountpoint, or a changes directory
     pub place: PathBuf,
-    /// The store, where the upper folder does not say all of its URL, or where it has been moved to: it must have the keys
-    /// that were changed in the folder, which belongs to it from the next commit on
+    /// Store of a changes directory that is not mounted
+    ///
+    /// Needed if the URL of the store has secrets, which the changes directory does not keep, or if the store was
+    /// moved. A moved store must have the keys that were changed; the changes belong to it from the next commit on.
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
-    /// How a store on the network is reached, if it is not mounted
+    /// How a remote store is reached, if it is not mounted
     #[command(flatten)]
     pub remote: RemoteArgs,
 }
 
 /// Arguments of `zarrfs status`.
 #[derive(Args, Debug)]
-#[command(after_help = with_files!("  zarrfs status /mnt/data\n  zarrfs status --json changes\n"))]
+#[command(after_long_help = examples!("zarrfs status /mnt/data" "zarrfs status --json changes"))]
 pub struct StatusArgs {
     /// Which changes
     #[command(flatten)]
@@ -244,23 +254,26 @@ pub struct StatusArgs {
 
 /// Arguments of `zarrfs diff`.
 #[derive(Args, Debug)]
-#[command(after_help = with_files!(
-    "  zarrfs diff /mnt/data\n  \
-       zarrfs diff --arrays /mnt/data\n  \
-       zarrfs diff --values old.zarr s3://bucket/new.zarr\n"
+#[command(after_long_help = examples!(
+    "zarrfs diff /mnt/data"
+    "zarrfs diff --arrays /mnt/data"
+    "zarrfs diff --values old.zarr s3://bucket/new.zarr"
 ))]
 pub struct DiffArgs {
     /// Which changes
     #[command(flatten)]
     pub place: PlaceArgs,
-    /// Another store, with which PLACE is compared, then a store as well: each a path, a URL or a path in a mount
+    /// Second store, to compare PLACE with
+    ///
+    /// PLACE is a store then too. Both are paths, URLs, or paths in a mount.
     #[arg(value_name = "OTHER", conflicts_with = "store", help_heading = None)]
     pub other: Option<String>,
-    /// Compare nodes, shapes and elements of two stores alone: attributes, names of dimensions, fill values, chunks, codecs
-    /// and sizes of data types do not count
+    /// Compare only nodes, shapes and elements of two stores
+    ///
+    /// Attributes, names of dimensions, fill values, chunks, codecs and sizes of data types do not count.
     #[arg(long, requires = "other", help_heading = None)]
     pub values: bool,
-    /// Tell nodes, attributes and regions of arrays instead of keys
+    /// List nodes, attributes and regions of arrays, not keys
     #[arg(long, help_heading = None)]
     pub arrays: bool,
     /// Print JSON
@@ -270,22 +283,24 @@ pub struct DiffArgs {
 
 /// Arguments of `zarrfs commit`.
 #[derive(Args, Debug)]
-#[command(after_help = with_files!(
-    "  zarrfs commit --dry-run /mnt/data\n  \
-       zarrfs commit /mnt/data\n  \
-       zarrfs commit --to s3://bucket/new.zarr /mnt/data\n"
+#[command(after_long_help = examples!(
+    "zarrfs commit --dry-run /mnt/data"
+    "zarrfs commit /mnt/data"
+    "zarrfs commit --to s3://bucket/new.zarr /mnt/data"
 ))]
 pub struct CommitArgs {
     /// Which changes
     #[command(flatten)]
     pub place: PlaceArgs,
-    /// Only say what would be done, and what is in conflict
+    /// Show what would be written, and conflicts; write nothing
     #[arg(long, help_heading = None)]
     pub dry_run: bool,
-    /// Overwrite what others changed meanwhile
+    /// Overwrite keys that other programs changed
     #[arg(long, help_heading = None)]
     pub force: bool,
-    /// Write the store with all changes to this new one instead, a folder or a URL; changes stay where they are
+    /// Write a new store with the changes to this path or URL
+    ///
+    /// The new store is a complete copy. The original store and the changes stay as they are.
     #[arg(long, value_name = "URL", help_heading = None, conflicts_with_all = ["dry_run", "force"])]
     pub to: Option<String>,
     /// Print JSON
@@ -295,29 +310,33 @@ pub struct CommitArgs {
 
 /// Arguments of `zarrfs discard`.
 #[derive(Args, Debug)]
-#[command(after_help = with_files!("  zarrfs discard /mnt/data tas\n  zarrfs discard --all /mnt/data\n"))]
+#[command(after_long_help = examples!("zarrfs discard /mnt/data tas" "zarrfs discard --all /mnt/data"))]
 pub struct DiscardArgs {
     /// Which changes
     #[command(flatten)]
     pub place: PlaceArgs,
-    /// What was changed at this path in the store and below
+    /// Path in the store: discard its changes and those below it
     #[arg(help_heading = None)]
     pub path: Option<String>,
-    /// Discard all changes, without a question
+    /// Discard all changes without a question
     #[arg(long, help_heading = None, conflicts_with = "path")]
     pub all: bool,
 }
 
 /// Arguments of `zarrfs tree`.
 #[derive(Args, Debug)]
-#[command(after_help = with_files!("  zarrfs tree data.zarr\n  zarrfs tree --anon s3://bucket/data.zarr\n"))]
+#[command(after_long_help = examples!(
+    "zarrfs tree data.zarr"
+    "zarrfs tree --depth 1 --json data.zarr"
+    "zarrfs tree --anon s3://bucket/data.zarr"
+))]
 pub struct TreeArgs {
-    /// The store, or a group or an array in it
+    /// Store, or a group or an array in it
     pub path: String,
-    /// How many levels of groups to show
+    /// Levels of groups to show
     #[arg(long, value_name = "N")]
     pub depth: Option<usize>,
-    /// Count all stored chunks, however many there are
+    /// Count all stored chunks, also of very large arrays
     #[arg(long)]
     pub sizes: bool,
     /// Print JSON
@@ -330,11 +349,11 @@ pub struct TreeArgs {
 
 /// Arguments of `zarrfs ls`.
 #[derive(Args, Debug)]
-#[command(after_help = with_files!("  zarrfs ls -l data.zarr\n"))]
+#[command(after_long_help = examples!("zarrfs ls data.zarr" "zarrfs ls -l data.zarr/survey"))]
 pub struct LsArgs {
-    /// The store, or a group or an array in it
+    /// Store, or a group or an array in it
     pub path: String,
-    /// Say what each node is
+    /// Show the kind, data type and shape of each node
     #[arg(short, long)]
     pub long: bool,
     /// Print JSON
@@ -347,10 +366,16 @@ pub struct LsArgs {
 
 /// Arguments of `zarrfs info`.
 #[derive(Args, Debug)]
-#[command(after_help = with_files!("  zarrfs info data.zarr/tas\n  zarrfs info --json data.zarr/tas\n"))]
+#[command(after_long_help = examples!(
+    "zarrfs info data.zarr/tas"
+    "zarrfs info --json data.zarr/tas"
+    "zarrfs info data.zarr/tas/tas@0.nii       # what this file of a mount holds"
+    "zarrfs info data.zarr/survey/volume/c/0/0/0    # the index of a shard"
+))]
 pub struct InfoArgs {
-    /// The store, a group or an array in it, the name of a decoded file: tas/tas@0.nii, or the key of a shard or of an
-    /// inner chunk in it: tas/c/0/0@1.0
+    /// Store, group, array, file of the files view, or key of a shard
+    ///
+    /// Examples are data.zarr/tas, data.zarr/tas/tas@0.nii, and, for an inner chunk, data.zarr/tas/c/0/0@1.0.
     pub path: String,
     /// Print JSON
     #[arg(long)]
@@ -362,27 +387,34 @@ pub struct InfoArgs {
 
 /// Arguments of `zarrfs cp`.
 #[derive(Args, Debug)]
-#[command(after_help = with_files!("  zarrfs cp data.zarr/tas@0 first.npy\n  zarrfs cp --as v2 data.zarr data-v2.zarr\n"))]
+#[command(after_long_help = examples!(
+    "zarrfs cp data.zarr/tas tas.npy"
+    "zarrfs cp data.zarr/tas@0 first.tif"
+    "zarrfs cp data.zarr data.nc"
+    "zarrfs cp --as v2 data.zarr data-v2.zarr"
+))]
 pub struct CpArgs {
-    /// The array or group, after the path or URL of its store; @ and a selection after an array is a region: tas@0,:,10:20
+    /// Store, group or array; tas@0,:,10:20 is a selection of tas
     pub path: String,
-    /// The file to write; with --as, the folder of the new store
+    /// File to write, or '-'; with --as, the new store
     pub file: PathBuf,
-    /// The format, such as npy or cf.npy, if it is not that of the file's ending
-    #[arg(long, value_name = "NAME")]
+    /// Format, such as npy or cf.npy [default: by the name of FILE]
+    #[arg(long, value_name = "FORMAT")]
     pub format: Option<String>,
-    /// Write a Zarr store with uncompressed chunks, of format v2 or v3, that any Zarr library reads
-    #[arg(long = "as", value_name = "FORMAT", conflicts_with = "format", value_parser = target_named)]
+    /// Write a plain Zarr store of version v2 or v3
+    ///
+    /// Its chunks are not compressed, and any Zarr library can read it.
+    #[arg(long = "as", value_name = "VERSION", conflicts_with = "format", value_parser = target_named)]
     pub target: Option<&'static Target>,
     /// How the store is read
     #[command(flatten)]
     pub store: StoreArgs,
 }
 
-/// Parses the name of a format of plain stores.
+/// Parses the version of a plain store.
 fn target_named(name: &str) -> Result<&'static Target> {
     let target = TARGETS.into_iter().find(|target| target.name == name);
-    target.ok_or_else(|| Error::invalid(name, "not a format of stores; there are v3 and v2"))
+    target.ok_or_else(|| Error::invalid("", "choose v2 or v3"))
 }
 
 /// What a map is coloured by.
@@ -398,20 +430,24 @@ pub enum Measure {
 
 /// Arguments of `zarrfs map`.
 #[derive(Args, Debug)]
-#[command(after_help = with_files!("  zarrfs map data.zarr/tas\n  zarrfs map --by size -o map.png data.zarr/tas\n"))]
+#[command(after_long_help = examples!(
+    "zarrfs map data.zarr/tas"
+    "zarrfs map --by size data.zarr/tas"
+    "zarrfs map --by size -o map.png data.zarr/tas"
+))]
 pub struct MapArgs {
-    /// The array, or the key of a shard, after the path or URL of its store
+    /// Array, or key of a shard
     pub path: String,
-    /// Which dimensions are rows and columns, such as 0,2
+    /// Dimensions that are rows and columns, such as 0,2
     #[arg(long, value_name = "ROWS,COLUMNS", value_parser = values::pair)]
     pub axes: Option<(usize, usize)>,
-    /// What the colours show
+    /// Meaning of the colours
     #[arg(long, value_enum, value_name = "MEASURE", default_value = "presence")]
     pub by: Measure,
     /// Decode every stored chunk
     #[arg(long)]
     pub data: bool,
-    /// Write the picture to this file, a PNG or SVG by its ending
+    /// Write the picture to this .png or .svg file
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Print JSON
@@ -424,14 +460,18 @@ pub struct MapArgs {
 
 /// Arguments of `zarrfs preview`.
 #[derive(Args, Debug)]
-#[command(after_help = with_files!("  zarrfs preview data.zarr/tas@0\n  zarrfs preview -o tas.png data.zarr/tas@0\n"))]
+#[command(after_long_help = examples!(
+    "zarrfs preview data.zarr/tas"
+    "zarrfs preview data.zarr/tas@5"
+    "zarrfs preview -o tas.png data.zarr/tas@5"
+))]
 pub struct PreviewArgs {
-    /// The array, after the path or URL of its store; @ and a selection after it is a region: tas@0,:,10:20
+    /// Array; tas@0,:,10:20 is a selection of tas
     pub path: String,
-    /// Write the picture to this file, a PNG or SVG by its ending
+    /// Write the picture to this .png or .svg file
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Print the plane and its range as JSON, and no picture
+    /// Print the plane and its range as JSON, without a picture
     #[arg(long)]
     pub json: bool,
     /// How the store is read
@@ -441,17 +481,21 @@ pub struct PreviewArgs {
 
 /// Arguments of `zarrfs stats`.
 #[derive(Args, Debug)]
-#[command(after_help = with_files!("  zarrfs stats --watch /mnt/data\n  zarrfs stats --prometheus /mnt/data\n"))]
+#[command(after_long_help = examples!(
+    "zarrfs stats /mnt/data"
+    "zarrfs stats --watch /mnt/data"
+    "zarrfs stats --prometheus /mnt/data"
+))]
 pub struct StatsArgs {
-    /// The mountpoint
+    /// Mountpoint
     pub dir: PathBuf,
-    /// Print them again and again, with how much a second brings
+    /// Refresh continuously, and show rates per second
     #[arg(long, conflicts_with_all = ["json", "prometheus"])]
     pub watch: bool,
-    /// How long to wait in between
+    /// Time between two refreshes
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "1s", requires = "watch")]
     pub interval: Duration,
-    /// Print the text that Prometheus reads
+    /// Print the text format of Prometheus
     #[arg(long, conflicts_with = "json")]
     pub prometheus: bool,
     /// Print JSON
@@ -461,18 +505,18 @@ pub struct StatsArgs {
 
 /// Arguments of `zarrfs cat`.
 #[derive(Args, Debug)]
-#[command(after_help = with_files!(
-    "  zarrfs cat data.zarr/tas/zarr.json\n  \
-       zarrfs cat --decode data.zarr/tas/c/0/0/0\n  \
-       zarrfs cat --select 0,:,10:20 data.zarr/tas\n"
+#[command(after_long_help = examples!(
+    "zarrfs cat data.zarr/tas/zarr.json"
+    "zarrfs cat --decode data.zarr/tas/c/0/0/0"
+    "zarrfs cat --select 0,0,10:20 data.zarr/tas"
 ))]
 pub struct CatArgs {
-    /// The key or the array, after the path or URL of its store; KEY@N is an inner chunk of a shard: tas/c/0/0@1.0
+    /// Key, or an array with --select; KEY@1.0 is an inner chunk
     pub path: String,
-    /// Print the elements of the chunk that has this key
+    /// Print the elements of the chunk at this key
     #[arg(long)]
     pub decode: bool,
-    /// Print elements of the array, selected as in numpy: 0,:,10:20
+    /// Print elements, selected as in numpy: 0,:,10:20
     #[arg(
         long,
         value_name = "SELECTION",
@@ -480,8 +524,8 @@ pub struct CatArgs {
         conflicts_with = "decode"
     )]
     pub select: Option<String>,
-    /// How elements are printed: text, or a format of files such as npy, raw, cf.npy, or txt for strings as lines of JSON
-    #[arg(long, value_name = "NAME", default_value = "text")]
+    /// Format of elements: text, npy, raw, cf.npy, ...
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub format: String,
     /// How the store is read
     #[command(flatten)]
@@ -490,25 +534,37 @@ pub struct CatArgs {
 
 /// Arguments of `zarrfs check`.
 #[derive(Args, Debug)]
-#[command(after_help = with_files!(
-    "  zarrfs check data.zarr\n  \
-       zarrfs check --data data.zarr/tas\n  \
-       zarrfs check --json --anon s3://bucket/data.zarr\n  \
-       zarrfs check --fix consolidated --cow changes data.zarr\n"
+#[command(after_long_help = examples!(
+    "zarrfs check data.zarr"
+    "zarrfs check --data data.zarr/tas"
+    "zarrfs check --json data.zarr"
+    "zarrfs check --fix consolidated --cow changes data.zarr"
 ))]
 pub struct CheckArgs {
-    /// The store, or a group or array in it: a path, a URL or a path in a mount
+    /// Store, or a group or an array in it
     pub path: String,
     /// Read and decode every chunk
     #[arg(long)]
     pub data: bool,
-    /// Before that, make this anew; writes, and so needs --cow or --yes
-    #[arg(long, value_enum, value_name = "WHAT", conflicts_with = "consolidated")]
+    /// Rebuild this first: consolidated; needs --cow or --yes
+    #[arg(
+        long,
+        value_enum,
+        value_name = "PART",
+        hide_possible_values = true,
+        conflicts_with = "consolidated"
+    )]
     pub fix: Option<Mendable>,
-    /// Write to the folder UPPER, as a mount with --cow does, and not to the store
-    #[arg(long, value_name = "UPPER", requires = "fix", conflicts_with = "yes")]
+    /// Write the fix to a changes directory, not to the store
+    #[arg(
+        long,
+        alias = "changes",
+        value_name = "CHANGES",
+        requires = "fix",
+        conflicts_with = "yes"
+    )]
     pub cow: Option<PathBuf>,
-    /// Write to the store itself
+    /// Write the fix to the store
     #[arg(long, requires = "fix")]
     pub yes: bool,
     /// Print JSON
@@ -522,15 +578,18 @@ pub struct CheckArgs {
 /// What a check can make anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mendable {
-    /// The consolidated metadata of the group, and of the groups below it that have some.
+    /// Consolidated metadata of the group, and of groups below that have some
     Consolidated,
 }
 
 /// Arguments of `zarrfs completions`.
 #[derive(Args, Debug)]
-#[command(after_help = with_files!("  zarrfs completions bash\n  zarrfs completions fish\n"))]
+#[command(after_long_help = examples!(
+    "source <(zarrfs completions bash)"
+    "zarrfs completions fish > ~/.config/fish/completions/zarrfs.fish"
+))]
 pub struct CompletionsArgs {
-    /// The shell: bash, zsh, fish, elvish or powershell
+    /// Shell: bash, zsh, fish, elvish or powershell
     #[arg(hide_possible_values = true)]
     pub shell: clap_complete::Shell,
 }

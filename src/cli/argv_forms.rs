@@ -50,7 +50,9 @@ fn is_bare_form(args: &[OsString]) -> bool {
 
 /// Returns the arguments in the form `zarrfs COMMAND`.
 pub(super) fn with_command(mut args: Vec<OsString>) -> Vec<OsString> {
-    if args.get(1).is_some_and(|word| word == "help") {
+    if args.len() == 1 {
+        args.push("--help".into());
+    } else if args.get(1).is_some_and(|word| word == "help") {
         let command = args.get(2).filter(|word| *word != "help").cloned();
         args.truncate(1);
         args.extend(command);
@@ -205,6 +207,7 @@ mod tests {
                 "zarrfs mount a.zarr /mnt -f -o ro",
             ),
             ("zarrfs ./mont /mnt", "zarrfs mount ./mont /mnt"),
+            ("zarrfs", "zarrfs --help"),
             ("zarrfs help", "zarrfs --help"),
             ("zarrfs help mount", "zarrfs mount --help"),
             ("zarrfs help help", "zarrfs --help"),
@@ -236,7 +239,6 @@ mod tests {
             "zarrfs --view files",
             "zarrfs -r status /mnt",
             "zarrfs --version",
-            "zarrfs",
         ] {
             assert_eq!(with_command(words(other)), words(other), "{other}");
         }

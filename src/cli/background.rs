@@ -33,6 +33,9 @@ use zarr_format::error::{Error, Result, printable};
 /// The environment variable with the number of the parent process.
 const PARENT: &str = "ZARRFS_PARENT";
 
+/// The end of a line within the daemon's line; no line has a control character.
+const LINE_END: &str = "\t";
+
 /// The first word of the daemon's line.
 const READY: &str = "ready";
 const FAILED: &str = "failed";
@@ -74,7 +77,7 @@ pub(super) fn start(plan: &MountPlan) -> std::result::Result<String, StartFailur
         return Err(Error::unavailable(plan.redacted_source(), detail).into());
     };
     check_answers(plan).inspect_err(|_| stop(&mut child))?;
-    Ok(what.trim().to_string())
+    Ok(what.trim().replace(LINE_END, "\n"))
 }
 
 fn spawn(plan: &MountPlan) -> Result<(PipeReader, Child)> {
@@ -203,7 +206,7 @@ impl Parent {
     pub(super) fn ready(self, what: &str) -> Result<()> {
         let failed = |error: io::Error| Error::os("telling the starting process", error);
         self.0.close();
-        write_line(format_args!("{READY} {what}")).map_err(failed)?;
+        write_line(format_args!("{READY} {}", what.replace('\n', LINE_END))).map_err(failed)?;
         let null = File::options()
             .read(true)
             .write(true)

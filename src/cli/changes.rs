@@ -21,6 +21,7 @@ use zarr_format::error::{Error, Result, printable};
 
 /// Prints the number of changes and of failures.
 pub(super) fn status(args: &StatusArgs) -> Result<bool> {
+    upper::refuse_remote_options(&args.place)?;
     let path = &args.place.place;
     let location = upper::locate(path)?;
     let failures = count_failures(path)?;
@@ -255,6 +256,7 @@ pub(super) fn commit(args: &CommitArgs) -> Result<bool> {
 }
 
 fn execute_commit(args: &CommitArgs) -> Result<CommitReport> {
+    upper::refuse_remote_options(&args.place)?;
     let (dry_run, force) = (args.dry_run, args.force);
     match upper::execute(&args.place, &ControlRequest::Commit { dry_run, force })? {
         ControlAnswer::Commit(report) => Ok(report),
@@ -320,6 +322,7 @@ fn print_rest(report: &CommitReport) {
 
 /// Discards changes, or prints that there are none; returns whether the user agreed.
 pub(super) fn discard(args: &DiscardArgs) -> Result<bool> {
+    upper::refuse_remote_options(&args.place)?;
     let path = match &args.path {
         Some(path) if path.trim_matches('/').is_empty() => {
             let why = "an empty path would discard all changes: name a path, or give --all";

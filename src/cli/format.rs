@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::cli::terminal::Paint;
 use zarr_format::dialect::fill;
 use zarr_format::error::{Error, printable};
 use zarr_format::model::{CodecSpec, DataType};
@@ -49,12 +48,7 @@ pub(super) fn bytes(bytes: u64) -> String {
     format!("{}.{} {unit}", tenths / 10, tenths % 10)
 }
 
-/// Formats codec names, with the codecs of shards: `sharding_indexed(bytes, zstd)`.
-pub(super) fn codecs(codecs: &[CodecSpec]) -> String {
-    let names = codecs.iter().map(|codec| codec_name(&codec.to_json()));
-    names.collect::<Vec<_>>().join(", ")
-}
-
+/// Formats the name of a codec, with the codecs of shards: `sharding_indexed(bytes, zstd)`.
 fn codec_name(codec: &Value) -> String {
     let name = printable(codec["name"].as_str().unwrap_or("?"));
     match codec["configuration"]["codecs"].as_array() {
@@ -77,28 +71,23 @@ pub(super) fn text(key: &Key) -> String {
     String::from_utf8_lossy(key.as_bytes()).into_owned()
 }
 
-/// Formats an array on one line, without its name.
-pub(super) fn array_line(array: &ArrayInfo, paint: &Paint) -> String {
-    let mut parts = vec![format!(
-        "{} {}",
-        paint.kind(&printable(&array.data_type)),
-        shape(&array.shape)
-    )];
-    match array.inner_chunk_shapes.as_slice() {
-        [] => parts.push(format!("chunks {}", shape(&array.chunk_shape))),
-        [.., inner] => parts.push(format!(
+/// Formats the chunks and the codecs of an array; the codec `bytes`, which nearly every array has, is left
+/// out.
+pub(super) fn array_facts(array: &ArrayInfo) -> Vec<String> {
+    let mut facts = vec![match array.inner_chunk_shapes.as_slice() {
+        [] => format!("chunks {}", shape(&array.chunk_shape)),
+        [.., inner] => format!(
             "shards {} of chunks {}",
             shape(&array.chunk_shape),
             shape(inner)
-        )),
+        ),
+    }];
+    let notable = array.codecs.iter().filter(|codec| codec.name != "bytes");
+    let names: Vec<String> = notable.map(|codec| codec_name(&codec.to_json())).collect();
+    if !names.is_empty() {
+        facts.push(names.join(", "));
     }
-    if !array.codecs.is_empty() {
-        parts.push(codecs(&array.codecs));
-    }
-    if array.undecodable.is_some() {
-        parts.push(paint.fault("does not decode"));
-    }
-    parts.join("  ")
+    facts
 }
 
 /// Formats the stored size briefly; `unit` is chunk or shard.

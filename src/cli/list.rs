@@ -8,6 +8,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::cli::mount_facts::{ANSWER_TIMEOUT, MountFacts};
+use crate::cli::terminal::terminal_width;
 use crate::cli::{ListArgs, control_client, format, report};
 use crate::fuse::mount::liveness::Liveness;
 use crate::fuse::mount::mountinfo::Mounted;
@@ -144,18 +145,21 @@ impl MountLine {
     }
 }
 
-/// Prints the mounts as a table.
+/// Prints the mounts as a table, or, if it is too wide for the terminal, with each store on a line of its own.
 fn print_table(lines: &[MountLine]) {
     let headings = ["STORE", "DIRECTORY", "VIEW", "CHANGES"].map(str::to_string);
     let rows: Vec<_> = std::iter::once(headings)
         .chain(lines.iter().map(MountLine::cells))
         .collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths = [0, 1, 2].map(|column| width(column).unwrap_or_default());
+    let [first, second, third, last] = [0, 1, 2, 3].map(|column| width(column).unwrap_or_default());
+    let is_wide = first + second + third + last + 6 > terminal_width();
     for [store, directory, view, changes] in &rows {
-        let [first, second, third] = widths;
-        report::print(format_args!(
-            "{store:first$}  {directory:second$}  {view:third$}  {changes}"
-        ));
+        let row = format!("{directory:second$}  {view:third$}  {changes}");
+        if is_wide {
+            report::print(format_args!("{row}\n    {store}"));
+        } else {
+            report::print(format_args!("{store:first$}  {row}"));
+        }
     }
 }

@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use plan::MountPlan;
 use report::ExitPolicy;
@@ -63,18 +63,16 @@ pub use secrets::arguments;
 #[command(
     name = "zarrfs",
     version,
-    propagate_version = true,
+    about = "Mounts a Zarr store as a directory, with its arrays as ordinary files",
     disable_help_subcommand = true,
-    after_help = concat!(
-        args::with_files!(
-            "  zarrfs mount data.zarr /mnt/data   # or: zarrfs data.zarr /mnt/data\n  \
-               ls /mnt/data/.zarrfs/files\n  \
-               zarrfs umount /mnt/data\n"
-        ),
-        "\n'zarrfs help COMMAND' tells all of a command; zarrfs(7) is the manual."
-    )
+    disable_help_flag = true,
+    max_term_width = 80,
+    after_help = "Run 'zarrfs COMMAND --help' for its options and examples."
 )]
 pub struct Cli {
+    /// Print help; -h prints the most used options
+    #[arg(short, long, global = true, action = ArgAction::Help, hide_short_help = true)]
+    pub help: Option<bool>,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -85,127 +83,172 @@ pub struct Cli {
 pub enum Command {
     /// Mount a Zarr store at a directory
     ///
-    /// Returns when the mount answers, and prints what was found and where the decoded arrays are. A process in the
-    /// background serves the mount until it is unmounted with 'zarrfs umount', 'umount' or 'fusermount3 -u', or gets
-    /// SIGTERM or SIGINT; at SIGHUP it opens the file of --log anew. A mount takes no changes without --cow or --write-through. 'zarrfs STORE DIR' is the
-    /// same as 'zarrfs mount STORE DIR'.
+    /// Returns when the mount answers. A background process serves the mount until you unmount it with
+    /// 'zarrfs umount', 'umount' or 'fusermount3 -u', or send SIGTERM or SIGINT to the process. A mount is read-only
+    /// unless you give --cow or --write-through. 'zarrfs STORE DIR' is short for 'zarrfs mount STORE DIR'.
     Mount(Box<MountArgs>),
     /// Unmount a directory
     ///
-    /// The directory is free at once, also when programs still use the mount or its daemon is gone. If the mount does
-    /// not answer for five seconds, programs that wait for it get an error. 'zarrfs unmount' is the same.
+    /// The directory is free at once, even if programs still use the mount or its process is gone. If the mount does
+    /// not answer within five seconds, programs that wait for it get an error. 'zarrfs unmount' is another name.
     #[command(visible_alias = "unmount")]
     Umount(UmountArgs),
     /// List the mounts of this machine
     ///
-    /// A line for each: the store, the directory, the view that is there, and how many changes are not in the store
-    /// yet, or that the mount is read-only. A mount that does not say is listed with why: its process is gone, it does
-    /// not answer within five seconds, or it is of another user.
+    /// Each line has the store, the directory, its view, and the number of changes that are not committed. A mount
+    /// that does not answer is listed with the reason.
     List(ListArgs),
-    /// Say how much a mount has changed, and how much of it failed
+    /// Show uncommitted changes and errors of a mount
     ///
-    /// Counts the keys that were put and removed, and names what stays in the upper folder because no key can hold
-    /// it: symbolic links, empty folders, owners and modes; extended attributes, which a commit loses; and arrays that are
-    /// being written. Of a mount that takes no changes it says so. Of any mount it counts the different errors that programs
-    /// met, of which DIR/.zarrfs/errors has the last 1000.
+    /// Counts the keys that were written and removed. Lists changes that a commit cannot store, such as symbolic links
+    /// and empty directories, and files that are being written. The errors of a mount are in DIR/.zarrfs/errors.
     Status(StatusArgs),
-    /// List what a mount with --cow has changed, or what differs between two stores
+    /// List changes of a mount, or differences of two stores
     ///
-    /// A line for each key: 'A' for one that is new, 'M' for one with another content, 'D' for one that was removed.
-    /// With --arrays nodes that were made, removed or changed: their attributes, metadata, and boxes of elements. Two stores,
-    /// of whatever dialects, are compared in that way: a node that only the second has was created. Attributes are the
-    /// same if every reader takes them so: members in another order and 1e0 in place of 1.0 do not differ, 1 and 1.0 do.
-    /// Fill values are compared as elements. With --values a node differs if it is in one store alone, is a group in
-    /// one and an array in the other, or has another shape, another kind of values (boolean, integer, float, complex,
-    /// text, bytes) or elements of another value; nothing else counts. The exit status is 0 if nothing differs, 1 if
-    /// something does, 2 if a store does not open or an array cannot be compared and nothing else differs.
+    /// Each line is a key: 'A' if it was added, 'M' if it was modified, 'D' if it was deleted. With --arrays the lines
+    /// are nodes, attributes and regions of arrays. Two stores are always compared in this way, whatever their
+    /// dialects. Attributes are equal if every reader takes them for equal: the order of members does not count, and
+    /// 1e0 equals 1.0, but 1 differs from 1.0. The exit status is 0 without differences, 1 with differences, and 2 if
+    /// a store cannot be opened or an array cannot be compared.
     Diff(DiffArgs),
-    /// Bring what was changed into the store
+    /// Write changes to the store
     ///
-    /// Chunks come before the metadata that name them, removals last. If another program changed one of the keys
-    /// meanwhile, nothing is done, those keys are listed, and the exit status is 1. A file that is open for writing is
-    /// left out and named. A commit that was cut is ended by running it again.
+    /// Chunks are written before the metadata files that refer to them, and keys are removed last. If another program
+    /// has changed one of the keys, nothing is written: the conflicts are listed, and the exit status is 1. Files
+    /// that are open for writing are left out and listed. If a commit is interrupted, run it again to finish it.
     Commit(CommitArgs),
-    /// Throw away what was changed
+    /// Drop changes
     ///
-    /// The store is not touched: its keys show again as they are there, and what was renamed has its old name. Prints how
-    /// many changes these were.
+    /// Does not touch the store: its original content becomes visible again, and renames are undone. Prints the number
+    /// of dropped changes.
     Discard(DiscardArgs),
-    /// Show the groups and arrays of a store as a tree
+    /// Show groups and arrays as a tree
     ///
-    /// Of each array the data type, shape, chunks or shards, codecs, and how much is stored: of arrays with very many
-    /// chunks only that it is more than was counted, unless --sizes is given. PATH is the path or URL of a store, or of
-    /// something in it, or a path in a mount of zarrfs, which is then asked.
+    /// Shows the data type, shape, chunks, codecs and stored size of each array. Chunks of very large arrays are
+    /// counted only with --sizes. PATH is a path or URL of a store, or of a node in it, or a path in a mount.
     Tree(TreeArgs),
-    /// List the nodes in a group
+    /// List the nodes of a group
     Ls(LsArgs),
-    /// Show all that is known of a group or an array
+    /// Show everything about a group, an array or a file
     ///
-    /// Its documents, attributes and codecs, how many of its chunks are stored in how many bytes, what a read costs at
-    /// most, which decoded files open, and why it does not decode if it does not. Of a decoded file: what it holds, or
-    /// why there is none. Of a shard, by its key: its index, with the offset and length of each inner chunk.
+    /// Shows metadata, attributes, codecs, the number and size of stored chunks, the largest read, and the formats
+    /// that the array opens in. If an array or a file cannot be read, it says why. For the key of a shard it shows the
+    /// index of the shard.
     Info(InfoArgs),
-    /// Print a key as it is stored, a chunk decoded, or a region of an array
+    /// Print a key, a decoded chunk, or elements of an array
     ///
-    /// PATH is the path or URL of a store with the key or the array after it, or a path in a mount of zarrfs. KEY@N prints
-    /// an inner chunk of a shard as it is stored, where N is its number in C order or its indices joined by dots, as
-    /// 'zarrfs info KEY' lists them; KEY@N@M is an inner chunk of a shard in a shard. The exit status is 1 if it is not
-    /// stored.
+    /// KEY@N prints an inner chunk of a shard as it is stored. N is its number in C order, or its indices joined by
+    /// dots, as 'zarrfs info KEY' lists them. The exit status is 1 if the key is not stored.
     Cat(CatArgs),
-    /// Find what is wrong with a store
+    /// Write an array, a selection or a group to a file
     ///
-    /// Holds each document against the text of its dialect, and finds keys of no node, chunks outside the grid, what
-    /// writers left behind, consolidated metadata that differ from the documents, nodes that collide, links that lead
-    /// nowhere, arrays of one group whose dimensions differ, attributes by which xarray, anndata or readers of OME-Zarr
-    /// do not open the node, arrays that have lost their document or their chunks, something else in the place of a
-    /// chunk, and shards with a wrong index; with --data it decodes every chunk. A line for each finding, with what
-    /// mends it: an error where a text is broken, data are lost or the usual readers refuse the store, a warning where
-    /// a known writer deviates or nothing is lost yet, advice where something could be better. What is the same of
-    /// every chunk of an array is one finding. The exit status is 1 if there are errors. Nothing is written without
-    /// --fix. --fix consolidated first makes the consolidated metadata of the group anew, and of the groups below it
-    /// that have some; a group without any gets them. The key is written on the condition that no other program changed
-    /// it meanwhile.
-    Check(CheckArgs),
-    /// Print what a shell needs to complete commands and options
-    ///
-    /// For bash it goes to the file zarrfs in ~/.local/share/bash-completion/completions, for zsh to a folder of $fpath
-    /// as _zarrfs, for fish to ~/.config/fish/completions/zarrfs.fish. Paths are completed by the shell itself, and in
-    /// bash, zsh and fish the commands of zarrfs complete DIR/.zarrfs, which no listing shows. Commands such as 'cd'
-    /// and 'ls' cannot learn that: they complete what is below DIR/.zarrfs once that is typed, in zsh with the style
-    /// accept-exact-dirs.
-    Completions(CompletionsArgs),
-    /// Write an array, a region of it, or a group to a file, or a store as a plain one
-    ///
-    /// The format is that of the file's ending, such as npy, raw, nrrd, cf.npy or txt, and of a group with all of its
-    /// arrays nc, h5, nc4, ome.tif, csv or ndjson. 'zarrfs preview -o FILE.png' writes a picture. A selection is written
-    /// as in numpy, or with names of dimensions and labels: tas@time=2020-03,lat=10:20. With --as the copy is a Zarr store:
-    /// it gets its name when it is complete, and what the format has no place for is said.
+    /// The name of FILE selects the format: npy, raw, tif, nii, csv, cf.npy, ... for arrays, and nc, nc4, h5, csv or
+    /// ndjson for groups. A selection is written as in numpy, or with labels: tas@time=2020-03,lat=10:20. With --as
+    /// the copy is a Zarr store. FILE gets its name when it is complete. For pictures see 'zarrfs preview -o'.
     Cp(CpArgs),
     /// Show which chunks of an array are stored
     ///
-    /// Two dimensions of the chunk grid are shown, those with the most chunks unless --axes is given; the others are
-    /// counted together. A large grid is shown in cells of several chunks: one is partly stored if not all of them are,
-    /// and by size and ratio it shows the largest of its chunks. With --data every stored chunk is decoded, and the exit
-    /// status is 1 if one does not. Of a shard, by its key, the inner chunks are shown.
+    /// Shows two dimensions of the chunk grid: those with the most chunks, unless you give --axes. In a large grid a
+    /// cell stands for several chunks. With --data every stored chunk is decoded, and the exit status is 1 if one
+    /// fails. For the key of a shard its inner chunks are shown.
     Map(MapArgs),
-    /// Show the values of a plane of an array as a picture
+    /// Show a plane of an array as a picture
     ///
-    /// Of more than two dimensions the last two that are longer than one element are shown, and the others at their first
-    /// element, unless a selection says where: tas@5. The picture has the shape of the plane, and of a large one every nth
-    /// element. The range is that of all elements of the plane, which is read whole for it: up to 1 GiB of decoded chunks,
-    /// each of which counts for 64 KiB at least. Of a larger plane the elements that are drawn are read alone, and their
-    /// range is told, with a word. The fill value has no colour, and what is no finite number has none. '-o FILE.png'
-    /// writes the picture to a file instead.
+    /// Shows the last two dimensions that are longer than one element, and the first index of all others, unless a
+    /// selection says otherwise: tas@5. Large planes are subsampled. The range covers the whole plane if its
+    /// decoded chunks have at most 1 GiB, and only the shown elements otherwise. Fill values, NaN and infinities have
+    /// no colour.
     Preview(PreviewArgs),
+    /// Check a store for errors
+    ///
+    /// Checks metadata against the specification, and looks for stray files, chunks outside the grid, temporary files
+    /// of writers, outdated consolidated metadata, colliding names, broken links, and attributes that stop xarray,
+    /// anndata or OME-Zarr readers. With --data it decodes every chunk. Each finding is an error, a warning or advice,
+    /// with a way to mend it. The exit status is 1 if there are errors. Nothing is written without --fix.
+    Check(CheckArgs),
     /// Show the counters of a mount
     ///
-    /// zarrfs-files(7) says what each of them counts.
+    /// zarrfs-errors(7) explains each counter.
     Stats(StatsArgs),
+    /// Print shell completions
+    ///
+    /// Write them to ~/.local/share/bash-completion/completions/zarrfs for bash, to _zarrfs in a directory of $fpath
+    /// for zsh, and to ~/.config/fish/completions/zarrfs.fish for fish. The commands of zarrfs then complete
+    /// DIR/.zarrfs, which no listing shows.
+    Completions(CompletionsArgs),
 }
 
-/// Returns the clap definitions, for the manual pages.
+/// The commands as the help of the program shows them.
+const GROUPS: [(&str, &[&str]); 3] = [
+    ("Mount", &["mount", "umount", "list", "stats"]),
+    ("Review changes", &["status", "diff", "commit", "discard"]),
+    (
+        "Inspect a store, mounted or not",
+        &["tree", "ls", "info", "cat", "cp", "map", "preview", "check"],
+    ),
+];
+
+/// Options of a command that a running mount does not take: its own are in force.
+const OF_CHANGES: [&str; 4] = ["status", "diff", "commit", "discard"];
+
+/// Returns the clap definitions, also for the manual pages.
 pub fn command() -> clap::Command {
-    Cli::command()
+    let program = Cli::command();
+    let names: Vec<String> = program
+        .get_subcommands()
+        .map(|command| command.get_name().to_string())
+        .collect();
+    let mut overview = String::new();
+    for (heading, members) in GROUPS {
+        overview += &format!("{heading}:\n");
+        for name in members {
+            let about = program
+                .find_subcommand(name)
+                .and_then(clap::Command::get_about);
+            overview += &format!("  {name:8}  {}\n", about.unwrap_or_default());
+        }
+    }
+    let program = program.help_template(format!(
+        "{{about-with-newline}}Usage: zarrfs COMMAND ...   or   zarrfs STORE DIR\n\n{}{{after-help}}",
+        overview.trim_end()
+    ));
+    names.into_iter().fold(program, |program, name| {
+        program.mut_subcommand(&name, |command| shaped(&name, command))
+    })
+}
+
+/// Returns a command with the last line of its `-h`, without options in it that have no effect.
+fn shaped(name: &str, command: clap::Command) -> clap::Command {
+    let rest = format!("Run 'zarrfs {name} --help' for all options and examples.");
+    let command = command.after_help(rest);
+    if !OF_CHANGES.contains(&name) {
+        return command;
+    }
+    command.mut_args(|argument| {
+        let is_remote = argument.get_help_heading() == Some(remote::HEADING);
+        argument.hide_short_help(is_remote)
+    })
+}
+
+/// Returns the definitions for these arguments: `-h` shows no headings and fewer blank lines, and fits a terminal.
+fn command_for(args: &[OsString]) -> clap::Command {
+    let program = command();
+    if !args.iter().any(|arg| arg == "-h") {
+        return program;
+    }
+    let names: Vec<String> = program
+        .get_subcommands()
+        .map(|command| command.get_name().to_string())
+        .collect();
+    names.into_iter().fold(program, |program, name| {
+        program.mut_subcommand(&name, |command| {
+            command
+                .help_template(
+                    "{about-with-newline}{usage-heading} {usage}\n\n{all-args}{after-help}",
+                )
+                .mut_args(|argument| argument.help_heading(None::<&str>))
+        })
+    })
 }
 
 /// Runs the program; the first of `args` is its own name.
@@ -214,9 +257,12 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         return run_helper(args, policy);
     }
     let args = argv_forms::with_command(args);
-    let cli = match Cli::try_parse_from(&args) {
+    let mut command = command_for(&args);
+    let parsed = command.try_get_matches_from_mut(&args);
+    let parsed = parsed.and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
         Ok(cli) => cli,
-        Err(error) => return explain(&error, &Cli::command(), &args, ExitPolicy::Command),
+        Err(error) => return explain(&error, &command, &args, ExitPolicy::Command),
     };
     match cli.command {
         Command::Mount(args) => start(MountPlan::of_command(&args), ExitPolicy::Command),
@@ -288,7 +334,58 @@ mod tests {
 
     #[test]
     fn definitions_are_sound() {
-        Cli::command().debug_assert();
+        command().debug_assert();
         HelperArgs::command().debug_assert();
+    }
+
+    fn help_of(line: &str) -> String {
+        let args: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let help = command_for(&args).try_get_matches_from(&args);
+        help.unwrap_err().render().to_string()
+    }
+
+    #[test]
+    fn short_helps_fit_a_terminal() {
+        let program = command();
+        let names = program.get_subcommands().map(clap::Command::get_name);
+        let lines = names.map(|name| format!("zarrfs {name} -h"));
+        for line in lines.chain(["zarrfs -h".to_string(), "zarrfs --help".to_string()]) {
+            let help = help_of(&line);
+            let widest = help.lines().map(|line| line.chars().count()).max().unwrap();
+            let is_small = help.trim_end().lines().count() <= 24 && widest <= 80;
+            assert!(is_small, "{line} ({widest} columns):\n{help}");
+        }
+    }
+
+    #[test]
+    fn every_command_is_in_the_overview() {
+        let grouped: Vec<&str> = GROUPS
+            .iter()
+            .flat_map(|(_, names)| *names)
+            .copied()
+            .collect();
+        for command in command().get_subcommands() {
+            let name = command.get_name();
+            assert!(grouped.contains(&name) || name == "completions", "{name}");
+        }
+    }
+
+    #[test]
+    fn every_option_stands_alone_in_a_line() {
+        for command in command().get_subcommands() {
+            for argument in command.get_arguments() {
+                let name = argument.get_id();
+                let help = argument
+                    .get_help()
+                    .unwrap_or_else(|| panic!("{name}"))
+                    .to_string();
+                assert!(help.len() <= 62, "{name}: {help}");
+                let words: Vec<&str> = help.split([' ', ',', ';']).collect();
+                assert!(
+                    !words.contains(&"them") && !words.contains(&"same"),
+                    "{name}: {help}"
+                );
+            }
+        }
     }
 }

@@ -3,12 +3,13 @@
 //! The store is opened and the mountpoint is checked before the mount, so that errors appear on the terminal and not as
 //! EIO. Without `-f` the program restarts itself in the background for this (`background`).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::{fs, io};
 
 use crate::cli::background::{Parent, StartFailure};
+use crate::cli::mount_facts::CONTROL;
 use crate::cli::plan::MountPlan;
 use crate::cli::report::ExitPolicy;
 use crate::cli::signals::{Hangup, InputWatch};
@@ -181,44 +182,69 @@ fn connect(plan: &MountPlan, dir: PathBuf) -> Result<Connection> {
     })
 }
 
-/// Returns the line that describes the mount and the place of its decoded arrays.
+/// Returns the lines that say what is mounted, and what to type next.
 fn description(plan: &MountPlan, views: &Views) -> Result<String> {
     let source = printable(&plan.redacted_source());
-    let summary = views.describe(&source)?;
-    let files = match plan.view {
-        ViewKind::Files => plan.dir.clone(),
-        // The mountpoint of a descriptor is unknown.
-        _ if MountPlan::descriptor(&plan.dir).is_some() => PathBuf::from(".zarrfs/files"),
-        ViewKind::Store | ViewKind::V3 | ViewKind::V2 => plan.dir.join(".zarrfs/files"),
-    };
-    let files = if plan.view == ViewKind::Store && views.hides_control() {
-        "decoded arrays are not in there, since the store has a name .zarrfs itself: --view files shows them".to_string()
+    let found = views.describe(&source)?;
+    // The mountpoint of a descriptor is unknown.
+    let is_known = MountPlan::descriptor(&plan.dir).is_none();
+    let dir = if is_known {
+        plan.dir.clone()
     } else {
-        format!("decoded arrays are in {}", files.display())
+        PathBuf::from("DIR")
     };
-    let line = format!(
-        "{source} is mounted at {}: {summary}; {files}{}",
-        plan.dir.display(),
-        where_changes_go(plan)
-    );
-    Ok(printable(&line))
+    let in_control = |view: ViewKind| {
+        if plan.view == view {
+            dir.clone()
+        } else {
+            dir.join(CONTROL).join(view.name())
+        }
+    };
+    let mode = if plan.flags.read_only {
+        "read-only"
+    } else {
+        "writable"
+    };
+    let mut lines = vec![format!(
+        "Mounted {source} ({}, {mode}) at {}",
+        found.summary,
+        dir.display()
+    )];
+    if plan.view == ViewKind::Store && views.hides_control() {
+        let why = "the store has a key of this name";
+        lines.push(format!(
+            "  arrays:  mount with --view files: DIR/{CONTROL} is hidden, since {why}"
+        ));
+    } else {
+        let files = in_control(ViewKind::Files);
+        let example = found.example.map(|path| files.join(path));
+        lines.push(match example {
+            Some(path) => format!(
+                "  arrays:  {}  (and .raw .nc .tif ...; see zarrfs info)",
+                path.display()
+            ),
+            None => format!("  arrays:  {}", files.display()),
+        });
+    }
+    lines.extend(where_changes_go(plan, &dir));
+    lines.push(format!(
+        "  keys:    {}   unmount: zarrfs umount {}",
+        in_control(ViewKind::Store).display(),
+        dir.display()
+    ));
+    let lines: Vec<String> = lines.iter().map(|line| printable(line)).collect();
+    Ok(lines.join("\n"))
 }
 
-/// Returns the text about changes; empty without an upper folder.
-fn where_changes_go(plan: &MountPlan) -> String {
-    let Some(upper) = &plan.cow else {
-        return String::new();
-    };
-    let upper = upper.display();
-    match (plan.flags.read_only, plan.write_through) {
-        (true, _) => format!("; it is read-only, with the changes in {upper}"),
-        (false, true) => format!(
-            "; it is writable, and changes go to the store when a file is closed, by way of {upper}"
-        ),
-        (false, false) => {
-            format!("; it is writable, and changes go to {upper} until they are committed")
-        }
-    }
+/// Returns the line about changes, or `None` without a changes directory.
+fn where_changes_go(plan: &MountPlan, dir: &Path) -> Option<String> {
+    let changes = plan.cow.as_ref()?.display();
+    let dir = dir.display();
+    Some(if plan.write_through && !plan.flags.read_only {
+        format!("  changes: to the store when a file is closed; refused ones stay in {changes}")
+    } else {
+        format!("  changes: {changes}   review: zarrfs diff {dir}")
+    })
 }
 
 /// Reports that the mount is ready: to the parent process or on stdout, and to systemd.

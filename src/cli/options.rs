@@ -51,6 +51,7 @@ const IGNORED: [&str; 34] = [
 ];
 
 const KNOWN: [&str; 38] = [
+    "allow_non_empty",
     "allow_other",
     "anon",
     "cache_dir",
@@ -74,14 +75,13 @@ const KNOWN: [&str; 38] = [
     "missing_is",
     "noatime",
     "noexec",
-    "nonempty",
-    "option",
     "passthrough",
     "profile",
     "readahead",
     "region",
     "ro",
     "spill",
+    "storage_option",
     "sync",
     "timeout",
     "uid",
@@ -89,6 +89,19 @@ const KNOWN: [&str; 38] = [
     "verbose",
     "view",
     "write_through",
+];
+
+/// Other names of options: those of other tools, and those of earlier versions.
+const ALIASES: [(&str, &str); 9] = [
+    ("cache", "cache_dir"),
+    ("changes", "cow"),
+    ("debug", "verbose"),
+    ("endpoint_url", "endpoint"),
+    ("log_file", "log"),
+    ("max_cache_size", "cache_size"),
+    ("no_sign_request", "anon"),
+    ("nonempty", "allow_non_empty"),
+    ("option", "storage_option"),
 ];
 
 /// Applies the options of all `-o` arguments to the plan, in order.
@@ -134,6 +147,8 @@ fn apply(plan: &mut MountPlan, name: &str, value: Option<&str>, sloppy: bool) ->
     if is_ignored(name) {
         return Ok(());
     }
+    let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
+    let name = alias.map_or(name, |(_, name)| name);
     if !KNOWN.contains(&name) {
         return if sloppy { Ok(()) } else { Err(unknown(name)) };
     }
@@ -160,7 +175,7 @@ fn apply_switch(plan: &mut MountPlan, name: &str) -> Result<()> {
         "sync" => plan.flags.sync = true,
         "dirsync" => plan.flags.dirsync = true,
         "allow_other" => plan.allow_other = true,
-        "nonempty" => plan.nonempty = true,
+        "allow_non_empty" => plan.nonempty = true,
         "follow_symlinks" => plan.store.follow_symlinks = true,
         "lossy" => plan.lossy = true,
         "passthrough" => plan.passthrough = true,
@@ -216,9 +231,9 @@ fn unknown(name: &str) -> Error {
     }
     let hint = match nearest(name, KNOWN.iter().chain(&IGNORED).copied()) {
         Some(known) => format!("; did you mean '{known}'?"),
-        None => format!("; known are {}", KNOWN.join(", ")),
+        None => format!("; choose one of {}", KNOWN.join(", ")),
     };
-    Error::invalid(format!("-o {name}"), format!("no such option{hint}"))
+    Error::invalid(format!("-o {name}"), format!("unknown option{hint}"))
 }
 
 #[cfg(test)]
@@ -284,10 +299,11 @@ mod tests {
         let error = |options: &str| plan(options).unwrap_err().to_string();
         assert_eq!(
             error("alow_other"),
-            "-o alow_other: no such option; did you mean 'allow_other'?"
+            "-o alow_other: unknown option; did you mean 'allow_other'?"
         );
         assert!(
-            error("qqqqqqq").starts_with("-o qqqqqqq: no such option; known are allow_other, ")
+            error("qqqqqqq")
+                .starts_with("-o qqqqqqq: unknown option; choose one of allow_non_empty, ")
         );
         assert!(error("access_log=a").contains("RUST_LOG"));
         assert!(error("files=/mnt").starts_with("-o files: was removed; DIR/.zarrfs/files "));

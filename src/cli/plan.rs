@@ -102,6 +102,7 @@ impl MountPlan {
             until_eof: args.until_eof,
             rmdir: args.rmdir,
             allow_other: args.allow_other,
+            nonempty: args.allow_non_empty,
             umask: args.umask,
             max_chunk: args.max_chunk,
             spill: args.spill.clone(),
@@ -135,7 +136,7 @@ impl MountPlan {
         plan.memory = args.memory.unwrap_or(plan.memory);
         options::apply_all(&mut plan, &args.options, false)?;
         if plan.rebind && plan.cow.is_none() {
-            let why = "needs the folder that holds changes of the store: --cow UPPER";
+            let why = "needs the directory with the changes of the store: --cow CHANGES";
             return Err(Error::invalid("--rebind", why));
         }
         Ok(plan)
@@ -281,7 +282,7 @@ fn state_folder(place: &str) -> Result<PathBuf> {
         _ => match std::env::home_dir() {
             Some(home) => home.join(".local/state"),
             None => {
-                let why = "there is no home directory to keep changes in; name a folder by --cow";
+                let why = "no home directory to keep changes in; name a directory with --cow";
                 return Err(Error::invalid("--write-through", why));
             }
         },

@@ -9,46 +9,62 @@ use crate::cli::{format, values};
 use zarr_format::error::{Error, Result};
 use zarrfs_store::RemoteConfig;
 
-/// How a store on the network is reached.
+/// The heading of options of remote stores.
+pub(super) const HEADING: &str = "Remote stores";
+
+/// How a remote store is reached.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Stores on the network")]
+#[command(next_help_heading = HEADING)]
 pub struct RemoteArgs {
-    /// An option of the store, such as region=eu-west-1; may be given several times
-    #[arg(long = "option", value_name = "KEY=VALUE", action = ArgAction::Append, value_parser = pair)]
-    pub settings: Vec<(String, String)>,
-    /// Ask without credentials, also if there are some
-    #[arg(long)]
+    /// Read a public store; ignore all credentials
+    ///
+    /// --no-sign-request is another name of this option.
+    #[arg(long, alias = "no-sign-request")]
     pub anon: bool,
-    /// Where the server is, such as http://localhost:9000
-    #[arg(long, value_name = "URL")]
+    /// URL of the server, such as http://localhost:9000
+    ///
+    /// --endpoint-url is another name of this option.
+    #[arg(long, alias = "endpoint-url", value_name = "URL")]
     pub endpoint: Option<String>,
     /// Region of the bucket
     #[arg(long, value_name = "NAME")]
     pub region: Option<String>,
-    /// How the server answers for keys that it does not have, if not by 404: such as 403
-    #[arg(long, value_name = "STATUS", value_parser = missing_status)]
-    pub missing_is: Option<u16>,
-    /// Profile of ~/.aws with the credentials of an S3 bucket
+    /// Profile of ~/.aws with the credentials to use
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
-    /// For how long names and metadata are taken for true before the store is asked again; 0 asks each time
-    #[arg(long, value_name = "DURATION", value_parser = values::duration_or_zero, default_value = "60s")]
-    pub metadata_ttl: Duration,
-    /// The store never changes: nothing is asked twice
-    #[arg(long)]
-    pub immutable: bool,
-    /// The most requests to the store at a time, 1 to 1024
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), default_value = "32")]
-    pub concurrency: u16,
-    /// Keep what was read in this folder, for later mounts and for decoded chunks that memory has no room for
-    #[arg(long, value_name = "PATH")]
+    /// Backend option, such as access_key_id=...; repeatable
+    ///
+    /// zarrfs-stores(7) lists the options of each kind of store. --option is another name of this option.
+    #[arg(long = "storage-option", alias = "option", value_name = "KEY=VALUE", action = ArgAction::Append, value_parser = pair, hide_short_help = true)]
+    pub settings: Vec<(String, String)>,
+    /// Keep downloaded data in this directory
+    ///
+    /// Later mounts use the data again. --cache is another name of this option.
+    #[arg(long, alias = "cache", value_name = "DIR")]
     pub cache_dir: Option<PathBuf>,
-    /// The most that the folder takes
-    #[arg(long, value_name = "SIZE", value_parser = values::size, default_value = "10G")]
+    /// Maximum size of --cache-dir
+    ///
+    /// --max-cache-size is another name of this option.
+    #[arg(long, alias = "max-cache-size", value_name = "SIZE", value_parser = values::size, default_value = "10G", hide_short_help = true)]
     pub cache_size: u64,
+    /// Time to cache names and metadata; 0 disables, or forever
+    ///
+    /// With 'forever' zarrfs assumes that the store never changes, and requests nothing twice. --immutable is
+    /// another name of '--metadata-ttl forever'.
+    #[arg(long, value_name = "DURATION", value_parser = ttl, default_value = "60s", hide_short_help = true)]
+    pub metadata_ttl: Duration,
+    /// The store never changes: --metadata-ttl forever
+    #[arg(long, hide = true)]
+    pub immutable: bool,
+    /// Maximum number of concurrent requests, 1 to 1024
+    #[arg(long, value_name = "N", value_parser = requests, default_value = "32", hide_short_help = true)]
+    pub concurrency: u16,
+    /// HTTP status of missing keys besides 404, such as 403
+    #[arg(long, value_name = "STATUS", value_parser = missing_status, hide_short_help = true)]
+    pub missing_is: Option<u16>,
 }
 
-/// TTL of names and metadata of an immutable store.
+/// The TTL of names and metadata of a store that never changes.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 impl RemoteArgs {
@@ -77,6 +93,22 @@ impl RemoteArgs {
         })
     }
 
+    /// Returns the first option that was given, or `None`: a running mount has options of its own.
+    pub(super) fn first_given(&self) -> Option<&'static str> {
+        let given = [
+            (self.anon, "--anon"),
+            (self.endpoint.is_some(), "--endpoint"),
+            (self.region.is_some(), "--region"),
+            (self.profile.is_some(), "--profile"),
+            (!self.settings.is_empty(), "--storage-option"),
+            (self.cache_dir.is_some(), "--cache-dir"),
+            (self.immutable, "--immutable"),
+            (self.missing_is.is_some(), "--missing-is"),
+        ];
+        let first = given.into_iter().find(|(is_given, _)| *is_given);
+        first.map(|(_, name)| name)
+    }
+
     /// Returns the options of the store, including the profile.
     fn options(&self) -> Vec<(String, String)> {
         let profile = self.profile.iter();
@@ -90,7 +122,7 @@ fn pair(text: &str) -> std::result::Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_string(), value.to_string())),
         // The text may be a secret, so the error does not repeat it.
-        _ => Err("expected KEY=VALUE".to_string()),
+        _ => Err("write an option as KEY=VALUE".to_string()),
     }
 }
 
@@ -107,7 +139,7 @@ pub(super) fn apply_switch(config: &mut RemoteConfig, name: &str) -> bool {
 /// Sets an `-o` option with a value; returns false if the name is not one of them.
 pub(super) fn apply_value(config: &mut RemoteConfig, name: &str, value: &str) -> Result<bool> {
     match name {
-        "option" => {
+        "storage_option" => {
             let pair = pair(value).map_err(|text| Error::invalid("", text))?;
             config.options.push(pair);
         }
@@ -118,8 +150,8 @@ pub(super) fn apply_value(config: &mut RemoteConfig, name: &str, value: &str) ->
             config.missing_is = Some(status);
         }
         "profile" => config.options.push((name.to_string(), value.to_string())),
-        "metadata_ttl" => config.metadata_ttl = values::duration_or_zero(value)?,
-        "concurrency" => config.concurrency = concurrency(value)?,
+        "metadata_ttl" => config.metadata_ttl = ttl(value)?,
+        "concurrency" => config.concurrency = usize::from(requests(value)?),
         "cache_dir" => config.cache_dir = Some(values::absolute(Path::new(value))?),
         "cache_size" => config.cache_size = values::size(value)?,
         _ => return Ok(false),
@@ -133,15 +165,23 @@ fn missing_status(text: &str) -> std::result::Result<u16, String> {
     let status = text.parse().ok();
     let status = status.filter(|status| (400..500).contains(status));
     let status = status.filter(|status| ![404, 407, 408, 412, 416, 429].contains(status));
-    status.ok_or_else(|| "expected a status such as 400 or 403; 404 always counts".to_string())
+    status.ok_or_else(|| {
+        "choose a status such as 400 or 403; 404 always means a missing key".to_string()
+    })
 }
 
-fn concurrency(value: &str) -> Result<usize> {
-    let number = value
-        .parse()
-        .ok()
-        .filter(|number| (1..=1024).contains(number));
-    number.ok_or_else(|| Error::invalid(format!("'{value}'"), "expected 1 to 1024"))
+/// Parses a number of concurrent requests.
+fn requests(text: &str) -> Result<u16> {
+    let number = text.parse().ok().filter(|n| (1..=1024).contains(n));
+    number.ok_or_else(|| Error::invalid("", "choose a number from 1 to 1024"))
+}
+
+/// Parses the TTL of names and metadata: a duration, 0 or `forever`.
+fn ttl(text: &str) -> Result<Duration> {
+    match text {
+        "forever" => Ok(FOREVER),
+        _ => values::duration_or_zero(text),
+    }
 }
 
 /// Returns the options in force for `mount.json`, without values that may be secrets.
@@ -150,11 +190,11 @@ pub(super) fn options_in_force(config: &RemoteConfig) -> Vec<(&'static str, Stri
     let endpoint = config.endpoint.as_deref().map(zarrfs_store::redacted);
     let cache_dir = config.cache_dir.as_ref();
     let ttl = match config.metadata_ttl {
-        FOREVER => "immutable".to_string(),
+        FOREVER => "forever".to_string(),
         ttl => format::duration(ttl),
     };
     vec![
-        ("option", names.collect::<Vec<_>>().join(",")),
+        ("storage_option", names.collect::<Vec<_>>().join(",")),
         ("anon", config.anonymous.to_string()),
         ("endpoint", endpoint.unwrap_or_default()),
         ("region", config.region.clone().unwrap_or_default()),
@@ -181,7 +221,7 @@ mod tests {
     #[test]
     fn values_of_options_are_not_shown() {
         let mut config = RemoteConfig::default();
-        assert!(apply_value(&mut config, "option", "secret_access_key=hush").unwrap());
+        assert!(apply_value(&mut config, "storage_option", "secret_access_key=hush").unwrap());
         assert!(apply_value(&mut config, "endpoint", "http://me:hush@host/?a=hush").unwrap());
         assert!(apply_value(&mut config, "concurrency", "0").is_err());
         assert!(apply_value(&mut config, "missing_is", "500").is_err());

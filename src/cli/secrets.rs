@@ -79,7 +79,7 @@ fn redact(before: &OsStr, arg: &OsStr) -> OsString {
     let Some(text) = arg.to_str() else {
         return arg.to_os_string();
     };
-    if before == "--option" {
+    if before == "--storage-option" || before == "--option" {
         return without_value(text).into();
     }
     if let Some(pair) = text.strip_prefix("--option=") {
@@ -116,6 +116,9 @@ mod tests {
     fn values_of_options_and_passwords_are_left_out() {
         let line = "zarrfs mount https://me:hush@h/a?s=hush d --option k=hush --option=k=hush --endpoint=http://u:hush@h";
         let expected = "zarrfs mount https://h/a d --option k= --option=k= --endpoint=http://h";
+        assert_eq!(redacted_line(line), expected);
+        let line = "zarrfs ls --storage-option k=hush --storage-option=k=hush --endpoint-url=http://u:hush@h h";
+        let expected = "zarrfs ls --storage-option k= --storage-option=k= --endpoint-url=http://h h";
         assert_eq!(redacted_line(line), expected);
         let line = "mount.zarrfs s3://b/a /mnt -o ro,option=k=hush,region=x";
         assert_eq!(

@@ -8,6 +8,7 @@ use std::{io, thread};
 
 use serde_json::{Map, Value};
 
+use crate::cli::terminal::terminal_height;
 use crate::cli::{StatsArgs, format, mount_facts, report};
 use crate::view::control::STATS_ATTRIBUTE;
 use zarr_format::error::{Error, Result};
@@ -33,8 +34,12 @@ pub(super) fn stats(args: &StatsArgs) -> Result<bool> {
         return Ok(true);
     }
     let mut queried = Instant::now();
-    let mut has_reader = report::write_bytes(table(&before, None).as_bytes())?;
-    while args.watch && has_reader {
+    if !args.watch {
+        report::write_bytes(table(&before).as_bytes())?;
+        return Ok(true);
+    }
+    let mut has_reader = true;
+    while has_reader {
         thread::sleep(args.interval);
         let (_, now) = read(&args.dir)?;
         let earlier = Earlier {
@@ -48,7 +53,8 @@ pub(super) fn stats(args: &StatsArgs) -> Result<bool> {
         } else {
             "\n"
         };
-        let text = format!("{clear}{}", table(&now, Some(&earlier)));
+        let rows = terminal_height().saturating_sub(1);
+        let text = format!("{clear}{}", watched(&now, &earlier, rows));
         has_reader = report::write_bytes(text.as_bytes())?;
         before = now;
     }
@@ -78,23 +84,56 @@ struct Earlier<'a> {
     seconds: f64,
 }
 
-/// Formats a table of the counters, with rates per second since earlier numbers.
-fn table(now: &Numbers, earlier: Option<&Earlier<'_>>) -> String {
-    let mut text = String::new();
-    let width = now.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+/// Formats the counters that are not zero, with rates per second, in at most `rows` lines; counters that rest are left
+/// out first.
+fn watched(now: &Numbers, earlier: &Earlier<'_>, rows: usize) -> String {
+    let mut lines = Vec::new();
     for (place, (name, number)) in now.iter().enumerate() {
-        let rate = earlier.and_then(|Earlier { numbers, seconds }| {
-            let (_, old) = numbers.get(place)?;
-            let is_rate = !GAUGES.contains(&name.as_str()) && *seconds > 0.0;
-            is_rate.then(|| format::float(number.saturating_sub(*old)) / seconds)
-        });
-        // Writing to a String cannot fail.
-        let _ = match rate {
-            Some(rate) => writeln!(text, "{name:width$}  {number:>20}  {rate:>16.1}/s"),
-            None => writeln!(text, "{name:width$}  {number:>20}"),
+        let before = earlier.numbers.get(place).map_or(0, |(_, before)| *before);
+        let added = number.saturating_sub(before);
+        let rate = if GAUGES.contains(&name.as_str()) || earlier.seconds <= 0.0 {
+            String::new()
+        } else {
+            format!("{}/s", amount(name, format::float(added) / earlier.seconds))
         };
+        let total = amount(name, format::float(*number));
+        let is_shown = *number > 0;
+        lines.extend(is_shown.then(|| (added > 0, format!("{name:24} {total:>12} {rate:>14}\n"))));
     }
-    text
+    let mut surplus = lines.len().saturating_sub(rows);
+    lines.retain(|(is_active, _)| {
+        let is_dropped = surplus > 0 && !is_active;
+        surplus -= usize::from(is_dropped);
+        !is_dropped
+    });
+    lines.into_iter().take(rows).map(|(_, line)| line).collect()
+}
+
+/// Formats a number of the unit that the last word of a counter's name says.
+fn amount(name: &str, number: f64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if name.ends_with("_nanoseconds") {
+        return format!("{:.1} s", number / 1e9);
+    }
+    if !name.ends_with("_bytes") || number < 1024.0 {
+        return format!("{number:.0}");
+    }
+    let mut number = number / 1024.0;
+    let mut units = UNITS.iter();
+    let mut unit = units.next();
+    while number >= 1024.0 && units.len() > 0 {
+        number /= 1024.0;
+        unit = units.next();
+    }
+    format!("{number:.1} {}", unit.unwrap_or(&""))
+}
+
+/// Formats a table of the counters.
+fn table(now: &Numbers) -> String {
+    let width = now.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let lines = now.iter();
+    let lines = lines.map(|(name, number)| format!("{name:width$}  {number:>20}\n"));
+    lines.collect()
 }
 
 /// Formats Prometheus text: a type and a number for each counter.
@@ -150,11 +189,31 @@ mod tests {
             numbers: &before,
             seconds: 2.0,
         };
-        let text = table(&now, Some(&earlier));
+        let text = watched(&now, &earlier, 23);
+        assert_eq!(text.lines().count(), 2, "{text}");
         assert!(
-            text.contains("15.0/s") && text.matches("/s").count() == 1,
+            text.contains("15/s") && text.matches("/s").count() == 1,
             "{text}"
         );
+        // The counter that rests makes room.
+        let text = watched(&now, &earlier, 1);
+        assert!(
+            text.starts_with("read_bytes ") && text.lines().count() == 1,
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn amounts_have_units() {
+        for (name, number, expected) in [
+            ("read_bytes", 5.0, "5"),
+            ("read_bytes", 1536.0, "1.5 KiB"),
+            ("read_bytes", 1e30, "867361737988.4 EiB"),
+            ("store_nanoseconds", 25e8, "2.5 s"),
+            ("read_requests", 7.4, "7"),
+        ] {
+            assert_eq!(amount(name, number), expected, "{name}");
+        }
     }
 
     #[test]

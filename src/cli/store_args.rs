@@ -26,34 +26,36 @@ use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::stats::Stats;
 use zarrfs_store::{Key, StoreConfig};
 
-const READING: &str = "How the store is read";
+const READING: &str = "Reading";
 
 /// How a command reads a store.
 #[derive(Args, Debug)]
 pub struct StoreArgs {
-    /// Read the store as this dialect: v2, v3, draft2019, draft2020, draft2022 or n5 [default: as its documents
-    /// say]
-    #[arg(long, value_name = "NAME", help_heading = READING)]
-    pub dialect: Option<Choice>,
-    /// Take groups and arrays from consolidated metadata also where the store can list them
-    #[arg(long, help_heading = READING)]
-    pub consolidated: bool,
-    /// Follow symbolic links that leave the store
-    #[arg(long, help_heading = READING)]
-    pub follow_symlinks: bool,
-    /// Most memory for what is held of a store, above all decoded chunks, such as 256M; at least 1M [default: a quarter of
-    /// the machine's or the container's, at most 4G]
-    #[arg(long, value_name = "SIZE", value_parser = values::memory, help_heading = READING)]
-    pub memory: Option<u64>,
-    /// Longest decoded chunk that is read; a longer one is refused
-    #[arg(long, value_name = "SIZE", value_parser = values::size, default_value = "1G", help_heading = READING)]
-    pub max_chunk: u64,
-    /// How long a request may wait for the store, such as 5s; then it is an error
-    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "60s", help_heading = READING)]
-    pub timeout: Duration,
-    /// How a store on the network is reached
+    /// How a remote store is reached
     #[command(flatten)]
     pub remote: RemoteArgs,
+    /// Dialect: v2, v3, draft2019, draft2020, draft2022 or n5
+    ///
+    /// Without this option the metadata files decide.
+    #[arg(long, value_name = "DIALECT", hide_short_help = true, help_heading = READING)]
+    pub dialect: Option<Choice>,
+    /// Read nodes from consolidated metadata, also of a local store
+    #[arg(long, hide_short_help = true, help_heading = READING)]
+    pub consolidated: bool,
+    /// Follow symbolic links that leave the store
+    #[arg(long, hide_short_help = true, help_heading = READING)]
+    pub follow_symlinks: bool,
+    /// Memory limit of caches, such as 256M
+    ///
+    /// At least 1M [default: a quarter of the memory of the machine or container, at most 4G].
+    #[arg(long, value_name = "SIZE", value_parser = values::memory, hide_short_help = true, help_heading = READING)]
+    pub memory: Option<u64>,
+    /// Largest decoded chunk that zarrfs reads
+    #[arg(long, value_name = "SIZE", value_parser = values::size, default_value = "1G", hide_short_help = true, help_heading = READING)]
+    pub max_chunk: u64,
+    /// Time limit of a request to the store
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "60s", hide_short_help = true, help_heading = READING)]
+    pub timeout: Duration,
 }
 
 impl StoreArgs {

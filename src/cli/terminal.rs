@@ -63,6 +63,12 @@ impl Paint {
     }
 }
 
+/// Returns the height of the terminal in lines; 24 if it is unknown.
+pub(super) fn terminal_height() -> usize {
+    let rows = rustix::termios::tcgetwinsize(io::stdout()).map(|size| size.ws_row);
+    usize::from(rows.ok().filter(|&rows| rows > 1).unwrap_or(24))
+}
+
 /// Returns the width of the terminal in letters; 80 if it is unknown.
 pub(super) fn terminal_width() -> usize {
     let columns = rustix::termios::tcgetwinsize(io::stdout()).map(|size| size.ws_col);

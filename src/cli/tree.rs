@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cli::report::JsonList;
 use crate::cli::source::{NAMED_ONLY, SourceNode};
-use crate::cli::terminal::Paint;
+use crate::cli::terminal::{Paint, terminal_width};
 use crate::cli::{LsArgs, TreeArgs, format, report};
 use zarr_format::error::{Error, Result, printable};
 use zarrfs_array::hierarchy::SYMLINK_CYCLE;
@@ -137,7 +137,11 @@ fn print_list(nodes: &[TreeNode], typed: &str, is_long: bool) -> ControlFlow<()>
         let mut line = painted(node, name, paint);
         if is_long {
             let space = " ".repeat(width - name.chars().count());
-            line = format!("{line}{space}  {}", facts(node, paint));
+            let facts: Vec<String> = facts(node, paint)
+                .into_iter()
+                .map(|fact| fact.painted)
+                .collect();
+            line = format!("{line}{space}  {}", facts.join("  "));
         }
         report::print_more(if is_long { line.trim_end() } else { &line })
     })
@@ -160,6 +164,8 @@ fn painted(node: &TreeNode, name: &str, paint: Paint) -> String {
 struct TreePrinter<'a> {
     located: &'a StorePath,
     paint: Paint,
+    /// The width of the terminal, in letters.
+    width: usize,
     /// The prefixes of the child lines, for each node on the path.
     bars: Vec<&'static str>,
     counts: Counts,
@@ -170,6 +176,7 @@ impl TreePrinter<'_> {
         TreePrinter {
             located,
             paint: Paint::of_stdout(),
+            width: terminal_width(),
             bars: Vec::new(),
             counts: Counts::default(),
         }
@@ -187,14 +194,33 @@ impl TreePrinter<'_> {
             0 => whole_name(self.located),
             _ => name(node),
         };
-        let line = format!(
-            "{}{branch}{}  {}",
+        let first = format!("{}{branch}{name}", self.bars.concat());
+        let painted = format!(
+            "{}{branch}{}",
             self.bars.concat(),
-            painted(node, &name, self.paint),
-            facts(node, self.paint)
+            painted(node, &name, self.paint)
         );
         self.bars.push(bar);
-        report::print_more(line.trim_end())
+        // The branches of the children go on beside the facts.
+        let below = if matches!(node.facts, NodeFacts::Group) && !node.is_cut {
+            "\u{2502} "
+        } else {
+            "  "
+        };
+        let margin = format!("{}{below}  ", self.bars.concat());
+        let mut used = first.chars().count();
+        let mut text = painted;
+        for fact in facts(node, self.paint) {
+            let length = fact.length();
+            if used + 2 + length > self.width && used > margin.chars().count() {
+                text += &format!("\n{margin}{}", fact.painted);
+                used = margin.chars().count() + length;
+            } else {
+                text += &format!("  {}", fact.painted);
+                used += 2 + length;
+            }
+        }
+        report::print_more(&text)
     }
 }
 
@@ -208,39 +234,67 @@ fn whole_name(located: &StorePath) -> String {
     printable(&format!("{}{path}", located.source))
 }
 
+/// A fact about a node, as it is printed.
+struct Fact {
+    plain: String,
+    painted: String,
+}
+
+impl Fact {
+    fn new(plain: String, paint: impl Fn(&str) -> String) -> Fact {
+        Fact {
+            painted: paint(&plain),
+            plain,
+        }
+    }
+
+    fn length(&self) -> usize {
+        self.plain.chars().count()
+    }
+}
+
 /// Returns the facts after a node's name.
-fn facts(node: &TreeNode, paint: Paint) -> String {
-    let mut parts = Vec::new();
+fn facts(node: &TreeNode, paint: Paint) -> Vec<Fact> {
+    let plain = |text: &str| text.to_string();
+    let fault = |text: &str| paint.fault(text);
+    let mut facts = Vec::new();
     match &node.facts {
-        NodeFacts::Group => parts.extend(
-            node.dialect
-                .map(|dialect| paint.faint(&format!("{dialect} group"))),
-        ),
+        NodeFacts::Group => {
+            let dialect = node.dialect.map(|dialect| format!("{dialect} group"));
+            facts.extend(dialect.map(|text| Fact::new(text, |text| paint.faint(text))));
+        }
         NodeFacts::Array(array) => {
-            parts.push(format::array_line(array, &paint));
+            let (kind, shape) = (printable(&array.data_type), format::shape(&array.shape));
+            facts.push(Fact {
+                plain: format!("{kind} {shape}"),
+                painted: format!("{} {shape}", paint.kind(&kind)),
+            });
+            facts.extend(
+                format::array_facts(array)
+                    .into_iter()
+                    .map(|text| Fact::new(text, plain)),
+            );
+            if array.undecodable.is_some() {
+                facts.push(Fact::new("does not decode".to_string(), fault));
+            }
             let unit = if array.inner_chunk_shapes.is_empty() {
                 "chunk"
             } else {
                 "shard"
             };
-            parts.extend(
-                node.stored
-                    .as_ref()
-                    .map(|stored| format::stored_line(stored, unit)),
-            );
+            let stored = node.stored.as_ref();
+            let stored = stored.map(|stored| format::stored_line(stored, unit));
+            facts.extend(stored.map(|text| Fact::new(text, plain)));
         }
-        NodeFacts::Broken(error) => parts.push(paint.fault(&format!("broken: {error}"))),
-    }
-    if node.attributes > 0 {
-        parts.push(format::count(node.attributes as u64, "attribute"));
+        NodeFacts::Broken(error) => facts.push(Fact::new(format!("broken: {error}"), fault)),
     }
     if node.is_cut {
-        parts.push(paint.faint("..."));
+        facts.push(Fact::new("...".to_string(), |text| paint.faint(text)));
     }
-    if let Some(fault) = &node.fault {
-        parts.push(paint.fault(&format!("its children are not known: {fault}")));
+    if let Some(error) = &node.fault {
+        facts.push(Fact::new(format!("children unknown: {error}"), fault));
     }
-    parts.join("  ")
+    facts
 }
 
 /// Numbers of nodes by kind.

@@ -37,6 +37,21 @@ pub(super) fn execute(args: &PlaceArgs, request: &ControlRequest) -> Result<Cont
     commands::execute(&overlay, request, &show)
 }
 
+/// Refuses options of remote stores for a mountpoint: the mount has its own in force.
+pub(super) fn refuse_remote_options(args: &PlaceArgs) -> Result<()> {
+    let Some(option) = args.remote.first_given() else {
+        return Ok(());
+    };
+    if mount_facts::mountpoint_at(&args.place)?.is_none() {
+        return Ok(());
+    }
+    let why = format!(
+        "has no effect on {}, which is mounted already: unmount it, and mount it with the option",
+        args.place.display()
+    );
+    Err(Error::invalid(option, why))
+}
+
 /// Whether --store names another place than the upper folder's store.
 fn names_other_place(args: &PlaceArgs, upper: &Path) -> Result<bool> {
     let Some(named) = &args.store else {

@@ -63,9 +63,14 @@ impl FromStr for ViewKind {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<ViewKind> {
+        let name = match name {
+            "arrays" => "files",
+            "keys" => "store",
+            name => name,
+        };
         let mut views = ViewKind::ALL.into_iter();
         let view = views.find(|view| view.name() == name);
-        view.ok_or_else(|| Error::invalid(name, "not a view; there are store, files, v3 and v2"))
+        view.ok_or_else(|| Error::invalid(name, "unknown view; choose files, store, v2 or v3"))
     }
 }
 
@@ -134,6 +139,14 @@ pub struct Views {
     memory: Arc<MemoryBudget>,
     /// Whether the store is local.
     is_local: bool,
+}
+
+/// What a mount's first line says about its store.
+pub struct Description {
+    /// The dialect, and the number of arrays and groups: `Zarr v3, 7 arrays in 2 groups`.
+    pub summary: String,
+    /// The path of an array file in the files view, or `None` if no array below the root is known.
+    pub example: Option<String>,
 }
 
 impl Views {
@@ -206,12 +219,15 @@ impl Views {
     }
 
     /// Describes the contents of the store, if they are known soon; warns if it is not a Zarr hierarchy.
-    pub fn describe(&self, source: &str) -> Result<String> {
+    pub fn describe(&self, source: &str) -> Result<Description> {
         let summary = StoreSummary::read(&self.hierarchy, self.is_local)?;
         if let Some(warning) = summary.warning() {
             log::warn!("{source}: {warning}");
         }
-        Ok(summary.to_string())
+        Ok(Description {
+            summary: summary.to_string(),
+            example: summary.example().map(str::to_string),
+        })
     }
 
     /// Returns the underlying store.

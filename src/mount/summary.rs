@@ -23,6 +23,10 @@ pub(super) struct StoreSummary {
     groups: usize,
     /// Whether all nodes were counted.
     is_whole: bool,
+    /// The path of the whole array file of the first array below the root, in the files view.
+    example: Option<String>,
+    /// The number of elements of that array.
+    example_size: u128,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -84,10 +88,33 @@ impl StoreSummary {
         let dialect = node.dialect();
         self.dialect = self.dialect.or(dialect);
         match &node.node {
-            Ok(Node::Array(_)) => self.arrays += 1,
+            Ok(Node::Array(array)) => {
+                self.arrays += 1;
+                // The largest array is the one that a user looks at.
+                let size: u128 = array
+                    .shape
+                    .iter()
+                    .map(|&length| u128::from(length))
+                    .fold(1, u128::saturating_mul);
+                if !node.path.is_root() && size > self.example_size {
+                    self.example_size = size;
+                    let name = String::from_utf8_lossy(node.path.name());
+                    let extension = if array.data_type.size().is_some() {
+                        "npy"
+                    } else {
+                        "txt"
+                    };
+                    self.example = Some(format!("{}/{name}.{extension}", node.path));
+                }
+            }
             Ok(Node::Group(_)) if dialect.is_some() => self.groups += 1,
             Ok(Node::Group(_)) | Err(_) => {}
         }
+    }
+
+    /// Returns the path of an array file in the files view, or `None` if no array below the root is known.
+    pub(super) fn example(&self) -> Option<&str> {
+        self.example.as_deref()
     }
 
     /// Returns the warning about a store that does not look like a Zarr hierarchy, or `None`.
@@ -111,11 +138,14 @@ impl StoreSummary {
 impl fmt::Display for StoreSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.root == Root::Broken {
-            return f.write_str("metadata that do not read");
+            return f.write_str("metadata that cannot be read");
         }
         let Some(dialect) = self.dialect else {
             return f.write_str("no Zarr metadata");
         };
+        if dialect.starts_with('v') {
+            f.write_str("Zarr ")?;
+        }
         write!(f, "{dialect}, ")?;
         let groups = counted(self.groups, "group");
         match (self.arrays, self.is_whole, &self.root) {
@@ -162,20 +192,26 @@ mod tests {
     fn what_was_found_is_said_in_words() {
         let group = ("zarr.json", GROUP);
         let (one, two) = (("a/.zarray", ARRAY), ("b/c/.zarray", ARRAY));
-        assert_eq!(words(&[group]), "v3, 0 arrays in 1 group");
-        assert_eq!(words(&[group, one]), "v3, 1 array in 1 group");
+        assert_eq!(words(&[group]), "Zarr v3, 0 arrays in 1 group");
+        assert_eq!(words(&[group, one]), "Zarr v3, 1 array in 1 group");
         let below = ("b/zarr.json", GROUP);
-        assert_eq!(words(&[group, below, one, two]), "v3, 2 arrays in 2 groups");
-        assert_eq!(words(&[(".zarray", ARRAY)]), "v2, an array");
-        assert_eq!(words(&[one, two]), "v2, 2 arrays in folders");
-        assert_eq!(words(&[("zarr.json", "{")]), "metadata that do not read");
-        assert_eq!(summary(&[group, one], false).to_string(), "v3, a group");
+        assert_eq!(
+            words(&[group, below, one, two]),
+            "Zarr v3, 2 arrays in 2 groups"
+        );
+        assert_eq!(words(&[(".zarray", ARRAY)]), "Zarr v2, an array");
+        assert_eq!(words(&[one, two]), "Zarr v2, 2 arrays in folders");
+        assert_eq!(words(&[("zarr.json", "{")]), "metadata that cannot be read");
+        assert_eq!(
+            summary(&[group, one], false).to_string(),
+            "Zarr v3, a group"
+        );
         let names: Vec<String> = (0..400).map(|number| format!("{number}/.zarray")).collect();
         let mut many: Vec<_> = names.iter().map(|name| (name.as_str(), ARRAY)).collect();
         many.push(group);
         let text = words(&many);
         assert!(
-            text.starts_with("v3, more than ") && text.ends_with(" arrays"),
+            text.starts_with("Zarr v3, more than ") && text.ends_with(" arrays"),
             "{text}"
         );
     }

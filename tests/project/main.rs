@@ -14,4 +14,3 @@ mod documents;
 mod formats;
 mod invariants;
 mod man;
-mod man_texts;

@@ -122,18 +122,27 @@ fn a_mount_says_what_was_found_and_where_the_arrays_are() {
         return;
     };
     let (store, dir) = (fixture.store.display(), fixture.dir.display());
-    let mounted =
-        format!("{store} is mounted at {dir}: v3, 1 array in 1 group; decoded arrays are in");
-    for (more, place) in [
-        (vec![], format!("{dir}/.zarrfs/files")),
-        (vec!["--view", "files"], dir.to_string()),
+    let summary = "Zarr v3, 1 array in 1 group, read-only";
+    for (more, files, keys) in [
+        (vec![], format!("{dir}/.zarrfs/files"), dir.to_string()),
+        (
+            vec!["--view", "files"],
+            dir.to_string(),
+            format!("{dir}/.zarrfs/store"),
+        ),
     ] {
+        let expected = format!(
+            "Mounted {store} ({summary}) at {dir}\n  \
+               arrays:  {files}/a/a.npy  (and .raw .nc .tif ...; see zarrfs info)\n  \
+               keys:    {keys}   unmount: zarrfs umount {dir}\n"
+        );
         let output = fixture.try_mount(&more);
         assert_eq!(
             (stdout(&output), stderr(&output)),
-            (format!("{mounted} {place}\n"), String::new())
+            (expected, String::new())
         );
-        assert!(Path::new(&place).join("a/a.npy").is_file());
+        assert!(Path::new(&files).join("a/a.npy").is_file());
+        assert!(Path::new(&keys).join("a/zarr.json").is_file());
         assert!(fixture.umount(&fixture.dir).status.success());
         assert!(soon(|| fixture.daemons().is_empty()));
     }
@@ -155,26 +164,26 @@ fn a_mount_that_can_be_written_says_where_changes_go() {
     };
     let upper = fixture.path("upper");
     let (dir, place) = (fixture.dir.display(), upper.display());
-    for (more, said) in [
-        (
-            &[][..],
-            format!("it is writable, and changes go to {place} until they are committed"),
-        ),
-        (
-            &["-r"][..],
-            format!("it is read-only, with the changes in {place}"),
-        ),
+    let reviewed = format!("{place}   review: zarrfs diff {dir}");
+    for (more, mode, said) in [
+        (&[][..], "writable", reviewed.clone()),
+        (&["-r"][..], "read-only", reviewed),
         (
             &["--write-through"][..],
-            format!(
-                "it is writable, and changes go to the store when a file is closed, by way of {place}"
-            ),
+            "writable",
+            format!("to the store when a file is closed; refused ones stay in {place}"),
         ),
     ] {
         let words = [&["--cow", upper.to_str().unwrap()][..], more].concat();
         let output = fixture.try_mount(&words);
-        let end = format!("decoded arrays are in {dir}/.zarrfs/files; {said}\n");
-        assert!(stdout(&output).ends_with(&end), "{}", stdout(&output));
+        let text = stdout(&output);
+        let first = text.lines().next().unwrap();
+        assert!(
+            first.ends_with(&format!("1 group, {mode}) at {dir}")),
+            "{text}"
+        );
+        let changes = text.lines().nth(2).unwrap();
+        assert_eq!(changes, format!("  changes: {said}"));
         assert!(fixture.umount(&fixture.dir).status.success());
         assert!(soon(|| fixture.daemons().is_empty()));
     }
@@ -190,8 +199,9 @@ fn a_store_with_the_name_of_the_control_directory_says_so() {
     let output = fixture.try_mount(&[]);
     let (store, dir) = (fixture.store.display(), fixture.dir.display());
     let said = format!(
-        "{store} is mounted at {dir}: v3, 1 array in 1 group; decoded arrays are not in there, since the store has a \
-         name .zarrfs itself: --view files shows them\n"
+        "Mounted {store} (Zarr v3, 1 array in 1 group, read-only) at {dir}\n  \
+           arrays:  mount with --view files: DIR/.zarrfs is hidden, since the store has a key of this name\n  \
+           keys:    {dir}   unmount: zarrfs umount {dir}\n"
     );
     assert_eq!((stdout(&output), stderr(&output)), (said, String::new()));
     let mine = fs::read_to_string(fixture.dir.join(".zarrfs/mine"));
@@ -216,7 +226,9 @@ fn what_is_no_hierarchy_says_so_and_is_mounted() {
         "zarrfs: warning: {folder}: no Zarr metadata at the root or below; each folder is shown as a group\n"
     );
     let line = format!(
-        "{folder} is mounted at {dir}: no Zarr metadata; decoded arrays are in {dir}/.zarrfs/files\n"
+        "Mounted {folder} (no Zarr metadata, read-only) at {dir}\n  \
+           arrays:  {dir}/.zarrfs/files\n  \
+           keys:    {dir}   unmount: zarrfs umount {dir}\n"
     );
     assert_eq!((stdout(&output), stderr(&output)), (line, warning));
     assert!(output.status.success() && fixture.dir.join("x").is_dir());

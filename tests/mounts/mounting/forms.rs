@@ -105,7 +105,9 @@ fn the_form_of_mount_8_says_what_was_mounted() {
     };
     let (store, dir) = (fixture.store.display(), fixture.dir.display());
     let expected = format!(
-        "{store} is mounted at {dir}: v3, 1 array in 1 group; decoded arrays are in {dir}/.zarrfs/files\n"
+        "Mounted {store} (Zarr v3, 1 array in 1 group, read-only) at {dir}\n  \
+           arrays:  {dir}/.zarrfs/files/a/a.npy  (and .raw .nc .tif ...; see zarrfs info)\n  \
+           keys:    {dir}   unmount: zarrfs umount {dir}\n"
     );
     for words in [
         ["s.zarr", "DIR", "-o", "ro"],

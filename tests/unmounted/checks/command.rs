@@ -1,6 +1,5 @@
 //! Tests the command line: output, JSON, exit status, and the examples of the man page.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -167,26 +166,4 @@ fn a_check_changes_nothing() {
     let before = state();
     run(&["check", "--data", &place]);
     assert!(before == state());
-}
-
-#[test]
-fn the_examples_of_the_manual_page_run() {
-    let page = fs::read_to_string(root().join("man/zarrfs-check.1")).unwrap();
-    let page = page.replace("\\-", "-");
-    let examples = page
-        .lines()
-        .filter_map(|line| line.strip_prefix("zarrfs check "));
-    let mut count = 0;
-    for example in examples.filter(|example| example.contains("samples/")) {
-        let args: Vec<&str> = ["check"].into_iter().chain(example.split(' ')).collect();
-        let output = run(&args);
-        assert_eq!(
-            output.status.code(),
-            Some(0),
-            "{example}: {}",
-            text(&output)
-        );
-        count += 1;
-    }
-    assert_eq!(count, 3);
 }
