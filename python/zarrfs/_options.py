@@ -6,6 +6,7 @@ is known here but how a value is written.
 
 from __future__ import annotations
 
+import difflib
 import os
 from typing import Any, List, Mapping, Sequence, TypedDict, Union
 
@@ -15,15 +16,16 @@ Duration = Union[int, float, str]
 
 
 class MountOptions(TypedDict, total=False):
-    """Options of `zarrfs mount`; zarrfs-mount(1) says what each of them does.
+    """Options of `zarrfs mount`; zarrfs-mount(1) describes them.
 
-    A size is a number of bytes, or text such as "256M"; a duration a number of seconds, or text such as "500ms"; permissions are
-    text in octal, or a number such as 0o022. None and False are as if the option was not given.
+    A size is a number of bytes, or a string such as "256M". A duration is a number of seconds, or a string such as
+    "500ms". Permissions are an octal string, or a number such as 0o022. None and False leave an option out.
     """
 
     view: str
     options: Union[str, Sequence[str]]
     allow_other: bool
+    allow_non_empty: bool
     uid: Union[int, str]
     gid: Union[int, str]
     umask: Union[int, str]
@@ -41,14 +43,13 @@ class MountOptions(TypedDict, total=False):
     follow_symlinks: bool
     dialect: str
     consolidated: bool
-    option: Union[str, Sequence[str], Mapping[str, str]]
+    storage_option: Union[str, Sequence[str], Mapping[str, str]]
     anon: bool
     endpoint: str
     region: str
     missing_is: int
     profile: str
     metadata_ttl: Duration
-    immutable: bool
     concurrency: int
     cache_dir: Path
     cache_size: Size
@@ -56,8 +57,18 @@ class MountOptions(TypedDict, total=False):
     verbose: Union[bool, int]
 
 
-# Options of the command that a mount of this module has in any case, or never.
-OWN = ("foreground", "until_eof", "rmdir")
+# Other names of options, as the command has them.
+ALIASES = (
+    "cache",
+    "changes",
+    "endpoint_url",
+    "immutable",
+    "log_file",
+    "max_cache_size",
+    "no_sign_request",
+    "nonempty",
+    "option",
+)
 
 # Values in one argument, with a comma between them.
 JOINED = ("list",)
@@ -66,11 +77,13 @@ DURATIONS = ("timeout", "metadata_ttl")
 
 
 def words(options: Mapping[str, Any]) -> List[str]:
-    """Returns options as arguments of the command; TypeError for one that is not the caller's to give."""
+    """Returns options as arguments of the command; TypeError for a keyword that is not an option."""
     found: List[str] = []
     for name, value in options.items():
-        if name in OWN:
-            raise TypeError(f"{name} is no option of zarrfs.mount: it decides on that itself")
+        if name not in MountOptions.__annotations__ and name not in ALIASES:
+            near = difflib.get_close_matches(name, MountOptions.__annotations__, 1)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            raise TypeError(f"mount() got an unexpected keyword argument '{name}'{hint}")
         if value is None or value is False:
             continue
         found.extend(_option(name, value))

@@ -189,7 +189,7 @@ pub struct UmountArgs {
 #[derive(Parser, Debug)]
 #[command(
     name = "mount.zarrfs",
-    version,
+    version = env!("ZARRFS_VERSION"),
     about = "Mount a Zarr store; for mount(8)",
     after_help = examples!("mount -t zarrfs -o ro,list=raw:chunks /data/data.zarr /mnt/data")
 )]
@@ -369,7 +369,7 @@ pub struct LsArgs {
 #[command(after_long_help = examples!(
     "zarrfs info data.zarr/tas"
     "zarrfs info --json data.zarr/tas"
-    "zarrfs info data.zarr/tas/tas@0.nii       # what this file of a mount holds"
+    "zarrfs info data.zarr/tas/tas@0.nii            # a file of the files view"
     "zarrfs info data.zarr/survey/volume/c/0/0/0    # the index of a shard"
 ))]
 pub struct InfoArgs {

@@ -58,11 +58,14 @@ pub use args::{
 };
 pub use secrets::arguments;
 
+/// The version, with the commit of a release build.
+const VERSION: &str = env!("ZARRFS_VERSION");
+
 /// Mounts Zarr stores as directories.
 #[derive(Parser, Debug)]
 #[command(
     name = "zarrfs",
-    version,
+    version = VERSION,
     about = "Mounts a Zarr store as a directory, with its arrays as ordinary files",
     disable_help_subcommand = true,
     disable_help_flag = true,

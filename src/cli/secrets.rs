@@ -118,7 +118,8 @@ mod tests {
         let expected = "zarrfs mount https://h/a d --option k= --option=k= --endpoint=http://h";
         assert_eq!(redacted_line(line), expected);
         let line = "zarrfs ls --storage-option k=hush --storage-option=k=hush --endpoint-url=http://u:hush@h h";
-        let expected = "zarrfs ls --storage-option k= --storage-option=k= --endpoint-url=http://h h";
+        let expected =
+            "zarrfs ls --storage-option k= --storage-option=k= --endpoint-url=http://h h";
         assert_eq!(redacted_line(line), expected);
         let line = "mount.zarrfs s3://b/a /mnt -o ro,option=k=hush,region=x";
         assert_eq!(

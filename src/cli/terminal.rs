@@ -63,6 +63,18 @@ impl Paint {
     }
 }
 
+/// Whether the locale encodes text in UTF-8, as setlocale(3) decides; other locales get ASCII.
+pub(super) fn is_utf8() -> bool {
+    let values = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter();
+    let mut values = values
+        .filter_map(env::var_os)
+        .filter(|value| !value.is_empty());
+    values.next().is_some_and(|value| {
+        let name = value.to_string_lossy().to_ascii_lowercase();
+        name.contains("utf-8") || name.contains("utf8")
+    })
+}
+
 /// Returns the height of the terminal in lines; 24 if it is unknown.
 pub(super) fn terminal_height() -> usize {
     let rows = rustix::termios::tcgetwinsize(io::stdout()).map(|size| size.ws_row);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cli::report::JsonList;
 use crate::cli::source::{NAMED_ONLY, SourceNode};
-use crate::cli::terminal::{Paint, terminal_width};
+use crate::cli::terminal::{Paint, is_utf8, terminal_width};
 use crate::cli::{LsArgs, TreeArgs, format, report};
 use zarr_format::error::{Error, Result, printable};
 use zarrfs_array::hierarchy::SYMLINK_CYCLE;
@@ -160,10 +160,30 @@ fn painted(node: &TreeNode, name: &str, paint: Paint) -> String {
     }
 }
 
+/// The parts of a tree's lines.
+struct Lines {
+    branch: &'static str,
+    last: &'static str,
+    bar: &'static str,
+}
+
+const LINES: Lines = Lines {
+    branch: "\u{251c}\u{2500}\u{2500} ",
+    last: "\u{2514}\u{2500}\u{2500} ",
+    bar: "\u{2502}   ",
+};
+
+const ASCII_LINES: Lines = Lines {
+    branch: "+-- ",
+    last: "`-- ",
+    bar: "|   ",
+};
+
 /// Prints a tree line by line.
 struct TreePrinter<'a> {
     located: &'a StorePath,
     paint: Paint,
+    is_utf8: bool,
     /// The width of the terminal, in letters.
     width: usize,
     /// The prefixes of the child lines, for each node on the path.
@@ -176,6 +196,7 @@ impl TreePrinter<'_> {
         TreePrinter {
             located,
             paint: Paint::of_stdout(),
+            is_utf8: is_utf8(),
             width: terminal_width(),
             bars: Vec::new(),
             counts: Counts::default(),
@@ -184,10 +205,11 @@ impl TreePrinter<'_> {
 
     fn print(&mut self, node: &TreeNode) -> ControlFlow<()> {
         self.counts.add(node);
+        let lines = if self.is_utf8 { LINES } else { ASCII_LINES };
         let (branch, bar) = match (node.depth, node.is_last) {
             (0, _) => ("", ""),
-            (_, true) => ("\u{2514}\u{2500}\u{2500} ", "    "),
-            (_, false) => ("\u{251c}\u{2500}\u{2500} ", "\u{2502}   "),
+            (_, true) => (lines.last, "    "),
+            (_, false) => (lines.branch, lines.bar),
         };
         self.bars.truncate(node.depth);
         let name = match node.depth {
@@ -203,7 +225,7 @@ impl TreePrinter<'_> {
         self.bars.push(bar);
         // The branches of the children go on beside the facts.
         let below = if matches!(node.facts, NodeFacts::Group) && !node.is_cut {
-            "\u{2502} "
+            lines.bar.get(..lines.bar.len() - 2).unwrap_or("  ")
         } else {
             "  "
         };

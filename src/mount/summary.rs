@@ -3,12 +3,13 @@
 //! Only cheap information is read: the root, and the nodes below it if the store is local or has consolidated metadata,
 //! within limits of time and number.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use zarr_format::error::Result;
-use zarr_format::model::Node;
+use zarr_format::model::{Array, Node};
 use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_store::request_context::UNLIMITED;
 
@@ -23,10 +24,19 @@ pub(super) struct StoreSummary {
     groups: usize,
     /// Whether all nodes were counted.
     is_whole: bool,
-    /// The path of the whole array file of the first array below the root, in the files view.
-    example: Option<String>,
-    /// The number of elements of that array.
-    example_size: u128,
+    /// The array that the mount's message names.
+    example: Option<Example>,
+}
+
+/// An array for a user to look at.
+#[derive(Debug, PartialEq, Eq)]
+struct Example {
+    /// The path of its whole array file in the files view.
+    path: String,
+    /// The number of groups above it, the root included.
+    depth: usize,
+    /// The number of elements.
+    size: u128,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -90,31 +100,37 @@ impl StoreSummary {
         match &node.node {
             Ok(Node::Array(array)) => {
                 self.arrays += 1;
-                // The largest array is the one that a user looks at.
-                let size: u128 = array
-                    .shape
-                    .iter()
-                    .map(|&length| u128::from(length))
-                    .fold(1, u128::saturating_mul);
-                if !node.path.is_root() && size > self.example_size {
-                    self.example_size = size;
-                    let name = String::from_utf8_lossy(node.path.name());
-                    let extension = if array.data_type.size().is_some() {
-                        "npy"
-                    } else {
-                        "txt"
-                    };
-                    self.example = Some(format!("{}/{name}.{extension}", node.path));
-                }
+                self.propose(node, array);
             }
             Ok(Node::Group(_)) if dialect.is_some() => self.groups += 1,
             Ok(Node::Group(_)) | Err(_) => {}
         }
     }
 
+    /// Takes an array for the example if it is nearer to the root than the one so far, or as near and larger.
+    fn propose(&mut self, node: &NodeEntry, array: &Array) {
+        let lengths = array.shape.iter().map(|&length| u128::from(length));
+        let size = lengths.fold(1, u128::saturating_mul);
+        let depth = node.path.names().count();
+        let is_better = match &self.example {
+            None => true,
+            Some(example) => (depth, Reverse(size)) < (example.depth, Reverse(example.size)),
+        };
+        if depth > 0 && is_better {
+            let name = String::from_utf8_lossy(node.path.name());
+            let extension = if array.data_type.size().is_some() {
+                "npy"
+            } else {
+                "txt"
+            };
+            let path = format!("{}/{name}.{extension}", node.path);
+            self.example = Some(Example { path, depth, size });
+        }
+    }
+
     /// Returns the path of an array file in the files view, or `None` if no array below the root is known.
     pub(super) fn example(&self) -> Option<&str> {
-        self.example.as_deref()
+        self.example.as_ref().map(|example| example.path.as_str())
     }
 
     /// Returns the warning about a store that does not look like a Zarr hierarchy, or `None`.

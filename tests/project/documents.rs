@@ -1,4 +1,4 @@
-//! Compares the manual, README.md and ARCHITECTURE.md with the program.
+//! Compares the documents in `docs`, README.md and ARCHITECTURE.md with the program.
 //!
 //! Each test takes a list from the program (kinds of errors, counters, options, files of a mount) or from the source
 //! tree, and looks for each item in the text. Reviewers check the descriptions.
@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,21 +22,23 @@ use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::stats::Stats;
 use zarrfs_store::{EntryKind, Key};
 
-/// The manual pages of section 7, written by hand; the second one has the tables of the program.
-const PAGES: [&str; 5] = [
-    "man/zarrfs.7",
-    "man/zarrfs-admin.7",
-    FILES_PAGE,
-    "man/zarrfs-stores.7",
-    "man/zarrfs-writing.7",
-];
-const FILES_PAGE: &str = "man/zarrfs-files.7";
+const ERRORS_PAGE: &str = "docs/reference/errors.md";
+const FILES_PAGE: &str = "docs/reference/files.md";
+pub(crate) const FORMATS_PAGE: &str = "docs/reference/formats.md";
 const MOUNT_PAGE: &str = "man/zarrfs-mount.1";
-pub(crate) const INVARIANTS: &str = "doc/invariants.md";
+pub(crate) const INVARIANTS: &str = "docs/invariants.md";
 
 /// Folders with sources and documents; `target`, `.git` and `.venv` are left out.
-const FOLDERS: [&str; 8] = [
-    ".ci", "crates", "doc", "man", "python", "scripts", "src", "tests",
+const FOLDERS: [&str; 9] = [
+    ".ci",
+    "crates",
+    "docs",
+    "man",
+    "packaging",
+    "python",
+    "scripts",
+    "src",
+    "tests",
 ];
 
 pub(crate) fn root() -> PathBuf {
@@ -70,11 +72,27 @@ pub(crate) fn files_below(folder: &str) -> Vec<String> {
 }
 
 /// Returns the text between a heading and the next heading of the same level.
-fn section<'a>(text: &'a str, heading: &str) -> &'a str {
+pub(crate) fn section<'a>(text: &'a str, heading: &str) -> &'a str {
     let mark = heading.split_once(' ').unwrap().0;
     let start = text.find(&format!("\n{heading}\n")).expect(heading) + heading.len() + 2;
     let end = text[start..].find(&format!("\n{mark} "));
     &text[start..end.map_or(text.len(), |end| start + end)]
+}
+
+/// Returns the cells of the rows of a table in Markdown, without the heading; code loses its backticks.
+pub(crate) fn table_rows(text: &str) -> Vec<Vec<String>> {
+    let rows = text.lines().filter(|line| line.starts_with("| "));
+    let rows = rows.map(|row| {
+        let row = row.trim().trim_start_matches("| ").trim_end_matches(" |");
+        let cells = row.split(" | ");
+        let plain = |cell: &str| cell.trim().trim_matches('`').replace("\\|", "|");
+        cells.map(plain).collect()
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
+    let body = rows.iter().position(|cells| cells[0].starts_with("---"));
+    rows.into_iter()
+        .skip(body.map_or(0, |place| place + 1))
+        .collect()
 }
 
 /// Returns the words of a manual page; punctuation and escapes separate words, `_` and `-` do not.
@@ -129,32 +147,35 @@ fn number_of(errno: &str) -> i32 {
 /// Invariant (texts): The documents say what the program does.
 #[test]
 fn the_errno_table_is_that_of_the_program() {
-    let page = read(FILES_PAGE);
-    let rows = section(&page, ".Sh ERRORS").lines().filter_map(|line| {
-        let mut cells = line.strip_prefix(".It ")?.split(" Ta ");
-        let kind = cells.next()?;
-        let errno = cells.next()?.strip_prefix("Er ")?;
-        let when = cells.next().unwrap_or_default();
-        assert!(when.len() > 10, "{kind}: no word about when");
-        Some((kind.to_string(), number_of(errno)))
-    });
+    let page = read(ERRORS_PAGE);
+    let rows = table_rows(section(&page, "## Errors"))
+        .into_iter()
+        .map(|cells| {
+            let [kind, errno, when] = &cells[..] else {
+                panic!("{cells:?}")
+            };
+            assert!(when.len() > 10, "{kind}: no word about when");
+            (kind.clone(), number_of(errno))
+        });
     let program = Kind::ALL.map(|kind| (format!("{kind:?}"), kind.errno()));
     assert_eq!(rows.collect::<Vec<_>>(), program);
 }
 
 /// Returns the rows of the table of data types: type, `descr`, bytes.
 fn data_types(page: &str) -> Vec<(String, String, usize)> {
-    let rows = section(page, ".Sh DATA TYPES").lines().filter_map(|line| {
-        let mut cells = line.strip_prefix(".It ")?.split(" Ta ");
-        let (name, descr) = (cells.next()?, cells.next()?);
-        Some((name.into(), descr.into(), cells.next()?.parse().ok()?))
+    let rows = table_rows(section(page, "## Data types")).into_iter();
+    let rows = rows.filter_map(|cells| {
+        let [name, descr, bytes, ..] = &cells[..] else {
+            panic!("{cells:?}")
+        };
+        Some((name.clone(), descr.clone(), bytes.parse().ok()?))
     });
     rows.collect()
 }
 
 #[test]
 fn the_table_of_data_types_is_that_of_the_program() {
-    let rows = data_types(&read(FILES_PAGE));
+    let rows = data_types(&read(FORMATS_PAGE));
     for (name, descr, bytes) in &rows {
         let typed = typestr::parse(&json!(descr)).unwrap();
         let found = npy::descr(&typed.data_type);
@@ -181,11 +202,10 @@ fn the_table_of_data_types_is_that_of_the_program() {
 
 #[test]
 fn every_counter_has_an_entry() {
-    let page = read(FILES_PAGE);
-    let section = section(&page, ".Sh STATISTICS");
-    let entries: Vec<&str> = section
+    let page = read(ERRORS_PAGE);
+    let entries: Vec<&str> = section(&page, "## Counters")
         .lines()
-        .filter_map(|line| line.strip_prefix(".It Va "))
+        .filter_map(|line| line.strip_prefix("- `")?.split('`').next())
         .collect();
     let snapshot = Stats::default().snapshot();
     let counters: Vec<&str> = snapshot.iter().map(|(name, _)| *name).collect();
@@ -205,19 +225,17 @@ fn options(list: &str) -> Vec<String> {
 #[test]
 fn every_mount_option_is_named() {
     let page = read(MOUNT_PAGE);
-    let (known, ignored) = section(&page, ".SH \"MOUNT OPTIONS\"")
-        .split_once("Accepted without effect")
-        .unwrap();
-    let entries: Vec<&str> = known
-        .lines()
-        .filter(|line| line.starts_with(".B "))
-        .collect();
-    let entries = entries.join(" ");
-    for (list, text) in [("KNOWN", entries.as_str()), ("IGNORED", ignored)] {
-        let words = words(text);
-        for name in options(list) {
-            assert!(words.contains(name.as_str()), "{list}: {name}");
-        }
+    let text = section(&page, ".SH \"MOUNT OPTIONS\"").replace("\\-", "-");
+    let words = words(&text);
+    let command = zarrfs::cli::command();
+    let mount = command.find_subcommand("mount").unwrap();
+    let is_long = |name: &str| {
+        let name = name.replace('_', "-");
+        let mut options = mount.get_arguments();
+        options.any(|option| option.get_long() == Some(name.as_str()))
+    };
+    for name in options("KNOWN").iter().chain(&options("IGNORED")) {
+        assert!(is_long(name) || words.contains(name.as_str()), "{name}");
     }
 }
 
@@ -278,29 +296,23 @@ fn every_file_of_a_mount_is_named() {
     while let Some(name) = listing.next(&UNLIMITED).unwrap() {
         files.insert(String::from_utf8(name.name).unwrap());
     }
-    let page = ["man/zarrfs.7", FILES_PAGE].map(read).concat();
-    let marked: BTreeSet<&str> = page
-        .lines()
-        .filter(|line| line.starts_with(".Pa ") || line.starts_with(".It Pa "))
-        .flat_map(str::split_whitespace)
-        .collect();
-    let readme = read("README.md");
+    let page = ["docs/reference/mounts.md", FILES_PAGE].map(read).concat();
+    let named: BTreeSet<&str> = quoted(&page, '`').into_iter().collect();
     for file in &files {
-        assert!(marked.contains(file.as_str()), "the manual has no {file}");
-        assert!(readme.contains(file), "README.md has no {file}");
+        assert!(named.contains(file.as_str()), "the pages have no {file}");
     }
 }
 
 #[test]
-fn the_readme_is_short_and_its_commands_run() {
+fn the_readme_is_short_and_its_scripts_are_there() {
     let readme = read("README.md");
-    assert!(readme.lines().count() < 150);
+    assert!(readme.lines().count() <= 120);
     let commands: BTreeSet<&str> = readme
         .lines()
-        .filter_map(|line| line.strip_prefix("    ")?.split_whitespace().next())
+        .filter_map(|line| line.split_whitespace().next())
         .filter(|word| word.starts_with("scripts/"))
         .collect();
-    assert_eq!(commands, BTreeSet::from(["scripts/test", "scripts/try"]));
+    assert!(commands.contains("scripts/test") && commands.contains("scripts/try"));
     for command in commands {
         let meta = fs::metadata(root().join(command)).expect(command);
         assert!(
@@ -312,14 +324,17 @@ fn the_readme_is_short_and_its_commands_run() {
 
 #[test]
 fn every_path_in_a_document_exists() {
-    let others = ["README.md", "ARCHITECTURE.md", INVARIANTS, "doc/fstab"];
-    for document in others.into_iter().chain(PAGES) {
-        let text = read(document);
+    let mut documents = files_below("docs");
+    documents.retain(|path| path.ends_with(".md"));
+    documents.extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(String::from));
+    for document in documents {
+        let text = read(&document);
         let words = text.split(|c: char| c.is_whitespace() || "`(),:;".contains(c));
         let ours = |word: &&str| {
             FOLDERS
                 .iter()
                 .any(|folder| word.starts_with(&format!("{folder}/")))
+                && !word.contains(['*', '<', '$'])
                 && !word.contains("NAME")
         };
         for path in words.filter(ours) {
@@ -336,41 +351,78 @@ fn has_test(path: &str, name: &str) -> bool {
         return name.starts_with("test_") && text.contains(&format!("def {name}("));
     }
     let before = text.split(&format!("fn {name}(")).next().unwrap();
-    before.len() < text.len() && before.trim_end().ends_with("#[test]")
+    // Operations run on several backends; a table calls them.
+    let is_called = path.starts_with("tests/mounts/operations/");
+    before.len() < text.len() && (is_called || before.trim_end().ends_with("#[test]"))
 }
 
-/// Returns the paragraphs of an mdoc(7) page between two headings.
-fn paragraphs<'a>(page: &'a str, from: &str, to: &str) -> Vec<&'a str> {
-    let begin = page.find(&format!(".Sh {from}\n")).unwrap();
-    let end = page.find(&format!(".Sh {to}\n")).unwrap();
-    let text = page[begin..end].split(".Pp\n");
-    text.flat_map(|part| part.split(".Ss ")).collect()
+/// Returns the paragraphs and list items of a document between two headings, without code and tables.
+fn paragraphs(page: &str, from: &str, to: Option<&str>) -> Vec<String> {
+    let begin = page.find(&format!("\n## {from}\n")).expect(from);
+    let end = to.map_or(page.len(), |to| {
+        page.find(&format!("\n## {to}\n")).expect(to)
+    });
+    let code = page[begin..end].split("\n```");
+    // Every second part is code; its first line has the language.
+    let text: String = code.step_by(2).collect::<Vec<_>>().join("\n\n");
+    let mut paragraphs: Vec<String> = Vec::new();
+    for part in text.replace("\n- ", "\n\n- ").split("\n\n") {
+        let part = part.trim();
+        match paragraphs.last_mut() {
+            // Comments belong to the paragraph before them.
+            Some(last) if part.starts_with("<!--") => *last += part,
+            _ if part.is_empty() || part.starts_with(['#', '|']) => {}
+            _ => paragraphs.push(part.to_string()),
+        }
+    }
+    paragraphs
 }
 
 /// Each paragraph that promises something about writing names its tests in comments: a file, and a test in it.
 #[test]
 fn every_promise_of_writing_has_its_test() {
-    check_promises("man/zarrfs-writing.7", "THE STORE VIEW", "EXAMPLES");
+    check_promises(
+        "docs/reference/writing.md",
+        "The store view",
+        Some("Examples"),
+    );
 }
 
 /// The same for the promises about missing keys.
 #[test]
 fn every_promise_of_missing_keys_has_its_test() {
-    check_promises("man/zarrfs-stores.7", "MISSING KEYS", "FRESHNESS");
+    let page = read("docs/reference/stores.md");
+    let after = page.split("\n## Missing keys\n").nth(1).unwrap();
+    let next = after.split("\n## ").nth(1).unwrap().lines().next().unwrap();
+    check_promises("docs/reference/stores.md", "Missing keys", Some(next));
 }
 
-fn check_promises(page: &str, from: &str, to: &str) {
+fn check_promises(page: &str, from: &str, to: Option<&str>) {
     for paragraph in paragraphs(&read(page), from, to) {
-        let tests = paragraph
-            .lines()
-            .filter_map(|line| line.strip_prefix(".\\\" "));
-        let tests: Vec<&str> = tests.collect();
-        assert!(!tests.is_empty(), "no test: {paragraph}");
-        for test in tests {
-            let (path, name) = test.split_once(' ').unwrap();
-            assert!(has_test(path, name), "{path} has no test {name}");
+        let is_introduction = paragraph.ends_with(':');
+        assert!(
+            is_introduction || paragraph.contains("<!-- "),
+            "no test: {paragraph}"
+        );
+    }
+}
+
+/// Every test that a comment of a document names exists.
+#[test]
+fn every_named_test_exists() {
+    let mut count = 0;
+    for path in files_below("docs/reference") {
+        let text = read(&path);
+        for comment in text.split("<!-- ").skip(1) {
+            let (named, _) = comment.split_once(" -->").expect(&path);
+            let (file, name) = named
+                .split_once(' ')
+                .unwrap_or_else(|| panic!("{path}: {named}"));
+            assert!(has_test(file, name), "{path}: {file} has no test {name}");
+            count += 1;
         }
     }
+    assert!(count > 100, "{count}");
 }
 
 /// Returns every document and source of the project.
@@ -457,19 +509,4 @@ fn every_dependency_says_what_it_is_for() {
         before = line;
     }
     assert!(count > 10);
-}
-
-#[test]
-fn references_between_the_pages_lead_somewhere() {
-    let pages = PAGES.map(read).concat();
-    let names: BTreeSet<(&str, &str)> = pages
-        .lines()
-        .filter_map(|line| line.strip_prefix(".Xr zarrfs")?.split_once(' '))
-        .map(|(name, rest)| (name, rest.split(' ').next().unwrap_or(rest)))
-        .collect();
-    assert!(names.contains(&("-mount", "1")) && names.contains(&("-files", "7")));
-    for (name, section) in names {
-        let path = format!("man/zarrfs{name}.{section}");
-        assert!(Path::new(&root()).join(&path).is_file(), "{path}");
-    }
 }

@@ -1,4 +1,4 @@
-//! Compares the table of formats in zarrfs-files(7) with the formats' types and ranks.
+//! Compares the table of formats in `docs/reference/formats.md` with the formats' types and ranks.
 
 use std::sync::Arc;
 
@@ -9,6 +9,8 @@ use zarrfs_export::formats::{FORMATS, Format, Subject};
 use zarrfs_store::Key;
 use zarrfs_store::backend::memory::MemoryStore;
 use zarrfs_store::request_context::UNLIMITED;
+
+use super::documents::{FORMATS_PAGE, read, section, table_rows};
 
 /// Returns an array; tests replace its type and shape.
 fn any_array() -> Array {
@@ -104,17 +106,12 @@ fn ranks_of(format: &Format, like: &Array, data_type: &DataType) -> Vec<usize> {
 /// Invariant of `the_errno_table_is_that_of_the_program`.
 #[test]
 fn the_table_of_formats_is_that_of_the_program() {
-    let page = include_str!("../../man/zarrfs-files.7");
-    let table = page
-        .split("Sy dimensions Ta Sy read with\n")
-        .nth(1)
-        .unwrap();
-    let table = table.split(".El").next().unwrap();
+    let page = read(FORMATS_PAGE);
+    let table = table_rows(section(&page, "## Formats of other programs"));
     let (like, mut seen) = (any_array(), Vec::new());
-    for row in table.lines() {
-        let cells: Vec<&str> = row.strip_prefix(".It ").unwrap().split(" Ta ").collect();
-        let [names, held, dimensions, _] = cells[..] else {
-            panic!("{row}")
+    for row in &table {
+        let [names, held, dimensions, _] = &row[..] else {
+            panic!("{row:?}")
         };
         seen.extend(names.split(", "));
         let name = names.split(", ").next().unwrap();
@@ -131,7 +128,7 @@ fn the_table_of_formats_is_that_of_the_program() {
             } else {
                 Vec::new()
             };
-            let found: Vec<usize> = match dimensions {
+            let found: Vec<usize> = match dimensions.as_str() {
                 "any" => found.into_iter().filter(|&rank| rank > 0).collect(),
                 _ => found,
             };

@@ -1,4 +1,4 @@
-//! Generates `doc/invariants.md` from the tests that hold the invariants.
+//! Generates `docs/invariants.md` from the tests that hold the invariants.
 //!
 //! A comment above a test says what always holds: `/// Invariant (overlay): ...` up to the end of its paragraph, in
 //! Python `# Invariant (overlay): ...`. Further tests of it say ``/// Invariant of `first_test`.`` above them.

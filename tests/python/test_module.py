@@ -121,7 +121,7 @@ def test_errors_are_the_sentences_of_the_program(sample, tmp_path, monkeypatch):
             call()
         assert sentence in str(error.value)
         assert not str(error.value).startswith("zarrfs")
-    with pytest.raises(TypeError, match="foreground is no option of zarrfs.mount"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'foreground'"):
         zarrfs.mount(sample, foreground=True)
     with zarrfs.mount(sample) as mounted, pytest.raises(zarrfs.Error, match="is mounted without --cow"):
         mounted.commit()
@@ -227,14 +227,20 @@ def test_options_are_those_of_the_command():
     text = mounting.zarrfs("mount", "--help").stdout
     words = [line.split("--")[1].split()[0] for line in text.splitlines() if line.lstrip().startswith("-") and "--" in line]
     known = {word.split("=")[0].rstrip(".").replace("-", "_") for word in words} - {"help", "version"}
-    own = {"foreground", "until_eof", "rmdir"}
-    assert len(known) > 25 and own <= known
-    assert set(zarrfs.MountOptions.__annotations__) == known - own | {"options"}
+    assert len(known) > 25
+    assert set(zarrfs.MountOptions.__annotations__) == known - {"foreground"} | {"options"}
+
+
+def test_an_unknown_option_is_a_type_error(sample):
+    for name, hint in (("allow_othr", "did you mean 'allow_other'?"), ("until_eof", ""), ("qqqqqq", "'qqqqqq'")):
+        with pytest.raises(TypeError, match="unexpected keyword argument") as caught:
+            zarrfs.mount(sample, **{name: 1})
+        assert hint in str(caught.value)
 
 
 def test_options_are_written_as_the_command_reads_them(sample, tmp_path):
     options = {
-        "option": {"a": "b,c", "d": "e"},
+        "storage_option": {"a": "b,c", "d": "e"},
         "options": ["fsname=named", "noatime"],
         "verbose": 2,
         "umask": 0o027,

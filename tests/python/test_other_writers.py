@@ -1,6 +1,6 @@
 """Metadata that no specification allows and zarr-python reads all the same: zarrfs reads the same values.
 
-The documents are made by hand: each is what a writer is known to make, or may make, as doc/conformance.md lists them.
+The documents are made by hand: each is what a writer is known to make, or may make, as docs/conformance.md lists them.
 """
 
 import json

@@ -97,15 +97,14 @@ fn sections_are_headings_of_the_texts() {
 }
 
 #[test]
-fn the_manual_has_each_code() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("man/zarrfs-stores.7");
+fn the_page_of_findings_has_each_code() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/findings.md");
     let page = fs::read_to_string(page).unwrap();
-    let part = page.split(".Sh WHAT A CHECK FINDS").nth(1).unwrap();
-    let part = part.split(".Sh ").next().unwrap();
+    let part = page.split("\n## Findings\n").nth(1).unwrap();
+    let part = part.split("\n## ").next().unwrap();
     let listed: Vec<&str> = part
         .lines()
-        .filter_map(|line| line.strip_prefix(".Cm "))
-        .map(|line| line.trim_end_matches([' ', ',', '.']))
+        .filter_map(|line| line.strip_prefix("- `")?.split('`').next())
         .collect();
     assert_eq!(listed, zarr_check::CODES);
 }

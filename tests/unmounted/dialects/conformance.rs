@@ -1,4 +1,4 @@
-//! Every test that `doc/conformance.md` lists exists.
+//! Every test that `docs/conformance.md` lists exists.
 
 use std::fs;
 use std::path::Path;
@@ -44,7 +44,7 @@ fn is_test(name: &str) -> bool {
 #[test]
 fn every_requirement_has_its_test() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let text = fs::read_to_string(root.join("doc/conformance.md")).unwrap();
+    let text = fs::read_to_string(root.join("docs/conformance.md")).unwrap();
     let (text, beyond) = text.split_once("\n## Beyond the texts\n").unwrap();
     check_forms(beyond);
     let mut rows = 0;

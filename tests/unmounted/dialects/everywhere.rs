@@ -25,7 +25,7 @@ fn decoded(store: &MemoryStore) -> Vec<u8> {
     common::read(&views.files, "a/b/b.raw").unwrap()
 }
 
-/// Invariant (metadata): Equal arrays are equal in every dialect; `doc/conformance.md` lists the requirements of each
+/// Invariant (metadata): Equal arrays are equal in every dialect; `docs/conformance.md` lists the requirements of each
 /// specification.
 #[test]
 fn one_array_has_one_model_and_one_content() {
