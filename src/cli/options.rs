@@ -311,6 +311,6 @@ mod tests {
         assert_eq!(error("memory"), "-o memory: needs a value: memory=...");
         assert_eq!(error("ro=1"), "-o ro: takes no value");
         assert!(error("umask=9").starts_with("-o umask: '9': "));
-        assert!(error("dialect=v1").starts_with("-o dialect: v1: not a dialect; there are v2, "));
+        assert!(error("dialect=v1").starts_with("-o dialect: v1: unknown dialect; choose one of v2, "));
     }
 }

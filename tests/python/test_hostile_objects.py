@@ -115,7 +115,7 @@ def test_hostile_chunks(tmp_path, daemon):
     said = mount.complaints()
     assert "panic" not in said
     assert "pickle-0-False" in said and "unpickling runs" in said
-    assert "no-such-codec-0-True: codecs: filter no-such-codec: not known to make objects" in said
+    assert "no-such-codec-0-True: codecs: filter no-such-codec does not encode objects" in said
 
 
 def test_elements_beyond_half_of_the_memory(tmp_path, daemon):

@@ -149,7 +149,7 @@ def test_a_file_says_which_attributes_it_leaves_out(tmp_path):
     array = scale_stores.V3_ARRAY | {"attributes": MANY | {"scale_factor": 2.0, "units": "m"}}
     scale_stores.write(store / "a" / "zarr.json", array)
     told = zarrfs("info", store / "a").stdout
-    sentence = f"{len(MANY)} attributes of {len(MANY) + 2}"
+    sentence = f"{len(MANY)} of {len(MANY) + 2} attributes"
     [line] = [line for line in told.splitlines() if line.strip().startswith("left out")]
     assert sentence in line and "a.nrrd" in line and "a.npy" not in line
     copied = zarrfs("cp", store, tmp_path / "all.nc4")

@@ -165,7 +165,7 @@ impl Error {
         Error {
             kind,
             subject: subject.to_string(),
-            detail: detail.to_string(),
+            detail: without_os_numbers(detail.to_string()),
             inner: None,
         }
     }
@@ -231,7 +231,7 @@ impl Error {
             _ => Kind::Unavailable,
         };
         if error.raw_os_error() == Some(libc::EFBIG) {
-            let why = format!("{error}; the size of files is limited here, see 'ulimit -f'");
+            let why = format!("{error}; see 'ulimit -f' for the limit on the size of files");
             return Error::new(kind, subject, why);
         }
         Error::new(kind, subject, error)
@@ -306,6 +306,19 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// Removes the numbers that Rust appends to errors of the operating system, as in ` (os error 2)`.
+pub fn without_os_numbers(mut text: String) -> String {
+    const MARK: &str = " (os error ";
+    while let Some(start) = text.find(MARK) {
+        let digits = start + MARK.len();
+        match text[digits..].find(')') {
+            Some(length) => text.replace_range(start..=digits + length, ""),
+            None => break,
+        }
+    }
+    text
+}
+
 /// Whether a terminal hides the character or takes it for a command.
 fn is_hidden(c: char) -> bool {
     // Beyond ASCII: general categories Cc, Cf, Zl and Zp of Unicode.
@@ -353,6 +366,17 @@ mod tests {
         }
         let plain = "a~ \u{a0}\u{e9}\u{623}\u{e000}\u{fffd}\u{1f600}";
         assert_eq!(printable(plain), plain);
+    }
+
+    #[test]
+    fn errors_of_the_system_have_no_number() {
+        let missing = std::io::Error::from_raw_os_error(libc::ENOENT);
+        let text = Error::os("a", missing).to_string();
+        assert_eq!(text, "a: No such file or directory");
+        let twice = "x (os error 2): y (os error 13)".to_string();
+        assert_eq!(without_os_numbers(twice), "x: y");
+        let open = "x (os error 2".to_string();
+        assert_eq!(without_os_numbers(open.clone()), open);
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl Key {
     pub fn child(&self, name: &[u8]) -> Result<Key> {
         check_name(name)?;
         if name.contains(&b'/') {
-            return Err(Error::invalid(Key(name.to_vec()), "a name holds no slash"));
+            return Err(Error::invalid(Key(name.to_vec()), "a name cannot contain a slash"));
         }
         let mut bytes = Vec::with_capacity(self.0.len() + 1 + name.len());
         bytes.extend_from_slice(&self.0);
@@ -105,13 +105,13 @@ fn check_name(name: &[u8]) -> Result<()> {
         return Err(Error::new(
             Kind::NameTooLong,
             printed(),
-            "a name has at most 255 bytes",
+            "the name is longer than 255 bytes",
         ));
     }
     if name.is_empty() || name == b"." || name == b".." || name.contains(&0) {
         return Err(Error::invalid(
             format!("'{}'", printed()),
-            "cannot be a name",
+            "is not a valid name",
         ));
     }
     Ok(())

@@ -66,7 +66,7 @@ fn a_write_beyond_the_limit_is_an_error_of_that_write() {
     assert_eq!(fs::read(&short).unwrap(), vec![2; LIMIT as usize]);
     assert_eq!(fs::read(fixture.dir.join("a/c/0")).unwrap(), [7; 16]);
     let errors = fs::read_to_string(fixture.dir.join(".zarrfs/errors")).unwrap();
-    let why = "the size of files is limited here, see 'ulimit -f'";
+    let why = "see 'ulimit -f' for the limit on the size of files";
     assert!(errors.contains(why), "{errors}");
     limit(&fixture, None);
     fs::write(&long, vec![1; 8 * LIMIT as usize]).unwrap();

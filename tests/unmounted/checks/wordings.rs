@@ -80,7 +80,7 @@ fn keys_in_another_encoding_are_those_of_chunks() {
 
 #[test]
 fn chunks_of_an_array_that_no_document_describes_are_one_finding() {
-    let null = "error: a/b/zarr.json: the document must be a JSON object and is JSON, but no object: null \
+    let null = "error: a/b/zarr.json: the document must be a JSON object and is JSON, but not an object: null \
         [Zarr v3 core 3.1, \"Metadata\"]";
     // The consequences of an unreadable document are not reported as well.
     assert_eq!(lines(v3, &holds("a/b/zarr.json", b"null")), [null]);
@@ -146,7 +146,7 @@ fn attributes_that_are_no_object_are_shown() {
 fn what_is_not_numbered_or_not_known_is_said() {
     let shape = json!([1_u64 << 63, 1_u64 << 63]);
     let found = lines(v3, &set("a/b/zarr.json", "shape", shape));
-    let expected = "warning: a/b: the array is too large, with 2^64 chunks or more, or 2^63 bytes of elements: chunk_grid: [4611686018427387904, 4611686018427387904] chunks are more than 2^64 [Zarr v3 core 3.1, \"Codecs\"]";
+    let expected = "warning: a/b: the array is too large, with 2^64 chunks or more, or 2^63 bytes of elements: chunk_grid: a grid of [4611686018427387904, 4611686018427387904] has more than 2^64 chunks [Zarr v3 core 3.1, \"Codecs\"]";
     assert!(found.iter().any(|line| line == expected), "{found:#?}");
     let found = lines(
         v3,

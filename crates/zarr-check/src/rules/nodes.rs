@@ -124,7 +124,7 @@ fn heading_of(reason: &str) -> Option<&'static str> {
     match member {
         "storage_transformers" => Some("Storage transformers"),
         "chunk_key_encoding" => Some("Array metadata"),
-        _ if why.starts_with("an extension that is not known") => Some("must_understand"),
+        _ if why.contains("must_understand") => Some("must_understand"),
         _ => None,
     }
 }

@@ -47,7 +47,7 @@ impl Chain {
         context: ChainContext,
     ) -> Result<Chain> {
         if specs.len() > MAX_CODECS || context.depth > MAX_DEPTH {
-            let limits = format!("more than {MAX_CODECS} codecs or {MAX_DEPTH} levels");
+            let limits = format!("more than {MAX_CODECS} codecs or {MAX_DEPTH} levels of nesting");
             return Err(Error::too_large("codecs", limits));
         }
         let mut builder = ChainBuilder::new(repr.clone(), context)?;
@@ -194,7 +194,7 @@ impl ChainBuilder {
 
     fn add_filter(&mut self, step: ChainStep<dyn ArrayToArray>) -> Result<()> {
         if self.serializer.is_some() || !self.compressors.is_empty() {
-            return Err(misplaced(&step.name, "an array -> array codec after bytes"));
+            return Err(misplaced(&step.name, "an array -> array codec must come before the array -> bytes codec"));
         }
         self.repr = step.codec.encoded_repr().clone();
         self.length = self.repr.length(self.context.max_chunk)?;
@@ -205,7 +205,7 @@ impl ChainBuilder {
 
     fn add_serializer(&mut self, step: ChainStep<dyn ArrayToBytes>) -> Result<()> {
         if self.serializer.is_some() || !self.compressors.is_empty() {
-            return Err(misplaced(&step.name, "a second array -> bytes codec"));
+            return Err(misplaced(&step.name, "only one array -> bytes codec is allowed"));
         }
         // A shard of tiny inner chunks is mostly index, so it can be far longer than the chunk.
         let length = step.codec.encoded_length();

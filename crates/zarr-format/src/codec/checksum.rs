@@ -67,7 +67,7 @@ pub(super) fn fletcher(_: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Co
 /// stored, as text or as a list of bytes.
 pub(super) fn jenkins_lookup3(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     let initial = config.unsigned("initval", 0..=u32::MAX)?.unwrap_or(0);
-    let wrong = || config.unexpected("prefix", "a text or a list of bytes");
+    let wrong = || config.unexpected("prefix", "a string or a list of bytes");
     let prefix = match config.get("prefix") {
         None => Vec::new(),
         Some(Value::String(text)) => text.as_bytes().to_vec(),
@@ -125,7 +125,7 @@ impl BytesToBytes for Checksum {
         let short = || {
             Error::corrupt(
                 self.name,
-                format!("{} bytes hold no checksum", encoded.len()),
+                format!("{} bytes are too short for a checksum", encoded.len()),
             )
         };
         let (stored, rest) = self.split(&encoded).ok_or_else(short)?;

@@ -24,7 +24,7 @@ struct Conditional {
 pub(super) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let specs = config.codecs("codecs")?;
     if specs.len() > MAX_CODECS || position.context.depth >= MAX_DEPTH {
-        let limits = format!("more than {MAX_CODECS} codecs or {MAX_DEPTH} levels");
+        let limits = format!("more than {MAX_CODECS} codecs or {MAX_DEPTH} levels of nesting");
         return Err(Error::too_large("codecs", limits));
     }
     let inner = ChainPosition {
@@ -36,7 +36,7 @@ pub(super) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     for spec in &specs {
         match inner.build(spec)? {
             Codec::BytesToBytes(codec) => codecs.push(codec),
-            _ => return Err(config.unexpected("codecs", "codecs from bytes to bytes")),
+            _ => return Err(config.unexpected("codecs", "bytes -> bytes codecs")),
         }
     }
     Ok(Codec::BytesToBytes(Box::new(Conditional {
@@ -63,7 +63,7 @@ impl Conditional {
         for (n, byte) in header.iter().enumerate() {
             for bit in (0..8).filter(|bit| byte >> bit & 1 == 1) {
                 let codec = self.codecs.get(8 * n + bit);
-                let unknown = || Error::corrupt(NAME, format!("no codec has bit {}", 8 * n + bit));
+                let unknown = || Error::corrupt(NAME, format!("the header names codec {}, which does not exist", 8 * n + bit));
                 applied.push(codec.ok_or_else(unknown)?.as_ref());
             }
         }
@@ -87,7 +87,7 @@ impl BytesToBytes for Conditional {
     }
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
-        let short = || Error::corrupt(NAME, format!("{} bytes hold no header", encoded.len()));
+        let short = || Error::corrupt(NAME, format!("{} bytes are too short for the header", encoded.len()));
         let (header, rest) = encoded
             .split_at_checked(self.header_bytes)
             .ok_or_else(short)?;

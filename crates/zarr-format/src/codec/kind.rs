@@ -34,11 +34,11 @@ impl ArrayRepr {
         let name = &self.data_type;
         self.data_type.size().ok_or_else(|| {
             let why = if name.is_variable() {
-                "elements have no fixed length"
+                format!("elements of {name} have no fixed length")
             } else {
-                "is not known"
+                format!("unsupported data type {name}")
             };
-            Error::unsupported("data_type", format!("{name}: {why}"))
+            Error::unsupported("data_type", why)
         })
     }
 
@@ -50,7 +50,7 @@ impl ArrayRepr {
         }
         let least = bytes_of(&self.shape, LENGTH_PREFIX)?;
         if least > max {
-            let found = format!("a chunk of at least {least} bytes exceeds the limit of {max}");
+            let found = format!("a chunk of at least {least} bytes exceeds the limit of {max} bytes");
             return Err(Error::too_large("chunk_shape", found));
         }
         Ok(Length::Limited(usize::try_from(max).unwrap_or(usize::MAX)))
@@ -63,7 +63,7 @@ impl ArrayRepr {
         fits.ok_or_else(|| {
             Error::too_large(
                 "chunk_shape",
-                format!("a chunk of {bytes} bytes exceeds the limit of {max}"),
+                format!("a chunk of {bytes} bytes exceeds the limit of {max} bytes"),
             )
         })
     }
@@ -141,8 +141,8 @@ impl Length {
             Length::Limited(bytes) if found > bytes => Err(Error::too_large(
                 codec,
                 match found - bytes {
-                    1 => format!("more than {bytes} bytes do not fit"),
-                    _ => format!("{found} bytes do not fit where {bytes} do"),
+                    1 => format!("decodes to more than the limit of {bytes} bytes"),
+                    _ => format!("decodes to {found} bytes, more than the limit of {bytes} bytes"),
                 },
             )),
             Length::Exact(_) | Length::AtMost(_) | Length::Limited(_) => Ok(()),
@@ -264,7 +264,7 @@ impl ChainPosition<'_> {
 
     /// Builds a codec of the registry; `Unsupported` if there is none with its name.
     pub(super) fn build(&self, spec: &CodecSpec) -> Result<Codec> {
-        let unknown = || Error::unsupported("codecs", format!("codec {} is not known", spec.name));
+        let unknown = || Error::unsupported("codecs", format!("unsupported codec {}", spec.name));
         let build = (self.context.find)(&spec.name).ok_or_else(unknown)?;
         build(Configuration::of(spec), self)
     }

@@ -96,7 +96,7 @@ mod zfp {
 
     /// Fails with `Unsupported`, and says how to build the program with the codec.
     pub(super) fn build(_: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
-        let why = "codec zfp: this program is built without the zfp library, which `cargo install --features zfp` adds";
+        let why = "this zarrfs has no codec zfp: build it with `cargo install --path . --features zfp`";
         Err(Error::unsupported("codecs", why))
     }
 

@@ -37,7 +37,7 @@ pub(super) fn from_document(document: &Document) -> Attributes {
     match document.text() {
         Ok(None) => Attributes::default(),
         Ok(Some(text)) if text.trim().is_empty() => {
-            let why = "is empty, and an object is expected";
+            let why = "the file is empty, expected a JSON object";
             Attributes::unreadable(format!("{}: {why}", document.key))
         }
         Ok(Some(text)) => {
@@ -101,7 +101,7 @@ pub(super) fn edit_members(
 /// Fails with `Invalid` if an object in a document has duplicate names.
 pub(super) fn check_unique(document: &Document, object: &ObjectText<'_>) -> Result<()> {
     object.check_unique().map_err(|error| {
-        let why = format!("{error}; mend it in the store view first");
+        let why = format!("{error}; correct the file in the store view first");
         Error::new(Kind::Invalid, &document.key, why)
     })
 }
@@ -120,7 +120,7 @@ pub(super) fn edit_attributes(document: &Document, attributes: &Attributes) -> R
 /// Returns the first document that is stored.
 pub(super) fn first_stored(documents: &[Document]) -> Result<&Document> {
     let stored = documents.iter().find(|document| document.bytes.is_some());
-    stored.ok_or_else(|| Error::invalid("documents", "there are none to change"))
+    stored.ok_or_else(|| Error::invalid("documents", "no metadata file is stored"))
 }
 
 #[cfg(test)]
@@ -155,8 +155,8 @@ mod tests {
             assert!(read.fault().unwrap().ends_with(said), "{read:?}");
         }
         for (text, said) in [
-            (&b""[..], "a/x.json: is empty, and an object is expected"),
-            (b"[1]", "a/x.json: JSON, but no object: a list"),
+            (&b""[..], "a/x.json: the file is empty, expected a JSON object"),
+            (b"[1]", "a/x.json: JSON, but not an object: a list"),
             (
                 b"[1",
                 "a/x.json: not JSON: expected object but found array at line 1 column 1",

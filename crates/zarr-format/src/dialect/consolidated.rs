@@ -283,7 +283,7 @@ impl ConsolidatedDocument {
             return Ok(None);
         };
         copies.top.check_unique().map_err(|error| {
-            let why = format!("{error}; mend it in the store view first");
+            let why = format!("{error}; correct the file in the store view first");
             Error::new(Kind::Invalid, &self.key, why)
         })?;
         Ok(Some(copies))
@@ -385,7 +385,7 @@ pub fn parse_member(bytes: &[u8]) -> Result<Option<EntryRanges>> {
         None => {}
         Some(kind) if kind.text == "\"inline\"" => {}
         Some(kind) => {
-            let found = format!("expected kind inline, found {}", kind.text);
+            let found = format!("unsupported kind {}, expected \"inline\"", kind.text);
             return Err(Error::unsupported(MEMBER, found));
         }
     }
@@ -440,7 +440,7 @@ impl<'a> TextPart<'a> {
 
     /// Finds the documents in it. Names for which `key_of` returns `None` are skipped.
     fn documents(&self, key_of: impl Fn(&str) -> Option<Key>) -> Result<EntryRanges> {
-        let wrong = || Error::corrupt(DOCUMENTS, "expected an object of documents");
+        let wrong = || Error::corrupt(DOCUMENTS, "expected an object of metadata files");
         let documents = self.value(DOCUMENTS)?.ok_or_else(wrong)?;
         let mut ranges = Vec::new();
         let read = visit_members(documents.text, &mut |name, place| {

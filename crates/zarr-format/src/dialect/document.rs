@@ -97,7 +97,7 @@ fn members_of(text: &str, wanted: &impl Fn(&str) -> bool) -> Result<Vec<(String,
     })?;
     if length > MAX_PARSED {
         let found =
-            format!("{length} bytes of metadata beside attributes, at most {MAX_PARSED} are read");
+            format!("{length} bytes of metadata without the attributes exceed the limit of {MAX_PARSED}");
         return Err(Error::too_large("", found));
     }
     Ok(found)
@@ -142,7 +142,7 @@ fn reduced(text: &str, part: &str) -> Value {
 /// Returns a document as text, without a byte order mark; `Corrupt` if it is not UTF-8.
 pub fn text_of(bytes: &[u8]) -> Result<&str> {
     let text = str::from_utf8(bytes)
-        .map_err(|error| Error::corrupt("", format!("not JSON: expected UTF-8, found {error}")))?;
+        .map_err(|error| Error::corrupt("", format!("not JSON: {error}")))?;
     Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
 }
 
@@ -168,7 +168,7 @@ pub(super) fn lengths(members: &Map<String, Value>, name: &str) -> Result<Vec<u6
     let found = members.get(name).unwrap_or(&Value::Null);
     let wrong = || {
         let why = format!(
-            "expected a list of whole numbers, none negative and each below 2^64, found {found}"
+            "expected a list of integers from 0 to 2^64 - 1, found {found}"
         );
         Error::corrupt(name, why)
     };
@@ -216,7 +216,7 @@ pub(super) fn check_shapes(shape: &[u64], chunk: &[u64]) -> Result<()> {
     if shape.len() > MAX_RANK {
         return Err(Error::too_large(
             "shape",
-            format!("{} dimensions, at most {MAX_RANK} are read", shape.len()),
+            format!("{} dimensions exceed the limit of {MAX_RANK}", shape.len()),
         ));
     }
     if shape.len() != chunk.len() {
@@ -230,7 +230,7 @@ pub(super) fn check_shapes(shape: &[u64], chunk: &[u64]) -> Result<()> {
     if chunk.contains(&0) {
         return Err(Error::corrupt(
             "chunk shape",
-            format!("{chunk:?}: a chunk of length zero"),
+            format!("{chunk:?}: a chunk cannot have length 0"),
         ));
     }
     Ok(())

@@ -22,7 +22,7 @@ pub fn parse(data_type: &DataType, value: &Value) -> Result<FillValue> {
         _ => element(data_type, value),
     };
     let bytes = fits.ok_or_else(|| {
-        Error::corrupt("fill_value", format!("{value} is no value of {data_type}"))
+        Error::corrupt("fill_value", format!("{value} is not a valid {data_type}"))
     })?;
     let json = match data_type {
         DataType::Unknown(_) => value.clone(),

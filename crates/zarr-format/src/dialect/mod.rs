@@ -108,7 +108,7 @@ impl FromStr for Choice {
         let choice = choices.into_iter().find(|choice| choice.name() == name);
         choice.ok_or_else(|| {
             let known = choices.map(|choice| choice.name()).join(", ");
-            Error::invalid(name, format!("not a dialect; there are {known}"))
+            Error::invalid(name, format!("unknown dialect; choose one of {known}"))
         })
     }
 }

@@ -99,7 +99,7 @@ fn array(path: &Key, members: &Map<String, Value>) -> Result<Array> {
     check_shapes(&shape, &chunk_shape)?;
     let data_type = match members.get("dataType").and_then(Value::as_str) {
         Some(name) => DataType::from_v3(name),
-        None => return Err(Error::corrupt("dataType", "expected a name")),
+        None => return Err(Error::corrupt("dataType", "expected a string")),
     };
     Ok(Array {
         dialect: DIALECT.name,
@@ -232,7 +232,7 @@ fn check_own(attributes: &Attributes) -> Result<()> {
         None => Ok(()),
         Some((name, _)) => Err(Error::invalid(
             name,
-            "is a member of N5's own, and no attribute may have its name",
+            "N5 reserves this name; choose another name for the attribute",
         )),
     }
 }

@@ -191,7 +191,7 @@ fn structured(list: &[Value], depth: usize) -> Result<StoredType> {
         fields.push(field);
     }
     if fields.is_empty() {
-        return Err(Error::corrupt("dtype", "a structured type without fields"));
+        return Err(Error::corrupt("dtype", "a structured type needs at least one field"));
     }
     Ok(StoredType {
         data_type: DataType::Struct(fields),

@@ -48,7 +48,7 @@ impl Axis {
         let (mut runs, mut count, mut end) = (Vec::new(), 0, 0u64);
         for run in edges {
             if run.length == 0 || run.count == 0 {
-                return Err(Error::corrupt("chunk_shapes", "a chunk of length zero"));
+                return Err(Error::corrupt("chunk_shapes", "a chunk cannot have length 0"));
             }
             if end < length {
                 runs.push(Run {
@@ -62,7 +62,7 @@ impl Axis {
             }
         }
         if end < length {
-            let found = format!("chunks end at {end} where the array ends at {length}");
+            let found = format!("the chunks end at {end}, before the end of the array at {length}");
             return Err(Error::corrupt("chunk_shapes", found));
         }
         let longest = runs.iter().map(|run| run.length).max();

@@ -45,7 +45,7 @@ impl Grid {
         if shape.len() != chunk.len() || chunk.contains(&0) {
             return Err(Error::corrupt(
                 "chunk_grid",
-                format!("chunks of {chunk:?} for a shape of {shape:?}"),
+                format!("invalid chunk shape {chunk:?} for an array of shape {shape:?}"),
             ));
         }
         let counts = shape.iter().zip(chunk);
@@ -67,7 +67,8 @@ impl Grid {
             return Grid::new(&array.shape, &array.chunk_shape);
         }
         if array.chunk_edges.len() != array.shape.len() {
-            let found = format!("chunks have {} dimensions", array.chunk_edges.len());
+            let (chunks, rank) = (array.chunk_edges.len(), array.shape.len());
+            let found = format!("chunks have {chunks} dimensions, and the array has {rank}");
             return Err(Error::corrupt("chunk_grid", found));
         }
         let axes = array.shape.iter().zip(&array.chunk_edges);
@@ -93,7 +94,7 @@ impl Grid {
         if product.is_none() && !self.counts.contains(&0) {
             return Err(Error::too_large(
                 "chunk_grid",
-                format!("{:?} chunks are more than 2^64", self.counts),
+                format!("a grid of {:?} has more than 2^64 chunks", self.counts),
             ));
         }
         Ok(self)

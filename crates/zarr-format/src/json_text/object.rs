@@ -43,7 +43,7 @@ impl<'a> ObjectText<'a> {
         match scan::find_duplicate_name(self.text)? {
             None => Ok(()),
             Some(name) => {
-                let why = "stands there twice, and which of the two counts is open";
+                let why = "this name occurs twice";
                 Err(Error::invalid(name, why))
             }
         }

@@ -103,7 +103,7 @@ pub fn check_object(text: &str) -> Result<()> {
 /// Returns the error for a text that nests too deep at `place`.
 pub(super) fn too_deep(place: impl std::fmt::Display) -> Error {
     let why = format!(
-        "objects and lists nest deeper than the {MAX_DEPTH} levels that are read, at {place}"
+        "objects and lists nest deeper than {MAX_DEPTH} levels at {place}"
     );
     Error::corrupt("", why)
 }
@@ -143,7 +143,7 @@ impl<'a> Scanner<'a> {
     fn whole(&mut self, visit: Visit<'_>) -> Result<(usize, usize)> {
         let scanned = self.object(visit);
         scanned.map_err(|error| match self.other_value() {
-            Some(what) => Error::corrupt("", format!("JSON, but no object: {what}")),
+            Some(what) => Error::corrupt("", format!("JSON, but not an object: {what}")),
             None => Error::corrupt("", format!("not JSON: {}", error.description(&self.jiter))),
         })
     }
@@ -158,7 +158,7 @@ impl<'a> Scanner<'a> {
         jiter.finish().ok()?;
         Some(match first {
             Peek::Array => "a list",
-            Peek::String => "text",
+            Peek::String => "a string",
             // A longer number would make the message long.
             _ if value.len() > 30 => "a number",
             _ => value,
@@ -343,10 +343,10 @@ mod tests {
     fn faults_have_a_place() {
         for (text, what) in [
             ("", "EOF while parsing a value at line 1 column 0"),
-            ("3", "JSON, but no object: 3"),
-            (" null\n", "JSON, but no object: null"),
-            ("[1, {}]", "JSON, but no object: a list"),
-            ("\"a\"", "JSON, but no object: text"),
+            ("3", "JSON, but not an object: 3"),
+            (" null\n", "JSON, but not an object: null"),
+            ("[1, {}]", "JSON, but not an object: a list"),
+            ("\"a\"", "JSON, but not an object: a string"),
             (
                 "nul",
                 "not JSON: expected object but found null at line 1 column 1",

@@ -192,7 +192,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(
-            error.contains("nest deeper than the 127 levels that are read, at line 1"),
+            error.contains("nest deeper than 127 levels at line 1"),
             "{error}"
         );
         assert!(parse(b"\"\xff\"").is_err());

@@ -175,7 +175,7 @@ impl Attributes {
         let others = count - members.len() as u64;
         if others > 0 {
             let why = format!(
-                "{others} attributes of {count}: they are longer than the {MAX_IN_FILES} bytes that a header has"
+                "{others} of {count} attributes do not fit in the {MAX_IN_FILES} bytes of a header"
             );
             members.push(format!("{}:{}", json!(LEFT_OUT), json!(why)));
         }
@@ -415,7 +415,7 @@ mod tests {
         );
         let sentence = long.left_out().unwrap();
         assert!(
-            sentence.starts_with("100001 attributes of 100003"),
+            sentence.starts_with("100001 of 100003 attributes"),
             "{sentence}"
         );
         assert_eq!(in_files.get(LEFT_OUT), Some(json!(sentence)));

@@ -145,7 +145,7 @@ impl Array {
             Some(size) if size <= MAX_ELEMENT => Ok(size),
             Some(size) => Err(Error::too_large(
                 "data_type",
-                format!("an element of {size} bytes"),
+                format!("an element of {size} bytes exceeds the limit of {MAX_ELEMENT}"),
             )),
             None if self.data_type.is_variable() => Err(Error::unsupported(
                 "data_type",
@@ -153,7 +153,7 @@ impl Array {
             )),
             None => Err(Error::unsupported(
                 "data_type",
-                format!("{name} is not known"),
+                format!("unsupported data type {name}"),
             )),
         }
     }
@@ -347,7 +347,7 @@ pub fn bytes_of(shape: &[u64], element: usize) -> Result<u64> {
             .ok_or_else(|| {
                 Error::too_large(
                     "shape",
-                    format!("{shape:?} elements of {element} {unit} come to more than 2^63 bytes"),
+                    format!("an array of shape {shape:?} with elements of {element} {unit} exceeds 2^63 bytes"),
                 )
             })?;
     }

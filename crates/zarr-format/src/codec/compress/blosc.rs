@@ -121,7 +121,7 @@ impl BytesToBytes for Blosc {
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
         if decoded.len() > BLOSC_MAX_BUFFERSIZE as usize {
             let found = format!(
-                "{} bytes exceed the {BLOSC_MAX_BUFFERSIZE} of a frame",
+                "{} bytes are more than the {BLOSC_MAX_BUFFERSIZE} that a frame can hold",
                 decoded.len()
             );
             return Err(Error::too_large(NAME, found));
@@ -178,7 +178,7 @@ fn validate(frame: &[u8], length: usize) -> Result<()> {
     let valid =
         unsafe { blosc_cbuffer_validate(frame.as_ptr().cast(), frame.len(), &raw mut nbytes) };
     if valid < 0 || nbytes != length {
-        return Err(Error::corrupt(NAME, "a header that c-blosc refuses"));
+        return Err(Error::corrupt(NAME, "c-blosc rejects the header"));
     }
     Ok(())
 }
@@ -187,7 +187,7 @@ fn validate(frame: &[u8], length: usize) -> Result<()> {
 fn memory_for(length: usize) -> Result<Vec<u8>> {
     let out = buffer::with_capacity(length);
     if out.capacity() < length {
-        return Err(Error::new(Kind::Unavailable, NAME, "no memory"));
+        return Err(Error::new(Kind::Unavailable, NAME, "out of memory"));
     }
     Ok(out)
 }
@@ -204,7 +204,7 @@ fn decompress(frame: &[u8], length: usize) -> Result<Vec<u8>> {
         unsafe { blosc_decompress_ctx(frame.as_ptr().cast(), out.as_mut_ptr().cast(), length, 1) };
     // c-blosc may write fewer bytes: if a block does not divide evenly among its streams, the remainder is not written.
     if usize::try_from(written) != Ok(length) {
-        let found = format!("expected {length} bytes, c-blosc gave {written}");
+        let found = format!("expected {length} bytes, c-blosc decoded {written}");
         return Err(Error::corrupt(NAME, found));
     }
     // SAFETY: c-blosc counts the bytes that it has written block by block; if the sum is `length`, every block was
@@ -262,8 +262,8 @@ impl FrameHeader {
         let wrong = |what: &str| Error::corrupt(NAME, what);
         let (first, sizes) = frame
             .split_first_chunk::<4>()
-            .ok_or_else(|| wrong("no header"))?;
-        let size = |n: usize| read_u32(sizes, n * 4).ok_or_else(|| wrong("no header"));
+            .ok_or_else(|| wrong("too short for a header"))?;
+        let size = |n: usize| read_u32(sizes, n * 4).ok_or_else(|| wrong("too short for a header"));
         let header = FrameHeader {
             flags: first[2],
             typesize: usize::from(first[3]),
@@ -280,7 +280,7 @@ impl FrameHeader {
         if header.nbytes > 0
             && (header.typesize == 0 || header.blocksize == 0 || header.blocksize > header.nbytes)
         {
-            return Err(wrong("a header with impossible sizes"));
+            return Err(wrong("the sizes in the header contradict each other"));
         }
         if header.cbytes < HEADER_BYTES || header.cbytes > frame.len() {
             return Err(wrong(&format!(
@@ -320,7 +320,7 @@ impl FrameHeader {
 
 /// Decodes a frame of snappy blocks into exactly `header.nbytes` bytes.
 fn decode_snappy(frame: &[u8], header: &FrameHeader) -> Result<Vec<u8>> {
-    let broken = || Error::corrupt(NAME, "a block that does not decode");
+    let broken = || Error::corrupt(NAME, "a block cannot be decoded");
     let mut out = vec![0; header.nbytes];
     let mut block = vec![0; header.blocksize.min(header.nbytes)];
     for (n, target) in out.chunks_mut(header.blocksize.max(1)).enumerate() {

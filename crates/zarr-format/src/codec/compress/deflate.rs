@@ -108,7 +108,7 @@ impl BytesToBytes for Deflate {
             Error::corrupt(
                 self.name(),
                 format!(
-                    "{found} bytes do not decode to {}: {error}",
+                    "cannot decode {found} bytes to {}: {error}",
                     want.upper_bound()
                 ),
             )

@@ -60,7 +60,7 @@ impl BytesToBytes for Lz4 {
         }
         if decoded.len() > MAX_BLOCK_BYTES {
             let found = format!(
-                "{} bytes exceed the {MAX_BLOCK_BYTES} of a block",
+                "{} bytes are more than the {MAX_BLOCK_BYTES} that a block can hold",
                 decoded.len()
             );
             return Err(Error::too_large(NAME, found));
@@ -73,14 +73,14 @@ impl BytesToBytes for Lz4 {
 fn decode_block(encoded: &[u8], want: Length) -> Result<Vec<u8>> {
     let (length, block) = encoded
         .split_first_chunk::<4>()
-        .ok_or_else(|| Error::corrupt(NAME, "no length of the block"))?;
+        .ok_or_else(|| Error::corrupt(NAME, "too short for the length of the block"))?;
     let length = u32::from_le_bytes(*length) as usize;
     // An encoded byte gives at most 255 decoded ones.
     let most = block.len().saturating_mul(255);
     if length > most {
         // For example a different file in the place of a chunk.
         let what = format!(
-            "{} bytes decode to {most} at most, not to {length}",
+            "{} bytes decode to at most {most} bytes, not to {length}",
             block.len()
         );
         return Err(Error::corrupt(NAME, what));

@@ -275,7 +275,7 @@ impl Filter {
         match self {
             Filter::Lzma1(parameters) | Filter::Lzma2(parameters) => parameters.options(max),
             Filter::Delta(_) | Filter::Bcj { .. } => {
-                Err(Error::invalid(NAME, "expected LZMA, found another filter"))
+                Err(Error::invalid(NAME, "the last filter must be LZMA1 or LZMA2"))
             }
         }
     }
@@ -318,7 +318,7 @@ impl LzmaParameters {
 
     fn options(&self, max: Option<usize>) -> Result<LzmaOptions> {
         let mut options = LzmaOptions::new_preset(self.preset)
-            .map_err(|_| Error::corrupt(NAME, format!("no preset {}", self.preset)))?;
+            .map_err(|_| Error::corrupt(NAME, format!("unknown preset {}", self.preset)))?;
         let settings: [(Option<u32>, Setter); 6] = [
             (self.literal_context, LzmaOptions::literal_context_bits),
             (self.literal_position, LzmaOptions::literal_position_bits),

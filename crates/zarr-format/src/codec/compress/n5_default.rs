@@ -42,7 +42,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     let context = position.context.nested();
     let chain = Chain::new(&codecs, &repr, context)?;
     let header = header(&repr.shape).ok_or_else(|| {
-        let what = format!("a block of {:?} elements is none of N5", repr.shape);
+        let what = format!("N5 cannot store blocks of shape {:?}", repr.shape);
         Error::unsupported("chunk_shape", what)
     })?;
     Ok(Codec::ArrayToBytes(Box::new(N5Default {
@@ -70,14 +70,14 @@ fn header(shape: &[u64]) -> Option<Vec<u8>> {
 fn after_count<'b>(shape: &[u64], rest: &'b [u8]) -> std::result::Result<&'b [u8], String> {
     let (count, elements) = rest
         .split_first_chunk()
-        .ok_or("a block of mode 1 that ends before its number of elements")?;
+        .ok_or("a block of mode 1 ends before its number of elements")?;
     let count = u64::from(u32::from_be_bytes(*count));
     let product = shape
         .iter()
         .try_fold(1, |product: u64, length| product.checked_mul(*length));
     if product != Some(count) {
         return Err(format!(
-            "a block of mode 1 with {count} elements and a shape of {shape:?}"
+            "a block of mode 1 has {count} elements, but the shape {shape:?}"
         ));
     }
     Ok(elements)
@@ -90,7 +90,7 @@ impl N5Default {
         let rank = self.repr.shape.len();
         let (header, elements) = encoded
             .split_at_checked(self.header.len())
-            .ok_or_else(|| wrong(format!("{} bytes hold no header", encoded.len())))?;
+            .ok_or_else(|| wrong(format!("{} bytes are too short for a header", encoded.len())))?;
         let words = header.as_chunks::<2>().0;
         let mode = u16::from_be_bytes(words[0]);
         if mode > VARLENGTH {
@@ -107,7 +107,7 @@ impl N5Default {
             .map(|length| u32::from_be_bytes(*length).into())
             .collect();
         if shape.contains(&0) {
-            return Err(wrong(format!("a block of {shape:?} elements")));
+            return Err(wrong(format!("a block has the shape {shape:?}")));
         }
         if mode == VARLENGTH {
             let elements = after_count(&shape, elements).map_err(wrong)?;
@@ -120,7 +120,7 @@ impl N5Default {
     fn decode_smaller(&self, shape: Vec<u64>, elements: &[u8]) -> Result<Vec<u8>> {
         let whole = &self.repr.shape;
         if shape.iter().zip(whole).any(|(length, most)| length > most) {
-            let what = format!("a block of {shape:?} elements, more than the block size {whole:?}");
+            let what = format!("a block of shape {shape:?} is larger than the block size {whole:?}");
             return Err(Error::corrupt(NAME, what));
         }
         leniency::record_block(&shape);
@@ -226,7 +226,7 @@ mod tests {
                 let pipeline = block(&shape, compressor);
                 let error = pipeline.decode(encoded.clone()).unwrap_err();
                 let message =
-                    format!("a block of [2, 2] elements, more than the block size {shape:?}");
+                    format!("a block of shape [2, 2] is larger than the block size {shape:?}");
                 assert!(error.to_string().ends_with(&message), "{error}");
             }
         }
@@ -248,7 +248,7 @@ mod tests {
             for count in [0, 5, 7, u32::MAX] {
                 let error = pipeline.decode(with_count(count)).unwrap_err();
                 let message =
-                    format!("a block of mode 1 with {count} elements and a shape of [2, 3]");
+                    format!("a block of mode 1 has {count} elements, but the shape [2, 3]");
                 assert!(error.to_string().ends_with(&message), "{error}");
             }
         }

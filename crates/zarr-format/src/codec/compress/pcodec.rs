@@ -88,7 +88,7 @@ fn numbers(data_type: &DataType) -> Result<NumberCodec> {
         DataType::Float(4) => number_codec!(f32),
         DataType::Float(8) => number_codec!(f64),
         other => {
-            let why = format!("{NAME} codes integers and floats, not {other}");
+            let why = format!("{NAME} supports integers and floats, not {other}");
             return Err(Error::unsupported("codecs", why));
         }
     })

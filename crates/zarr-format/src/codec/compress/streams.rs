@@ -55,7 +55,7 @@ fn one_stream<'a>(
             return Ok(rest);
         }
         if used == 0 && out.len() == before {
-            let what = format!("{} bytes: the stream breaks off", encoded.len());
+            let what = format!("the stream is cut off after {} bytes", encoded.len());
             return Err(Error::corrupt(codec, what));
         }
     }

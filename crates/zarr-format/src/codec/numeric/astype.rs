@@ -23,9 +23,9 @@ struct AsType {
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let decoded = decoded_dtype(config, "decode_dtype", position)?;
     let encoded = Dtype::member(config, "encode_dtype")?
-        .ok_or_else(|| config.unexpected("encode_dtype", "a type as numpy names it"))?;
+        .ok_or_else(|| config.unexpected("encode_dtype", "a type string of numpy, such as <f4"))?;
     if decoded.parts != encoded.parts || names_dates(config) {
-        let what = "astype between complex and other numbers, or of dates";
+        let what = "astype does not convert between complex and other numbers, or dates";
         return Err(Error::unsupported("codecs", what));
     }
     let cast = AsType {

@@ -58,7 +58,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
         None => OutOfRange::Refuse,
         Some("clamp") => OutOfRange::Clamp,
         Some(_) if encoded.number.is_float() => {
-            return Err(config.unexpected("out_of_range", "clamp, since floats do not wrap"));
+            return Err(config.unexpected("out_of_range", "clamp (floats cannot wrap)"));
         }
         Some(_) => OutOfRange::Wrap,
     };
@@ -117,7 +117,7 @@ impl CastValue {
         let cast = cast.and_then(|()| self.decode(&encoded, &mut back));
         let (fill, back) = (wide(self.decoded, fill), wide(self.decoded, &back));
         if cast.is_err() || !equal(fill, back) {
-            let what = format!("the fill value does not survive {NAME}");
+            let what = format!("{NAME} changes the fill value");
             return Err(Error::corrupt("codecs", what));
         }
         Ok(())
@@ -176,7 +176,7 @@ impl Kernel for CastValue {
         let done = with_element!(self.encoded, From => with_element!(self.decoded, To => {
             try_map::<From, To>(encoded, decoded, cast)
         }));
-        done.map_err(|wide| Error::corrupt(NAME, format!("{wide} does not fit")))
+        done.map_err(|wide| Error::corrupt(NAME, format!("{wide} is out of range")))
     }
 
     fn encode(&self, decoded: &[u8], encoded: &mut [u8]) -> Result<()> {
@@ -184,7 +184,7 @@ impl Kernel for CastValue {
         let done = with_element!(self.decoded, From => with_element!(self.encoded, To => {
             try_map::<From, To>(decoded, encoded, cast)
         }));
-        done.map_err(|wide| Error::invalid(NAME, format!("{wide} does not fit")))
+        done.map_err(|wide| Error::invalid(NAME, format!("{wide} is out of range")))
     }
 
     fn is_lossy(&self) -> bool {

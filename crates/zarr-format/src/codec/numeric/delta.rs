@@ -26,7 +26,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     let decoded = decoded_dtype(config, "dtype", position)?;
     let encoded = Dtype::member(config, "astype")?.unwrap_or(decoded);
     if decoded.parts != encoded.parts {
-        let what = "delta between complex and other numbers";
+        let what = "delta does not convert between complex and other numbers";
         return Err(Error::unsupported("codecs", what));
     }
     let delta = Delta {
@@ -49,7 +49,7 @@ impl Kernel for Delta {
         let fits = with_element!(self.sums, Sum => with_element!(self.differences, Difference => {
             subtract::<Sum, Difference>(self.parts, decoded, encoded)
         }));
-        let unfit = || Error::invalid("delta", "a difference does not fit the encoded type");
+        let unfit = || Error::invalid("delta", "a difference is out of range of the encoded type");
         fits.then_some(()).ok_or_else(unfit)
     }
 

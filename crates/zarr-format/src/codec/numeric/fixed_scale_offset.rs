@@ -28,7 +28,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     let decoded = decoded_dtype(config, "dtype", position)?;
     let encoded = Dtype::member(config, "astype")?.unwrap_or(decoded);
     if (decoded.parts, encoded.parts) != (1, 1) {
-        let what = "fixedscaleoffset of complex numbers";
+        let what = "fixedscaleoffset does not support complex numbers";
         return Err(Error::unsupported("codecs", what));
     }
     let transformation = FixedScaleOffset {

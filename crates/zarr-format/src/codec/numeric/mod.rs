@@ -80,7 +80,7 @@ impl<K: Kernel> Numeric<K> {
         let size = dtype.size();
         let whole = length.is_multiple_of(size).then_some(length / size);
         whole.ok_or_else(|| {
-            let what = format!("{length} bytes are no elements of {size}");
+            let what = format!("{length} bytes are not a whole number of elements of {size} bytes");
             Error::corrupt(self.name, what)
         })
     }
@@ -134,7 +134,7 @@ fn decoded_dtype(
         Some(dtype) => Ok(dtype),
         None => Dtype::of(&position.repr.data_type).ok_or_else(|| {
             let name = position.repr.data_type.to_string();
-            Error::unsupported("codecs", format!("{name} is no number to calculate with"))
+            Error::unsupported("codecs", format!("unsupported data type {name}: expected numbers"))
         }),
     }
 }

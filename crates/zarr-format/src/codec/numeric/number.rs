@@ -146,7 +146,7 @@ impl Dtype {
             _ => None,
         };
         dtype.ok_or_else(|| {
-            let what = format!("{codec} of data type {data_type}");
+            let what = format!("{codec} does not support data type {data_type}");
             Error::unsupported("codecs", what)
         })
     }
@@ -158,9 +158,9 @@ impl Dtype {
         let Some(value) = config.get(name) else {
             return Ok(None);
         };
-        let wrong = || config.unexpected(name, "a type as numpy names it");
+        let wrong = || config.unexpected(name, "a type string of numpy, such as <f4");
         let text = value.as_str().ok_or_else(wrong)?;
-        let unknown = || Error::unsupported("codecs", format!("{name} {text} is no number"));
+        let unknown = || Error::unsupported("codecs", format!("unsupported {name} {text}: expected a type of numbers"));
         Dtype::parse(text).map(Some).ok_or_else(unknown)
     }
 

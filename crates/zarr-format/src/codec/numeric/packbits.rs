@@ -44,7 +44,7 @@ struct PackBits {
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let dtype = Dtype::of(&position.repr.data_type).ok_or_else(|| {
         let name = position.repr.data_type.to_string();
-        Error::unsupported("codecs", format!("packbits of data type {name}"))
+        Error::unsupported("codecs", format!("packbits does not support data type {name}"))
     })?;
     let width = dtype.number.width();
     let all = match (&position.repr.data_type, dtype.number) {
@@ -59,7 +59,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     let first_bit = bit("first_bit", "start_bit")?.unwrap_or(0);
     let last_bit = bit("last_bit", "end_bit")?.unwrap_or(all - 1);
     if last_bit < first_bit {
-        return Err(config.unexpected("last_bit", format!("no less than first_bit, {first_bit}")));
+        return Err(config.unexpected("last_bit", format!("at least first_bit ({first_bit})")));
     }
     let bits = last_bit - first_bit + 1;
     let names = ["none", "first_byte", "last_byte", "start_byte", "end_byte"];
@@ -118,7 +118,7 @@ impl PackBits {
             Padding::First => encoded.split_first(),
             Padding::Last => encoded.split_last(),
         }
-        .ok_or_else(|| Error::corrupt(NAME, "no bytes at all"))?;
+        .ok_or_else(|| Error::corrupt(NAME, "the chunk is empty"))?;
         if *found != self.padding_bits() {
             let what = format!(
                 "expected {} bits of padding, found {found}",

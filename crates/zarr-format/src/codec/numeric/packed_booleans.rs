@@ -52,12 +52,12 @@ impl BytesToBytes for PackedBooleans {
         let wrong = |what: String| Error::corrupt("packbits", what);
         let (&padding, bits) = encoded
             .split_first()
-            .ok_or_else(|| wrong("no bytes at all".to_string()))?;
+            .ok_or_else(|| wrong("the chunk is empty".to_string()))?;
         let count = bits
             .len()
             .saturating_mul(8)
             .checked_sub(usize::from(padding));
-        let count = count.ok_or_else(|| wrong(format!("{padding} bits of padding")))?;
+        let count = count.ok_or_else(|| wrong(format!("the padding of {padding} bits is longer than the chunk")))?;
         want.check("packbits", count)?;
         let mut decoded = buffer::of_length(count);
         element_blocks::convert(bits, &mut decoded, spread);

@@ -27,7 +27,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
         if !dtype.number.is_float() || dtype.parts != 1 {
             return Err(Error::unsupported(
                 "codecs",
-                "quantize of what are no floats",
+                "quantize supports floats only",
             ));
         }
     }

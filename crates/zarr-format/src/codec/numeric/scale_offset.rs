@@ -58,7 +58,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
         .map_err(|error| {
             Error::corrupt(
                 "codecs",
-                format!("{NAME} of the fill value: {}", error.detail()),
+                format!("{NAME} cannot encode the fill value: {}", error.detail()),
             )
         })?;
     Numeric::new(NAME, dtype, dtype, codec).at(position)
@@ -117,14 +117,14 @@ impl Kernel for ScaleOffset {
         let done = with_element!(self.number, T => {
             try_map::<T, T>(encoded, decoded, |wide| self.decoded(wide))
         });
-        done.map_err(|wide| Error::corrupt(NAME, format!("{wide} does not fit")))
+        done.map_err(|wide| Error::corrupt(NAME, format!("{wide} is out of range")))
     }
 
     fn encode(&self, decoded: &[u8], encoded: &mut [u8]) -> Result<()> {
         let done = with_element!(self.number, T => {
             try_map::<T, T>(decoded, encoded, |wide| self.encoded(wide))
         });
-        done.map_err(|wide| Error::invalid(NAME, format!("{wide} does not fit")))
+        done.map_err(|wide| Error::invalid(NAME, format!("{wide} is out of range")))
     }
 
     fn is_lossy(&self) -> bool {

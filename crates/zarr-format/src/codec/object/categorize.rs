@@ -47,7 +47,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     };
     let repr = position.repr;
     if !matches!(repr.data_type, DataType::Text | DataType::FixedText(_)) {
-        let why = format!("{NAME} reads as text, not as {}", repr.data_type);
+        let why = format!("{NAME} decodes to strings, not to {}", repr.data_type);
         return Err(Error::unsupported("codecs", why));
     }
     let empty = std::iter::once("");
@@ -77,7 +77,7 @@ fn labels(config: Configuration<'_>) -> Result<Vec<String>> {
             .map(|label| Some(label.as_str()?.to_string()))
             .collect()
     });
-    labels.ok_or_else(|| config.unexpected("labels", "a list of text"))
+    labels.ok_or_else(|| config.unexpected("labels", "a list of strings"))
 }
 
 /// Returns text as an element, truncated to the length of its type as numpy does.
@@ -116,7 +116,7 @@ impl Categorize {
         let bits = 8 * self.width - usize::from(self.signed);
         if bits < 64 && label >> bits != 0 {
             let found = format!(
-                "label {label} has no number of type {}",
+                "label {label} is out of range of {}",
                 self.encoded.data_type
             );
             return Err(Error::invalid(NAME, found));
@@ -149,7 +149,7 @@ impl ArrayToArray for Categorize {
             bytes.saturating_add(self.element(number).len())
         });
         if bytes > self.max_bytes {
-            let found = format!("labels of {bytes} bytes where {} may be", self.max_bytes);
+            let found = format!("{bytes} bytes of labels exceed the limit of {}", self.max_bytes);
             return Err(Error::too_large(NAME, found));
         }
         let mut out = Vec::with_capacity(bytes);

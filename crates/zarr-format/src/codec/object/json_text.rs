@@ -31,7 +31,7 @@ pub(super) fn read(encoded: &[u8], chunk: &mut ChunkBuilder<'_>) -> Result<()> {
     };
     let mut next = reader.json.next_array()?;
     for _ in 0..rows {
-        let peek = next.ok_or_else(|| corrupt("the chunk ends within the elements"))?;
+        let peek = next.ok_or_else(|| corrupt("the chunk is cut off"))?;
         reader.read_nested(peek, row)?;
         next = reader.json.array_step()?;
     }
@@ -57,7 +57,7 @@ fn read_trailer(encoded: &[u8], chunk: &ChunkBuilder<'_>) -> Result<(Vec<u64>, u
     let (dtype, shape, behind) = match text(last[1]) {
         Ok(dtype) => (dtype, None, 1),
         Err(_) => {
-            let expected = |error| corrupt(format!("the end is no type and shape: {error}"));
+            let expected = |error| corrupt(format!("the chunk does not end in a data type and a shape: {error}"));
             let shape = serde_json::from_slice(last[1]).map_err(expected)?;
             (text(last[0]).map_err(expected)?, Some(shape), 2)
         }
@@ -80,7 +80,7 @@ impl JsonReader<'_, '_, '_> {
         let Some((&rows, row)) = shape.split_first() else {
             return self.read_element(peek);
         };
-        let wrong = || corrupt("elements are not nested as the shape says");
+        let wrong = || corrupt("the nesting of the elements does not match the shape");
         let mut next = match peek {
             Peek::Array => self.json.known_array()?,
             _ => return Err(wrong()),
@@ -184,7 +184,7 @@ impl ListWriter for JsonWriter {
         match element {
             ObjectElement::Text(text) => self.text(text)?,
             ObjectElement::Json(text) => self.0.extend_from_slice(text.as_bytes()),
-            ObjectElement::Bytes(_) => return Err(Error::invalid("json", "an element is no text")),
+            ObjectElement::Bytes(_) => return Err(Error::invalid("json", "an element is not a string")),
         }
         Ok(())
     }

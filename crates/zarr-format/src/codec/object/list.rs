@@ -39,7 +39,7 @@ pub(super) fn stored_shape(
     let product = |shape: &[u64]| shape.iter().try_fold(1_u64, |all, &n| all.checked_mul(n));
     if shape.len() > MAX_RANK || product(&shape) != product(&repr.shape) {
         let found = format!(
-            "expected as many elements as {:?}, found {shape:?}",
+            "expected the elements of shape {:?}, found {shape:?}",
             repr.shape
         );
         return Err(Error::corrupt("chunk", found));
@@ -61,7 +61,7 @@ pub(super) fn checked_rows(shape: &[u64], found: u64) -> Result<(u64, &[u64])> {
     if rows == found {
         return Ok((rows, row));
     }
-    let what = format!("expected {rows} elements or rows of them, found {found}");
+    let what = format!("expected {rows} elements or rows, found {found}");
     Err(Error::corrupt("chunk", what))
 }
 
@@ -166,7 +166,7 @@ impl<'a> ChunkBuilder<'a> {
         if self.out.len().saturating_add(bytes) <= self.max_bytes {
             return Ok(());
         }
-        let found = format!("elements of more than {} bytes", self.max_bytes);
+        let found = format!("the elements exceed the limit of {} bytes", self.max_bytes);
         Err(Error::too_large("chunk", found))
     }
 
@@ -177,7 +177,7 @@ impl<'a> ChunkBuilder<'a> {
         if depth <= MAX_DEPTH {
             return Ok(());
         }
-        let found = format!("a value nests deeper than {MAX_DEPTH}");
+        let found = format!("a value nests deeper than {MAX_DEPTH} levels");
         Err(Error::corrupt("chunk", found))
     }
 
@@ -198,7 +198,7 @@ impl<'a> ChunkBuilder<'a> {
             .chars()
             .take(40)
             .collect();
-        Error::corrupt("chunk", format!("{text:?} is no {}", self.repr.data_type))
+        Error::corrupt("chunk", format!("{text:?} is not a valid {}", self.repr.data_type))
     }
 }
 

@@ -66,14 +66,14 @@ fn take_token<'a>(rest: &mut &'a [u8]) -> Result<Token<'a>> {
         Marker::Map16 => Token::Map(take_count(rest, 2)?),
         Marker::Map32 => Token::Map(take_count(rest, 4)?),
         other => {
-            let found = format!("a value of kind {other:?} has no form as JSON");
+            let found = format!("a value of type {other:?} cannot be converted to JSON");
             return Err(Error::unsupported(NAME, found));
         }
     })
 }
 
 fn truncated() -> Error {
-    corrupt("the chunk ends within a value")
+    corrupt("the chunk is cut off")
 }
 
 /// Removes and returns a big-endian integer of `width` bytes.
@@ -132,7 +132,7 @@ fn read_trailer(
         skip(&mut rest)?;
     }
     if !rest.is_empty() {
-        return Err(corrupt(format!("{} bytes after the list", rest.len())));
+        return Err(corrupt(format!("{} unexpected bytes after the list", rest.len())));
     }
     let [mut dtype, mut end] = last;
     let (shape, behind) = match take_token(&mut end)? {
@@ -140,18 +140,18 @@ fn read_trailer(
         Token::List(rank) if values > 1 => {
             let lengths = (0..rank).map(|_| match take_token(&mut end)? {
                 Token::Unsigned(length) => Ok(length),
-                _ => Err(corrupt("the shape is no list of lengths")),
+                _ => Err(corrupt("the shape is not a list of lengths")),
             });
             (Some(lengths.collect::<Result<Vec<u64>>>()?), 2)
         }
-        _ => return Err(corrupt("the end is no type and shape")),
+        _ => return Err(corrupt("the chunk does not end in a data type and a shape")),
     };
     if behind == 1 {
         dtype = last[1];
     }
     let dtype = match take_token(&mut dtype)? {
         Token::Text(text) => std::str::from_utf8(text).map_err(corrupt)?,
-        _ => return Err(corrupt("the end is no type and shape")),
+        _ => return Err(corrupt("the chunk does not end in a data type and a shape")),
     };
     Ok((stored_shape(chunk.repr(), dtype, shape)?, behind))
 }
@@ -186,7 +186,7 @@ impl<'e> MessagePackReader<'e, '_, '_> {
         };
         match take_token(&mut self.rest)? {
             Token::List(count) if count as u64 == rows => {}
-            _ => return Err(corrupt("elements are not nested as the shape says")),
+            _ => return Err(corrupt("the nesting of the elements does not match the shape")),
         }
         (0..rows).try_for_each(|_| self.read_nested(row))
     }
@@ -241,7 +241,7 @@ impl<'e> MessagePackReader<'e, '_, '_> {
         for n in 0..count {
             self.value.extend((n > 0).then_some(b','));
             let (Token::Text(key) | Token::Bytes(key)) = take_token(&mut self.rest)? else {
-                return Err(corrupt("a key of a map is no text"));
+                return Err(corrupt("a key of a map is not a string"));
             };
             let key = std::str::from_utf8(key).map_err(corrupt)?;
             push_text(&mut self.value, key)?;
@@ -319,7 +319,7 @@ fn write_list_length(out: &mut Vec<u8>, count: u64) -> Result<()> {
 /// Writes a JSON value, whose numbers may be `NaN` or infinite.
 fn write_value(json: &mut Jiter<'_>, peek: Peek, depth: usize, out: &mut Vec<u8>) -> Result<()> {
     if depth > MAX_DEPTH {
-        return Err(invalid(format!("a value nests deeper than {MAX_DEPTH}")));
+        return Err(invalid(format!("a value nests deeper than {MAX_DEPTH} levels")));
     }
     match peek {
         Peek::Null => {
@@ -380,7 +380,7 @@ fn write_number(digits: &[u8], out: &mut Vec<u8>) -> Result<()> {
         .all(|byte| byte == b'-' || byte.is_ascii_digit());
     match text.parse() {
         Ok(number) if !is_whole => encode::write_f64(out, number).map_err(invalid),
-        _ => Err(invalid(format!("{text} does not fit 64 bits"))),
+        _ => Err(invalid(format!("{text} does not fit in 64 bits"))),
     }
 }
 

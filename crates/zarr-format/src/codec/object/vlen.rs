@@ -44,7 +44,7 @@ pub(crate) fn bytes(_members: Configuration<'_>, position: &ChainPosition<'_>) -
 
 /// Builds `vlen-array`, whose elements are lists of numbers of type `dtype` (numcodecs, `VLenArray`).
 pub(crate) fn array(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
-    let wrong = || config.unexpected("dtype", "a type of numbers");
+    let wrong = || config.unexpected("dtype", "a numeric type");
     let typed = typestr::parse(config.get("dtype").ok_or_else(wrong)?)?;
     let word = typed.data_type.word();
     build(
@@ -73,7 +73,7 @@ impl Vlen {
     /// Checks every element and calls `visit` with it.
     fn for_each(&self, encoded: &[u8], mut visit: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let corrupt = |what: String| Error::corrupt("vlen", what);
-        let cut = || corrupt("the chunk ends within an element".to_string());
+        let cut = || corrupt("the chunk is cut off within an element".to_string());
         let (count, mut rest) = encoded
             .split_first_chunk::<LENGTH_PREFIX>()
             .ok_or_else(cut)?;
@@ -89,14 +89,14 @@ impl Vlen {
             let length = u32::from_le_bytes(*length) as usize;
             let (element, after) = after.split_at_checked(length).ok_or_else(cut)?;
             if self.content == Content::Text && std::str::from_utf8(element).is_err() {
-                return Err(corrupt("an element is no UTF-8".to_string()));
+                return Err(corrupt("an element is not valid UTF-8".to_string()));
             }
             visit(element)?;
             rest = after;
         }
         match rest.len() {
             0 => Ok(()),
-            more => Err(corrupt(format!("{more} bytes after the last element"))),
+            more => Err(corrupt(format!("{more} unexpected bytes after the last element"))),
         }
     }
 

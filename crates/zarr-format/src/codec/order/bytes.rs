@@ -62,7 +62,7 @@ fn mixed(config: Configuration<'_>, count: usize) -> Result<Vec<bool>> {
     let list = config.get("big").and_then(Value::as_array);
     let big: Option<Vec<bool>> = list.and_then(|list| list.iter().map(Value::as_bool).collect());
     big.filter(|big| big.len() == count)
-        .ok_or_else(|| config.unexpected("big", format!("{count} truths")))
+        .ok_or_else(|| config.unexpected("big", format!("{count} booleans")))
 }
 
 fn narrow_bits(data_type: &DataType) -> Option<(u32, bool)> {

@@ -44,7 +44,7 @@ impl ShardLevel {
         let chunks_per_shard = divide(&repr.shape, &inner_shape).ok_or_else(|| {
             config.unexpected(
                 "chunk_shape",
-                format!("lengths that divide the shard's {:?}", repr.shape),
+                format!("lengths that divide the shard shape {:?}", repr.shape),
             )
         })?;
         let entries = index_repr(&chunks_per_shard);
@@ -52,7 +52,7 @@ impl ShardLevel {
         let bytes = bytes.map_err(|error| error.about("shard index"))?;
         let index = Chain::new(&config.codecs("index_codecs")?, &entries, context.nested())?;
         let Length::Exact(index_bytes) = index.encoded_length() else {
-            return Err(config.unexpected("index_codecs", "codecs that give a fixed length"));
+            return Err(config.unexpected("index_codecs", "codecs with an output of fixed length"));
         };
         let location = config.keyword("index_location", &["start", "end"])?;
         Ok(ShardLevel {
@@ -172,7 +172,7 @@ impl ShardIndex {
     pub fn range(&self, n: usize) -> Result<Option<Range<u64>>> {
         let subject = || format!("inner chunk {n}");
         let (entries, _) = self.entries.as_chunks::<ENTRY_BYTES>();
-        let none = || Error::invalid(subject(), format!("the shard has {}", entries.len()));
+        let none = || Error::invalid(subject(), format!("the shard has only {} inner chunks", entries.len()));
         let entry = entries.get(n).ok_or_else(none)?;
         let [offset, length] = offset_and_length(entry);
         if offset == NOT_STORED && length == NOT_STORED {
@@ -183,7 +183,7 @@ impl ShardIndex {
             .filter(|&end| end <= self.shard_bytes);
         let outside = || {
             format!(
-                "offset {offset} and length {length} leave the shard of {} bytes",
+                "offset {offset} and length {length} lie outside the shard of {} bytes",
                 self.shard_bytes
             )
         };

@@ -65,7 +65,7 @@ impl Sharding {
     fn index_range(&self, length: usize) -> Result<Range<usize>> {
         let missing = || {
             let index = self.level.index_bytes();
-            Error::corrupt(NAME, format!("{length} bytes hold no index of {index}"))
+            Error::corrupt(NAME, format!("{length} bytes are too short for an index of {index} bytes"))
         };
         self.level.index_range(length).ok_or_else(missing)
     }
@@ -158,7 +158,7 @@ impl Sharding {
     /// elements than in the shard's shape.
     fn split_records(&self, decoded: &[u8], mut inner: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
         let mut rest = decoded;
-        let wrong = || Error::invalid(NAME, "another number of elements than the shard has");
+        let wrong = || Error::invalid(NAME, "the number of elements does not match the shape of the shard");
         self.rows.for_each_in_shard_order(&mut |n, row| {
             for _ in 0..row {
                 inner[n].extend_from_slice(take_record(&mut rest).ok_or_else(wrong)?);
@@ -172,7 +172,7 @@ impl Sharding {
         if bytes <= self.length.upper_bound() {
             return Ok(());
         }
-        let found = format!("elements of more than {} bytes", self.length.upper_bound());
+        let found = format!("the elements exceed the limit of {} bytes", self.length.upper_bound());
         Err(Error::too_large(NAME, found))
     }
 
@@ -248,7 +248,7 @@ fn take_record<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 }
 
 fn miscounted(n: usize) -> Error {
-    let found = "another number of elements than its shape says";
+    let found = "the number of elements does not match the shape of the inner chunk";
     Error::corrupt(format!("inner chunk {n}"), found)
 }
 

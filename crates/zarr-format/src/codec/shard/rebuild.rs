@@ -111,7 +111,7 @@ impl<'a> OldShard<'a> {
         let index = level.index_range(bytes.len());
         let index = index.and_then(|range| bytes.get(range)).ok_or_else(|| {
             let (size, length) = (bytes.len(), level.index_bytes());
-            let found = format!("{size} bytes have no room for an index of {length}");
+            let found = format!("{size} bytes are too short for an index of {length} bytes");
             Error::corrupt("shard index", found)
         })?;
         Ok(OldShard {
@@ -140,7 +140,7 @@ impl<'a> OldShard<'a> {
         // Overlapping inner chunks could make the new shard much longer than the old one.
         let left = self.budget.checked_sub(range.len());
         self.budget = left.ok_or_else(|| {
-            Error::corrupt(format!("inner chunk {n}"), "overlaps others of its shard")
+            Error::corrupt(format!("inner chunk {n}"), "overlaps other inner chunks of the shard")
         })?;
         let begin = (out.len() - start) as u64;
         out.extend_from_slice(self.bytes.get(range.clone()).unwrap_or_default());

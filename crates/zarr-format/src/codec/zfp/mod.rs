@@ -53,17 +53,17 @@ fn codec(position: &ChainPosition<'_>, mode: Mode, has_header: bool) -> Result<C
         .ok_or_else(|| {
             let other = &repr.data_type;
             let known = if has_header {
-                "numbers of 32 and 64 bits, no unsigned ones"
+                "signed integers and floats of 32 and 64 bits"
             } else {
                 "integers and floats"
             };
-            Error::unsupported("codecs", format!("{NAME} codes {known}, not {other}"))
+            Error::unsupported("codecs", format!("{NAME} supports {known}, not {other}"))
         })?;
     let bytes = count.checked_mul(numbers.scalar.width());
     let field = ZfpField {
         scalar: numbers.scalar,
         shape: dimensions(&repr.shape)?,
-        bytes: bytes.ok_or_else(|| Error::too_large("chunk_shape", "too many numbers"))?,
+        bytes: bytes.ok_or_else(|| Error::too_large("chunk_shape", "too many elements in a chunk"))?,
     };
     let max_bytes = position.context.max_chunk.saturating_mul(2);
     Ok(Codec::ArrayToBytes(Box::new(Zfp {
@@ -78,7 +78,7 @@ fn codec(position: &ChainPosition<'_>, mode: Mode, has_header: bool) -> Result<C
 /// Returns the shape for zfp (codec `zfp`, "Supported Chunk Shapes").
 fn dimensions(shape: &[u64]) -> Result<Vec<usize>> {
     if shape.len() > 4 {
-        let why = format!("{NAME} codes at most 4 dimensions, not {}", shape.len());
+        let why = format!("{NAME} supports at most 4 dimensions, not {}", shape.len());
         return Err(Error::unsupported("codecs", why));
     }
     if shape.is_empty() {
@@ -121,7 +121,7 @@ impl ArrayToBytes for Zfp {
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
         let room = self.field.max_stream_bytes(self.mode);
         if room > self.max_bytes.max(1 << 16) {
-            let found = format!("a stream of up to {room} bytes exceeds {}", self.max_bytes);
+            let found = format!("a stream of up to {room} bytes exceeds the limit of {}", self.max_bytes);
             return Err(Error::too_large(NAME, found));
         }
         let wide = match self.numbers.cast {

@@ -79,7 +79,7 @@ fn accuracy(config: Configuration<'_>) -> Result<Mode> {
     if tolerance.is_finite() && tolerance >= 0.0 {
         Ok(Mode::Accuracy(tolerance))
     } else {
-        Err(config.unexpected("tolerance", "a number not below 0"))
+        Err(config.unexpected("tolerance", "a number of at least 0"))
     }
 }
 

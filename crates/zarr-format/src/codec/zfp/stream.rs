@@ -64,7 +64,7 @@ struct ZfpStream {
 impl ZfpStream {
     /// Opens a stream at the first of `words`.
     fn open(mut words: Vec<u64>) -> Result<ZfpStream> {
-        let no_memory = || Error::too_large(NAME, "no memory for a stream");
+        let no_memory = || Error::too_large(NAME, "out of memory");
         let length = words.len() * size_of::<u64>();
         // SAFETY: the words are valid for `length` bytes, aligned, and do not move while the stream lives, since
         // nothing changes the vector's length.
@@ -112,7 +112,7 @@ impl ZfpStream {
         if accepted {
             Ok(())
         } else {
-            Err(Error::corrupt(NAME, "parameters that zfp refuses"))
+            Err(Error::corrupt(NAME, "zfp rejects the parameters"))
         }
     }
 
@@ -123,7 +123,7 @@ impl ZfpStream {
         // SAFETY: both pointers are valid; a header is shorter than the padding after the words.
         let bits = unsafe { zfp_read_header(self.zfp.as_ptr(), &raw mut found, ZFP_HEADER_FULL) };
         if bits == 0 {
-            return Err(Error::corrupt(NAME, "no header of a zfp stream"));
+            return Err(Error::corrupt(NAME, "the zfp header is missing"));
         }
         let type_and_shape = |field: &zfp_field| {
             let sides = [field.nw, field.nz, field.ny, field.nx];
@@ -135,7 +135,7 @@ impl ZfpStream {
         }
         let [(want, shape), (other, lengths)] = [type_and_shape(&want), type_and_shape(&found)];
         let found = format!(
-            "expected numbers of zfp's type {want} and shape {shape:?}, found {other} and {lengths:?}"
+            "expected zfp type {want} and shape {shape:?}, found type {other} and shape {lengths:?}"
         );
         Err(Error::corrupt(NAME, found))
     }
@@ -220,7 +220,7 @@ pub(super) fn decode(field: &ZfpField, mode: Option<Mode>, encoded: &[u8]) -> Re
 }
 
 fn ended(end: u64) -> Error {
-    Error::corrupt(NAME, format!("the stream ends early, after {end} bits"))
+    Error::corrupt(NAME, format!("the stream is cut off after {end} bits"))
 }
 
 /// Copies a block to its position in the array, without the elements beyond the array's edges.
@@ -260,7 +260,7 @@ pub(super) fn encode(
     // SAFETY: `array` describes `numbers` and has their exact length; the stream is open.
     let max_bytes = unsafe { zfp_stream_maximum_size(zfp, &raw const array) };
     if max_bytes == 0 || max_bytes > room * size_of::<u64>() {
-        let found = format!("a stream of up to {max_bytes} bytes, more than was expected");
+        let found = format!("zfp needs up to {max_bytes} bytes, more than expected");
         return Err(Error::too_large(NAME, found));
     }
     // SAFETY: as before; the buffer has room for the maximum that zfp itself returned, header and blocks.
@@ -268,7 +268,7 @@ pub(super) fn encode(
         if header && zfp_write_header(zfp, &raw const array, ZFP_HEADER_FULL) == 0 {
             return Err(Error::invalid(
                 NAME,
-                "a shape or mode that no header can say",
+                "the zfp header cannot express the shape or the mode",
             ));
         }
         zfp_compress(zfp, &raw const array)

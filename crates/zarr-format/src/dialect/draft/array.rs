@@ -83,7 +83,7 @@ fn grid(members: &Map<String, Value>, shape: &[u64], usual: char) -> Result<Draf
     if let Some(uri) = grid.get("extension") {
         return Err(Error::unsupported(
             "chunk_grid",
-            format!("{uri} is not known"),
+            format!("unsupported extension {uri}"),
         ));
     }
     if grid.get("type").and_then(Value::as_str) != Some("regular") {
@@ -114,7 +114,7 @@ fn memory_layout(
             let uri = uri_of(extension);
             Ok((
                 None,
-                Some(format!("chunk_memory_layout: {uri} is not known")),
+                Some(format!("chunk_memory_layout: unsupported extension {uri}")),
             ))
         }
         Some(other) => Err(Error::corrupt(
@@ -148,13 +148,13 @@ fn transform(
         [one] if is_sharding(one) => shard(&mut transformed, one)?,
         [one] => {
             let uri = uri_of(one);
-            transformed.undecodable = Some(format!("storage_transformers: {uri} is not known"));
+            transformed.undecodable = Some(format!("storage_transformers: unsupported extension {uri}"));
         }
         several => {
             let uris: Vec<String> = several.iter().map(uri_of).collect();
             let uris = uris.join(", ");
             transformed.undecodable =
-                Some(format!("storage_transformers: {uris}: at most one is read"));
+                Some(format!("storage_transformers: only one is supported, found {uris}"));
         }
     }
     Ok(transformed)
@@ -182,7 +182,7 @@ fn shard(transformed: &mut Transformed, transformer: &Value) -> Result<()> {
     transformed.chunk_shape = whole.ok_or_else(|| {
         Error::too_large(
             "chunks_per_shard",
-            format!("{counts:?} chunks of {inner:?}"),
+            format!("{counts:?} chunks of {inner:?} are too many elements"),
         )
     })?;
     let codecs: Vec<Value> = transformed.codecs.iter().map(CodecSpec::to_json).collect();

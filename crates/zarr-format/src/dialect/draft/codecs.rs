@@ -173,7 +173,7 @@ fn endian(configuration: &Map<String, Value>, typed: &StoredType) -> Result<Code
         }
         found => Err(Error::corrupt(
             "endian",
-            format!("expected little or big, found {found:?}"),
+            format!("expected little or big, found {}", found.unwrap_or("nothing")),
         )),
     }
 }

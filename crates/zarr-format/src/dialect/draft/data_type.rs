@@ -47,7 +47,7 @@ pub(super) fn read(members: &Map<String, Value>) -> Result<ResolvedType> {
     let value = required(members, "data_type")?;
     match value {
         Value::String(name) => Ok(identified(value).map_or_else(
-            || ResolvedType::unknown(value, format!("{name} is not known")),
+            || ResolvedType::unknown(value, format!("unsupported data type {name}")),
             ResolvedType::known,
         )),
         Value::Object(extension) => extended(value, extension, members),
@@ -79,13 +79,13 @@ fn extended(
             });
         }
     }
-    let why = format!("{of} of {uri} is not known");
+    let why = format!("unsupported data type {of} of {uri}");
     Ok(match fallback(extension) {
         Some((name, typed)) => ResolvedType {
-            warning: Some(format!("data_type: {why}; its fallback {name} is read")),
+            warning: Some(format!("data_type: {why}; reading it as the fallback {name}")),
             ..ResolvedType::known(typed)
         },
-        None => ResolvedType::unknown(value, format!("{why} and has no fallback")),
+        None => ResolvedType::unknown(value, format!("{why}, which has no fallback")),
     })
 }
 
@@ -152,7 +152,7 @@ pub(super) fn fill_value(data_type: &DataType, value: &Value) -> Result<Value> {
     let wrong = || {
         Error::corrupt(
             "fill_value",
-            format!("{value} has not the {} bits of {data_type}", width * 8),
+            format!("{value} does not have the {} bits of {data_type}", width * 8),
         )
     };
     let bytes = bytes_of(text, radix_bits)

@@ -48,7 +48,7 @@ fn layout(members: Option<&Map<String, Value>>) -> Result<DraftLayout> {
         Some(uri) if uri.contains("purl.org/zarr/spec/") => Ok(october),
         Some(other) => Err(Error::unsupported(
             "metadata_encoding",
-            format!("{other} is not known"),
+            format!("unsupported encoding {other}"),
         )),
     }
 }

@@ -213,7 +213,7 @@ impl EntryPoint {
 
     /// Returns a path relative to the entry point's folder; `Invalid` outside it.
     fn rest(&self, path: &Key) -> Result<Key> {
-        let outside = || Error::invalid(path, format!("does not lie below {}", self.top));
+        let outside = || Error::invalid(path, format!("is not below {}", self.top));
         path.below(&self.top).ok_or_else(outside)
     }
 

@@ -129,7 +129,7 @@ fn key_suffix(value: &Value) -> Result<String> {
         Some(text) => Ok(text.to_string()),
         None => Err(Error::corrupt(
             "metadata_key_suffix",
-            format!("expected letters, digits and . - _ only, found {value}"),
+            format!("expected only letters, digits, '.', '-' and '_', found {value}"),
         )),
     }
 }
@@ -141,7 +141,7 @@ fn check_extensions(members: &Map<String, Value>) -> Result<()> {
             let uri = uri_of(extension);
             return Err(Error::unsupported(
                 "extensions",
-                format!("{uri} is not known and has to be understood"),
+                format!("unsupported extension {uri}, and its must_understand is not false"),
             ));
         }
     }
@@ -162,7 +162,7 @@ fn check_known(members: &Map<String, Value>, known: &[&str]) -> Result<()> {
             let known = known.join(", ");
             Err(Error::unsupported(
                 name,
-                format!("a member that is not known; there are {known}"),
+                format!("unknown member; known members are {known}"),
             ))
         }
     }

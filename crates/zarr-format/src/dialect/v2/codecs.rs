@@ -30,14 +30,14 @@ pub(crate) fn object_type(filters: &[Value]) -> Result<DataType> {
 pub(crate) fn undecodable(filters: &[Value], data_type: &DataType) -> Option<String> {
     let ids: Vec<&str> = filters.iter().map(id_of).collect();
     if ids.contains(&"pickle") {
-        let why = "unpickling runs whatever program the chunk holds, so it is never done";
+        let why = "not supported, since a pickle can run any program";
         return Some(format!("codecs: filter pickle: {why}"));
     }
     let objects = DataType::Unknown("|O".to_string());
     (*data_type == objects).then(|| match ids.as_slice() {
-        [] => "codecs: objects without a filter that says what they are".to_string(),
+        [] => "codecs: data type object needs a filter such as vlen-utf8".to_string(),
         ids => format!(
-            "codecs: filter {}: not known to make objects",
+            "codecs: filter {} does not encode objects",
             ids.join(", ")
         ),
     })

@@ -39,11 +39,11 @@ pub(super) fn parse(
         ("rectilinear", Some(members)) => rectilinear(members, shape),
         ("regular" | "rectilinear", None) => Err(Error::corrupt(
             "chunk_grid",
-            format!("{name} without a configuration"),
+            format!("{name} needs a configuration"),
         )),
         _ => Err(Error::unsupported(
             "chunk_grid",
-            format!("{name} is not known; expected regular or rectilinear"),
+            format!("unsupported grid {name}, expected regular or rectilinear"),
         )),
     }
 }
@@ -54,11 +54,11 @@ fn rectilinear(members: &Map<String, Value>, shape: &[u64]) -> Result<ChunkGrid>
         Some(Value::String(kind)) if kind == "inline" => {}
         found => {
             let found = found.unwrap_or(&Value::Null);
-            let why = format!("kind {found} is not known; expected inline");
+            let why = format!("unsupported kind {found}, expected \"inline\"");
             return Err(Error::unsupported("chunk_grid", why));
         }
     }
-    let wrong = || Error::corrupt("chunk_shapes", "expected a list, one entry a dimension");
+    let wrong = || Error::corrupt("chunk_shapes", "expected a list with one entry per dimension");
     let list = members.get("chunk_shapes").and_then(Value::as_array);
     let mut left = MAX_RUNS;
     let edges = list.ok_or_else(wrong)?.iter();
@@ -91,7 +91,7 @@ fn edges_of(value: &Value, left: &mut usize) -> Result<Edges> {
             Some(last) => last.count = last.count.saturating_add(run.count),
             None => {
                 *left = left.checked_sub(1).ok_or_else(|| {
-                    let found = format!("chunks of more than {MAX_RUNS} lengths");
+                    let found = format!("more than {MAX_RUNS} runs of chunk lengths");
                     Error::too_large("chunk_shapes", found)
                 })?;
                 runs.push(run);
@@ -121,7 +121,7 @@ fn run_of(entry: &Value) -> Result<EdgeRun> {
 
 fn positive(value: &Value) -> Result<u64> {
     value.as_u64().filter(|&number| number > 0).ok_or_else(|| {
-        let found = format!("expected a whole number above 0, found {value}");
+        let found = format!("expected an integer above 0, found {value}");
         Error::corrupt("chunk_shapes", found)
     })
 }

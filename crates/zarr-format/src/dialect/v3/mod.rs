@@ -40,7 +40,7 @@ fn parse(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
     let node = node(path, &members).map_err(|error| error.about(&document.key))?;
     // The specification requires `codecs`.
     let has_no_codecs = matches!(node, Node::Array(_)) && !members.contains_key("codecs");
-    let warning = "codecs is missing: chunks are read as plain little-endian bytes, as GDAL reads and writes them";
+    let warning = "codecs is missing: reading chunks as little-endian bytes without compression";
     Ok(Some(Parsed {
         node: node.with_attributes(attributes::from_member(document)),
         warning: has_no_codecs.then(|| warning.to_string()),
@@ -131,7 +131,7 @@ fn undecodable(members: &Map<String, Value>) -> Option<String> {
     match members.get("storage_transformers") {
         None | Some(Value::Null) => other(),
         Some(found) if is_empty(found) => other(),
-        Some(found) => Some(format!("storage_transformers: {found} is not known")),
+        Some(found) => Some(format!("storage_transformers: unsupported transformer {found}")),
     }
 }
 
@@ -153,7 +153,7 @@ fn unknown_extension(members: &Map<String, Value>, known: &[&str]) -> Option<Str
             && !(*name == "extensions" && is_empty(value))
     })?;
     Some(format!(
-        "{name}: an extension that is not known and has to be understood"
+        "{name}: unsupported extension, and its must_understand is not false"
     ))
 }
 
@@ -210,7 +210,7 @@ fn chunk_keys(path: &Key, encoding: Option<&Value>) -> Result<KeyScheme> {
 fn unknown_key_encoding(encoding: Option<&Value>) -> Option<String> {
     let (name, _) = named(encoding?, "chunk_key_encoding").ok()?;
     let known = ["default", "v2"].contains(&name);
-    (!known).then(|| format!("chunk_key_encoding: {name} is not known; expected default or v2"))
+    (!known).then(|| format!("chunk_key_encoding: unsupported encoding {name}, expected default or v2"))
 }
 
 fn codecs(value: &Value) -> Result<Vec<CodecSpec>> {
