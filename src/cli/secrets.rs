@@ -30,7 +30,7 @@ pub fn arguments() -> Vec<OsString> {
         && let Err(error) = restart(&args, &redacted_args)
     {
         // A mount with visible secrets is better than no mount.
-        eprintln!("zarrfs: arguments stay in the list of processes: {error}");
+        eprintln!("zarrfs: warning: cannot hide the arguments from the list of processes: {error}");
     }
     args
 }
@@ -79,11 +79,14 @@ fn redact(before: &OsStr, arg: &OsStr) -> OsString {
     let Some(text) = arg.to_str() else {
         return arg.to_os_string();
     };
-    if before == "--storage-option" || before == "--option" {
+    const NAMES: [&str; 2] = ["--option", "--storage-option"];
+    if NAMES.iter().any(|name| before == *name) {
         return without_value(text).into();
     }
-    if let Some(pair) = text.strip_prefix("--option=") {
-        return format!("--option={}", without_value(pair)).into();
+    for name in NAMES {
+        if let Some(pair) = text.strip_prefix(name).and_then(|rest| rest.strip_prefix('=')) {
+            return format!("{name}={}", without_value(pair)).into();
+        }
     }
     if let Some((start, rest)) = text.split_once("option=") {
         // In an -o list; the text after it may be the rest of a value that contains a comma.
@@ -117,10 +120,10 @@ mod tests {
         let line = "zarrfs mount https://me:hush@h/a?s=hush d --option k=hush --option=k=hush --endpoint=http://u:hush@h";
         let expected = "zarrfs mount https://h/a d --option k= --option=k= --endpoint=http://h";
         assert_eq!(redacted_line(line), expected);
-        let line = "zarrfs ls --storage-option k=hush --storage-option=k=hush --endpoint-url=http://u:hush@h h";
-        let expected =
-            "zarrfs ls --storage-option k= --storage-option=k= --endpoint-url=http://h h";
-        assert_eq!(redacted_line(line), expected);
+        assert_eq!(
+            redacted_line("zarrfs tree a --storage-option k=hush --storage-option=k=hush"),
+            "zarrfs tree a --storage-option k= --storage-option=k="
+        );
         let line = "mount.zarrfs s3://b/a /mnt -o ro,option=k=hush,region=x";
         assert_eq!(
             redacted_line(line),

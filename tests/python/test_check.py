@@ -333,11 +333,11 @@ def test_what_is_no_store_is_named(tmp_path):
     assert findings(tmp_path / "s.zarr") == []
     for content, what in [
         (b"\x89HDF\r\n\x1a\n" + bytes(100), "an HDF5 or netCDF-4 file"),
-        (b'{"version": 1, "refs": {".zgroup": "{}"}}', "references of kerchunk"),
-        (b'{"zarr_format": 3, "node_type": "group"}', "name the folder that it lies in"),
-        (b"version https://git-lfs.github.com/spec/v1\n", "run git lfs pull"),
+        (b'{"version": 1, "refs": {".zgroup": "{}"}}', "a kerchunk reference file"),
+        (b'{"zarr_format": 3, "node_type": "group"}', "use the directory that contains the file"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "run 'git lfs pull'"),
     ]:
         (tmp_path / "file").write_bytes(content)
         for command in ("check", "tree", "info"):
             status, out, said = run(command, tmp_path / "file")
-            assert (status, out) == (2, "") and "expected a directory or a zip archive, found" in said and what in said, said
+            assert (status, out) == (2, "") and "not a Zarr store, but" in said and what in said, said

@@ -251,7 +251,7 @@ def test_a_certificate_of_ones_own_authority(over_tls, sample, tmp_path):
     url, authority = over_tls
     (tmp_path / "mountpoint").mkdir()
     line = refusal(url, folder=tmp_path / "mountpoint")
-    why = "the server's certificate is not trusted (UnknownIssuer); SSL_CERT_FILE can name a file of certificates that are"
+    why = "the server's certificate is not trusted (UnknownIssuer): set SSL_CERT_FILE to a file with the certificate of its authority"
     assert line == f"zarrfs: {url}: {why}"
     environment = places.environment({"SSL_CERT_FILE": str(authority)})
     with mounting.Mount(url, environment=environment) as mount:

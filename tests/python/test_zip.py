@@ -142,10 +142,10 @@ def test_mountpoints_and_archives_that_cannot_be(tmp_path):
     refused = [
         (path, tmp_path / "in", "would cover the store"),
         (path / "a", tmp_path / "in", "would cover the store"),
-        (path / "b", free, "no folder b in the zip archive"),
+        (path / "b", free, "no directory b in the zip archive"),
         (path / "a/b", free, "a/b is a file in the zip archive"),
         (tmp_path / "cut.zip", free, "cut.zip: not a zip archive, or cut off"),
-        (tmp_path / "text", free, "text: expected a directory or a zip archive"),
+        (tmp_path / "text", free, "text: not a Zarr store: zarrfs opens directories and zip archives"),
     ]
     for store, folder, reason in refused:
         done = zarrfs("mount", store, folder, check=False)

@@ -44,10 +44,10 @@ impl Condition {
             (Condition::Version(read), Some(current)) if read.may_be(current.version) => {
                 return Ok(());
             }
-            (Condition::Absent, Some(_)) => "is there, though it was not before",
-            (Condition::Match(_), Some(_)) => "holds something else than before",
+            (Condition::Absent, Some(_)) => "exists now, but did not exist before",
+            (Condition::Match(_), Some(_)) => "has another content than before",
             (Condition::Version(_), Some(_)) => "was changed since it was read",
-            (Condition::Match(_) | Condition::Version(_), None) => "is no longer there",
+            (Condition::Match(_) | Condition::Version(_), None) => "no longer exists",
         };
         Err(Error::new(Kind::Changed, key, why))
     }
@@ -101,7 +101,7 @@ impl PutBody<'_> {
     /// Returns a range of the body; `Invalid` if the body is shorter.
     pub fn part(&self, part: Range<u64>) -> Result<Vec<u8>> {
         let index = |offset| usize::try_from(offset).map_err(|error| Error::too_large("", error));
-        let short = || Error::invalid("", "is shorter than was promised");
+        let short = || Error::invalid("", "the data are shorter than announced");
         match self {
             PutBody::Bytes(bytes) => {
                 let part = bytes.get(index(part.start)?..index(part.end)?);

@@ -173,7 +173,7 @@ impl HiddenEntries {
         }
         if entries.is_empty() {
             log::warn!(
-                "keys that are no plain paths are not shown, the first '{}'",
+                "hidden keys that are not plain paths, the first '{}'",
                 printable(name)
             );
         }

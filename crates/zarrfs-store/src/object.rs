@@ -150,7 +150,7 @@ pub(crate) fn check_length(key: &Key, received: Content, known: Content) -> Resu
         return Ok(());
     }
     let (received, known) = (received.size, known.size);
-    let text = format!("{received} bytes came where the same version has {known}");
+    let text = format!("the response has {received} bytes, but this version of the object has {known}");
     Err(Error::unavailable(key, text))
 }
 
@@ -211,7 +211,7 @@ pub(crate) fn read_together(
     let ascend = |pair: &[Range<u64>]| matches!(pair, [a, b] if a.end <= b.start);
     let is_ordered = ranges.iter().all(|range| range.start <= range.end);
     if !is_ordered || !ranges.windows(2).all(ascend) {
-        return Err(Error::invalid("", "ranges that do not ascend"));
+        return Err(Error::invalid("", "the ranges are not in ascending order"));
     }
     let length = usize::try_from(last.end - first.start);
     let length = length.map_err(|error| Error::too_large("", error))?;

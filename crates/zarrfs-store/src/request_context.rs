@@ -130,7 +130,7 @@ impl RequestContext {
         if self.limit.as_ref().is_none_or(|limit| limit.suspend()) {
             Ok(ChangePermit(self.limit.clone()))
         } else {
-            let why = "the request had waited too long (--timeout); nothing was changed";
+            let why = "the request waited longer than --timeout; nothing was changed";
             Err(Error::unavailable("", why))
         }
     }
@@ -150,7 +150,7 @@ pub fn is_answer<T>(answer: &Result<T>) -> bool {
 
 /// Returns the error of a request that may not wait but would have to.
 pub fn would_wait() -> Error {
-    Error::new(Kind::WouldWait, "", "has to be waited for")
+    Error::new(Kind::WouldWait, "", "the response is not ready")
 }
 
 /// Returns the error of work that stopped because its request was answered already. Other callers must retry.
@@ -158,7 +158,7 @@ pub fn abandoned() -> Error {
     Error::new(
         Kind::Interrupted,
         "",
-        "nobody waits for the answer any more",
+        "the program no longer waits for the response",
     )
 }
 

@@ -179,10 +179,11 @@ impl StoreStack {
                 let base = counted(Arc::new(local), stats);
                 match zip::ZipStore::open(context, base, &zipped.archive, &zipped.inner, &name) {
                     Err(error) if error.kind() == Kind::Corrupt && !zipped.is_named_zip() => {
-                        let mut text = "expected a directory or a zip archive".to_string();
-                        if let Some(what) = what_is(Path::new(&path)) {
-                            text.push_str(&format!(", found {what}"));
-                        }
+                        let text = match what_is(Path::new(&path)) {
+                            Some(what) => format!("not a Zarr store, but {what}"),
+                            None => "not a Zarr store: zarrfs opens directories and zip archives"
+                                .to_string(),
+                        };
                         Err(Error::new(Kind::NotADirectory, name, text))
                     }
                     zip => Ok(StoreStack::plain(Arc::new(zip?))),
@@ -229,7 +230,7 @@ pub fn open_cache_dir(
         (None, _) => Ok(None),
         (Some(path), None) => disk_cache::CacheDir::open(path, remote.cache_size, stats).map(Some),
         (Some(_), Some(_)) => {
-            log::warn!("the store is on this machine: --cache-dir is not used");
+            log::warn!("--cache-dir is not used, since the store is local");
             Ok(None)
         }
     }
@@ -303,13 +304,12 @@ fn open_remote(
         }
         Some((scheme, _)) => {
             let text = format!(
-                "there are no stores of kind {scheme}://; there are paths of folders and zip archives, and file://, \
-                 s3://, gs://, az://, abfss://, http:// and https:// URLs; other servers that speak S3 are \
-                 s3://BUCKET/PREFIX with --endpoint"
+                "unsupported URL scheme {scheme}://; use a path, or file://, s3://, gs://, az://, abfss://, http://, \
+                 https:// (for other S3 servers: s3:// and --endpoint)"
             );
             Err(Error::unsupported(redacted(location), text))
         }
-        None => Err(Error::invalid(redacted(location), "expected a URL")),
+        None => Err(Error::invalid(redacted(location), "not a URL")),
     }
 }
 
@@ -321,21 +321,21 @@ fn what_is(path: &Path) -> Option<&'static str> {
     let begins = |start: &[u8]| head.starts_with(start);
     let text = String::from_utf8_lossy(&head);
     Some(match text.trim_start() {
-        _ if begins(b"\x89HDF\r\n\x1a\n") => "an HDF5 or netCDF-4 file",
-        _ if begins(b"CDF") => "a netCDF file",
-        _ if begins(b"II*\0") || begins(b"MM\0*") || begins(b"II+\0") => "a TIFF file",
+        _ if begins(b"\x89HDF\r\n\x1a\n") => "an HDF5 or netCDF-4 file: convert it to Zarr, or open it with h5py or netCDF4",
+        _ if begins(b"CDF") => "a netCDF file: convert it to Zarr, or open it with netCDF4",
+        _ if begins(b"II*\0") || begins(b"MM\0*") || begins(b"II+\0") => "a TIFF file: convert it to Zarr, or open it directly",
         _ if begins(b"\x1f\x8b") => "a gzip file, such as .tar.gz: unpack it",
         _ if head.get(257..262) == Some(b"ustar".as_slice()) => "a tar archive: unpack it",
         text if text.starts_with('{') && text.contains("\"refs\"") => {
-            "references of kerchunk, which fsspec reads"
+            "a kerchunk reference file: open it with fsspec"
         }
         text if text.starts_with('{') && text.contains("\"zarr_format\"") => {
-            "a document of Zarr: name the folder that it lies in"
+            "a metadata file of Zarr: use the directory that contains the file"
         }
         text if text.starts_with("version https://git-lfs") => {
-            "a git-lfs pointer: run git lfs pull"
+            "a git-lfs pointer: run 'git lfs pull'"
         }
-        text if text.starts_with("<!") || text.starts_with("<html") => "an HTML page",
+        text if text.starts_with("<!") || text.starts_with("<html") => "an HTML page: check the download",
         _ => return None,
     })
 }

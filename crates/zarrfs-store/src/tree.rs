@@ -151,7 +151,7 @@ pub trait TreeFile: Send + Sync {
         _offset: u64,
         _length: u64,
     ) -> Result<()> {
-        Err(Error::unsupported("fallocate", format!("mode {mode}")))
+        Err(Error::unsupported("fallocate", format!("unsupported mode {mode}")))
     }
     /// Stores all writes so that they survive the end of this process.
     fn flush(&self, context: &RequestContext) -> Result<()>;
@@ -216,7 +216,7 @@ pub trait Tree: Send + Sync {
     }
     /// Creates a second file at `to` with the bytes of `from`; `Exists` if `to` exists.
     fn link(&self, _context: &RequestContext, _from: &Key, to: &Key) -> Result<()> {
-        Err(unsupported(to, "second keys of a file"))
+        Err(unsupported(to, "hard links"))
     }
     /// Makes the entries of a directory durable against a loss of power.
     fn sync_folder(&self, _context: &RequestContext, _path: &Key) -> Result<()> {
@@ -255,5 +255,5 @@ pub trait Tree: Send + Sync {
 }
 
 fn unsupported(path: &Key, what: &str) -> Error {
-    Error::unsupported(path, format!("there are no {what} in this view"))
+    Error::unsupported(path, format!("this view does not support {what}"))
 }

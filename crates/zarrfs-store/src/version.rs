@@ -92,7 +92,7 @@ impl Version {
 
     /// Returns the version that the store sent for a key; `Invalid` for a version of an upper folder.
     pub fn require_stored(self, key: &Key) -> Result<StoreVersion> {
-        let why = "the store below told a version of an upper folder";
+        let why = "the version is not one of the store";
         self.stored().ok_or_else(|| Error::invalid(key, why))
     }
 

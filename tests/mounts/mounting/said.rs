@@ -129,7 +129,7 @@ fn a_path_that_is_missing_is_said_to_be() {
     let none = fixture.path("none");
     let none = none.to_str().unwrap();
     for command in ["status", "commit", "diff", "discard"] {
-        let why = format!("{none}: No such file or directory (os error 2)");
+        let why = format!("{none}: No such file or directory");
         fault(&[command, none], &why);
     }
     let dir = fixture.dir.to_str().unwrap();
@@ -194,7 +194,7 @@ fn names_that_zarrfs_uses_itself_are_refused_alike_in_both_views() {
         .lines()
         .filter_map(|line| line.split('\t').nth(4))
         .collect();
-    let why = "names of this form are kept for files on their way into a store";
+    let why = "zarrfs reserves names of this form for temporary files";
     assert!(
         causes.len() >= 6 && causes.iter().all(|cause| *cause == why),
         "{errors}"
@@ -203,7 +203,7 @@ fn names_that_zarrfs_uses_itself_are_refused_alike_in_both_views() {
 
 #[test]
 fn a_profile_is_of_s3_alone() {
-    let why = "--profile: only buckets of S3 have one";
+    let why = "--profile: only s3:// URLs have profiles";
     for url in ["http://localhost:1/x", "gs://b/x"] {
         fault(&["tree", url, "--anon", "--profile", "lab"], why);
     }
@@ -214,8 +214,8 @@ fn a_url_is_answered_by_the_scheme_that_was_typed() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
-    let account = "the storage account is missing: --option account_name=NAME, or AZURE_STORAGE_ACCOUNT_NAME=NAME in \
-                   the environment, or abfss://CONTAINER@NAME.dfs.core.windows.net/PREFIX";
+    let account = "the storage account is missing: use --storage-option account_name=NAME, set \
+                   AZURE_STORAGE_ACCOUNT_NAME, or use abfss://CONTAINER@NAME.dfs.core.windows.net/PREFIX";
     let dir = fixture.dir.to_str().unwrap();
     for (url, expected) in [
         ("abfss://x", format!("abfss://x: {account}")),

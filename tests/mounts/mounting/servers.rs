@@ -61,10 +61,10 @@ fn what_is_no_address_of_a_server_is_refused_with_what_to_type() {
     let option = |pair: &str, expected: &str| {
         check(&["s3://b/x", "--anon", "--option", pair], &[], expected);
     };
-    option("endpoint=h:9", &format!("--option endpoint=h:9: {why}"));
+    option("endpoint=h:9", &format!("--storage-option endpoint=h:9: {why}"));
     option(
         "aws_endpoint=me:hush@h",
-        &format!("--option aws_endpoint=h: {why}"),
+        &format!("--storage-option aws_endpoint=h: {why}"),
     );
     for variable in ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"] {
         let expected = format!("{variable}=localhost:9000: {why}");
@@ -74,7 +74,7 @@ fn what_is_no_address_of_a_server_is_refused_with_what_to_type() {
 
 #[test]
 fn what_is_no_region_is_refused_with_what_to_type() {
-    let why = "expected the name of a region, such as eu-west-1";
+    let why = "not the name of a region, such as eu-west-1";
     check(
         &["s3://b/x", "--anon", "--region", "a b"],
         &[],
@@ -83,7 +83,7 @@ fn what_is_no_region_is_refused_with_what_to_type() {
     check(
         &["s3://b/x", "--anon", "--option", "region=a/b"],
         &[],
-        &format!("--option region=a/b: {why}"),
+        &format!("--storage-option region=a/b: {why}"),
     );
     for variable in ["AWS_REGION", "AWS_DEFAULT_REGION"] {
         let expected = format!("{variable}=a b: {why}");
@@ -112,6 +112,6 @@ fn an_address_that_was_typed_wins_over_the_environment() {
     check(
         &words,
         &refused,
-        &format!("--option endpoint=notaurl: {why}"),
+        &format!("--storage-option endpoint=notaurl: {why}"),
     );
 }

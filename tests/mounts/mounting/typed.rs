@@ -126,14 +126,14 @@ fn what_is_wrong_with_a_store_is_said_with_what_to_do() {
         return;
     };
     let dir = fixture.dir.to_str().unwrap();
-    let known = "there are paths of folders and zip archives, and file://, s3://, gs://, az://, abfss://, http:// and \
-                 https:// URLs; other servers that speak S3 are s3://BUCKET/PREFIX with --endpoint";
-    let account = "the storage account is missing: --option account_name=NAME, or AZURE_STORAGE_ACCOUNT_NAME=NAME in \
-                   the environment, or abfss://CONTAINER@NAME.dfs.core.windows.net/PREFIX";
+    let known = "use a path, or file://, s3://, gs://, az://, abfss://, http://, https:// (for other S3 servers: s3:// \
+                 and --endpoint)";
+    let account = "the storage account is missing: use --storage-option account_name=NAME, set \
+                   AZURE_STORAGE_ACCOUNT_NAME, or use abfss://CONTAINER@NAME.dfs.core.windows.net/PREFIX";
     for (url, expected) in [
         (
             "r2://b/x",
-            format!("r2://b/x: there are no stores of kind r2://; {known}"),
+            format!("r2://b/x: unsupported URL scheme r2://; {known}"),
         ),
         ("az://x", format!("az://x: {account}")),
         ("S3://", "s3://: expected s3://BUCKET/PREFIX".to_string()),
@@ -200,7 +200,7 @@ fn what_is_wrong_with_a_value_is_said_with_what_to_do() {
         let mut command = Command::new(PROGRAM);
         let output = command.args(words).env("HOME", fixture.path("")).output();
         let expected =
-            "zarrfs: AWS profile lab: there is neither ~/.aws/config nor ~/.aws/credentials\n";
+            "zarrfs: AWS profile lab: no profile found: neither ~/.aws/config nor ~/.aws/credentials exists\n";
         assert_eq!(said(&output.unwrap()), (Some(2), expected.to_string()));
     }
     let output = zarrfs(&fixture, &["umont", dir]);

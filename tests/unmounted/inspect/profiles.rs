@@ -356,7 +356,7 @@ fn who_has_to_sign_in_again_is_told_how() {
 
 fn check_is_to_sign_in(said: &str) {
     assert!(said.starts_with("zarrfs: AWS profile lab: "), "{said}");
-    let how = "; 'aws sso login --profile lab' signs in again\n";
+    let how = "; run 'aws sso login --profile lab' to sign in again\n";
     assert!(said.ends_with(how), "{said}");
 }
 
@@ -373,7 +373,7 @@ fn what_is_wrong_with_a_profile_is_said() {
         ),
         (
             "[profile lab]\nregion = r\n",
-            "it has no credentials in ~/.aws/config or ~/.aws/credentials",
+            "no credentials in ~/.aws/config or ~/.aws/credentials",
         ),
     ] {
         let (said, _) = tried(&cat(&server, config, &[]), &server);
@@ -539,7 +539,7 @@ fn a_service_that_gives_no_credentials_is_named() {
         _ => bucket(request),
     });
     let (said, signatures) = tried(&of_machine(&server, &[]), &server);
-    let expected = "no credentials from the metadata service (metadata_endpoint): it answered 404";
+    let expected = "no credentials from the metadata service (metadata_endpoint): status 404";
     assert!(said.contains(expected), "{said}");
     assert!(signatures.is_empty(), "{signatures:?}");
 }
@@ -585,8 +585,17 @@ fn who_has_no_credentials_is_told_how_to_give_some() {
     let said = cat(&[]);
     assert!(said.contains("403 AccessDenied"), "{said}");
     assert!(
-        said.contains("no credentials were found: AWS_PROFILE or --profile"),
+        said.contains("no credentials found: set AWS_PROFILE (or --profile)"),
         "{said}"
     );
-    assert!(!cat(&["--anon"]).contains("no credentials were found"));
+    let said = cat(&["--anon"]);
+    assert!(said.contains("remove --anon and give credentials"), "{said}");
+    let said = cat(&[
+        "--option",
+        "access_key_id=KEY",
+        "--option",
+        "secret_access_key=secret",
+    ]);
+    let name = "the credentials of --storage-option access_key_id may not read this bucket";
+    assert!(said.contains(name), "{said}");
 }

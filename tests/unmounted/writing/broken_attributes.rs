@@ -129,7 +129,7 @@ fn attributes_that_are_too_long_stop_no_data() {
     assert_eq!(common::read(&view, "a/b/b.raw").unwrap(), written::whole());
     let said = read_json(&view, "a/b/attributes.json");
     let why = format!(
-        "a/b/.zattrs: {} bytes, at most 67108864 are read",
+        "a/b/.zattrs: {} bytes exceed the limit of 67108864",
         long.len()
     );
     assert_eq!(said["zarrfs_error"], why);

@@ -30,7 +30,7 @@ fn not_a_directory(prefix: &Key) -> Error {
 
 /// Returns the error for an object that is longer than a read permits.
 fn too_long(subject: impl Display, length: u64, limit: u64) -> Error {
-    Error::too_large(subject, format!("{length} bytes, at most {limit} are read"))
+    Error::too_large(subject, format!("{length} bytes exceed the limit of {limit}"))
 }
 
 /// Returns the error for an object that has another version than when it was opened.
@@ -40,7 +40,7 @@ fn changed(key: &Key) -> Error {
 
 /// Returns the error for a listing of a store that cannot list its names.
 fn cannot_list(prefix: &Key) -> Error {
-    Error::unsupported(prefix, "this store does not tell its names")
+    Error::unsupported(prefix, "the server does not list names")
 }
 
 /// Returns the bytes from `start` to `end`, as far as there are any.

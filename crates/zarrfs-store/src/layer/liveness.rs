@@ -26,7 +26,7 @@ use zarr_format::model::document;
 const RECENT: Duration = Duration::from_secs(1);
 
 /// The error text for a deleted store.
-const GONE: &str = "the store is gone: it has no metadata at its root any more";
+const GONE: &str = "the store is gone: the metadata of the root no longer exist";
 
 /// A store that distinguishes missing keys from a deleted store.
 pub(crate) struct LivenessStore {
@@ -97,7 +97,7 @@ impl RootWatch {
         state.document = Some(key.clone());
         state.found_at = state.found_at.max(Some(request_time));
         if std::mem::take(&mut state.is_gone) {
-            log::warn!("the store is there again");
+            log::warn!("the store exists again");
         }
     }
 

@@ -187,7 +187,7 @@ impl MemoryBudget {
             return Err(Error::too_large(
                 "",
                 format!(
-                    "needs {bytes} bytes at once, and --memory, which is {option}, leaves {limit}: give more --memory"
+                    "needs {bytes} bytes at once, but --memory {option} leaves {limit}: give more --memory"
                 ),
             ));
         }
@@ -198,7 +198,7 @@ impl MemoryBudget {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let why = format!(
-                    "no room for {bytes} bytes became free within the time limit in --memory, which is {}: give more --memory",
+                    "no room for {bytes} bytes within --memory {}: give more --memory, or read less at a time",
                     self.option()
                 );
                 return Err(Error::new(Kind::Unavailable, "", why));

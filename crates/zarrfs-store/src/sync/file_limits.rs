@@ -37,7 +37,7 @@ pub fn raise_descriptor_limit() {
         maximum,
     };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        log::debug!("the limit of descriptors stays as it is: {error}");
+        log::debug!("cannot raise the limit of open files: {error}");
     }
 }
 
@@ -79,7 +79,7 @@ impl Permit {
         close_some();
         Permit::take_one().ok_or_else(|| {
             let count = IN_USE.load(Ordering::Relaxed);
-            let why = format!("{count} files are open, no more can be");
+            let why = format!("too many open files ({count}): raise the limit with 'ulimit -n'");
             Error::new(Kind::TooManyFiles, "", why)
         })
     }
@@ -104,7 +104,7 @@ impl Drop for Permit {
 pub fn survive_size_limit() {
     // A handler instead of SIG_IGN, which child processes would inherit.
     if let Err(error) = flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))) {
-        log::debug!("a file beyond the limit of sizes will end the process: {error}");
+        log::debug!("cannot ignore SIGXFSZ: {error}");
     }
 }
 

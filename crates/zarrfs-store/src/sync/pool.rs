@@ -112,7 +112,7 @@ impl PoolState {
                 }
             });
         if let Err(error) = started {
-            log::error!("no thread for {}: {error}", self.name);
+            log::error!("cannot start a thread for {}: {error}", self.name);
             self.queue.lock().threads -= 1;
         }
     }
@@ -120,7 +120,7 @@ impl PoolState {
     fn run(&self) {
         while let Some(job) = self.next() {
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
-                log::error!("a job of {} panicked; the pool goes on", self.name);
+                log::error!("a fault in zarrfs: a job of {} panicked", self.name);
             }
         }
     }

@@ -168,7 +168,7 @@ impl<V: Clone> Call<V> {
                 continue;
             }
             if Instant::now() >= deadline {
-                return Err(Error::unavailable("", "no answer within the time limit"));
+                return Err(Error::unavailable("", "no response within the time limit"));
             }
             if !context.is_waited_for() {
                 return Err(abandoned());
@@ -190,7 +190,7 @@ impl<K: Eq + Hash, V> Drop for CallGuard<'_, K, V> {
         let mut result = self.call.result.lock();
         if result.is_none() {
             self.calls.lock().remove(self.key);
-            let text = "loading ended without an answer";
+            let text = "loading failed without a result";
             *result = Some(Err(Error::unavailable("", text)));
         }
         self.call.done.notify_all();

@@ -196,7 +196,7 @@ fn a_wrong_checksum_fails_a_read_of_all_bytes_however_it_is_cut() {
     let other = zip.open(&UNLIMITED, &key("a"), None).unwrap();
     let error = other.read_at(&UNLIMITED, 7000, 3000).unwrap_err();
     assert_eq!(error.kind(), Kind::Corrupt);
-    assert!(error.to_string().starts_with("a: its CRC-32 is"), "{error}");
+    assert!(error.to_string().starts_with("a: the CRC-32 is"), "{error}");
     // From then on all reads of the entry fail, since pages may hold the other parts.
     for failed in [
         opened.read_at(&UNLIMITED, 0, 1).err(),

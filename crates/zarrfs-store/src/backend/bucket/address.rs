@@ -70,7 +70,7 @@ impl Address {
         }
         let prefix = path.trim_matches('/');
         if !prefix.is_empty() && !listing_page::is_valid_name(prefix) {
-            let why = "keys with an empty part (//), '.' or '..' as a part, or control characters are not read";
+            let why = "a prefix cannot contain '//', '.' or '..' as a name, or control characters";
             return Err(Error::unsupported(display_name, why));
         }
         Ok(Address {

@@ -137,7 +137,7 @@ impl AwsProfile {
         region: Option<&str>,
     ) -> Result<Option<Arc<RefreshingCredentials<AwsCredential>>>> {
         let Some(client) = self.client.clone() else {
-            let why = "there is neither ~/.aws/config nor ~/.aws/credentials";
+            let why = "no profile found: neither ~/.aws/config nor ~/.aws/credentials exists";
             return match &self.selected {
                 Some(_) => Err(Error::new(Kind::Denied, self.display_name(), why)),
                 None => Ok(None),
@@ -168,7 +168,7 @@ impl AwsProfile {
     }
 
     fn timeout_error(&self) -> Error {
-        let why = format!("no credentials within {} s", TIMEOUT.as_secs());
+        let why = format!("no credentials received within {} s", TIMEOUT.as_secs());
         Error::unavailable(self.display_name(), why)
     }
 }
@@ -290,14 +290,14 @@ impl ProfileCredentials {
         let why: String = reasons.join(": ").chars().take(400).collect();
         match error {
             CredentialsError::CredentialsNotLoaded(_) => {
-                "it has no credentials in ~/.aws/config or ~/.aws/credentials".to_string()
+                "no credentials in ~/.aws/config or ~/.aws/credentials".to_string()
             }
             // Each of the library's errors about single sign-on contains one of these.
             _ if ["SSO", "sso", "access token", "UnauthorizedException"]
                 .iter()
                 .any(|word| why.contains(word)) =>
             {
-                format!("{why}; 'aws sso login --profile {name}' signs in again")
+                format!("{why}; run 'aws sso login --profile {name}' to sign in again")
             }
             _ => why,
         }
@@ -345,7 +345,7 @@ impl AwsClient {
         {
             let most = 1 << 20;
             if body.len() + piece.len() > most {
-                let why = format!("the answer is longer than {most} bytes");
+                let why = format!("the response is longer than {most} bytes");
                 return Err(ConnectorError::other(why.into(), None));
             }
             body.extend_from_slice(&piece);

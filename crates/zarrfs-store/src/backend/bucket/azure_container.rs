@@ -61,7 +61,7 @@ impl AzureContainer {
         let mut url = self.url.clone();
         match url.path_segments_mut() {
             Ok(mut segments) => segments.extend(path.parts()),
-            Err(()) => return Err(failed("not a URL of a container")),
+            Err(()) => return Err(failed("the URL is not the URL of a container")),
         };
         url.as_str().parse().map_err(failed)
     }

@@ -114,7 +114,7 @@ impl Client {
     ) -> Result<T> {
         let request = self.limits.with_permit(Purpose::Metadata, request);
         let (done, last) = wait(context, self.limits.time, request)?;
-        self.to_result(subject, done.flatten(), &last)
+        self.to_result(subject, done.flatten(), &last, false)
     }
 
     /// Runs a request that changes `subject` and waits for its response.
@@ -125,7 +125,7 @@ impl Client {
     ) -> Result<T> {
         let (done, last) =
             wait_for_change(self.limits.time, self.limits.change_with_permit(request))?;
-        self.to_result(subject, done, &last)
+        self.to_result(subject, done, &last, true)
     }
 
     /// Runs a request that sends a body and waits for its response.
@@ -137,7 +137,7 @@ impl Client {
         let request = self.limits.change_with_permit(request);
         let request = self.limits.within_send_time(request);
         let (done, last) = wait_for_change(self.limits.body_time_limit(), request)?;
-        self.to_result(subject, done.flatten(), &last)
+        self.to_result(subject, done.flatten(), &last, true)
     }
 
     /// Runs two requests about `subject` concurrently and waits for both.
@@ -157,8 +157,8 @@ impl Client {
             return Err(self.limits.timeout_error(subject));
         };
         Ok((
-            self.to_result(subject, one, &last_of_one),
-            self.to_result(subject, other, &last_of_other),
+            self.to_result(subject, one, &last_of_one, false),
+            self.to_result(subject, other, &last_of_other, false),
         ))
     }
 
@@ -167,32 +167,37 @@ impl Client {
         subject: &dyn Display,
         done: Option<object_store::Result<T>>,
         last: &LastResponse,
+        is_change: bool,
     ) -> Result<T> {
         match done {
-            Some(response) => response.map_err(|error| self.error(&error, last, subject)),
+            Some(response) => {
+                response.map_err(|error| self.error(&error, last, subject, is_change))
+            }
             None => Err(self.limits.timeout_error(subject)),
         }
     }
 
-    /// Returns the error of a request. It names the bucket's region only if that differs from the region in the
-    /// settings.
+    /// Returns the error of a request, which may be a change. It names the bucket's region only if that differs from the
+    /// region in the settings.
     fn error(
         &self,
         fault: &object_store::Error,
         last: &LastResponse,
         subject: &dyn Display,
+        is_change: bool,
     ) -> Error {
         let mut last = last.clone();
         if last.region == self.region {
             last.region = None;
         }
         let error = errors::request_error(fault, &last, subject);
-        match self.cloud.hint.filter(|_| error.kind() == Kind::Denied) {
-            Some(hint) => {
+        match &self.cloud.access {
+            Some(access) if error.kind() == Kind::Denied => {
+                let hint = access.hint(error.detail(), is_change);
                 let why = format!("{}; {hint}", error.detail());
                 Error::new(Kind::Denied, subject, why)
             }
-            None => error,
+            _ => error,
         }
     }
 
@@ -249,7 +254,7 @@ impl Client {
         let body = match done.flatten() {
             Some(Ok(body)) => body?,
             Some(Err(fault)) => {
-                let error = self.error(&fault, &last, key);
+                let error = self.error(&fault, &last, key, false);
                 return match error.kind() {
                     Kind::NotFound => Ok(None),
                     _ => self.or_missing(context, Err(error)),
@@ -288,7 +293,7 @@ impl Client {
         if received == length {
             return Ok(Ok(body));
         }
-        let text = format!("{received} bytes came where {length} are due");
+        let text = format!("the response has {received} bytes instead of {length}");
         Ok(Err(Error::unavailable(path, text)))
     }
 }

@@ -138,7 +138,7 @@ pub(super) trait CloudBuilder: Sized {
 
 /// Returns the source of a setting's value for an error message: an option or one of the environment `variables`, with
 /// the text between it and the value. The string is empty if the source is unknown.
-fn source_of(value: &str, variables: &str, config: &RemoteConfig) -> String {
+pub(super) fn source_of(value: &str, variables: &str, config: &RemoteConfig) -> String {
     let typed = [
         ("--endpoint ", &config.endpoint),
         ("--region ", &config.region),
@@ -153,7 +153,7 @@ fn source_of(value: &str, variables: &str, config: &RemoteConfig) -> String {
     });
     match (typed, option, variable) {
         (Some((typed, _)), _, _) => (*typed).to_string(),
-        (_, Some((name, _)), _) => format!("--option {name}="),
+        (_, Some((name, _)), _) => format!("--storage-option {name}="),
         (_, _, Some(name)) => format!("{name}="),
         _ => String::new(),
     }
@@ -309,7 +309,7 @@ pub(super) fn check_region(from: impl Display, text: &str) -> Result<()> {
     if text.chars().all(is_plain) {
         return Ok(());
     }
-    let why = "expected the name of a region, such as eu-west-1";
+    let why = "not the name of a region, such as eu-west-1";
     Err(Error::invalid(format!("{from}{text}"), why))
 }
 
@@ -381,7 +381,7 @@ mod tests {
             assert!(check_region("", text).is_ok(), "{text}");
         }
         let error = check_region("--region ", "a b").unwrap_err().to_string();
-        let expected = "--region a b: expected the name of a region, such as eu-west-1";
+        let expected = "--region a b: not the name of a region, such as eu-west-1";
         assert_eq!(error, expected);
     }
 }

@@ -72,10 +72,10 @@ impl<T> RefreshingCredentials<T> {
             current.stamps = now;
             match (self.read)() {
                 Ok(source) => {
-                    log::info!("the files of credentials have changed, and were read again");
+                    log::info!("read the credentials again, since the files have changed");
                     current.source = source;
                 }
-                Err(error) => log::warn!("credentials cannot be read again: {error}"),
+                Err(error) => log::warn!("cannot read the changed credentials, using the old ones: {error}"),
             }
         }
         current.source.clone()
@@ -158,7 +158,7 @@ pub(super) async fn execute_with_imdsv1(
             .is_ok_and(|value| value.eq_ignore_ascii_case("true"))
     {
         log::info!(
-            "the metadata service gives no token ({}), and is asked without one",
+            "the metadata service gives no token ({}), using IMDSv1",
             response.status().as_u16()
         );
         response = HttpResponse::new(HttpResponseBody::from(placeholder.to_string()));
@@ -211,7 +211,7 @@ mod tests {
             let (given, last) = wait(&UNLIMITED, Duration::from_secs(9), asked).unwrap();
             let error = errors::request_error(&given.unwrap().unwrap_err(), &last, "a");
             assert_eq!(error.kind(), Kind::Unavailable, "{error}");
-            let expected = format!("a: no credentials from here: it answered {refusal}");
+            let expected = format!("a: no credentials from here: status {refusal}");
             assert_eq!(error.to_string(), expected);
         }
     }

@@ -76,7 +76,7 @@ impl NextPage {
             return Err(Error::corrupt(key, fault));
         }
         if self.token().as_ref() == Some(token) {
-            let text = "the listing does not end: the server sends the same page token again";
+            let text = "endless listing: the server sends the same page token again";
             return Err(Error::corrupt(key, text));
         }
         Ok(page)
@@ -157,7 +157,7 @@ impl Pages {
             && names == self.last;
         let is_again = names == self.first || names == self.last;
         if names.is_some() && is_again && !is_prefix_again {
-            let text = "the listing does not end: the server sends the same page again";
+            let text = "endless listing: the server sends the same page again";
             return Err(Error::corrupt(key, text));
         }
         self.empty = if names.is_none() || is_prefix_again {
@@ -167,7 +167,7 @@ impl Pages {
         };
         if self.empty > MAX_EMPTY_PAGES && page.page_token.is_some() {
             let text = format!(
-                "the listing does not end: {} pages have no new name",
+                "endless listing: {} pages have no new name",
                 self.empty
             );
             return Err(Error::corrupt(key, text));

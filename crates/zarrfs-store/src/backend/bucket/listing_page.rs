@@ -65,7 +65,7 @@ pub(super) fn with_next_token(page: &str) -> Cow<'_, str> {
         return if page.contains("<ListBucketResult") {
             Cow::Borrowed(page)
         } else {
-            fault_page("the server answered with something that is no listing")
+            fault_page("the server's response is not a listing")
         };
     };
     let token = text_in(page, "NextContinuationToken").unwrap_or_default();
@@ -82,7 +82,7 @@ pub(super) fn with_next_token(page: &str) -> Cow<'_, str> {
     }
     let Some(marker) = marker(page) else {
         return fault_page(
-            "the server says that its listing goes on (IsTruncated), but not where: it sends neither a token nor a name",
+            "incomplete listing: the server sends IsTruncated without a token or a name",
         );
     };
     let (names, end) = page.split_at(end);

@@ -80,7 +80,7 @@ impl BucketStore {
         stats: &Arc<Stats>,
     ) -> Result<BucketStore> {
         let kind = CloudKind::of_scheme(scheme).ok_or_else(|| {
-            Error::unsupported(display_name, format!("no stores of kind {scheme}:"))
+            Error::unsupported(display_name, format!("unsupported URL scheme {scheme}://"))
         })?;
         let address = Address::parse(scheme, kind, rest, display_name)?;
         BucketStore::open_address(&address, display_name, config, stats)
@@ -175,7 +175,10 @@ impl BucketStore {
         let refused = match listing.has_names(&UNLIMITED) {
             Ok(true) => return Ok(true),
             Ok(false) if self.may_be_empty => return Ok(true),
-            Ok(false) => return Err(Error::not_found(display_name)),
+            Ok(false) => {
+                let why = "nothing is stored here: check the bucket and the prefix";
+                return Err(Error::new(Kind::NotFound, display_name, why));
+            }
             Err(error) if error.kind() == Kind::Denied => error,
             Err(error) => return Err(Error::new(error.kind(), display_name, error.detail())),
         };

@@ -38,7 +38,7 @@ impl Reader for BucketReader {
         if length == expected {
             return Ok(object.bytes);
         }
-        let text = format!("{length} bytes came where {expected} are due");
+        let text = format!("the response has {length} bytes instead of {expected}");
         Err(Error::unavailable(&self.key, text))
     }
 

@@ -21,7 +21,7 @@ use url::Url;
 use super::address::{Address, CloudKind};
 use super::aws_profile::{AwsProfile, ProfileSettings};
 use super::azure_container::AzureContainer;
-use super::cloud_builder::{CloudBuilder, check_region, is_profile_option};
+use super::cloud_builder::{CloudBuilder, check_region, is_profile_option, source_of};
 use super::connector::{BucketConnector, DEFAULT_REGION, ListingSigner};
 use super::credentials::{NamedCredentials, RefreshingCredentials};
 use crate::backend::remote::connector::Connector;
@@ -40,8 +40,41 @@ pub(super) struct CloudHandles {
     pub(super) azure: Option<Arc<AzureContainer>>,
     /// The server of the bucket, as far as it is not in the URL. It distinguishes buckets of the same name.
     pub(super) server: String,
-    /// How the user can give credentials, if none were found and requests are anonymous.
-    pub(super) hint: Option<&'static str>,
+    /// The credentials of requests; `None` only in tests.
+    pub(super) access: Option<Access>,
+}
+
+/// The credentials of requests, which say what to do if the server refuses them.
+pub(super) enum Access {
+    /// `--anon` is given.
+    Anonymous,
+    /// No credentials were found. The text says how to give some.
+    WithoutCredentials(&'static str),
+    /// The name of the credentials, as the subject of a sentence.
+    Signed(String),
+}
+
+impl Access {
+    /// Returns the reason why a request, such as a change, was refused, and the next step. `code` is in the response.
+    pub(super) fn hint(&self, code: &str, is_change: bool) -> String {
+        match self {
+            Access::Anonymous if is_change => {
+                "anonymous users cannot change the bucket: remove --anon and give credentials".to_string()
+            }
+            Access::Anonymous => {
+                "the bucket is not public, or the prefix is wrong: remove --anon and give credentials".to_string()
+            }
+            Access::WithoutCredentials(how) => format!("no credentials found: {how}"),
+            Access::Signed(name) if code.contains("Expired") || code.contains("TokenRefresh") => {
+                format!("{name} have expired: sign in again or renew the keys")
+            }
+            Access::Signed(name) if code.contains("Invalid") || code.contains("Signature") => {
+                format!("the server does not accept {name}: check the key and the secret")
+            }
+            Access::Signed(name) if is_change => format!("{name} may not change this object"),
+            Access::Signed(name) => format!("{name} may not read this bucket"),
+        }
+    }
 }
 
 impl CloudHandles {
@@ -55,7 +88,7 @@ impl CloudHandles {
             parts: store,
             azure: None,
             server: String::new(),
-            hint: None,
+            access: None,
         }
     }
 }
@@ -95,8 +128,8 @@ impl ClientSettings {
         };
         let connected = match self.address.kind {
             CloudKind::S3 => {
-                let (builder, issuer) = self.s3()?;
-                self.connect_s3(builder.with_retry(retry), issuer, connector)
+                let settings = self.s3()?;
+                self.connect_s3(settings, retry, connector)
             }
             CloudKind::Google => self.connect_google(self.google()?.with_retry(retry), connector),
             CloudKind::Azure => self.connect_azure(self.azure()?.with_retry(retry), connector),
@@ -106,10 +139,16 @@ impl ClientSettings {
 
     fn connect_s3(
         &self,
-        builder: AmazonS3Builder,
-        issuer: Option<&'static str>,
+        settings: S3Settings,
+        retry: RetryConfig,
         connector: BucketConnector,
     ) -> object_store::Result<CloudHandles> {
+        let S3Settings {
+            builder,
+            issuer,
+            credentials: name,
+        } = settings;
+        let builder = builder.with_retry(retry);
         let is_signed = !builder.is_on(S3Key::SkipSignature);
         let region = builder.get(&S3Key::Region);
         let server = builder.endpoint().or_else(|| region.clone());
@@ -121,7 +160,7 @@ impl ClientSettings {
         }
         Ok(CloudHandles {
             server: server.unwrap_or_else(|| DEFAULT_REGION.to_string()),
-            hint: self.hint(is_signed),
+            access: Some(self.access(is_signed, name)),
             ..CloudHandles::of(store)
         })
     }
@@ -136,7 +175,7 @@ impl ClientSettings {
         let store = rotated_google(builder.with_http_connector(connector))?;
         Ok(CloudHandles {
             server: server.unwrap_or_default(),
-            hint: self.hint(is_signed),
+            access: Some(self.access(is_signed, "the Google credentials".to_string())),
             ..CloudHandles::of(store)
         })
     }
@@ -166,35 +205,34 @@ impl ClientSettings {
         Ok(CloudHandles {
             azure,
             server,
-            hint: self.hint(is_signed),
+            access: Some(self.access(is_signed, "the Azure credentials".to_string())),
             ..CloudHandles::of(store)
         })
     }
 
-    /// Returns a hint on how to give credentials, if requests are anonymous because none were found.
-    fn hint(&self, is_signed: bool) -> Option<&'static str> {
-        if is_signed || self.config.anonymous {
-            return None;
+    /// Returns the credentials of requests; `name` is their name if requests are signed.
+    fn access(&self, is_signed: bool, name: String) -> Access {
+        if is_signed {
+            return Access::Signed(name);
         }
-        Some(match self.address.kind {
+        if self.config.anonymous {
+            return Access::Anonymous;
+        }
+        Access::WithoutCredentials(match self.address.kind {
             CloudKind::S3 => {
-                "no credentials were found: AWS_PROFILE or --profile names a profile, or AWS_ACCESS_KEY_ID and \
-                 AWS_SECRET_ACCESS_KEY are set"
+                "set AWS_PROFILE (or --profile), or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             }
             CloudKind::Google => {
-                "no credentials were found: GOOGLE_APPLICATION_CREDENTIALS names a file of them, or 'gcloud auth \
-                 application-default login' makes one"
+                "set GOOGLE_APPLICATION_CREDENTIALS, or run 'gcloud auth application-default login'"
             }
             CloudKind::Azure => {
-                "no credentials were found: AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN is set, or --option \
-                 use_azure_cli=true"
+                "set AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN, or use --storage-option use_azure_cli=true"
             }
         })
     }
 
-    /// Returns the settings of S3, and the name of the server that issues credentials, if there is one. Credentials
-    /// come from options and variables, or else from a profile.
-    fn s3(&self) -> Result<(AmazonS3Builder, Option<&'static str>)> {
+    /// Returns the settings of S3. Credentials come from options and variables, or else from a profile.
+    fn s3(&self) -> Result<S3Settings> {
         let config = &self.config;
         // Objects are removed one by one: not all servers support bulk removal, and its responses hide errors.
         let mut options = config.options.iter().rev();
@@ -217,26 +255,40 @@ impl ClientSettings {
             .configured(CloudKind::S3, config)?
             .or_endpoint(endpoint.filter(|_| !ignores_endpoints))?;
         if config.anonymous {
-            return Ok((builder.anonymous(), None));
+            return Ok(S3Settings::unsigned(builder));
         }
-        let (has_key, issuer) = (builder.has_any(&[S3Key::AccessKeyId]), s3_issuer(&builder));
-        if (has_key || issuer.is_some()) && wanted.is_none() {
-            return Ok((builder, issuer.filter(|_| !has_key)));
+        let (key, issuer) = (builder.get(&S3Key::AccessKeyId), s3_issuer(&builder));
+        if (key.is_some() || issuer.is_some()) && wanted.is_none() {
+            let source = match &key {
+                Some(key) => source_of(key, AmazonS3Builder::keys().variables, config),
+                None => issuer.unwrap_or_default().to_string(),
+            };
+            let credentials = match source.trim_end_matches('=') {
+                "" => "the credentials".to_string(),
+                source => format!("the credentials of {source}"),
+            };
+            return Ok(S3Settings {
+                builder,
+                issuer: issuer.filter(|_| key.is_none()),
+                credentials,
+            });
         }
         let configured = builder.get(&S3Key::Region);
         let Some(credentials) = profile.credentials(region.as_deref().or(configured.as_deref()))?
         else {
-            return Ok((builder.anonymous(), None));
+            return Ok(S3Settings::unsigned(builder));
         };
-        let builder =
-            builder.with_credentials(NamedCredentials::new(&profile.display_name(), credentials));
-        match region {
-            Some(region) if configured.is_none() => {
-                check_region("the region of the AWS profile: ", &region)?;
-                Ok((builder.with_region(region), None))
-            }
-            _ => Ok((builder, None)),
+        let name = profile.display_name();
+        let mut builder = builder.with_credentials(NamedCredentials::new(&name, credentials));
+        if let Some(region) = region.filter(|_| configured.is_none()) {
+            check_region("the region of the AWS profile: ", &region)?;
+            builder = builder.with_region(region);
         }
+        Ok(S3Settings {
+            builder,
+            issuer: None,
+            credentials: format!("the credentials of {name}"),
+        })
     }
 
     fn google(&self) -> Result<GoogleCloudStorageBuilder> {
@@ -270,8 +322,8 @@ impl ClientSettings {
             || builder.is_on(AzureKey::UseEmulator);
         if !has_account {
             let container = format!("{}://{}", self.address.scheme, self.address.bucket);
-            let why = "the storage account is missing: --option account_name=NAME, or AZURE_STORAGE_ACCOUNT_NAME=NAME in \
-                 the environment, or abfss://CONTAINER@NAME.dfs.core.windows.net/PREFIX";
+            let why = "the storage account is missing: use --storage-option account_name=NAME, set \
+                 AZURE_STORAGE_ACCOUNT_NAME, or use abfss://CONTAINER@NAME.dfs.core.windows.net/PREFIX";
             return Err(Error::invalid(container, why));
         }
         let has_credentials = builder.has_any(&[
@@ -288,6 +340,25 @@ impl ClientSettings {
             return Ok(builder);
         }
         Ok(builder.anonymous())
+    }
+}
+
+/// The settings of S3.
+struct S3Settings {
+    builder: AmazonS3Builder,
+    /// The name of the server that issues the credentials, if one does.
+    issuer: Option<&'static str>,
+    /// The name of the credentials; empty without credentials.
+    credentials: String,
+}
+
+impl S3Settings {
+    fn unsigned(builder: AmazonS3Builder) -> S3Settings {
+        S3Settings {
+            builder: builder.anonymous(),
+            issuer: None,
+            credentials: String::new(),
+        }
     }
 }
 
@@ -407,7 +478,7 @@ fn s3_issuer(builder: &AmazonS3Builder) -> Option<&'static str> {
     let issuers = [
         (
             S3Key::WebIdentityTokenFile,
-            "the role of AWS_WEB_IDENTITY_TOKEN_FILE",
+            "the role in AWS_WEB_IDENTITY_TOKEN_FILE",
         ),
         (
             S3Key::ContainerCredentialsRelativeUri,

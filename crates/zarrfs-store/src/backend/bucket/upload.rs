@@ -67,7 +67,7 @@ impl<'a> MultipartUpload<'a> {
         if done.is_err() {
             let aborted = client.cloud.parts.abort_multipart(path, &upload.id);
             if let Err(error) = client.change(target.key, aborted) {
-                log::debug!("{error}: an upload could not be given up");
+                log::debug!("cannot abort an upload: {error}");
             }
         }
         done

@@ -49,7 +49,7 @@ impl<'a> ObjectTarget<'a> {
         if key.is_root() {
             return Err(is_a_directory(key));
         }
-        let why = "cannot be a key of a bucket: it is not UTF-8, or has a control character";
+        let why = "a bucket cannot store this key, which is not UTF-8 or has a control character";
         let path = client.path(key).ok_or_else(|| Error::invalid(key, why))?;
         Ok(ObjectTarget { key, path })
     }
@@ -120,7 +120,7 @@ impl Writer {
             }),
             _ => self
                 .etag(target)?
-                .ok_or_else(|| Error::new(Kind::Changed, target.key, "was removed once put")),
+                .ok_or_else(|| Error::new(Kind::Changed, target.key, "another program removed the object right after the upload")),
         }
     }
 
@@ -309,7 +309,7 @@ struct BucketTrial<'a> {
 
 impl BucketTrial<'_> {
     fn inexpressible(&self) -> Error {
-        Error::unsupported(self.target.key, "no request can express the condition")
+        Error::unsupported(self.target.key, "the server cannot check the condition of this change")
     }
 }
 

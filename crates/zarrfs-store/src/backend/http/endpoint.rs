@@ -165,7 +165,7 @@ impl BodyExtent {
                 size,
             });
         }
-        let why = "the server does not say which part it sends";
+        let why = "the response has no valid Content-Range";
         let sized = response.sized_range();
         let SizedRange { range, size } = sized.ok_or_else(|| Error::unavailable(key, why))?;
         Ok(BodyExtent {
@@ -191,13 +191,13 @@ impl HttpEndpoint {
             http_client::check_option(name)?;
             let key = name.to_ascii_lowercase().parse();
             let key =
-                key.map_err(|_| Error::invalid(format!("--option {name}"), "no such option"))?;
+                key.map_err(|_| Error::invalid(format!("--storage-option {name}"), "no such option"))?;
             options = options.with_config(key, value);
         }
         let connector = Connector::new(stats.clone(), config.timeout);
         // The text of the error may contain the value of an option.
         let http = connector.connect(&options).map_err(|_| {
-            Error::invalid("--option", "the HTTP client cannot work with these options")
+            Error::invalid("--storage-option", "invalid value for the HTTP client")
         })?;
         Ok(HttpEndpoint {
             urls,
@@ -437,7 +437,7 @@ impl HttpEndpoint {
                 known = bytes.len();
                 attempts.extend(self.limits.time);
             }
-            let breaks_off = || Error::unavailable(key, "the answer breaks off");
+            let breaks_off = || Error::unavailable(key, "the response is cut off");
             let fault = broken.err().unwrap_or_else(breaks_off);
             self.pause(&mut attempts, fault).await?;
             let rest = part.start + bytes.len() as u64..part.end;
@@ -445,7 +445,7 @@ impl HttpEndpoint {
             broken = self.append_body(key, rest, &mut bytes, most).await;
         }
         if bytes.len() as u64 != length {
-            let text = "more bytes came than the server said";
+            let text = "the response is longer than its Content-Length";
             return Err(Error::unavailable(key, text));
         }
         Ok(bytes)
@@ -471,7 +471,7 @@ impl HttpEndpoint {
             (ResponseKind::Missing | ResponseKind::Folder, _) => Err(changed(key)),
             _ => Err(Error::unavailable(
                 key,
-                "the answer breaks off, and the server has no ranges",
+                "the response is cut off, and the server does not support ranges",
             )),
         }
     }
@@ -539,11 +539,11 @@ impl HttpEndpoint {
 
 /// Returns the error for a response with another range than the requested one.
 pub(super) fn wrong_range(key: &Key) -> Error {
-    Error::unavailable(key, "the server sends another part than asked for")
+    Error::unavailable(key, "the server sends another range than requested")
 }
 
 fn invalid_request(key: &Key) -> Error {
-    Error::invalid(key, "cannot be asked for over HTTP")
+    Error::invalid(key, "cannot be requested over HTTP")
 }
 
 fn is_transient(fault: &HttpError) -> bool {

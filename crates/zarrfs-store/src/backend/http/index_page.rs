@@ -66,7 +66,7 @@ fn in_html(urls: &UrlSpace, folder: &Key, page: &[u8]) -> Result<Option<LinkedNa
     ];
     match (titles.iter().any(|known| title.starts_with(known)), has_end) {
         (true, true) => Ok(Some(names)),
-        (true, false) => Err(Error::corrupt("", "the server's index page breaks off")),
+        (true, false) => Err(Error::corrupt("", "the server's index page is cut off")),
         (false, _) => Ok(None),
     }
 }

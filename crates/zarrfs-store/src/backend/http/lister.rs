@@ -78,7 +78,7 @@ impl FolderLister {
                     entries.extend(entry(prefix, name, &one, one.meta(&endpoint.etags))?);
                 }
                 Relation::Elsewhere => {
-                    let text = "the server's WebDAV answer is about another folder";
+                    let text = "the WebDAV response is about another directory";
                     return Err(Error::corrupt(prefix, text));
                 }
             }

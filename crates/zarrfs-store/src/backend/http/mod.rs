@@ -216,7 +216,7 @@ impl Store for HttpStore {
                 LookupResult::Object(_) => Err(not_a_directory(prefix)),
                 LookupResult::Folder => Err(Error::unsupported(
                     prefix,
-                    "the server does not list this folder",
+                    "the server does not list this directory",
                 )),
                 LookupResult::Missing => Err(Error::not_found(prefix)),
             },

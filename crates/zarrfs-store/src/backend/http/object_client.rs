@@ -150,7 +150,7 @@ impl ObjectClient {
             return error;
         }
         let text = format!(
-            "{}; if it does so for keys that it does not have: --missing-is {status}",
+            "{}; if the server sends {status} for missing keys, use --missing-is {status}",
             error.detail()
         );
         Error::new(error.kind(), error.subject(), text)
@@ -187,7 +187,7 @@ impl ObjectClient {
         let resource = webdav::resources(&bytes).map_err(|error| error.about(key))?;
         let resource = resource.into_iter().next();
         let resource =
-            resource.ok_or_else(|| Error::corrupt(key, "the server's WebDAV answer is empty"))?;
+            resource.ok_or_else(|| Error::corrupt(key, "the WebDAV response is empty"))?;
         match resource.status {
             None => Ok(Some(resource)),
             Some(404) => Ok(None),
@@ -282,7 +282,7 @@ impl ObjectClient {
                 ))
             }
             (ResponseKind::There | ResponseKind::OutOfRange, None) => {
-                let text = "the server does not say how long it is";
+                let text = "the server does not send the size";
                 Err(Error::unavailable(key, text))
             }
             (ResponseKind::Folder, _) => Ok(LookupResult::Folder),
@@ -342,7 +342,7 @@ impl ObjectClient {
             Fetched::Missing => Ok(None),
             Fetched::OutOfRange => Err(Error::unavailable(
                 key,
-                "the server refuses a range, though none was asked for",
+                "the server rejects a range, but none was requested",
             )),
         }
     }
@@ -437,7 +437,7 @@ impl ObjectClient {
             Fetched::Range(piece) => cut(key, piece, &range).map(Some),
             Fetched::OutOfRange => Err(Error::unavailable(
                 key,
-                "the server refuses a range that is there",
+                "the server rejects a valid range",
             )),
         }
     }
@@ -463,14 +463,13 @@ impl ObjectClient {
     /// Fails if the server may send the page that was just received for `key` for missing keys too: unless its response
     /// for a key that cannot exist is a refusal or "not found".
     async fn check_page(&self, key: &Key) -> Result<()> {
-        let page = "a web page came where an object is due";
+        let page = "the server sent a web page instead of an object";
         match self.status_of_missing(Some(Instant::now())).await? {
             401 | 403 | 404 | 410 => Ok(()),
             200..=299 => Err(Error::unavailable(
                 key,
                 format!(
-                    "{page}, and the server sends one (200) for a key that cannot be there, too: \
-                     have it answer 404 for keys that it does not have"
+                    "{page}, and does so (200) for missing keys too: configure the server to send 404 for missing keys"
                 ),
             )),
             _ => Err(Error::unavailable(key, page)),
@@ -485,10 +484,10 @@ impl ObjectClient {
         }
         let option = match status {
             500.. => String::new(),
-            _ => format!(", or say --missing-is {status} if it does so for all of them"),
+            _ => format!(", or use --missing-is {status}"),
         };
         let text = format!(
-            "{}, as it does for a key that cannot be there: have it answer 404 for keys that it does not have{option}",
+            "{}, as for a key that cannot exist: configure the server to send 404 for missing keys{option}",
             error.detail()
         );
         Error::unavailable(error.subject(), text)

@@ -182,7 +182,7 @@ impl ResponseHead {
             (ResponseOrigin::Folder, 200..=299 | 401 | 403 | 404) => Ok(ResponseKind::Folder),
             // The server knows the key, but the object is lost.
             (ResponseOrigin::OtherServer, 404) => {
-                let text = "the server sent to another one, where there is nothing (404)";
+                let text = "the server redirects to another server, which does not have the object (404)";
                 Err(Error::unavailable(key, text))
             }
             (_, 404) => Ok(ResponseKind::Missing),
@@ -191,7 +191,7 @@ impl ResponseHead {
                 ResponseOrigin::Elsewhere | ResponseOrigin::OtherServer | ResponseOrigin::Moved,
                 200..=299,
             ) if index_page::is_html(self.content_type()) => {
-                let text = "the server sent to another page; is a password or a key needed?";
+                let text = "the server redirects to a web page; check whether the server needs a password";
                 Err(Error::new(Kind::Denied, key, text))
             }
             // "No content" does not mean an empty object.
@@ -242,7 +242,7 @@ pub(super) fn refusal(key: &Key, status: u16) -> Error {
     let text = match kind {
         Kind::Denied => format!("the server refused access ({status})"),
         // This is not a missing key: lost data must not read as the fill value.
-        _ if status == 410 => format!("the server says that it was there and is gone ({status})"),
+        _ if status == 410 => format!("the object was deleted from the server ({status})"),
         _ => format!("{ANSWERED}{status}"),
     };
     Error::new(kind, key, text)

@@ -166,9 +166,12 @@ impl RootProbe {
             // A folder that permits no listing and has no document.
             (403, ResponseOrigin::Folder) => Ok(()),
             (401 | 403 | 407, _) => Err(refusal(&Key::root(), status)),
-            (404, _) => Err(Error::not_found("")),
+            (404, _) => {
+                let text = "nothing is stored here (404): check the URL";
+                Err(Error::new(Kind::NotFound, "", text))
+            }
             (200..=299, _) => {
-                let text = "no Zarr metadata there, and no list of names";
+                let text = "no Zarr metadata found, and the server lists no names: check the URL";
                 Err(Error::new(Kind::NotFound, "", text))
             }
             _ => Err(refusal(&Key::root(), status)),

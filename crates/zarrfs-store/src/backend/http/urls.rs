@@ -166,7 +166,7 @@ impl UrlSpace {
 
 /// Returns the error for a key that is too long for a URL.
 pub(super) fn too_long(key: &Key) -> Error {
-    Error::new(Kind::NameTooLong, key, "too long for a URL")
+    Error::new(Kind::NameTooLong, key, "the key is too long for a URL")
 }
 
 /// Returns the unescaped names in a URL's path. The last is empty if the path ends with a slash.

@@ -65,14 +65,14 @@ pub(super) fn resources(document: &[u8]) -> Result<Vec<Resource>> {
             Event::End(element) if reading.leave(element.local_name().as_ref()) => {
                 return Ok(reading.resources);
             }
-            Event::Eof => return Err(broken("the document breaks off")),
+            Event::Eof => return Err(broken("the response is cut off")),
             _ => {}
         }
     }
 }
 
 fn broken(fault: impl std::fmt::Display) -> Error {
-    Error::corrupt("", format!("the server's WebDAV answer: {fault}"))
+    Error::corrupt("", format!("invalid WebDAV response: {fault}"))
 }
 
 /// Resolves a reference such as `&amp;` or `&#38;`.
@@ -82,7 +82,7 @@ fn resolved(entity: &BytesRef<'_>) -> Result<String> {
     }
     let name = entity.decode().map_err(broken)?;
     let known = resolve_predefined_entity(&name).map(str::to_string);
-    known.ok_or_else(|| broken("an entity that is not known"))
+    known.ok_or_else(|| broken("unknown entity"))
 }
 
 /// The state of the parser.

@@ -28,7 +28,7 @@ use zarr_format::error::{Error, Kind, Result};
 const MAX_PUT: u64 = 2 << 30;
 
 /// The message for a server that only serves files.
-const TAKES_NO_CHANGES: &str = "the server takes no changes: a WebDAV server does";
+const TAKES_NO_CHANGES: &str = "the server is read-only; only WebDAV servers accept changes";
 
 type RequestHeader = (&'static str, String);
 
@@ -126,7 +126,7 @@ impl HttpWriter {
             return Err(is_a_directory(key));
         }
         if body.len() > MAX_PUT {
-            let why = format!("{} bytes, at most {MAX_PUT} are put over HTTP", body.len());
+            let why = format!("{} bytes exceed the limit of {MAX_PUT} for uploads over HTTP", body.len());
             return Err(Error::too_large(key, why));
         }
         let _reservation = self.objects.endpoint.limits.uploads.reserve(body.len());
@@ -191,7 +191,7 @@ impl HttpWriter {
             Some((etag, meta)) if write_retry::has_content(context, &change, &meta, body)? => {
                 Ok(etag)
             }
-            _ => Err(self.ignored(key, response.status, "but holds none of it")),
+            _ => Err(self.ignored(key, response.status, "but did not store the object")),
         }
     }
 
@@ -241,10 +241,10 @@ impl HttpWriter {
         let (kind, why) = match status {
             405 | 501 => (Kind::ReadOnly, TAKES_NO_CHANGES),
             401 | 403 | 407 => (Kind::Denied, "the server refused the change"),
-            413 => (Kind::TooLarge, "the server takes no object of that size"),
-            423 => (Kind::Unavailable, "somebody else has locked it"),
-            409 => (Kind::NotADirectory, "the folder above it cannot be made"),
-            507 => (Kind::NoSpace, "the server has no room for it"),
+            413 => (Kind::TooLarge, "the object is too large for the server"),
+            423 => (Kind::Unavailable, "another client has locked the object"),
+            409 => (Kind::NotADirectory, "the server cannot create the parent directory"),
+            507 => (Kind::NoSpace, "the server is out of space"),
             _ => return refusal(key, status),
         };
         Error::new(kind, key, format!("{why} ({status})"))
@@ -293,7 +293,7 @@ impl HttpWriter {
                 Err(Error::not_found(key))
             }
             // A server that removed it sends this, but also one that followed a redirect.
-            200..=299 if exists()? => Err(self.ignored(key, response.status, "but still has it")),
+            200..=299 if exists()? => Err(self.ignored(key, response.status, "but still has the object")),
             200..=299 => Ok(()),
             status => Err(self.change_refusal(key, status)),
         }
@@ -352,7 +352,7 @@ impl ConditionTrial for KeyChange<'_> {
 fn expressed(key: &Key, condition: &Condition) -> Result<Option<RequestHeader>> {
     match (condition, header(condition)) {
         (Condition::Absent | Condition::Match(_), None) => {
-            let why = "no request can express the condition";
+            let why = "the server cannot check the condition of this change";
             Err(Error::unsupported(key, why))
         }
         (_, header) => Ok(header),

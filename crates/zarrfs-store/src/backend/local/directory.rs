@@ -101,7 +101,7 @@ impl StoreDirectory {
                     return Ok(None);
                 };
                 let target = String::from_utf8_lossy(&target);
-                let why = format!("a symbolic link to {target}, which is not there");
+                let why = format!("a symbolic link to {target}, which does not exist");
                 return Err(Error::corrupt(key, why));
             }
             Err(error) => return Err(failed(key, error)),
@@ -112,7 +112,7 @@ impl StoreDirectory {
             FileType::Directory => Ok(None),
             _ => Err(Error::corrupt(
                 key,
-                "neither a regular file nor a directory",
+                "not a regular file or directory",
             )),
         }
     }
@@ -144,7 +144,7 @@ impl StoreDirectory {
             FileType::Directory => Ok(None),
             _ => Err(Error::corrupt(
                 key,
-                "neither a regular file nor a directory",
+                "not a regular file or directory",
             )),
         }
     }
@@ -305,15 +305,15 @@ pub(super) fn failed(key: &Key, error: Errno) -> Error {
         Errno::XDEV => Error::new(
             Kind::Denied,
             key,
-            "a symbolic link leaves the store (see --follow-symlinks)",
+            "a symbolic link leads out of the store: use --follow-symlinks to follow the link",
         ),
         GONE => {
-            let why = "the store is gone: no directory is at its path any more";
+            let why = "the store is gone: the directory no longer exists";
             Error::new(Kind::Gone, key, why)
         }
-        Errno::LOOP => Error::corrupt(key, "symbolic links that lead in a circle"),
+        Errno::LOOP => Error::corrupt(key, "symbolic links lead in a circle"),
         // A socket, or a pipe without a writer.
-        Errno::NXIO => Error::corrupt(key, "neither a regular file nor a directory"),
+        Errno::NXIO => Error::corrupt(key, "not a regular file or directory"),
         error => Error::os(key, error),
     }
 }

@@ -42,7 +42,7 @@ pub fn is_reserved_name(name: &[u8]) -> bool {
 /// Returns the error `NotPermitted` if a name on the path is reserved for temporary files.
 pub fn check_names(path: &Key) -> Result<()> {
     if path.names().any(is_reserved_name) {
-        let why = "names of this form are kept for files on their way into a store";
+        let why = "zarrfs reserves names of this form for temporary files";
         return Err(Error::new(Kind::NotPermitted, path, why));
     }
     Ok(())
@@ -71,7 +71,7 @@ impl LocalStore {
         // A new object needs a temporary name first. Mounts refuse those names (`check_names`), since their own commit
         // could not store such a key.
         let unchangeable = directory.is_in_our_mount().then_some(
-            "lies in a mount of zarrfs, into which no other zarrfs writes: name the store that is mounted there",
+            "is inside a zarrfs mount: use the path of the mounted store instead",
         );
         Ok(LocalStore {
             directory: Arc::new(directory),
@@ -114,7 +114,7 @@ impl LocalStore {
                 }));
             }
         }
-        let why = "is written each time it is read";
+        let why = "keeps changing while it is being read";
         Err(Error::new(Kind::Changed, key, why))
     }
 }
@@ -202,11 +202,11 @@ impl Store for LocalStore {
     fn read_link(&self, _context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
         let target = self.directory.link_target(key)?;
         if self.directory.is_symlink_cycle(key) && target.starts_with(b"/") {
-            let why = "a symbolic link to a folder that it lies in";
+            let why = "a symbolic link to a parent directory";
             return Err(Error::corrupt(key, why));
         }
         if !self.directory.shows_as_link(key, &target) {
-            let why = "a symbolic link that leaves the store (see --follow-symlinks)";
+            let why = "a symbolic link leads out of the store: use --follow-symlinks to follow the link";
             return Err(Error::new(Kind::Denied, key, why));
         }
         Ok(target)

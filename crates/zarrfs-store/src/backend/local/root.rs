@@ -89,7 +89,13 @@ impl CurrentRoot {
     /// Opens the directory at `path`. If the path names another directory later, `changes` records it.
     pub(super) fn open(path: &Path, changes: Arc<ChangeLog>, clock: Clock) -> Result<CurrentRoot> {
         let failed = |error| Error::os(path.display(), error);
-        let root = OpenRoot::open(path).map_err(|error| failed(error.into()))?;
+        let root = OpenRoot::open(path).map_err(|error| match error {
+            Errno::NOENT => {
+                let why = "No such file or directory; check the path of the store";
+                Error::new(Kind::NotFound, path.display(), why)
+            }
+            error => failed(error.into()),
+        })?;
         Ok(CurrentRoot {
             // The daemon changes its working directory later.
             path: std::path::absolute(path).map_err(failed)?,
@@ -165,10 +171,10 @@ impl CurrentRoot {
         let path = self.path.display();
         match (&before, &opened) {
             (Some(_), None) => log::error!(
-                "{path}: the store is gone; nothing can be read until it is there again"
+                "{path}: the store is gone; reads fail until the directory exists again"
             ),
-            (Some(_), Some(_)) => log::warn!("{path}: the store is another directory now"),
-            (None, Some(_)) => log::warn!("{path}: the store is there again"),
+            (Some(_), Some(_)) => log::warn!("{path}: the store was replaced by another directory"),
+            (None, Some(_)) => log::warn!("{path}: the store exists again"),
             (None, None) => return,
         }
         *self.current.write() = opened;

@@ -52,7 +52,7 @@ pub(super) fn put(
             done => return done,
         }
     }
-    Err(Error::unavailable(key, "its folder is removed each time"))
+    Err(Error::unavailable(key, "another program keeps removing the directory"))
 }
 
 /// Removes an object if the condition holds.
@@ -109,7 +109,7 @@ fn check_name(key: &Key) -> Result<()> {
         return Err(is_a_directory(key));
     }
     if key.names().any(atomic_file::is_temp_name) {
-        let why = "names of this form are kept for files on their way";
+        let why = "zarrfs reserves names of this form for temporary files";
         return Err(Error::invalid(key, why));
     }
     Ok(())
@@ -133,7 +133,7 @@ fn make_folder(directory: &StoreDirectory, key: &Key) -> Result<OwnedFd> {
             Err(error) => return Err(refused(key, error)),
         }
     }
-    Err(Error::unavailable(key, "is removed each time it is made"))
+    Err(Error::unavailable(key, "another program keeps removing the directory"))
 }
 
 /// A key to be written, and its open folder.
@@ -245,7 +245,7 @@ fn copy(to: &OwnedFd, from: &File, length: u64) -> Result<()> {
     let failed = |error| Error::os("", error);
     let there = rustix::fs::fstat(from).map_err(failed)?.st_size;
     if u64::try_from(there).is_ok_and(|there| there < length) {
-        let why = format!("{length} bytes were promised, {there} were there");
+        let why = format!("the file has only {there} of {length} bytes");
         return Err(Error::invalid("", why));
     }
     rustix::fs::ftruncate(to, length).map_err(failed)?;
@@ -282,7 +282,7 @@ fn copy_pieces(to: &OwnedFd, from: &File, rest: std::ops::Range<u64>) -> Result<
         piece.resize(left.min(1 << 20), 0);
         match rustix::io::pread(from, &mut piece[..], place) {
             Ok(0) => {
-                let why = format!("{} bytes were promised, {place} were there", rest.end);
+                let why = format!("the file has only {place} of {} bytes", rest.end);
                 return Err(Error::invalid("", why));
             }
             Ok(read) => {
@@ -300,10 +300,10 @@ fn copy_pieces(to: &OwnedFd, from: &File, rest: std::ops::Range<u64>) -> Result<
 fn refused(key: &Key, error: Errno) -> Error {
     match error {
         Errno::XDEV => {
-            let why = "a symbolic link leaves the store: nothing is written through it";
+            let why = "a symbolic link leads out of the store: zarrfs does not write through the link";
             Error::new(Kind::Denied, key, why)
         }
-        Errno::BUSY => Error::unavailable(key, "somebody else is changing it for too long"),
+        Errno::BUSY => Error::unavailable(key, "another program holds a lock for too long: try again"),
         error => failed(key, error),
     }
 }

@@ -70,15 +70,15 @@ fn run(context: &RequestContext, trial: &dyn ConditionTrial) -> Result<EnforcedC
     };
     match (&enforced, removed) {
         (Ok(_), Err(error)) if error.kind() != Kind::NotFound => {
-            log::warn!("{error}: a trial of conditions is left there");
+            log::warn!("cannot remove a test object: {error}");
         }
         _ => {}
     }
     let enforced = enforced?;
     if !enforced.puts {
-        log::warn!("the server does not enforce conditions: keys are checked just before a change");
+        log::warn!("the server ignores If-Match: zarrfs checks each key just before a change instead");
     } else if !enforced.removals {
-        log::info!("the server does not enforce conditions of removals: keys are checked before");
+        log::info!("the server ignores If-Match of removals: zarrfs checks each key just before instead");
     }
     Ok(enforced)
 }

@@ -23,7 +23,7 @@ pub(crate) fn request_error(fault: &Fault, last: &LastResponse, subject: impl Di
 
 /// Returns the error for a request that timed out.
 pub(crate) fn timed_out(subject: impl Display, seconds: f32) -> Error {
-    Error::unavailable(subject, format!("no answer within {seconds} s (--timeout)"))
+    Error::unavailable(subject, format!("no response within {seconds} s (see --timeout)"))
 }
 
 fn kind(fault: &Fault, last: &LastResponse) -> Kind {
@@ -62,12 +62,16 @@ fn describe(fault: &Fault, last: &LastResponse, kind: Kind) -> String {
     }
     match (kind, last.status) {
         (Kind::Corrupt, _) => format!(
-            "a listing holds a key that cannot be shown: {}",
+            "a listing has an unusable key: {}",
             innermost(fault)
         ),
         (Kind::Denied, Some(status)) => format!("the server refused access ({status}{code})"),
-        (Kind::NotFound, _) if code.is_empty() => "no such object, bucket or container".to_string(),
-        (Kind::NotFound, _) => format!("no such object, bucket or container ({})", code.trim()),
+        (Kind::NotFound, _) => match code.trim() {
+            "NoSuchBucket" => "no such bucket: check the name".to_string(),
+            "ContainerNotFound" => "no such container: check the name".to_string(),
+            "" => "no such object, bucket or container".to_string(),
+            code => format!("no such object, bucket or container ({code})"),
+        },
         (Kind::Changed, _) => "was changed while it was open".to_string(),
         (_, Some(status)) if status >= 300 => format!("{ANSWERED}{status}{code}"),
         _ => with_host(last.host.as_deref(), innermost(fault)),
@@ -77,7 +81,7 @@ fn describe(fault: &Fault, last: &LastResponse, kind: Kind) -> String {
 /// Returns the reason why `name` returned no credentials; `last` is its last response.
 pub(crate) fn without_credentials(name: &str, fault: &Fault, last: &LastResponse) -> String {
     let why = match last.status {
-        Some(status) if status >= 300 => format!("it answered {status}{}", code(fault)),
+        Some(status) if status >= 300 => format!("status {status}{}", code(fault)),
         _ => with_host(last.host.as_deref(), innermost(fault)),
     };
     format!("{NO_CREDENTIALS}{name}: {why}")
@@ -150,7 +154,7 @@ pub(crate) fn innermost(fault: &(dyn std::error::Error + 'static)) -> String {
         return TRUSTS_NONE.to_string();
     }
     if text.starts_with(NO_TLS) {
-        return format!("{text}: the server does not speak TLS, so its URL begins with http:");
+        return format!("the server does not speak TLS: use an http:// URL");
     }
     let text = text.split("://").next().unwrap_or_default();
     text.chars().take(MAX_CAUSE).collect()
@@ -169,10 +173,9 @@ fn untrusted(why: &str) -> String {
     let bare = bare.and_then(|why| why.strip_suffix("))"));
     let why: String = bare.unwrap_or(why).chars().take(MAX_CAUSE).collect();
     let hint = match why.as_str() {
-        "UnknownIssuer" => "; SSL_CERT_FILE can name a file of certificates that are",
+        "UnknownIssuer" => ": set SSL_CERT_FILE to a file with the certificate of its authority",
         "CaUsedAsEndEntity" => {
-            "; it is one of an authority: SSL_CERT_FILE can name a file with this very certificate, or give the server one \
-             that an authority has signed"
+            ": set SSL_CERT_FILE to a file with exactly this self-signed certificate"
         }
         _ => "",
     };
@@ -246,17 +249,16 @@ mod tests {
         let said = |why: &str| innermost(&generic(&format!("{CERTIFICATE}{why}")));
         assert_eq!(
             said("Other(OtherError(CaUsedAsEndEntity))"),
-            "the server's certificate is not trusted (CaUsedAsEndEntity); it is one of an authority: SSL_CERT_FILE can name \
-             a file with this very certificate, or give the server one that an authority has signed"
+            "the server's certificate is not trusted (CaUsedAsEndEntity): set SSL_CERT_FILE to a file with exactly this \
+             self-signed certificate"
         );
-        assert!(said("UnknownIssuer").contains("(UnknownIssuer); SSL_CERT_FILE can name"));
+        assert!(said("UnknownIssuer").contains("(UnknownIssuer): set SSL_CERT_FILE to a file"));
     }
 
     #[test]
     fn a_server_without_tls_is_said_to_be_one() {
         let said = innermost(&generic(NO_TLS));
-        let hint = "the server does not speak TLS, so its URL begins with http:";
-        assert_eq!(said, format!("{NO_TLS}: {hint}"));
+        assert_eq!(said, "the server does not speak TLS: use an http:// URL");
     }
 
     #[test]

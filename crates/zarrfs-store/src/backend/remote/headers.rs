@@ -34,7 +34,7 @@ pub(crate) fn check_content_encoding(value: &str, subject: impl Display) -> Resu
             .any(|known| coding.eq_ignore_ascii_case(known))
         {
             let text = format!(
-                "the server gives it out packed (Content-Encoding: {coding}), which is not undone here"
+                "the server sends the object with Content-Encoding: {coding}, which zarrfs does not decode"
             );
             return Err(Error::unsupported(subject.to_string(), text));
         }

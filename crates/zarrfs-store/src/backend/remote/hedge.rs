@@ -83,7 +83,7 @@ impl Connections {
                     *pooled = Arc::new(new);
                 }
             }
-            Err(error) => log::warn!("connections that may be lost are kept: {error}"),
+            Err(error) => log::warn!("cannot replace connections that may be lost: {error}"),
         }
     }
 

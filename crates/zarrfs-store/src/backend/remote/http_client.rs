@@ -126,7 +126,7 @@ impl ClientSettings<'_> {
         let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
         match read {
             Ok(read) if read.is_empty() && !text.is_empty() => {
-                Err(refused(&"expected a certificate"))
+                Err(refused(&"not a certificate"))
             }
             read => read.map_err(|error| refused(&error)),
         }
@@ -268,14 +268,14 @@ pub(crate) fn check_option(name: &str) -> zarr_format::error::Result<()> {
 /// Returns the error for an option that is not in `known`, with the nearest known name.
 pub(crate) fn unknown_option(name: &str, known: &[&'static str]) -> Error {
     if name == "profile" {
-        return Error::invalid("--profile", "only buckets of S3 have one");
+        return Error::invalid("--profile", "only s3:// URLs have profiles");
     }
     let hint = match nearest(name, known.iter().copied()) {
         Some(known) => format!("did you mean '{known}'?"),
-        None => format!("known are {}", known.join(", ")),
+        None => format!("choose one of {}", known.join(", ")),
     };
     Error::invalid(
-        format!("--option {name}"),
+        format!("--storage-option {name}"),
         format!("no such option; {hint}"),
     )
 }

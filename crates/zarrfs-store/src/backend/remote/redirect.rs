@@ -15,7 +15,7 @@ pub(super) fn policy() -> Policy {
     Policy::custom(|attempt| {
         let refused = match attempt.previous() {
             [] => None,
-            hops if hops.len() > 10 => Some("too many redirections".to_string()),
+            hops if hops.len() > 10 => Some("too many redirects".to_string()),
             [first, ..] => refusal(first, attempt.url(), resolves_inside),
         };
         match refused {
@@ -35,7 +35,7 @@ fn refusal(first: &Url, target: &Url, resolves_inside: impl Fn(&str) -> bool) ->
     if from == to || !is_private(to) || is_private(from) {
         return None;
     }
-    Some(format!("the server redirects to {to}, which is not public"))
+    Some(format!("the server redirects to {to}, a private address, which zarrfs does not follow"))
 }
 
 /// Whether a host is given as an address of this machine or of a private network.
@@ -104,7 +104,7 @@ mod tests {
         for public in ["https://93.184.216.34/a", "https://data.example/a"] {
             let why = redirected(public, inside).unwrap();
             assert!(
-                why.contains("files.inside.example, which is not public"),
+                why.contains("files.inside.example, a private address"),
                 "{why}"
             );
             assert_eq!(redirected(inside, public), None);
@@ -128,7 +128,7 @@ mod tests {
             "http://[::ffff:127.0.0.1]/a",
         ] {
             let why = redirected(public, inside).unwrap();
-            assert!(why.contains("which is not public"), "{why}");
+            assert!(why.contains("a private address"), "{why}");
             assert_eq!(redirected("http://127.0.0.1/a", inside), None);
             assert_eq!(redirected("http://localhost/a", inside), None);
         }

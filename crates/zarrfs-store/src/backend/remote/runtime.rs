@@ -153,7 +153,7 @@ pub(crate) fn spawn_and_wait<T: Send + 'static>(
     let work = ARRIVALS.scope(arrivals.clone(), with_limit(limit, work));
     let mut task = AbortedTask(runtime.spawn(work));
     let done = runtime.block_on(while_useful(context, &arrivals, &mut task.0))?;
-    done.map_err(|error| Error::unavailable("", format!("a request ended early: {error}")))
+    done.map_err(|error| Error::unavailable("", format!("a request failed: {error}")))
 }
 
 /// A task that is aborted when its handle is dropped.
@@ -208,7 +208,7 @@ fn runtime() -> Result<&'static Runtime> {
     });
     runtime
         .as_ref()
-        .map_err(|error| Error::unavailable("", format!("no threads for the network: {error}")))
+        .map_err(|error| Error::unavailable("", format!("cannot start threads for the network: {error}")))
 }
 
 #[cfg(test)]

@@ -19,8 +19,8 @@ use rustls::{
 };
 
 /// Why certificates are refused if this machine trusts none.
-pub(super) const TRUSTS_NONE: &str = "this machine has no certificates by which servers are trusted: install the package \
-    ca-certificates, or have SSL_CERT_FILE name a file of certificates";
+pub(super) const TRUSTS_NONE: &str = "no trusted certificates found: install the package ca-certificates, or set \
+    SSL_CERT_FILE to a file with certificates";
 
 /// Returns the TLS settings, with the machine's trusted certificates and `others`.
 pub(super) fn client_config(
@@ -30,7 +30,7 @@ pub(super) fn client_config(
 ) -> Result<ClientConfig, Error> {
     let native = rustls_native_certs::load_native_certs();
     for error in &native.errors {
-        log::warn!("certificates that this machine trusts: {error}");
+        log::warn!("cannot read trusted certificates: {error}");
     }
     let mut trusted = native.certs;
     trusted.extend(others);
@@ -68,7 +68,7 @@ impl Verifier {
         let mut roots = RootCertStore::empty();
         let (_, unread) = roots.add_parsable_certificates(trusted.iter().cloned());
         if unread > 0 {
-            log::warn!("{unread} of the certificates that this machine trusts do not read");
+            log::warn!("ignored {unread} invalid certificates of the system");
         }
         if roots.is_empty() {
             return Ok(None);

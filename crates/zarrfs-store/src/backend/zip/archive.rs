@@ -128,7 +128,7 @@ impl Archive {
     ) -> Result<Vec<u8>> {
         let end = offset.checked_add(length);
         if end.is_none_or(|end| end > self.meta.size) {
-            return Err(Error::corrupt("", "lies beyond the end of the archive"));
+            return Err(Error::corrupt("", "the data lie beyond the end of the zip archive"));
         }
         let wanted = usize::try_from(length).map_err(|error| Error::too_large("", error))?;
         let bytes = self
@@ -148,7 +148,7 @@ impl Archive {
         }
         if !is_whole {
             return Err(
-                self.error_or_changed(context, Error::corrupt("", "the archive ends too early"))
+                self.error_or_changed(context, Error::corrupt("", "the zip archive is cut off"))
             );
         }
         Ok(())
@@ -190,7 +190,7 @@ impl Archive {
         let start = entry.header.saturating_add(length);
         let end = start.checked_add(entry.compressed);
         if end.is_none_or(|end| end > self.meta.size) {
-            return Err(Error::corrupt("", "lies beyond the end of the archive"));
+            return Err(Error::corrupt("", "the data lie beyond the end of the zip archive"));
         }
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         bytes.drain(..length.min(bytes.len()));
@@ -308,11 +308,11 @@ fn check_compression(entry: &ZipEntry) -> Result<()> {
         // One deflated byte expands to at most 1032 bytes.
         Compression::Deflated => entry.size / 1032 <= entry.compressed,
         Compression::Encrypted => {
-            return Err(Error::unsupported("", "is encrypted in the zip archive"));
+            return Err(Error::unsupported("", "encrypted zip entries are not supported"));
         }
         Compression::Other(method) => {
             let text =
-                format!("zip compression method {method}; expected 0 (stored) or 8 (deflated)");
+                format!("unsupported zip compression method {method}, expected 0 (stored) or 8 (deflated)");
             return Err(Error::unsupported("", text));
         }
         Compression::Folder => return Err(is_a_directory("")),
@@ -321,7 +321,7 @@ fn check_compression(entry: &ZipEntry) -> Result<()> {
         return Ok(());
     }
     let text = format!(
-        "the zip archive says {} bytes, but has {} for them",
+        "the zip archive states {} bytes, which its {} compressed bytes cannot contain",
         entry.size, entry.compressed
     );
     Err(Error::corrupt("", text))
@@ -330,7 +330,7 @@ fn check_compression(entry: &ZipEntry) -> Result<()> {
 /// Returns the length of a local header with its name and extra field. The error is `Corrupt` if it has another name
 /// than `name`.
 fn header_length(bytes: &[u8], name: &Key) -> Result<u64> {
-    let wrong = || Error::corrupt("", "no entry of this name where the zip directory says");
+    let wrong = || Error::corrupt("", "the zip directory does not match the entry");
     let number = |at: usize| Some(u16::from_le_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
     let lengths = number(26).zip(number(28));
     let (name_length, extra_length) = lengths.ok_or_else(wrong)?;
@@ -348,14 +348,14 @@ pub(super) fn check_crc(crc: u32, entry: &ZipEntry) -> Result<()> {
         return Ok(());
     }
     let text = format!(
-        "its CRC-32 is {crc:08x}, the zip archive says {:08x}",
+        "the CRC-32 is {crc:08x}, but the zip archive states {:08x}",
         entry.crc
     );
     Err(Error::corrupt("", text))
 }
 
 fn changed() -> Error {
-    Error::new(Kind::Changed, "", "the zip archive was changed")
+    Error::new(Kind::Changed, "", "the zip archive was changed while it was open")
 }
 
 /// Converts an error of the store below. A missing archive does not mean that an entry is missing.

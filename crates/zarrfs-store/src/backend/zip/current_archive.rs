@@ -35,7 +35,7 @@ impl ArchiveObject {
         let (archive, omitted) = opened.map_err(|error| error.about(&self.display_name))?;
         let text = omitted.to_string();
         if !text.is_empty() {
-            log::warn!("{}: not shown: {text}", printable(&self.display_name));
+            log::warn!("{}: hidden entries: {text}", printable(&self.display_name));
         }
         Ok((Arc::new(archive), omitted))
     }

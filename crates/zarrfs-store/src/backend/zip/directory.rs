@@ -60,12 +60,12 @@ impl fmt::Display for OmittedEntries {
         for (count, what) in [
             (
                 names,
-                format!("entries whose names are no plain paths, the first '{first}'"),
+                format!("with names that are not plain paths, the first '{first}'"),
             ),
             (specials, "symbolic links and special files".to_string()),
             (
                 repeated,
-                "files whose names later ones have, which count".to_string(),
+                "files that later entries of the same name replace".to_string(),
             ),
         ] {
             if *count > 0 {
@@ -113,7 +113,7 @@ pub(super) fn read(
     }
     // Writers without zip64 count modulo 65536.
     if count & 0xffff != claimed & 0xffff {
-        let text = format!("the directory has {count} entries, not {claimed} as its end says");
+        let text = format!("the zip directory has {count} entries instead of {claimed}");
         return Err(Error::corrupt("", text));
     }
     let index;
@@ -194,7 +194,7 @@ fn add_record(
     }
     Err(Error::too_large(
         "",
-        "the names are longer than 4 GiB together",
+        "the names in the zip archive exceed 4 GiB in total",
     ))
 }
 
@@ -269,17 +269,17 @@ fn is_io(error: &rawzip::Error) -> bool {
 fn zip_error(error: rawzip::Error) -> Error {
     let what = match error.into_kind() {
         ErrorKind::IO(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            "its directory lies beyond its end".to_string()
+            "the directory lies beyond the end".to_string()
         }
         ErrorKind::IO(error) => {
             let own = error.downcast::<Error>();
             return own.unwrap_or_else(|error| Error::new(Kind::Unavailable, "", error));
         }
         ErrorKind::MissingEndOfCentralDirectory => {
-            "no end of central directory record in its last 64 KiB".to_string()
+            "no end of central directory record in the last 64 KiB".to_string()
         }
-        ErrorKind::Eof => "its directory ends too early".to_string(),
-        ErrorKind::InvalidSignature { .. } => "its directory is not where its end says".to_string(),
+        ErrorKind::Eof => "the directory is cut off".to_string(),
+        ErrorKind::InvalidSignature { .. } => "the directory is not at the stated offset".to_string(),
         other => other.to_string(),
     };
     Error::corrupt("", format!("not a zip archive, or cut off: {what}"))

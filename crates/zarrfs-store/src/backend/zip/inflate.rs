@@ -69,7 +69,7 @@ impl Inflate {
         let length = usize::try_from(length).map_err(|error| Error::too_large("", error))?;
         let mut out = buffer::with_capacity(length);
         if out.capacity() < length {
-            return Err(Error::new(Kind::Unavailable, "", "no memory"));
+            return Err(Error::new(Kind::Unavailable, "", "out of memory"));
         }
         out.resize(length, 0);
         self.fill(context, archive, &mut out)?;
@@ -106,7 +106,7 @@ impl Inflate {
                     return Err(self.wrong(
                         context,
                         archive,
-                        "inflates to fewer bytes than the zip says",
+                        "decompresses to fewer bytes than the zip archive states",
                     ));
                 }
                 length => filled += length,
@@ -123,7 +123,7 @@ impl Inflate {
     fn check_end(&mut self, context: &RequestContext, archive: &Archive) -> Result<()> {
         // Some writers mark an empty file as deflated and write no data.
         if self.entry.compressed > 0 && self.step(context, archive, &mut [0])? != 0 {
-            return Err(self.wrong(context, archive, "inflates to more bytes than the zip says"));
+            return Err(self.wrong(context, archive, "decompresses to more bytes than the zip archive states"));
         }
         check_crc(self.crc.sum(), &self.entry)
             .map_err(|error| archive.error_or_changed(context, error))
@@ -148,13 +148,13 @@ impl Inflate {
             self.used += read;
             match status {
                 Err(error) => {
-                    return Err(self.wrong(context, archive, &format!("is not deflated: {error}")));
+                    return Err(self.wrong(context, archive, &format!("cannot decompress the zip entry: {error}")));
                 }
                 Ok(_) if written > 0 => return Ok(written),
                 Ok(Status::StreamEnd) => return Ok(0),
                 Ok(_) if read > 0 => {}
                 Ok(_) => {
-                    return Err(self.wrong(context, archive, "the deflated bytes end too early"));
+                    return Err(self.wrong(context, archive, "the compressed data of the zip entry are cut off"));
                 }
             }
         }

@@ -85,11 +85,11 @@ impl ZipStore {
         match archive.index.find(inner) {
             IndexedPath::Folder(_) | IndexedPath::Both(_) => {}
             IndexedPath::File(_) => {
-                let text = format!("{inner} is a file in the zip archive; expected a folder");
+                let text = format!("{inner} is a file in the zip archive, not a directory");
                 return Err(Error::invalid(display_name, text));
             }
             IndexedPath::Missing => {
-                let text = format!("no folder {inner} in the zip archive");
+                let text = format!("no directory {inner} in the zip archive");
                 return Err(Error::new(Kind::NotFound, display_name, text));
             }
         }
@@ -97,7 +97,7 @@ impl ZipStore {
             let folder = printable(&String::from_utf8_lossy(folder));
             let display_name = printable(display_name);
             log::warn!(
-                "{display_name}: holds only the folder {folder}; {display_name}/{folder} is that one alone"
+                "{display_name}: contains only the directory {folder}; use {display_name}/{folder} to open it alone"
             );
         }
         Ok(zip)
@@ -300,7 +300,7 @@ impl Store for ZipStore {
 }
 
 fn read_only(key: &Key) -> Error {
-    let why = "lies in a zip archive, which is only read: unpack it, or write to another store";
+    let why = "zip archives are read-only: unpack the archive, or write to another store";
     Error::new(Kind::ReadOnly, key, why)
 }
 

@@ -133,7 +133,7 @@ impl Accounting {
         });
         match placed {
             Err(error) if is_full(&error) => {
-                let text = "nothing is kept in --cache-dir as long as that is so";
+                let text = "--cache-dir is not used until there is room: free some space or set --cache-size";
                 self.fullness.call_once(|| log::warn!("{error}; {text}"));
                 self.pause();
                 Ok(false)

@@ -65,7 +65,7 @@ impl CacheDir {
     fn turn_off(&self, fault: &io::Error) {
         if !self.is_off.swap(true, Ordering::Relaxed) {
             let path = self.path.display();
-            log::warn!("{path}: {fault}; nothing is cached there from now on");
+            log::warn!("{path}: {fault}; --cache-dir is not used any more");
         }
     }
 

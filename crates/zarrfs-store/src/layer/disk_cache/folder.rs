@@ -59,11 +59,11 @@ pub(super) fn open(path: &Path) -> Result<io::Result<CacheRoot>> {
     }
     let is_shared = meta.mode() & 0o7777 == SHARED_FOLDER;
     if !is_shared && meta.uid() != rustix::process::geteuid().as_raw() {
-        let text = "--cache-dir belongs to another user; a group shares it if it has the mode 2770";
+        let text = "--cache-dir belongs to another user: choose another directory, or set mode 2770 to share it with a group";
         return refused(Kind::Denied, text);
     }
     if !is_shared && meta.mode() & 0o022 != 0 {
-        let text = "--cache-dir can be written by other users: chmod it to 700, or to 2770 to share it with its group";
+        let text = "other users can write to --cache-dir: set mode 700, or 2770 to share it with a group";
         return refused(Kind::Denied, text);
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

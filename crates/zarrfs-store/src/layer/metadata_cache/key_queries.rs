@@ -95,7 +95,7 @@ impl KeyQueries {
         }
         let (meta, stamp) = self.request(context, |context, inner| inner.head(context, key));
         let Some(meta) = meta? else {
-            let text = "was removed while it was read";
+            let text = "was removed while it was being read";
             return Err(Error::new(Kind::Changed, key, text));
         };
         self.answers
@@ -120,7 +120,7 @@ impl KeyQueries {
         }
         match self.document(context, key, limit)? {
             Some(object) if object.size > limit => {
-                let text = format!("{} bytes, at most {limit} are read", object.size);
+                let text = format!("{} bytes exceed the limit of {limit}", object.size);
                 Err(Error::too_large(key, text))
             }
             object => Ok(object.map(Arc::unwrap_or_clone)),
