@@ -153,7 +153,7 @@ impl Arrays {
     pub fn flush_closed_arrays(&self, context: &RequestContext) {
         for path in self.unflushed() {
             if let Err(error) = self.flush_closed(context, &path) {
-                log::error!("{path}: what was written before is not stored: {error}");
+                log::error!("{path}: changes could not be stored: {error}");
             }
         }
     }
@@ -191,7 +191,7 @@ impl Arrays {
             return Ok(array);
         }
         let array = entry.array();
-        let array = array.ok_or_else(|| Error::invalid(&entry.path, "is not an array"))?;
+        let array = array.ok_or_else(|| Error::invalid(&entry.path, "not an array"))?;
         let array = Arc::new(array.without_attributes());
         let room = self.engine.room_of(&array);
         let _opening = self.opening.lock();

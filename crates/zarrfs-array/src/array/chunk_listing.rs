@@ -51,14 +51,14 @@ impl StoredChunks {
     /// Begins to list the stored chunks; `Unsupported` if the store cannot list its keys.
     pub(super) fn new(array: Arc<StoredArray>) -> Result<StoredChunks> {
         if !array.info.lists {
-            let why = "the server does not list names, so which chunks are stored is not known; each \
-                       opens by its name";
+            let why = "the server does not list names, so the stored chunks are unknown; each chunk \
+                       opens by name";
             return Err(Error::unsupported(&array.path, why));
         }
         array.grid()?;
         let keys = &array.metadata.keys;
         if !keys.is_known() {
-            let why = "which keys are chunks is not known: the encoding of keys is not read";
+            let why = "unsupported chunk_key_encoding: the keys of chunks are unknown";
             return Err(Error::unsupported(&array.path, why));
         }
         let other = keys

@@ -80,7 +80,7 @@ impl ChunkLoader {
             Err(error) => Err(error),
             Ok(Cached::Index(_)) => Err(Error::corrupt(
                 &self.array.path,
-                "an index where a chunk is due",
+                "a fault in zarrfs: found an index instead of a chunk",
             )),
         }
     }

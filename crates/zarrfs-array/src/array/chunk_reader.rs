@@ -334,7 +334,7 @@ impl ChunkReader {
                 },
             }
         }
-        let why = "is written each time it is read";
+        let why = "keeps changing while it is being read";
         Err(Error::new(Kind::Changed, &self.array.path, why))
     }
 
@@ -401,7 +401,7 @@ impl ChunkReader {
                 return Ok(found);
             }
         }
-        let why = "a chunk is replaced each time it is read";
+        let why = "a chunk keeps changing while it is being read";
         Err(Error::new(Kind::Changed, &self.array.path, why))
     }
 

@@ -304,7 +304,7 @@ impl ChunkVersions {
         let find = |(chunk, state)| match state {
             VersionState::Known(version) => Ok(version),
             _ if Instant::now() > deadline => {
-                let why = "the versions of its chunks are not known in time";
+                let why = "cannot get the versions of all chunks in time (see --timeout)";
                 Err(Error::unavailable(&self.array.path, why))
             }
             VersionState::Unknown | VersionState::Stale => self.fetch(context, chunk),

@@ -75,14 +75,14 @@ impl ChunkWriter {
         let limits = &self.array.engine.limits;
         if self.reader.decoder.pipeline.is_lossy() && !limits.lossy {
             return refuse(
-                "its codecs lose something each time that a chunk is encoded; --lossy allows it",
+                "the codecs are lossy: use --lossy to allow writing",
             );
         }
         let length = self.reader.decoder.pipeline.chunk_bytes() as u64;
         if length.saturating_mul(COPIES) > limits.memory {
             let found = format!(
-                "a chunk of {length} bytes is too large to be written in {} bytes of memory",
-                limits.memory
+                "writing a chunk of {length} bytes needs {} bytes of memory: give more --memory",
+                length.saturating_mul(COPIES)
             );
             return Err(Error::too_large(&self.array.path, found));
         }
@@ -98,7 +98,7 @@ impl ChunkWriter {
         match number.first_invalid_code(elements) {
             None => Ok(()),
             Some(code) => {
-                let why = format!("the byte 0x{code:02x} is no value of {}", number.name);
+                let why = format!("the byte 0x{code:02x} is not a valid {}", number.name);
                 Err(Error::invalid(&self.array.path, why))
             }
         }
@@ -478,7 +478,7 @@ impl ChunkWriter {
         let error = match same {
             Some(_) => error,
             None => {
-                let why = format!("{}; what was written to it here is dropped", error.detail());
+                let why = format!("{}; conflict: the changes made here are dropped", error.detail());
                 Error::new(Kind::Changed, key, why)
             }
         };
@@ -486,7 +486,7 @@ impl ChunkWriter {
         self.reader.open.forget(number.0);
         self.array.info.changes.record(key);
         if let Err(error) = self.reader.versions.fetch(context, number.0) {
-            log::debug!("{error}: the version of a changed chunk is not known");
+            log::debug!("cannot get the version of a changed chunk: {error}");
         }
         error
     }
@@ -503,7 +503,7 @@ impl ChunkWriter {
         self.buffer
             .writers
             .refuse(&self.reader.decoder.grid.indices(chunk));
-        let why = "was changed since it was read; what was written to it here is dropped";
+        let why = "conflict: the chunk was changed by another program, and the changes made here are dropped";
         self.buffer
             .record_loss(&Error::new(Kind::Changed, &key, why));
         self.reader
@@ -555,5 +555,5 @@ impl Drop for EncodedChunk<'_> {
 
 /// Returns the error of a chunk without subchunks, which does not occur.
 fn no_subchunk() -> Error {
-    Error::invalid("", "no subchunk was written")
+    Error::invalid("", "no inner chunk was written")
 }

@@ -132,7 +132,7 @@ impl Decoder {
             [] => stored.clone(),
             [level, ..] if !stored.divides_into(level.inner_shape()) => {
                 let inner = level.inner_shape();
-                let found = format!("inner chunks of {inner:?} do not divide each shard");
+                let found = format!("inner chunks of shape {inner:?} do not divide all shards");
                 return Err(Error::unsupported("chunk_shapes", found));
             }
             // Each shard begins at a multiple of the inner chunk shape, so all inner chunks together form a regular
@@ -240,13 +240,13 @@ impl Decoder {
             if size <= max_encoded(decoded) {
                 return Ok(());
             }
-            let found = format!("{size} bytes for a chunk of {decoded}");
+            let found = format!("{size} stored bytes are too many for a chunk of {decoded} bytes");
             return Err(Error::corrupt(key, found));
         }
         if size <= pipeline.stored_bound() {
             return Ok(());
         }
-        let found = format!("{size} bytes are stored where {decoded} fit decoded");
+        let found = format!("{size} stored bytes are too many for a limit of {decoded} decoded bytes");
         let error = self.array.with_option(Error::too_large("", found));
         Err(error.about(key))
     }
@@ -395,7 +395,7 @@ impl Shapes {
 /// Returns the error for a chunk shape: a configuration that is invalid for one shape may be valid for another.
 fn shape_error(shape: &[u64], error: Error) -> Error {
     match error.kind() {
-        Kind::Corrupt => Error::unsupported("codecs", format!("chunks of {shape:?}: {error}")),
+        Kind::Corrupt => Error::unsupported("codecs", format!("chunks of shape {shape:?}: {error}")),
         _ => error,
     }
 }

@@ -101,10 +101,10 @@ impl Engine {
         let why = if limit < self.limits.max_chunk {
             let memory = self.cache.budget().option();
             format!(
-                "a chunk of elements of any length may take a fifth of --memory, which is {memory}: give more --memory"
+                "a chunk of variable-length elements may take a fifth of --memory {memory}: give more --memory"
             )
         } else {
-            format!("a chunk may take {limit} bytes decoded: give more --max-chunk")
+            format!("a decoded chunk may have {limit} bytes: give more --max-chunk")
         };
         Error::too_large(error.subject(), format!("{}; {why}", error.detail()))
     }

@@ -52,7 +52,7 @@ impl FlatFile {
     pub fn permuted(array: Arc<OpenArray>, region: Region, order: &[usize]) -> Result<FlatFile> {
         let rank = region.shape.len();
         if order.len() != rank || (0..rank).any(|axis| !order.contains(&axis)) {
-            let found = format!("{order:?} is no order of {rank} dimensions");
+            let found = format!("{order:?} is not a permutation of {rank} dimensions");
             return Err(Error::invalid(&array.stored.path, found));
         }
         let is_own = order.iter().enumerate().all(|(place, &axis)| place == axis);
@@ -137,7 +137,7 @@ impl FlatFile {
     ) -> Result<()> {
         self.array.check_writable()?;
         if !self.has_own_order() {
-            let why = "has its dimensions in another order, and so is not written";
+            let why = "files with dimensions in another order are read-only";
             return Err(Error::new(Kind::ReadOnly, &self.array.stored.path, why));
         }
         let writer = self.array.writer()?;
@@ -145,7 +145,7 @@ impl FlatFile {
         let end = offset.checked_add(bytes.len() as u64);
         let Some(end) = end.filter(|&end| end <= self.layout.length) else {
             let length = self.layout.length;
-            let found = format!("the file has {length} bytes, as many as its array");
+            let found = format!("the file cannot grow beyond the {length} bytes of the array");
             return Err(Error::too_large(&self.array.stored.path, found));
         };
         writer.check_values(bytes)?;

@@ -180,7 +180,7 @@ impl OpenArray {
     /// have no fixed length; `TooLarge` if chunks are too large for the memory; or the error that prevents decoding.
     pub fn check_writable(&self) -> Result<()> {
         if self.stored.metadata.data_type.is_variable() {
-            let why = "elements without a fixed length are not written";
+            let why = "arrays of variable-length elements are read-only";
             return Err(Error::new(Kind::ReadOnly, &self.stored.path, why));
         }
         self.writer()?.check_writable()

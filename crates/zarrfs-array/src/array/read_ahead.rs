@@ -68,12 +68,12 @@ impl ReadAhead {
         let memory = buffer::memory_for(array.engine.limits.memory) >> 20;
         let or = match spill {
             _ if !self.reader.decoder.is_encoded() => "",
-            Some(_) => ", or more room for --spill",
+            Some(_) => ", or free space for --spill",
             None => ", or --spill DIR",
         };
         log::warn!(
-            "{}: a row of chunks takes {} MiB, and --memory allows {memory} MiB, so each chunk is decoded again for each \
-             plane of the row; give --memory {needed}M{or}",
+            "{}: a row of chunks takes {} MiB, but --memory allows {memory} MiB, so chunks are decoded again for each \
+             plane; use --memory {needed}M{or}",
             array.path,
             row >> 20,
         );

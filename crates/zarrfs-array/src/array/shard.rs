@@ -98,7 +98,7 @@ impl ShardIndexes {
             Cached::Index(_) => Err(shard.stored.changed()),
             Cached::Chunk(_) => Err(Error::corrupt(
                 &shard.stored.key,
-                "a chunk where an index is due",
+                "a fault in zarrfs: found a chunk instead of an index",
             )),
         }
     }
@@ -122,7 +122,7 @@ impl ShardIndexes {
         if length > shard.length {
             shard.stored.check_unchanged(context)?;
             let found = format!(
-                "a shard of {} bytes has no room for an index of {length}",
+                "a shard of {} bytes is too short for an index of {length} bytes",
                 shard.length
             );
             return Err(Error::corrupt(&shard.stored.key, found));

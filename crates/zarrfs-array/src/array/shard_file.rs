@@ -249,7 +249,7 @@ impl ShardFile {
             }
             read(stored).map(Some)
         });
-        let changed = || Error::new(Kind::Changed, &self.key, "was written since it was opened");
+        let changed = || Error::new(Kind::Changed, &self.key, "was changed while it was open");
         read?.flatten().ok_or_else(changed)
     }
 }

@@ -84,7 +84,7 @@ impl Spill {
     pub(super) fn open(config: &SpillConfig, memory: u64, stats: Arc<Stats>) -> Option<Spill> {
         let (folder, file) = config.folders.iter().find_map(|folder| {
             let file = tempfile::tempfile_in(folder).inspect_err(|error| {
-                log::debug!("nothing is spilled to {}: {error}", folder.display());
+                log::debug!("cannot spill to {}: {error}", folder.display());
             });
             Some((folder, file.ok()?))
         })?;
@@ -99,7 +99,7 @@ impl Spill {
         } else {
             config.limit
         };
-        log::debug!("up to {limit} bytes are spilled to {}", folder.display());
+        log::debug!("spilling up to {limit} bytes to {}", folder.display());
         Some(Spill {
             file,
             limit,
@@ -189,7 +189,7 @@ impl Spill {
         let mut state = self.state.lock();
         state.writers -= 1;
         if let Err(error) = written {
-            log::warn!("decoded chunks are not kept on disk any more: {error}");
+            log::warn!("cannot write to --spill, so chunks are decoded again when needed: {error}");
             state.is_full = true;
             state.free(slot);
             return false;

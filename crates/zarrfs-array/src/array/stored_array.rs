@@ -126,7 +126,7 @@ impl StoredArray {
                 }
             }
         }
-        let none = || Error::unsupported(&self.path, "its chunks have no keys");
+        let none = || Error::unsupported(&self.path, "the chunks have no keys");
         keys.into_iter().next().ok_or_else(none)
     }
 
@@ -217,7 +217,7 @@ impl StoredArray {
         let why = if self.has_same_store() {
             "the metadata changed while a file was open"
         } else {
-            "the archive was replaced while a file was open"
+            "the zip archive was replaced while a file was open"
         };
         Error::new(Kind::Changed, &self.path, why)
     }

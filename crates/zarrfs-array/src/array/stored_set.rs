@@ -101,7 +101,7 @@ impl StoredSets {
         while let Some(batch) = scan.next_batch(context)? {
             for chunk in batch {
                 if numbers.len() as u64 >= most {
-                    let why = "has more stored chunks than --memory can list";
+                    let why = "too many stored chunks to list: give more --memory";
                     return Err(Error::too_large(&self.array.path, why));
                 }
                 if numbers.len() == numbers.capacity() {

@@ -165,8 +165,8 @@ impl ReservedBuffer<'_> {
         let name = String::from_utf8_lossy(self.array.path.name());
         let (limit, memory) = (self.limit, self.array.engine.cache.budget().option());
         let found = format!(
-            "its elements need more than {limit} bytes, half of --memory, which is {memory}: give more --memory, or take a \
-             part, as {name}@0:1000 does"
+            "the elements need more than {limit} bytes, half of --memory {memory}: give more --memory, or select a part, \
+             such as {name}@0:1000"
         );
         Error::too_large(&self.array.path, found)
     }

@@ -141,7 +141,7 @@ impl WriteBuffer {
     /// Fails once writes are refused. The table must be locked: a later listing then has all writes that were accepted.
     fn check_taken(&self) -> Result<()> {
         if self.all.is_closed.load(Ordering::SeqCst) {
-            let why = "the mount is about to end: nothing is written any more";
+            let why = "the mount is being unmounted: nothing can be written";
             return Err(Error::unavailable("", why));
         }
         Ok(())
@@ -313,7 +313,7 @@ impl WriteBuffer {
             self.remove(chunk);
         }
         if dropped > 0 {
-            let why = "what was written to it was discarded";
+            let why = "the changes were discarded";
             self.record_loss(&Error::new(Kind::Changed, path, why));
         }
         dropped

@@ -237,7 +237,7 @@ impl Writers {
 
 /// Returns the error of a change that is refused while a file of the array is open for writing.
 pub(super) fn busy(subject: impl std::fmt::Display, file: &str) -> Error {
-    let why = format!("{file} is open for writing, and one file of an array is at a time");
+    let why = format!("{file} is open for writing; close the file first");
     Error::new(Kind::Busy, subject, why)
 }
 

@@ -249,7 +249,7 @@ impl Layer for Consolidated {
             })),
             Some(bytes) => Err(Error::too_large(
                 key,
-                format!("{} bytes, at most {limit} are read", bytes.len()),
+                format!("{} bytes exceed the limit of {limit}", bytes.len()),
             )),
             None if self.is_covered(key) => Ok(None),
             None => self.inner.get(context, key, limit),

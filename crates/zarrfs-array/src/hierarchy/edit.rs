@@ -171,12 +171,12 @@ impl AttributesEdit<'_> {
         let documents: Vec<Document> = stored.documents.iter().map(changed).collect();
         let read = stored.format.parse(&self.node.path, &documents)?;
         if !is_same_data(old, &read) {
-            let why = "the chunks that are stored would mean something else";
+            let why = "the change would alter the meaning of the stored chunks";
             return Err(Error::invalid("attributes", why));
         }
         if read.attributes() != self.attributes {
             let dialect = stored.format.name();
-            let why = format!("{dialect} would read something else than was written");
+            let why = format!("{dialect} cannot store these attributes unchanged");
             return Err(Error::invalid("attributes", why));
         }
         Ok(read)
@@ -212,14 +212,14 @@ fn undescribed(found: &NodeEntry) -> Error {
         .as_ref()
         .is_ok_and(|node| *node == Node::Group(Group::default()))
     {
-        let why = "no document describes this group; make one in the store view: DIR/.zarrfs/store";
+        let why = "this group has no metadata file; create one in the store view, DIR/.zarrfs/store";
         return Error::invalid(&found.path, why);
     }
-    let why = "its documents were removed or do not read any more";
+    let why = "the metadata files were removed or can no longer be read";
     Error::new(Kind::Changed, &found.path, why)
 }
 
 /// Returns the error of an edit that was made from a stale state.
 fn changed(path: &Key) -> Error {
-    Error::new(Kind::Changed, path, "was changed since it was read")
+    Error::new(Kind::Changed, path, "was changed by another program since it was read")
 }

@@ -51,7 +51,7 @@ pub use reconsolidation::ReconsolidatedDocument;
 pub const MAX_DOCUMENT: u64 = zarr_format::dialect::consolidated::MAX_DOCUMENT;
 
 /// The warning about a symbolic link to one of its own ancestors.
-pub const SYMLINK_CYCLE: &str = "a symbolic link to a folder that it lies in, which is left out";
+pub const SYMLINK_CYCLE: &str = "left out: a symbolic link to a parent directory";
 
 /// The maximum number of different warnings that are logged.
 const MAX_WARNINGS: usize = 256;
@@ -291,7 +291,7 @@ impl Hierarchy {
             }
             _ => {
                 self.nodes.forget(&node.path);
-                let why = "was changed since it was found";
+                let why = "was changed while it was being opened";
                 Err(Error::new(Kind::Changed, &document.key, why))
             }
         }

@@ -308,7 +308,7 @@ impl<'a> NodeReader<'a> {
     fn warned(&self, parsed: Parsed) -> Node {
         self.hierarchy.warn(self.reading.path, parsed.warning);
         let fault = parsed.node.attributes().fault();
-        let fault = fault.map(|fault| format!("the attributes do not read: {fault}"));
+        let fault = fault.map(|fault| format!("the attributes cannot be read: {fault}"));
         self.hierarchy.warn(self.reading.path, fault);
         parsed.node
     }
@@ -432,7 +432,7 @@ impl<'a> NodeReader<'a> {
         let mut store = Consolidated::new(store, hints, self.reading.path, text, places, source);
         if !store.count_in(self.hierarchy.nodes.memory()) {
             let why = format!(
-                "consolidated metadata of {length} bytes do not fit in --memory; they are used all the same"
+                "consolidated metadata of {length} bytes exceed --memory, and are used anyway: give more --memory"
             );
             self.hierarchy.warn(self.reading.path, Some(why));
         }

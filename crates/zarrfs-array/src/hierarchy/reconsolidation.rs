@@ -189,7 +189,7 @@ fn check_length(holder: &ConsolidatedDocument, length: usize) -> Result<()> {
     if length as u64 <= MAX_DOCUMENT {
         return Ok(());
     }
-    let why = format!("copies of all documents take more than {MAX_DOCUMENT} bytes");
+    let why = format!("the copies of all metadata files exceed {MAX_DOCUMENT} bytes");
     Err(Error::new(Kind::TooLarge, holder.key(), why))
 }
 
@@ -198,7 +198,7 @@ fn refused(holder: &ConsolidatedDocument, error: Error) -> Error {
     if error.kind() != Kind::Changed {
         return error;
     }
-    let why = "was changed by another program meanwhile, and stays as that wrote it; try again";
+    let why = "was changed by another program in the meantime and left unchanged; try again";
     Error::new(Kind::Changed, holder.key(), why)
 }
 
