@@ -264,7 +264,7 @@ def test_a_mapping_without_a_text_leaves_the_map_without_a_system(tmp_path, moun
                 same(source.read(1), values("i2", (7, 9)), name)
             said = os.getxattr(files / f"of_{name}/of_{name}.{extension}", "user.zarrfs.left_out").decode()
             kind = odd[name]["grid_mapping_name"]
-            assert said == f'the reference system: the grid mapping "{kind}" is not known, or has not all of its numbers\n'
+            assert said == f'the reference system: the grid mapping "{kind}" is unknown or incomplete\n'
 
 
 def test_a_changed_grid_mapping_changes_the_header(tmp_path, mounted):

@@ -124,7 +124,7 @@ def test_info_and_cp_say_why(store, tmp_path):
     found = {name for name, (_, attributes, _) in cases().items() if attributes == {"scale_factor": "0.01"}}
     assert len(found) == 2
     for name in found:
-        why = 'the attribute scale_factor is "0.01" and has to be a number'
+        why = 'the attribute scale_factor is "0.01" but must be a number'
         for arguments, where in [
             (["info", path / name / "a"], "stdout"), (["info", path / name / "a/a.cf.npy"], "stdout"),
             (["info", path / name / "a/a@0.cf.tif"], "stdout"), (["cp", path / name / "a", tmp_path / "a.cf.npy"], "stderr"),

@@ -238,7 +238,7 @@ def test_a_selection_that_means_nothing_is_missing_and_errors_say_why(written, t
     for name, why in [
         ("era5_2.zarr@time=1999.nc4", "no element is labelled '1999'"),
         ("era5_2.zarr@0.nc4", "dimensions have to be named"),
-        ("era5_2.zarr@nosuch=1.cf.nc", "no dimension is named 'nosuch'"),
+        ("era5_2.zarr@nosuch=1.cf.nc", "no dimension named 'nosuch'"),
     ]:
         assert not (mount.files / "era5_2.zarr" / name).exists()
         [line] = [line for line in (mount.path / ".zarrfs/errors").read_text().splitlines() if name in line]
@@ -288,7 +288,7 @@ def test_types_of_numpy_are_what_xarray_has_for_them(version, tmp_path, mounted)
                     assert found.dtype.kind == expected.dtype.kind or end == "nc", (engine, name)
     left_out = os.getxattr(mount.files / "all/all.nc4", "user.zarrfs.left_out").decode()
     assert "deep: more than 32 dimensions" in left_out.splitlines()
-    months = "months: the unit of datetime64[M], which CF does not have; its numbers are there"
+    months = "months: the unit of datetime64[M], which CF does not have; the numbers are kept"
     assert (months in left_out.splitlines()) == (version == 2)
     done = zarrfs("cp", tmp_path / "types.zarr/all", tmp_path / "out.nc4")
     assert "the file leaves out deep: more than 32 dimensions" in done.stderr
@@ -308,7 +308,7 @@ def test_numbers_that_change_beyond_int32_take_the_file_away(tmp_path, mounted):
     del numbers
     with pytest.raises(FileNotFoundError):
         open(path)
-    assert "no int64 beyond int32, such as n has; .nc4 has it" in (mount.path / ".zarrfs/errors").read_text()
+    assert "int64 values beyond int32, as in n, need .nc4" in (mount.path / ".zarrfs/errors").read_text()
     with netCDF4.Dataset(mount.files / "a.nc4") as file:
         assert file["n"][...].tolist() == [1, 2**40, 2**31 - 1]
 
@@ -322,7 +322,7 @@ def test_all_types(numbers, mounted):
     assert not (files / "wide/wide.nc").exists()
     assert not (files / "numbers.nc").exists()
     lines = (mount.path / ".zarrfs/errors").read_text()
-    assert "beyond int32, such as of_i8 has; .nc4 has it" in lines and "there is no array" in lines
+    assert "beyond int32, as in of_i8, need .nc4" in lines and "no array of its own" in lines
     with scipy.io.netcdf_file(files / "classic/classic.nc", mmap=True) as file:
         for name, array in root["classic"].arrays():
             same(np.array(file.variables[name][...]), plain(array[...]), name)
@@ -564,10 +564,10 @@ def test_attributes_that_mean_nothing_leave_no_values(version, tmp_path, mounted
         assert set(file.variables) == {"scaled", "masked", "text"}
         assert not {"valid_min", "valid_range"} & set(file["scaled"].ncattrs()) and file["masked"].valid_max == 50
         np.testing.assert_array_equal(np.ma.getdata(file["scaled"][:])[[0, 2]], [0, 1])
-    why = 'there are no values by CF: the attribute scale_factor is "0.1" and has to be a number'
+    why = 'cannot decode values by CF: the attribute scale_factor is "0.1" but must be a number'
     left_out = os.getxattr(mount.files / "packed.cf.nc4", "user.zarrfs.left_out").decode().splitlines()
     assert any(line.startswith(f"packed: {why}") for line in left_out), left_out
-    assert "scaled: valid_min, valid_range: of numbers as they are stored" in left_out
+    assert "scaled: valid_min, valid_range: valid only for stored values" in left_out
     # What leaves out no array has no file.
     for name in ("packed.cf.nc", "packed/packed.cf.nc4", "packed/packed.cf.npy", "only/only.cf.nc4"):
         assert not (mount.files / name).exists(), name
@@ -588,7 +588,7 @@ def test_dimensions_of_one_name_are_cut_alike(version, tmp_path, mounted):
         assert not (mount.files / f"square/square@{text}.nc4").exists(), text
         lines = (mount.path / ".zarrfs/errors").read_text().splitlines()
         [line] = [line for line in lines if f"square@{text}.nc4" in line]
-        assert "several dimensions are called 'x' and have one coordinate" in line
+        assert "several dimensions are named 'x'" in line
     with netCDF4.Dataset(mount.files / "square/square@1:3,1:3.nc4") as file:
         assert file["x"][:].tolist() == [10, 20] and file["square"][:].tolist() == [[6, 7], [11, 12]]
 
@@ -604,7 +604,7 @@ def test_labels_are_those_of_all_groups(version, tmp_path, mounted):
     mount = mounted(tmp_path / "groups.zarr")
     assert not (mount.files / "groups@x=10.nc4").exists()
     [line] = [line for line in (mount.path / ".zarrfs/errors").read_text().splitlines() if "groups@x=10.nc4" in line]
-    assert "a/x and b/x have other labels; select by number in all groups, as in x=#0" in line
+    assert "a/x and b/x have different labels; select by number, such as x=#0" in line
     for text, expected in [("x=#1", [3, 4, 5]), ("y=3", [2, 5, 8])]:
         with netCDF4.Dataset(mount.files / f"groups@{text}.nc4") as file:
             assert [file[name]["field"][:].tolist() for name in "ab"] == [expected, expected]
@@ -616,7 +616,7 @@ def test_classic_netcdf_says_that_groups_are_left_out(version, tmp_path, mounted
     root = zarr.open_group(store, mode="w", zarr_format=version)
     add(root, "a", np.arange(3, dtype="i4"), ["x"])
     add(root.create_group("below"), "b", np.arange(3, dtype="i4"), ["x"])
-    sentence = "below: it is a group, and the format has none; .nc4 has it"
+    sentence = "below: a group; .nc4 includes groups"
     mount = mounted(store)
     assert os.getxattr(mount.files / "nested.nc", "user.zarrfs.left_out").decode() == f"{sentence}\n"
     assert f"the file leaves out {sentence}" in zarrfs("cp", store, tmp_path / "x.nc").stderr

@@ -323,7 +323,7 @@ LAYOUTS = {
         {**level(name, *source), "spatial:registration": "node", "spatial:bbox": [
             500000.0 + size / 2, 4000000.0 - 24 * 15.0 + size / 2, 500000.0 + 32 * 15.0 - size / 2, 4000000.0 - size / 2]}
         for name, size, *source in (("0", 15.0), ("1", 30.0, "0"), ("2", 60.0, "1"))], None),
-    "cut": (BASE, {}, [level("0"), level("1", "0", 2, 100), level("2", "0", 4, 100)], "the layout moves the level against 0"),
+    "cut": (BASE, {}, [level("0"), level("1", "0", 2, 100), level("2", "0", 4, 100)], "the layout shifts the level relative to 0"),
     "odd": (BASE, {}, [level("0"), level("1", "0", 3, 0), level("2", "0", 9, 0)],
             "the scale in the layout fits neither the level's shape nor that of 0"),
 }
@@ -364,7 +364,7 @@ def test_levels_of_a_map_lie_where_the_first_one_lies(tmp_path, version):
                             continue
                         assert source.transform.is_identity, (name, number, extension)
                     found = os.getxattr(base.with_name(f"a.{extension}"), "user.zarrfs.left_out").decode().splitlines()
-                    assert f"the place on the map: {said}" in found, (name, number, extension)
+                    assert f"the georeference: {said}" in found, (name, number, extension)
             if said is None:
                 with opened(base.with_name("a@1:,2:.tif"), "tif") as source:
                     np.testing.assert_allclose(source.transform.to_gdal(), [500120.0, 60.0, 0.0, 3999940.0, 0.0, -60.0], rtol=1e-9)
@@ -539,37 +539,37 @@ STEPS, COLUMN = grid(10.0, -1.0, ROWS), grid(0.0, 2.0, COLUMNS)
 # Maps whose place, or whose system, cannot be said: with what is said of which files instead.
 ODD = {
     "gaussian": (odd({"lat": [80.0, 71.0, 61.0, 50.0, 40.0, 30.0], "lon": COLUMN}, dims=("lat", "lon")),
-                 {"the place on the map: the values of lat are not at equal distances": EXTENSIONS}),
-    "one_axis": (odd({"x": COLUMN}), {"the place on the map: the dimension y has no coordinate variable": EXTENSIONS}),
+                 {"the georeference: the values of lat are not evenly spaced": EXTENSIONS}),
+    "one_axis": (odd({"x": COLUMN}), {"the georeference: the dimension y has no coordinate variable": EXTENSIONS}),
     "curved": (odd({"lat": (("j", "i"), DATA[0] * 1.0), "lon": (("j", "i"), DATA[0] * 2.0)}, dims=("j", "i")),
-               {"the place on the map: the coordinates lat lon are not one number for each row and for each column": EXTENSIONS}),
-    "texts": (odd({"y": list("abcdef"), "x": COLUMN}), {"the place on the map: y cannot be read: it has texts": EXTENSIONS}),
+               {"the georeference: the coordinates lat lon are not one-dimensional": EXTENSIONS}),
+    "texts": (odd({"y": list("abcdef"), "x": COLUMN}), {"the georeference: y cannot be read: the values are strings": EXTENSIONS}),
     "exchanged": (odd({"x": STEPS, "y": COLUMN}, dims=("x", "y")),
-                  {"the place on the map: the rows and the columns of the file do not run along y and x": ["hdr"]}),
+                  {"the georeference: the rows and columns of the file do not run along y and x": ["hdr"]}),
     "stale": (odd({"y": STEPS, "x": COLUMN}, {"GeoTransform": "50 2 0 10.5 0 -1"}),
-              {"the place that GeoTransform tells: the coordinate variables tell another one": EXTENSIONS}),
+              {"the georeference in GeoTransform: the coordinate variables contradict GeoTransform": EXTENSIONS}),
     "other_level": (with_attributes({}, {"spatial:transform": AFFINE, "spatial:shape": [99, 99]}),
-                    {"the place on the map: the group tells that of arrays of another shape": EXTENSIONS}),
+                    {"the georeference: the group has the georeference of arrays of another shape": EXTENSIONS}),
     "esri": (odd({"y": STEPS, "x": COLUMN}, {"proj:code": "ESRI:54030"}),
-             {"the reference system ESRI:54030: a GeoTIFF has numbers of EPSG alone; the .vrt has it": ["tif"],
-              "the reference system ESRI:54030: ENVI has no numbers of EPSG and no WKT 2; the .vrt has it": ["hdr"]}),
+             {"the reference system ESRI:54030: GeoTIFF supports only EPSG codes; use the .vrt": ["tif"],
+              "the reference system ESRI:54030: ENVI supports neither EPSG codes nor WKT 2; use the .vrt": ["hdr"]}),
     "skewed": (with_attributes({"spatial:transform": [10, 1, 5, 1, -10, 7]}),
-               {"the place on the map: ENVI has none of rows that do not run east": ["hdr"]}),
+               {"the georeference: ENVI requires rows that run east": ["hdr"]}),
     "polynomial": (with_attributes({"spatial:transform": AFFINE, "spatial:transform_type": "rpc"}),
-                   {"the place on the map: spatial:transform_type is not affine": EXTENSIONS}),
+                   {"the georeference: spatial:transform_type is not affine": EXTENSIONS}),
     # rioxarray keeps the old GeoTransform where a program takes some of the rows.
     "picked_rows": (by_xarray(of_utm().rio.write_transform().isel(y=[0, 2, 3])),
-                    {"the place on the map: the values of y are not at equal distances": EXTENSIONS,
-                     "the reference system: ENVI has it together with a place alone": ["hdr"]}),
+                    {"the georeference: the values of y are not evenly spaced": EXTENSIONS,
+                     "the reference system: ENVI requires a georeference too": ["hdr"]}),
     "one_row": (by_xarray(of_utm().rio.write_transform().isel(y=slice(3, 4))),
-                {"the place that GeoTransform tells: the coordinate variables tell another one": EXTENSIONS}),
+                {"the georeference in GeoTransform: the coordinate variables contradict GeoTransform": EXTENSIONS}),
     "first_row": (by_xarray(of_utm().rio.write_transform().isel(y=slice(0, 1))), {}),
     "units": (odd({"y": ("y", STEPS, {"units": "furlong"}), "x": COLUMN}),
-              {"the place on the map: the unit furlong of y is not known": EXTENSIONS}),
+              {"the georeference: unknown unit furlong of y": EXTENSIONS}),
     "feet": (by_xarray(xr.Dataset({"a": (("y", "x"), DATA[0])}, {"y": STEPS, "x": COLUMN}).rio.write_crs(2263)
                        .rio.write_coordinate_system()), {}),
     "missing": (odd({"y": STEPS, "x": COLUMN}, {"grid_mapping": "crs"}),
-                {"the reference system: no variable crs is there, which grid_mapping names": EXTENSIONS}),
+                {"the reference system: grid_mapping names crs, which does not exist": EXTENSIONS}),
     # What is told of a map is not told of what lies beside it.
     "degrees_beside": (beside_map({"a": xr.DataArray(DATA[0], dims=["lat", "lon"], coords={"lat": STEPS, "lon": COLUMN})}),
                        {"the reference system WGS 84 / UTM zone 33N: the coordinates are longitudes and latitudes": EXTENSIONS}),
@@ -604,10 +604,10 @@ def test_what_cannot_be_said_is_left_out(tmp_path, mounted):
             assert sorted(attribute) == sorted(expected), (name, extension)
             with opened(path, extension) as source:
                 whole = source.transform
-                has_place = any("the place on the map" in sentence for sentence in expected)
+                has_place = any("the georeference" in sentence for sentence in expected)
                 assert (whole.to_gdal() == (0, 1, 0, 0, 0, 1)) == (has_place or name in NO_MAPS), (name, extension)
     said = mounting.zarrfs("cp", store / "gaussian/a", tmp_path / "a.tif").stderr
-    assert "the file leaves out the place on the map: the values of lat are not at equal distances" in said
+    assert "the file leaves out the georeference: the values of lat are not evenly spaced" in said
     for name, corner in {"one_row": 4000000.0 - 90.0, "first_row": 4000000.0}.items():
         with rasterio.open(files / name / "a/a.tif") as source:
             assert list(source.transform.to_gdal()) == [*PLACE[:3], corner, *PLACE[4:]], name

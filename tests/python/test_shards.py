@@ -76,9 +76,9 @@ def test_an_inner_chunk_that_is_not_there_is_said_to_be_missing(made):
     for name in ("2.0", "4", "0.0.0", "x", "", "00", "-1", "0.0@0"):
         out, error = run("cat", f"{key}@{name}", status=2)
         assert out == b"" and ("no such inner chunk" in error or "not a shard here" in error), error
-    assert "they are @0 to @3, the last one is also @1.1" in run("cat", f"{key}@4", status=2)[1]
+    assert "choose one of @0 to @3 (@1.1)" in run("cat", f"{key}@4", status=2)[1]
     # No shard at all, one that is not stored, and none that can be.
-    assert "is a chunk and not a shard" in run("cat", f"{made}/plain/c/0@0", status=2)[1]
+    assert "a chunk, not a shard" in run("cat", f"{made}/plain/c/0@0", status=2)[1]
     (made / "g/a/c/1/0").unlink()
     assert "the shard is not stored" in run("cat", f"{made}/g/a/c/1/0@0", status=2)[1]
     assert "no such" in run("cat", f"{made}/g/a/c/9/9@0", status=2)[1]

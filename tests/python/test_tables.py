@@ -270,7 +270,7 @@ def test_ndjson_of_a_group_has_the_same_values(points, program):
 
 def test_what_a_table_leaves_out_is_said(points, tmp_path):
     files, _ = points
-    expected = ["crs: it has no dimension, and a column has one", "plane: it has 2 dimensions, and a column has one"]
+    expected = ["crs: a column needs one dimension, not 0", "plane: a column needs one dimension, not 2"]
     for name in ("points.csv", "points.ndjson"):
         assert os.getxattr(files / name, "user.zarrfs.left_out").decode().splitlines() == expected
 
@@ -361,7 +361,7 @@ def test_a_table_of_anndata_has_its_index_and_its_categories(annotated, program)
         read = [row[name] for row in rows]
         assert ([plain(np.float32(value)) for value in read] if name == "score" else read) == values, name
     left_out = os.getxattr(files / "obs/obs.csv", "user.zarrfs.left_out").decode()
-    assert left_out == "the order of the categories of level: a table has values alone\n"
+    assert left_out == "the order of the categories of level: a table has only values\n"
     [umap] = set((files / "obsm/X_umap/X_umap.csv").read_text().splitlines())
     assert umap == "1.0,1.0"
 
@@ -465,7 +465,7 @@ def test_the_whole_of_a_group_has_values_as_they_are_meant(tmp_path):
     expected = frame_of(xarray.open_zarr(store, consolidated=False, decode_timedelta=True).load())
     done = mounting.zarrfs("cp", store, tmp_path / "s.cf.csv")
     assert done.stderr.splitlines() == [
-        "zarrfs: the file leaves out the unit of lead: no reader takes durations as text, so they are numbers, of ns"
+        "zarrfs: the file leaves out the unit of lead: durations are written as numbers of ns"
     ]
     found = pandas.read_csv(tmp_path / "s.cf.csv", parse_dates=["time", "valid_time"], **table_readers.ROUND_TRIP)
     assert list(found) == list(expected)
@@ -481,10 +481,10 @@ def test_the_whole_of_a_group_has_values_as_they_are_meant(tmp_path):
 
 @pytest.mark.parametrize("name, why", [
     ("s@time=#3,lat=#0.csv", "no array has a dimension, and a column has one; a slice keeps it, as #0:1 does"),
-    ("s@time=#0:3.csv", "columns have one length and one dimension: lat has the dimension lat, and counted has time"),
-    ("s.cf.csv", "columns have one length and one dimension: lat has 3 elements, and counted has 60"),
-    ("s@0:3.csv", "in a group, dimensions have to be named, as in time=2020-01 or x=#0"),
-    ("s@step=0:3.cf.csv", "no dimension is named 'step'; there are"),
+    ("s@time=#0:3.csv", "all columns must have the same length and dimension: lat has the dimension lat, and counted has time"),
+    ("s.cf.csv", "all columns must have the same length and dimension: lat has 3 elements, and counted has 60"),
+    ("s@0:3.csv", "name the dimensions of a group, such as time=2020-01 or x=#0"),
+    ("s@step=0:3.cf.csv", "no dimension named 'step'; the dimensions are"),
     ("s@time=1850,lat=20.csv", "no element is labelled '1850'; the labels are from 2019-12-20T00:00:00 to"),
 ])
 def test_a_table_that_cannot_be_is_missing_and_the_reason_is_said(meant, name, why):

@@ -263,7 +263,7 @@ def test_coordinate_systems_of_an_image_in_all_formats(tmp_path, mounted):
     near(found.steps * 1000, diagonal(-0.25, -0.5, 2))
     near(found.origin * 1000, [-20, -10, 1])
     said = os.getxattr(files / "affine/s0/s0.nii", "user.zarrfs.left_out").decode()
-    assert said == 'coordinate system "world" for programs that know no shear, such as ITK\n'
+    assert said == 'coordinate system "world" for programs without shear, such as ITK\n'
     # Elements are moved where a format has an order of its own.
     pixels = by_tifffile(files / "map_axis/s0/s0.ome.tif")
     assert [pixels[f"PhysicalSize{name}"] for name in "XYZ"] == [2, 0.5, 0.25]
@@ -386,7 +386,7 @@ def test_axes_go_in_ways_of_a_body(tmp_path, mounted):
     near(found.steps, [[0, 0, -1], [0.25, 0, 0], [0, -0.5, 0]])
     ways = "orientation of z (inferior-to-superior), y (posterior-to-anterior), x (left-to-right)"
     said = {extension: os.getxattr(files / f"axes/ras/s0/s0.{extension}", "user.zarrfs.left_out").decode() for extension in ("mrc", "ome.tif", "fits")}
-    assert all(f"{ways}: the format has none\n" in sentences for sentences in said.values()), said
+    assert all(f"{ways}: the format cannot store orientations\n" in sentences for sentences in said.values()), said
     with pytest.raises(OSError, match="No data"):
         os.getxattr(files / "axes/ras/s0/s0.nii", "user.zarrfs.left_out")
 
@@ -402,8 +402,8 @@ def test_ways_of_a_body_that_files_do_not_have_are_said(tmp_path, mounted):
                        ("twice", "z (left-to-right), y (right-to-left), x (superior-to-inferior)")):
         check(files / name / "s0/s0", *STRAIGHT)
         said = os.getxattr(files / name / "s0/s0.nii", "user.zarrfs.left_out").decode()
-        assert said == (f"orientation of {told}: files have left, right, anterior, posterior, inferior and superior alone, "
-                        "one for each axis of space\n")
+        assert said == (f"orientation of {told}: files can only store left, right, anterior, posterior, inferior and superior, "
+                        "one per axis\n")
 
 
 @pytest.mark.parametrize("program", ["itk", "nibabel"])
@@ -515,13 +515,13 @@ def test_images_lie_in_the_first_system_of_their_scene(tmp_path, mounted):
         check(files / path / "s0/s0", steps, origin)
     check(files / "tile/labels/cells/s0/s0", *expected["tile"])
     check(files / "pair/one/s0/s0", *STRAIGHT)
-    bent = 'the transformation is of type "displacements"'
+    bent = 'the transformation has the unsupported type "displacements"'
     said = {
-        "tile": ['"late" of the scene: a file has one coordinate system'],
-        "twice": ['"late" of the scene: a file has one coordinate system', '"other": a file has one coordinate system'],
+        "tile": ['"late" of the scene: a file can have only one coordinate system'],
+        "twice": ['"late" of the scene: a file can have only one coordinate system', '"other": a file can have only one coordinate system'],
         "bent": [f'"world" of the scene: {bent}', f'"late" of the scene: {bent}'],
-        "alone": [f'"{name}" of the scene: no transformation leads to it' for name in ("world", "late")],
-        "pair/one": ['"own": it is that of the image "two"'],
+        "alone": [f'"{name}" of the scene: no transformation leads to this system' for name in ("world", "late")],
+        "pair/one": ['"own": belongs to the image "two"'],
     }
     for path, sentences in said.items():
         found = os.getxattr(files / path / "s0/s0.nii", "user.zarrfs.left_out").decode().splitlines()
@@ -541,9 +541,9 @@ def test_what_a_file_leaves_out_is_said(tmp_path, mounted):
     more = [between("own", "world", step("rotation", turn)), between("own", "atlas", step("displacements", path="field"))]
     image(store, "tzyx", (2, 3, 4, 5), [level], systems, more, path="inner/image")
     image(store, "zyx", (3, 4, 5), [step("scale", [2, 0.5, 0.25])], [system("own", "zyx", {})], path="plain")
-    atlas = 'coordinate system "atlas": the transformation is of type "displacements"'
-    world = 'coordinate system "world": the dimensions go aslant in it'
-    units = "units millisecond of t: the header has one of um, mm and cm for all lengths"
+    atlas = 'coordinate system "atlas": the transformation has the unsupported type "displacements"'
+    world = 'coordinate system "world": the dimensions are oblique'
+    units = "units millisecond of t: the header supports one of um, mm and cm for all lengths"
     expected = {"nrrd": [atlas], "mha": [atlas, units], "nii": [atlas], "ome.tif": [atlas, world]}
     files = mounted(store).files / "inner/image/s0"
     said = json.loads(mounting.zarrfs("info", "--json", f"{store}/inner/image/s0").stdout)["left_out"]
@@ -555,7 +555,7 @@ def test_what_a_file_leaves_out_is_said(tmp_path, mounted):
         assert (tmp_path / f"copy.{extension}").read_bytes() == (files / f"s0.{extension}").read_bytes() or extension == "ome.tif"
         for sentence in sentences:
             assert f"s0.{extension}" in next(item["files"] for item in said if item["sentence"] == sentence), said
-    sizes = "distances of x, y, z: OME takes those without a unit for micrometres or seconds\n"
+    sizes = "spacing of x, y, z: OME would read a spacing without a unit as micrometres or seconds\n"
     assert os.getxattr(files.parents[2] / "plain/s0/s0.ome.tif", "user.zarrfs.left_out").decode() == sizes
     for extension in expected.keys() - {"ome.tif"}:
         plain = files.parents[2] / f"plain/s0/s0.{extension}"

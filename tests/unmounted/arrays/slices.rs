@@ -127,7 +127,7 @@ fn what_selects_nothing_has_no_file_and_a_reason() {
         ("a/a@x.npy", "neither a number nor a slice"),
         ("a/a@0,0,0.npy", "3 dimensions"),
         ("a/a@x=3.npy", "the dimensions have no names"),
-        ("a/a@::0.npy", "a step of 0"),
+        ("a/a@::0.npy", "the step must not be 0"),
     ] {
         let error = view.lookup(&UNLIMITED, &key(name)).unwrap_err();
         assert_eq!(error.kind(), Kind::NoFile, "{name}");

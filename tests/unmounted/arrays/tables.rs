@@ -167,13 +167,13 @@ fn what_is_no_column_is_said() {
         found.into_iter().partition(|line| line.contains("odd"));
     assert!(odd.len() == 1 && odd[0].contains("unknown"), "{odd:?}");
     let expected = [
-        "below: it is a group and no column",
-        "crs: it has no dimension, and a column has one",
+        "below: a group, not a column",
+        "crs: a column needs one dimension, not 0",
         "gone: the group has no such column",
-        "long: it has 4 elements, and cell has 3",
-        "place: it has 2 dimensions, and a column has one",
-        "the order of the categories of kind: a table has values alone",
-        "wave: there is no text for complex64",
+        "long: has 4 elements, and cell has 3",
+        "place: a column needs one dimension, not 2",
+        "the order of the categories of kind: a table has only values",
+        "wave: complex64 cannot be written as text",
     ];
     assert_eq!(others, expected);
 }
@@ -263,11 +263,11 @@ fn fields_of_a_structure_are_the_columns_of_its_own_file() {
     };
     assert_eq!(
         said("a/a.csv"),
-        "the field at.z: there is no text for complex64\n"
+        "the field at.z: complex64 cannot be written as text\n"
     );
     assert_eq!(
         said("root.csv"),
-        "a: its fields are columns of a file of its own\n"
+        "a: fields become columns only in the file of the array itself\n"
     );
 }
 
@@ -385,7 +385,7 @@ fn a_group_has_tables_of_parts_and_of_values_as_they_are_meant() {
     let said = String::from_utf8(said.unwrap().unwrap()).unwrap();
     assert_eq!(
         said,
-        "name: it has no dimension, and a column has one\ntime: it has no dimension, and a column has one\n"
+        "name: a column needs one dimension, not 0\ntime: a column needs one dimension, not 0\n"
     );
     for name in [
         "root.csv",

@@ -94,7 +94,7 @@ fn a_chunk_is_decoded_by_its_key() {
     ]);
     assert_eq!(decoded, selected);
     let fault = failed(&["cat", "--decode", &format!("{}/zarr.json", tas())]);
-    let expected = format!("{}/zarr.json: is not the key of a chunk", tas());
+    let expected = format!("{}/zarr.json: not the key of a chunk", tas());
     assert_eq!(fault, expected);
 }
 
@@ -241,14 +241,14 @@ fn every_file_of_a_group_is_that_of_the_files_view() {
     let (climate, to) = (climate.to_str().unwrap(), to.to_str().unwrap());
     let fault = failed(&["cp", climate, to]);
     assert!(
-        fault.contains("names a format of groups; there are nc, h5, nc4,"),
+        fault.contains("in a format of groups; choose one of nc, h5, nc4,"),
         "{fault}"
     );
     let image = folder.path().join("x.ome.tif");
     let fault = failed(&["cp", &format!("{climate}@0"), image.to_str().unwrap()]);
     assert_eq!(
         fault,
-        "0: files of a part of a group are nc, h5, nc4, csv, ndjson, not ome.tif"
+        "0: a part of a group can be written as nc, h5, nc4, csv, ndjson, not as ome.tif"
     );
 }
 
@@ -273,10 +273,10 @@ fn a_format_has_one_name_for_cat_and_cp() {
         "ome",
     ];
     for name in wrong {
-        let expected = format!("{name}: not a format; there are npy, raw, ");
+        let expected = format!("{name}: unknown format; choose one of npy, raw, ");
         let cp = failed(&["cp", "--format", name, psl, to]);
         assert!(cp.starts_with(&expected), "{cp}");
-        assert!(cp.ends_with(", with cf before any"), "{cp}");
+        assert!(cp.ends_with(", or for example cf.npy for CF-decoded values"), "{cp}");
         assert_eq!(failed(&["cat", "--select", "0", "--format", name, psl]), cp);
     }
     // The same for a format that the file extension selects.
@@ -469,7 +469,7 @@ fn faults_of_selections_are_one_line() {
     assert!(fault("x").contains("neither a number nor a slice"));
     assert!(
         failed(&["cat", "--select", "0", "--format", "xls", &tas()])
-            .starts_with("xls: not a format")
+            .starts_with("xls: unknown format")
     );
     let group = sample("climate.zarr");
     assert!(failed(&["cat", "--select", "0", group.to_str().unwrap()]).contains("is not an array"));

@@ -154,7 +154,7 @@ fn a_map_is_text_without_colours() {
     assert_eq!(lines[1], "\u{b7}\u{b7}\u{2588}");
     let fault = failed(&["map", "--axes", "0,2", path.to_str().unwrap()]);
     assert!(
-        fault.ends_with("has 2 dimensions: 0 and 2 are not two of them"),
+        fault.ends_with("0 and 2 are not two different dimensions of this array, which has 2"),
         "{fault}"
     );
     let output = run(&["map", "--data", path.to_str().unwrap()]);

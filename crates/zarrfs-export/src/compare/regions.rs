@@ -80,7 +80,7 @@ pub(super) fn differing_regions(
         return stored.into_iter().try_for_each(compare);
     }
     if grid.len() > MAX_CHUNKS {
-        let text = format!("{} chunks, all of which would be compared", grid.len());
+        let text = format!("{} chunks are too many to compare", grid.len());
         return Err(Error::too_large(new.path(), text));
     }
     (0..grid.len()).try_for_each(compare)
@@ -128,7 +128,7 @@ impl ArrayPair<'_> {
                 (numbers.len() as u64) <= MAX_CHUNKS
             });
             if numbers.len() as u64 > MAX_CHUNKS {
-                let text = format!("more than {MAX_CHUNKS} stored chunks");
+                let text = format!("more than {MAX_CHUNKS} stored chunks are too many to compare");
                 return Err(Error::too_large(new.path(), text));
             }
             Ok(())

@@ -109,11 +109,11 @@ impl Dimensions {
         if let Some(orientation) = &oblique.orientation
             && oblique.map.permutation().is_some()
         {
-            return Some(format!("{orientation}: the format has none"));
+            return Some(format!("{orientation}: the format cannot store orientations"));
         }
         Some(match &oblique.system {
-            Some(name) => format!("coordinate system {name:?}: the dimensions go aslant in it"),
-            None => "directions of the dimensions: they go aslant".to_string(),
+            Some(name) => format!("coordinate system {name:?}: the dimensions are oblique"),
+            None => "directions of the dimensions: the dimensions are oblique".to_string(),
         })
     }
 }
@@ -244,9 +244,9 @@ impl Dimensions {
                 }
                 Err(system) => {
                     let system = system.map(|name| format!("coordinate system {name:?}"));
-                    let system = system.unwrap_or("place of the elements".to_string());
+                    let system = system.unwrap_or("position of the elements".to_string());
                     self.left_out.push(format!(
-                        "{system}: the dimensions fill no space of their number"
+                        "{system}: the dimensions are linearly dependent"
                     ));
                 }
             }
@@ -263,7 +263,7 @@ impl Dimensions {
         let body = anatomical_place(place, first);
         let known = "left, right, anterior, posterior, inferior and superior";
         let sentence =
-            format!("{orientation}: files have {known} alone, one for each axis of space");
+            format!("{orientation}: files can only store {known}, one per axis");
         if body.is_none() && !self.left_out.contains(&sentence) {
             self.left_out.push(sentence);
         }
@@ -339,7 +339,7 @@ impl Oblique {
             Some(name) => format!("coordinate system {name:?}"),
             None => "directions of the dimensions".to_string(),
         };
-        format!("{place} for programs that know no shear, such as ITK")
+        format!("{place} for programs without shear, such as ITK")
     }
 
     /// Whether all pairs of dimensions are at right angles, within rounding errors.

@@ -63,13 +63,13 @@ impl GroupContents {
     /// Returns a member by its number; `Invalid` if there is no such member.
     pub fn member(&self, number: usize) -> Result<&GroupMember> {
         let member = self.members.get(number);
-        member.ok_or_else(|| Error::invalid("group", "a file of other arrays"))
+        member.ok_or_else(|| Error::invalid("group", "the file has no such array"))
     }
 
     /// Starts a buffer for bytes of the file, which reserves its memory.
     pub fn growing(&self) -> Result<ReservedBuffer<'_>> {
         let first = self.arrays().next();
-        let first = first.ok_or_else(|| Error::invalid("group", "has no elements to be read"))?;
+        let first = first.ok_or_else(|| Error::invalid("group", "the group has no elements"))?;
         Ok(first.growing())
     }
 }
@@ -193,7 +193,7 @@ impl GroupLayout {
         let length = last.parts.len(&array.shape, array.element_size()?)?;
         let end = last.offset.checked_add(length);
         end.filter(|&end| i64::try_from(end).is_ok())
-            .ok_or_else(|| Error::too_large("group", "a file of its arrays"))
+            .ok_or_else(|| Error::too_large("group", "the file of all arrays is too large"))
     }
 }
 

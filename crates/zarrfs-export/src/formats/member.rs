@@ -102,7 +102,7 @@ impl GroupMember {
     /// Returns the source of the elements; `Invalid` for a member of metadata alone.
     pub fn source(&self) -> Result<&MemberSource> {
         let source = self.source.as_ref();
-        source.ok_or_else(|| Error::invalid(&self.path, "has no elements to be read"))
+        source.ok_or_else(|| Error::invalid(&self.path, "the array has no elements"))
     }
 
     /// Reads all elements, which have no fixed length; fails as `OpenArray::records` does.

@@ -77,7 +77,7 @@ pub fn format(extension: &str) -> Result<&'static Format> {
         let names: Vec<_> = FORMATS.iter().map(|format| format.extension).collect();
         Error::invalid(
             extension,
-            format!("not a format; there are {}", names.join(", ")),
+            format!("unknown format; choose one of {}", names.join(", ")),
         )
     })
 }

@@ -12,7 +12,7 @@ use zarrfs_array::array::vlen_elements::{ReservedBuffer, VlenElements};
 /// Elements in C order behind a header; `numpy.load` can map the file.
 pub const FORMAT: Format = Format {
     extension: "npy",
-    needs: "elements of a type that numpy has",
+    needs: "elements of a data type of numpy",
     parts: Some(|subject| {
         let descr = descr(&subject.array.data_type)?;
         header(&descr, false, subject.shape).map(FileParts::plain)
@@ -24,7 +24,7 @@ pub const FORMAT: Format = Format {
 /// The same in Fortran order (first dimension fastest).
 pub const FORTRAN: Format = Format {
     extension: "f.npy",
-    needs: "elements of a fixed length and of a type that numpy has",
+    needs: "elements of fixed length and of a data type of numpy",
     parts: Some(|subject| {
         let descr = descr(&subject.array.data_type)?;
         let header = header(&descr, true, subject.shape)?;
@@ -70,7 +70,7 @@ fn ragged(records: &VlenElements, shape: &[u64], out: &mut ReservedBuffer<'_>) -
     let header = header(&descr, false, shape).filter(|_| size <= MAX_ELEMENT);
     out.push(&header.ok_or_else(|| {
         let count = records.len();
-        let found = format!("{count} elements as wide as the longest, {longest}");
+        let found = format!("{count} strings padded to the longest, of length {longest}, are too large");
         Error::too_large("npy", found)
     })?)?;
     let mut padded = vec![0; size];

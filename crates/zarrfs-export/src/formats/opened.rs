@@ -299,7 +299,7 @@ impl Export {
             FileBody::Flat(elements) => elements.as_box().filter(|flat| flat.has_own_order()),
             FileBody::Empty | FileBody::Converted(_) | FileBody::Whole(_) => None,
         };
-        let why = "has no elements as they are stored; write NAME.npy or NAME.raw";
+        let why = "this format is read-only; write NAME.npy or NAME.raw instead";
         flat.ok_or_else(|| Error::new(Kind::Denied, self.array.path(), why))
     }
 
@@ -333,7 +333,7 @@ impl Export {
         let flat = self.writable()?;
         let end = offset.saturating_add(bytes.len() as u64);
         if end > self.len() && !bytes.is_empty() {
-            let found = format!("the file has {} bytes, as many as its array", self.len());
+            let found = format!("the file cannot grow beyond {} bytes", self.len());
             return Err(Error::too_large(self.array.path(), found));
         }
         let (before, elements, after) = self.cut(offset, bytes.len());
@@ -341,7 +341,7 @@ impl Export {
         let rest = rest.filter(|(written, _)| *written == before);
         let rest = rest.and_then(|(_, rest)| rest.strip_suffix(after));
         let Some(rest) = rest else {
-            let why = "the bytes around the elements say what the array is, and only its metadata change that";
+            let why = "the header of the file cannot be changed; edit the metadata instead";
             return Err(Error::invalid(self.array.path(), why));
         };
         if rest.is_empty() {

@@ -25,7 +25,7 @@ pub const RAW: Format = Format {
 /// numbers if not, JSON values unchanged.
 pub const TXT: Format = Format {
     extension: "txt",
-    needs: "elements without a fixed length, such as strings",
+    needs: "variable-length elements, such as strings",
     parts: None,
     ragged: Some(Ragged::Made(ragged)),
     is_basic: true,

@@ -123,7 +123,7 @@ fn check_is_directory(context: &RequestContext, stack: &StoreStack, source: &str
     match stack.store.head(context, &Key::root())? {
         Some(meta) if meta.kind == EntryKind::Directory => Ok(()),
         _ => {
-            let why = "is not a store: expected a directory";
+            let why = "not a store: use the path of a directory";
             Err(Error::invalid(zarrfs_store::redacted(source), why))
         }
     }

@@ -67,7 +67,7 @@ pub fn chunk_of(
     key: &Key,
 ) -> Result<(Arc<OpenArray>, Selection)> {
     let found = find_chunk(context, &opened.hierarchy, &opened.arrays, key)?;
-    let no_chunk = || Error::invalid(key, "is not the key of a chunk");
+    let no_chunk = || Error::invalid(key, "not the key of a chunk in the grid of an array");
     let (open, indices) = found.ok_or_else(no_chunk)?;
     let region = open.stored_grid()?.region(&indices);
     Ok((open, Selection::of_region(&region)))

@@ -130,11 +130,11 @@ impl ArrayInGroup<'_> {
 /// Fails with `TooLarge` for a coordinate variable beyond the limits, which do not depend on memory.
 pub(super) fn check_length(path: &Key, array: &Array) -> Result<()> {
     if array.shape.first().is_some_and(|&count| count > MAX_COUNT) {
-        let found = format!("a coordinate variable of more than {MAX_COUNT} elements");
+        let found = format!("a coordinate variable with more than {MAX_COUNT} elements is too large for labels");
         return Err(Error::too_large(path, found));
     }
     if !array.data_type.is_variable() && array.byte_length()? > MAX_LABELS {
-        let found = format!("a coordinate variable of more than {MAX_LABELS} bytes");
+        let found = format!("a coordinate variable with more than {MAX_LABELS} bytes is too large for labels");
         return Err(Error::too_large(path, found));
     }
     Ok(())
@@ -181,7 +181,7 @@ pub(super) fn read(
         None => labels_of(&described.data_type, &bytes),
     };
     labels.ok_or_else(|| {
-        let found = format!("elements of {} as labels", described.data_type);
+        let found = format!("elements of {} cannot be labels", described.data_type);
         Error::unsupported(open.path(), found)
     })
 }
@@ -306,8 +306,8 @@ fn line_of(labels: &Labels, meaning: &CoordinateMeaning) -> Line {
             Line::of(&values, false, is_longitude)
         }
         Labels::Floats(values, is_single) => Line::of(values, *is_single, is_longitude),
-        Labels::Texts(_) => Line::NoNumbers("it has texts".to_string()),
-        Labels::Times(..) => Line::NoNumbers("it has times".to_string()),
+        Labels::Texts(_) => Line::NoNumbers("the values are strings".to_string()),
+        Labels::Times(..) => Line::NoNumbers("the values are times".to_string()),
     }
 }
 

@@ -143,7 +143,7 @@ impl GroupChoice<'_> {
         if let Some(removed) = RemovedFormat::of_name(name) {
             return Err(removed.error(name));
         }
-        let why = "has no ending that names a format of groups";
+        let why = "the file name does not end in a format of groups";
         let choice = GroupChoice::by_end(name, GROUP_FORMATS);
         choice
             .ok_or_else(|| unknown_group_format(name, why))?
@@ -156,7 +156,7 @@ impl GroupChoice<'_> {
             return Err(removed.error(name));
         }
         let choice = GroupChoice::by_format(name, GROUP_FORMATS);
-        let choice = choice.ok_or_else(|| unknown_group_format(name, "not a format of groups"))?;
+        let choice = choice.ok_or_else(|| unknown_group_format(name, "unknown format of groups"))?;
         choice.checked(name)
     }
 
@@ -193,10 +193,10 @@ impl<'a> GroupChoice<'a> {
         let names: Vec<&str> = formats.map(|format| format.extension).collect();
         let (names, extension) = (names.join(", "), self.format.extension);
         let why = match self.selection {
-            Some(_) => format!("files of a part of a group are {names}, not {extension}"),
+            Some(_) => format!("a part of a group can be written as {names}, not as {extension}"),
             None => format!(
-                "groups have values as they are meant in {names}, not in {extension}; '--format {extension}' writes them \
-                 as they are stored"
+                "CF-decoded values of a group can be written as {names}, not as {extension}; '--format {extension}' \
+                 writes stored values"
             ),
         };
         Err(Error::invalid(name, why))
@@ -233,7 +233,7 @@ impl FileContent {
         let endings = name.match_indices('.').map(|(dot, _)| dot + 1);
         let mut endings = endings.filter_map(|start| name.get(start..));
         let found = endings.find_map(FileContent::of_extension);
-        found.ok_or_else(|| unknown_format(name, "has no ending that names a format"))
+        found.ok_or_else(|| unknown_format(name, "the file name does not end in a format"))
     }
 
     /// Parses the name of a format: exactly `EXT` or `cf.EXT`.
@@ -242,7 +242,7 @@ impl FileContent {
         if let Some(removed) = RemovedFormat::of_extension(extension) {
             return Err(removed.error(name));
         }
-        FileContent::of_extension(name).ok_or_else(|| unknown_format(name, "not a format"))
+        FileContent::of_extension(name).ok_or_else(|| unknown_format(name, "unknown format"))
     }
 
     fn of_extension(name: &str) -> Option<FileContent> {
@@ -267,7 +267,7 @@ fn without_cf(name: &str) -> Option<&str> {
 fn unknown_group_format(name: &str, why: &str) -> Error {
     let names = GROUP_FORMATS.iter().map(|format| format.extension);
     let names: Vec<&str> = names.collect();
-    Error::invalid(name, format!("{why}; there are {}", names.join(", ")))
+    Error::invalid(name, format!("{why}; choose one of {}", names.join(", ")))
 }
 
 /// Builds the error for a name that is not a format; lists the formats.
@@ -277,7 +277,7 @@ fn unknown_format(name: &str, why: &str) -> Error {
     let names = names.join(", ");
     Error::invalid(
         name,
-        format!("{why}; there are {names}, with {CF} before any"),
+        format!("{why}; choose one of {names}, or for example {CF}.npy for CF-decoded values"),
     )
 }
 
@@ -325,7 +325,7 @@ const REMOVED: [RemovedFormat; 9] = [
         "bsq",
         ".img with .hdr, which says how bands are interleaved",
     ),
-    removed("cdf5.nc", ".nc4, or .nc if its types are enough"),
+    removed("cdf5.nc", ".nc4, or .nc if the data types fit"),
     removed("f.raw", ".f.npy, or .raw with the dimensions reversed"),
     removed("flt", ".img with .hdr, or .tif"),
     removed(
@@ -355,7 +355,7 @@ impl RemovedFormat {
     /// Returns the error for a file name or a format name that uses it.
     pub fn error(self, subject: impl std::fmt::Display) -> Error {
         let RemovedFormat { extension, instead } = self;
-        let why = format!("zarrfs has no .{extension} files any more; use {instead}");
+        let why = format!("zarrfs no longer has .{extension} files; use {instead}");
         Error::new(Kind::Removed, subject, why)
     }
 }

@@ -37,7 +37,7 @@ impl FileSelection {
         let wrong = |why: String| Error::invalid(format!("selection '{text}'"), why);
         let is_named = |part: &str| part.contains('=');
         if !text.split(',').all(is_named) {
-            let why = "in a group, dimensions have to be named, as in time=2020-01 or x=#0";
+            let why = "name the dimensions of a group, such as time=2020-01 or x=#0";
             return Err(wrong(why.to_string()));
         }
         let dimensions = dimensions_of(members);
@@ -69,7 +69,7 @@ impl FileSelection {
                 let Dimension {
                     name, length: own, ..
                 } = dimension;
-                let why = format!("dimension '{name}' has {own} elements, and {length} in {path}");
+                let why = format!("dimension '{name}' has {own} elements, but {length} in {path}");
                 return Err(wrong(why));
             }
             axes.insert(dimension.name.to_string(), (dimension.length, axis));
@@ -90,7 +90,7 @@ impl FileSelection {
             let other = axes.insert(name.clone(), own);
             if other.is_some_and(|other| other != own && !(is_all(&other) && is_all(&own))) {
                 let why = format!(
-                    "several dimensions are called '{name}' and have one coordinate; select the same elements of each"
+                    "several dimensions are named '{name}'; select the same elements along each"
                 );
                 return Err(Error::invalid(&member.path, why));
             }
@@ -193,7 +193,7 @@ impl Dimension<'_> {
                 Some((first, _)) => {
                     let name = self.name;
                     let why = format!(
-                        "{first} and {path} have other labels; select by number in all groups, as in {name}=#0"
+                        "{first} and {path} have different labels; select by number, such as {name}=#0"
                     );
                     return Err(Error::invalid(format!("dimension '{name}'"), why));
                 }
@@ -388,7 +388,7 @@ pub(super) fn decode_cf(members: &mut Vec<GroupMember>, format: &GroupFormat) ->
             let limits: Vec<&str> = cf::LIMITS.iter().filter(is_lost).copied().collect();
             if !limits.is_empty() {
                 let (path, limits) = (&member.path, limits.join(", "));
-                let sentence = format!("{path}: {limits}: of numbers as they are stored");
+                let sentence = format!("{path}: {limits}: valid only for stored values");
                 lost.attributes.push(sentence);
             }
             member.array = Arc::new(decoded.array);

@@ -146,8 +146,7 @@ impl PlannedFile {
             let is_table = matches!(choice.format.scope, GroupScope::Columns(_));
             if is_table && is_annotated(&contents) {
                 return Ok(Err(format!(
-                    "no values as CF means them, since the attributes of a table of AnnData are not those of CF; \
-                     .{} has its values",
+                    "AnnData tables have no CF attributes to decode; use .{} for the stored values",
                     choice.format.extension
                 )));
             }
@@ -260,7 +259,13 @@ impl GroupSource<'_> {
             }
         }
         if members.is_empty() && !matches!(format.scope, GroupScope::Named(_)) {
-            return Ok(Err("there is no array".to_string()));
+            let hint = match format.scope {
+                GroupScope::Own if format.extension == "nc" => {
+                    "; .nc4 and .h5 include the arrays of subgroups"
+                }
+                _ => "",
+            };
+            return Ok(Err(format!("the group has no array of its own{hint}")));
         }
         let subgroups = nodes.groups.iter();
         let mut contents = GroupContents {
@@ -357,7 +362,7 @@ impl GroupSource<'_> {
             while let Some(name) = listing.next(context)? {
                 count += 1;
                 if count > MAX_NODES {
-                    return Ok(Err(format!("{MAX_NODES} nodes at most")));
+                    return Ok(Err(format!("more than {MAX_NODES} groups and arrays")));
                 }
                 let Some(child) = self.hierarchy.child(context, &group, &name.name)? else {
                     continue;
@@ -380,7 +385,7 @@ impl GroupSource<'_> {
                         (GroupScope::Columns(_), Ok(name)) => {
                             below
                                 .left_out
-                                .push(format!("{name}: it is a group and no column"));
+                                .push(format!("{name}: a group, not a column"));
                         }
                         (GroupScope::Columns(_), Err(_)) => {
                             below.left_out.push(non_utf8_name(&child))
@@ -388,7 +393,7 @@ impl GroupSource<'_> {
                         (GroupScope::Own, _) => {
                             let name = String::from_utf8_lossy(child.path.name());
                             below.left_out.push(format!(
-                                "{name}: it is a group, and the format has none; .nc4 has it"
+                                "{name}: a group; .nc4 includes groups"
                             ));
                         }
                         (GroupScope::Named(_), _) => {}
@@ -485,7 +490,7 @@ fn relative(group: &NodeEntry, node: &NodeEntry) -> Option<String> {
 }
 
 fn unreadable_node(error: &Error) -> String {
-    format!("nothing is left out, and a node does not read: {error}")
+    format!("cannot read all nodes: {error}")
 }
 
 fn non_utf8_name(node: &NodeEntry) -> String {

@@ -69,7 +69,7 @@ impl Labels {
             [from, to] => self.between(from, to, 1),
             [from, to, step] => {
                 let step = step.parse().ok().filter(|&step| step != 0);
-                self.between(from, to, step.ok_or("a step is a number other than 0")?)
+                self.between(from, to, step.ok_or("the step must be an integer other than 0")?)
             }
             _ => Err(format!("'{part}' is neither a label nor a slice of labels")),
         }
@@ -98,7 +98,7 @@ impl Labels {
                 ..SelectedAxis::all(1)
             }),
             (Some(_), Some(_)) => Err(format!(
-                "'{label}' is the label of several elements; a slice takes them"
+                "'{label}' is the label of several elements; select '{label}:{label}'"
             )),
             (None, _) => Err(format!("no element is labelled '{label}'{}", self.ends())),
         }
@@ -136,7 +136,7 @@ impl Labels {
             (Some(&first), Some(&last)) if last - first + 1 == found.len() => {
                 Ok(Some((first, last)))
             }
-            (Some(_), _) => Err("the labels are in no order, and have no slices".to_string()),
+            (Some(_), _) => Err("the labels are not in order, so slices are not possible".to_string()),
             (None, _) => Ok(None),
         }
     }
@@ -152,7 +152,7 @@ impl Labels {
     /// Returns the comparison of elements with a label. Fails if it cannot be a label here.
     fn compare<'a>(&'a self, label: &'a str) -> Result<Compare<'a>, String> {
         let number = || label.parse::<f64>();
-        let no_number = || format!("'{label}' is no number, as labels are here");
+        let no_number = || format!("'{label}' is not a number, and the labels are numbers");
         Ok(match self {
             Labels::Integers(values) => match label.parse::<i128>() {
                 Ok(label) => Box::new(move |at| Some(values.get(at)?.cmp(&label))),
@@ -169,7 +169,7 @@ impl Labels {
             Labels::Texts(values) => Box::new(move |at| Some(values.get(at)?.as_str().cmp(label))),
             Labels::Times(values, calendar) => {
                 let period = period_of(label, *calendar);
-                let wrong = || format!("'{label}' is no time, as 2020-01-31T12:00 is one");
+                let wrong = || format!("'{label}' is not a time, such as 2020-01-31T12:00");
                 let period = period.ok_or_else(wrong)?;
                 Box::new(move |at| {
                     let time = (*values.get(at)?)?;

@@ -366,7 +366,7 @@ fn whole_of(data_type: &DataType, element: &[u8]) -> Option<i128> {
     reason = "a number has at most eight bytes, and a colour shows no more than its first digits"
 )]
 fn number_of(data_type: &DataType, element: &[u8]) -> Result<Option<f64>> {
-    let no_number = || Error::unsupported("data_type", format!("{data_type} is no number"));
+    let no_number = || Error::unsupported("data_type", format!("{data_type} is not numeric"));
     Ok(match data_type {
         DataType::Bool | DataType::UInt(_) => Some(elements::integer(element, false) as u64 as f64),
         DataType::Int(_) => Some(elements::integer(element, true) as i64 as f64),

@@ -70,7 +70,7 @@ impl SelectableDimensions<'_> {
         for (axis, part) in named {
             let selected = self.labelled(axis, part).map_err(explained)?;
             if axes[axis].replace(selected).is_some() {
-                return Err(wrong(format!("dimension {axis} is named twice")));
+                return Err(wrong(format!("dimension {axis} is selected twice")));
             }
         }
         self.select_unnamed(&mut axes, &unnamed)
@@ -112,7 +112,7 @@ impl SelectableDimensions<'_> {
             match names.as_slice() {
                 [] => "the dimensions have no names".to_string(),
                 names => format!(
-                    "no dimension is named '{wanted}'; there are {}",
+                    "no dimension named '{wanted}'; the dimensions are {}",
                     names.join(", ")
                 ),
             }
@@ -123,7 +123,7 @@ impl SelectableDimensions<'_> {
         let dots = parts.iter().filter(|part| **part == "...").count();
         let numbered = parts.len() - dots;
         if dots > 1 {
-            return Err("'...' may stand there once".to_string().into());
+            return Err("'...' can be used only once".to_string().into());
         }
         let named = axes.iter().flatten().count();
         let rank = axes.len();
@@ -132,12 +132,12 @@ impl SelectableDimensions<'_> {
             .filter(|_| numbered <= MAX_RANK)
         else {
             let beside = if named > 0 {
-                " beside those that are named"
+                " besides the named ones"
             } else {
                 ""
             };
             let left = rank - named;
-            return Err(format!("{numbered} dimensions, but the array has {left}{beside}").into());
+            return Err(format!("{numbered} dimensions selected, but the array has {left}{beside}").into());
         };
         let mut free = axes
             .iter_mut()
@@ -169,8 +169,7 @@ impl SelectableDimensions<'_> {
         let (name, length) = (self.names.get(axis).cloned().flatten(), self.length(axis));
         let name = name.unwrap_or_default();
         format!(
-            "{why}; no group has labels for it, which would be an array '{name}' of {length} values, so that elements are \
-             selected by number"
+            "{why}; select by number, since no array '{name}' with {length} labels was found"
         )
     }
 
@@ -216,7 +215,7 @@ fn axis_of(part: &str, length: u64) -> std::result::Result<SelectedAxis, String>
     };
     match numbers.as_slice() {
         [one] => match number(one)? {
-            None => Err("nothing is given".to_string()),
+            None => Err("a dimension has no selection".to_string()),
             Some(index) => {
                 let whole = i128::from(length);
                 let at = i128::from(index) + if index < 0 { whole } else { 0 };
@@ -249,7 +248,7 @@ fn slice(
     length: u64,
 ) -> std::result::Result<SelectedAxis, String> {
     if step == 0 {
-        return Err("a step of 0".to_string());
+        return Err("the step must not be 0".to_string());
     }
     let whole = i128::from(length);
     let (low, high) = if step > 0 {
@@ -345,16 +344,16 @@ mod tests {
             fault("a"),
             "selection 'a': 'a' is neither a number nor a slice for dimension 0 of 4 elements"
         );
-        assert!(fault("0,0,0").ends_with("3 dimensions, but the array has 2"));
-        assert!(fault("...,...").ends_with("'...' may stand there once"));
-        assert!(fault("::0").contains("a step of 0"));
+        assert!(fault("0,0,0").ends_with("3 dimensions selected, but the array has 2"));
+        assert!(fault("...,...").ends_with("'...' can be used only once"));
+        assert!(fault("::0").contains("the step must not be 0"));
         assert!(
             fault("[0").ends_with("'[' has no ']'") && fault("0]").contains("neither a number")
         );
         assert!(fault("99999999999999999999").contains("99999999999999999999 is out of bounds"));
         assert!(
-            fault(",").contains("nothing is given") && fault("0,,").contains("nothing is given")
+            fault(",").contains("a dimension has no selection") && fault("0,,").contains("a dimension has no selection")
         );
-        assert!(fault("0,,1").contains("3 dimensions") && fault(",1").contains("nothing is given"));
+        assert!(fault("0,,1").contains("3 dimensions") && fault(",1").contains("a dimension has no selection"));
     }
 }

@@ -60,7 +60,7 @@ impl ShardPart {
             return Ok(None);
         };
         if !array.has_shards()? {
-            return Err(Error::unsupported(&key, "is a chunk and not a shard"));
+            return Err(Error::unsupported(&key, "a chunk, not a shard"));
         }
         let missing = || Error::new(Kind::NotFound, &key, "the shard is not stored");
         let mut shard = array.shard_file(context, &indices)?.ok_or_else(missing)?;
@@ -69,7 +69,7 @@ impl ShardPart {
             let number = number_of(shard.inner(), name)
                 .ok_or_else(|| no_inner_chunk(shard.inner(), path))?;
             if !shard.holds_shards() && parts.peek().is_some() {
-                return Err(Error::invalid(path, "an inner chunk is not a shard here"));
+                return Err(Error::invalid(path, "the inner chunk is not a shard"));
             }
             match shard.shard_within(context, number)? {
                 Some(inner) => shard = inner,
@@ -96,7 +96,7 @@ fn no_inner_chunk(grid: &Grid, path: &Key) -> Error {
     let last = grid.len().saturating_sub(1);
     let indices = join_indices(&grid.indices(ChunkIndex(last)));
     let why =
-        format!("no such inner chunk: they are @0 to @{last}, the last one is also @{indices}");
+        format!("no such inner chunk; choose one of @0 to @{last} (@{indices})");
     Error::invalid(path, why)
 }
 

@@ -22,7 +22,7 @@ impl NoValues {
     /// Returns the reason for an attribute that is not `wanted`.
     pub(crate) fn of(name: &str, value: &Value, wanted: &str) -> NoValues {
         NoValues::Attribute(format!(
-            "the attribute {name} is {} and has to be {wanted}",
+            "the attribute {name} is {} but must be {wanted}",
             abbreviated(value)
         ))
     }
@@ -31,8 +31,8 @@ impl NoValues {
 impl fmt::Display for NoValues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NoValues::NotNumbers => f.write_str("cf is for numbers"),
-            NoValues::Attribute(why) => write!(f, "there are no values by CF: {why}"),
+            NoValues::NotNumbers => f.write_str("only numbers can be CF-decoded"),
+            NoValues::Attribute(why) => write!(f, "cannot decode values by CF: {why}"),
         }
     }
 }
@@ -160,7 +160,7 @@ pub(crate) fn fill_numbers(
             fills.retain(|missing| *missing != fill);
             let bytes = found.bytes_of(whole).or_else(|| stored.bytes_of(whole));
             let bytes = bytes.ok_or_else(|| {
-                let wanted = format!("one that {} holds", found.data_type());
+                let wanted = format!("a value of type {}", found.data_type());
                 NoValues::of(FILL, &Value::from(whole.to_string()), &wanted)
             })?;
             read = stored.number(&bytes).into();

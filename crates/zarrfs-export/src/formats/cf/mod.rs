@@ -360,7 +360,7 @@ fn time_count(units: &str, attributes: &Attributes) -> Result<TimeCount, NoValue
     TimeCount::parse(units, name).ok_or_else(|| {
         let units = abbreviated(&Value::from(units));
         NoValues::Attribute(format!(
-            "the attribute units is {units} in the calendar {}, and has to be a unit of time, 'since' and a date of a \
+            "the attribute units is {units} in the calendar {} but must be a unit of time, 'since' and a date in a \
              known calendar",
             abbreviated(&calendar)
         ))
@@ -536,7 +536,7 @@ fn duration_unit(dtype: &str, counted: i64) -> Result<(&'static str, i64), NoVal
         Some("us") => 2,
         Some("ns" | "ps" | "fs" | "as") => 3,
         _ => {
-            let wanted = "a type of numpy that has durations, such as timedelta64[ns]";
+            let wanted = "a duration type of numpy, such as timedelta64[ns]";
             return Err(NoValues::of("dtype", &Value::from(dtype), wanted));
         }
     };

@@ -122,7 +122,7 @@ impl TextsOfFile {
             let member = contents.member(member)?;
             let texts = MemberTexts::read(context, member)?;
             texts.each(&mut |text| {
-                let too_large = || Error::too_large(&member.path, "a text of such a length");
+                let too_large = || Error::too_large(&member.path, "a string is too long for HDF5");
                 let reference = heap.put(text.len(), text).ok_or_else(too_large)?;
                 bytes.push(&heap.take())?;
                 length += reference.len() as u64;

@@ -52,7 +52,7 @@ pub(crate) const HDF5: GroupFormat = GroupFormat {
 
 fn plan(contents: &GroupContents) -> OrReason<GroupPlan> {
     let tree = HdfTree::of(contents);
-    let tree = tree.ok_or_else(|| "none of the arrays can be held".to_string())?;
+    let tree = tree.ok_or_else(|| "the format cannot store any of the arrays".to_string())?;
     let read: Vec<usize> = tree.texts().map(|(_, member)| member).collect();
     let body = if read.is_empty() {
         let none = TextsOfFile::default();
@@ -79,7 +79,7 @@ fn plan(contents: &GroupContents) -> OrReason<GroupPlan> {
 }
 
 fn too_long() -> String {
-    "no names, attributes and lengths as long as these".to_string()
+    "names, attributes or lengths are too large for the format".to_string()
 }
 
 /// Makes the layout of a file with texts, which are read for it.

@@ -334,13 +334,13 @@ impl<'a> PlacedMember<'a> {
         member: &'a GroupMember,
     ) -> Result<PlacedMember<'a>, String> {
         let array = &member.array;
-        let no_type = || format!("{}: there is no type for {}", member.path, array.data_type);
+        let no_type = || format!("{}: HDF5 has no type for {}", member.path, array.data_type);
         let kind = HdfType::of(array).ok_or_else(no_type)?;
         let mut lengths = array.shape.clone();
         lengths.extend(kind.letters);
         if lengths.len() > MAX_DIMENSIONS {
             return Err(format!(
-                "{}: more than {MAX_DIMENSIONS} dimensions",
+                "{}: HDF5 has at most {MAX_DIMENSIONS} dimensions",
                 member.path
             ));
         }

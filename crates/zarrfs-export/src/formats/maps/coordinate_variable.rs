@@ -243,7 +243,7 @@ impl Line {
         let turned = is_longitude.then(|| turned(values));
         let values = turned.as_deref().unwrap_or(values);
         let (first, last) = match *values {
-            [] => return Line::NoNumbers("it has no values".to_string()),
+            [] => return Line::NoNumbers("the variable has no values".to_string()),
             [value] => return Line::Single(value),
             [first, .., last] => (first, last),
         };

@@ -116,14 +116,14 @@ fn map_lines(map: &mut Georeference) -> String {
     let place = map.place.filter(|place| {
         let is_straight = !place.is_skewed() && place.width > 0.0;
         if !is_straight {
-            let sentence = "the place on the map: ENVI has none of rows that do not run east";
+            let sentence = "the georeference: ENVI requires rows that run east";
             map.left_out.push(sentence.to_string());
         }
         is_straight
     });
     let Some(place) = place else {
         if system.is_some() {
-            let sentence = "the reference system: ENVI has it together with a place alone";
+            let sentence = "the reference system: ENVI requires a georeference too";
             map.left_out.push(sentence.to_string());
         }
         return String::new();
@@ -133,7 +133,7 @@ fn map_lines(map: &mut Georeference) -> String {
         Some(system) => system_lines(&system, place).unwrap_or_else(|| {
             let label: String = system.text.chars().take(100).collect();
             map.left_out.push(format!(
-                "the reference system {label}: ENVI has no numbers of EPSG and no WKT 2; the .vrt has it"
+                "the reference system {label}: ENVI supports neither EPSG codes nor WKT 2; use the .vrt"
             ));
             map_info("Arbitrary", place, "")
         }),

@@ -92,7 +92,7 @@ pub(crate) fn georeference(
     if !is_map {
         let mut left_out = Vec::new();
         if facts.is_any() {
-            let sentence = "the place on the map: the rows and the columns of the file do not run along y and x";
+            let sentence = "the georeference: the rows and columns of the file do not run along y and x";
             left_out.push(sentence.to_string());
         }
         // If the rows are heights, the spacing still counts; if x and y are exchanged, it does not.
@@ -342,7 +342,7 @@ impl<'a> MapFacts<'a> {
     ) -> Georeference {
         let mut left_out = Vec::new();
         let of_others = |name: &str| {
-            format!("the place that {name} tells: the coordinate variables tell another one")
+            format!("the georeference in {name}: the coordinate variables contradict {name}")
         };
         let is_of_degrees = self.is_of_degrees();
         let other = self.system.take_if(|own| is_of_degrees && own.is_plane());
@@ -453,7 +453,7 @@ impl<'a> MapFacts<'a> {
 
     /// Returns the reason why there is no place, or `None` if no user would expect one.
     fn missing_place_text(&self, subject: &Subject, axes: MapAxes<'_>) -> Option<String> {
-        let because = |why: &str| Some(format!("the place on the map: {why}"));
+        let because = |why: &str| Some(format!("the georeference: {why}"));
         let coordinates = subject.array.attributes.get("coordinates");
         let coordinates = coordinates
             .as_ref()
@@ -465,15 +465,15 @@ impl<'a> MapFacts<'a> {
             match &variable.line {
                 Line::Regular { .. } => {}
                 Line::Irregular => {
-                    return because(&format!("the values of {name} are not at equal distances"));
+                    return because(&format!("the values of {name} are not evenly spaced"));
                 }
                 Line::Single(_) => {
                     return because(&format!(
-                        "{name} has one value, and the next one is not known"
+                        "{name} has only one value, so the spacing is unknown"
                     ));
                 }
                 Line::UnknownUnit(unit) => {
-                    return because(&format!("the unit {unit} of {name} is not known"));
+                    return because(&format!("unknown unit {unit} of {name}"));
                 }
                 Line::NoNumbers(why) => return because(&format!("{name} cannot be read: {why}")),
             }
@@ -482,22 +482,24 @@ impl<'a> MapFacts<'a> {
             return because("spatial:transform_type is not affine");
         }
         if self.is_of_others {
-            return because("the group tells that of arrays of another shape");
+            return because("the group has the georeference of arrays of another shape");
         }
         if names.contains("lat") && names.contains("lon") {
             return because(&format!(
-                "the coordinates {coordinates} are not one number for each row and for each column"
+                "the coordinates {coordinates} are not one-dimensional"
             ));
         }
         let missing = [(self.y, axes.y), (self.x, axes.x)];
         let missing = missing.iter().find(|(variable, _)| variable.is_none());
         match missing {
             Some((_, axis)) if self.y.is_some() != self.x.is_some() => {
-                let name = axis.name.as_deref().unwrap_or("that is the other one");
-                because(&format!("the dimension {name} has no coordinate variable"))
+                because(&match axis.name.as_deref() {
+                    Some(name) => format!("the dimension {name} has no coordinate variable"),
+                    None => "the other dimension has no coordinate variable".to_string(),
+                })
             }
             _ if self.system.is_some() => {
-                because("no attribute and no coordinate variable tells it")
+                because("neither attributes nor coordinate variables give the georeference")
             }
             _ => None,
         }
@@ -511,14 +513,14 @@ fn missing_system_text(subject: &Subject) -> Option<String> {
     let abbreviated = |name: &str| name.chars().take(100).collect::<String>();
     let Some(mapping) = subject.around.mapping else {
         return Some(format!(
-            "the reference system: no variable {} is there, which grid_mapping names",
+            "the reference system: grid_mapping names {}, which does not exist",
             abbreviated(named)
         ));
     };
     let kind = mapping.get("grid_mapping_name")?;
     let kind = abbreviated(kind.as_str()?);
     Some(format!(
-        "the reference system: the grid mapping {kind:?} is not known, or has not all of its numbers"
+        "the reference system: the grid mapping {kind:?} is unknown or incomplete"
     ))
 }
 

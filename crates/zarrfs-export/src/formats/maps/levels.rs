@@ -155,7 +155,7 @@ impl LevelBase {
         if self.steps.iter().any(|step| step.scale.is_empty()) {
             return None;
         }
-        let unknown = |why: &str| Some(Err(format!("the place on the map: {why} {}", self.name)));
+        let unknown = |why: &str| Some(Err(format!("the georeference: {why} {}", self.name)));
         let moves = |step: &Step| {
             // An offset of at most half a pixel is the middle of the source pixels: programs write that, or 0.
             let most = step
@@ -166,7 +166,7 @@ impl LevelBase {
             step.translation.iter().any(|moved| moved.abs() > most)
         };
         if self.steps.iter().any(moves) {
-            return unknown("the layout moves the level against");
+            return unknown("the layout shifts the level relative to");
         }
         // Some programs write the scale relative to the first level instead of the previous one.
         let alone = self.steps.first().map(std::slice::from_ref);

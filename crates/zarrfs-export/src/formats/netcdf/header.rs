@@ -211,7 +211,7 @@ pub(crate) fn unit_left_out(path: &str, array: &Array) -> Option<String> {
     let has_unit = cf_name_of(unit).is_some() || array.attributes.get("units").is_some();
     (!has_unit).then(|| {
         let data_type = &array.data_type;
-        format!("{path}: the unit of {data_type}, which CF does not have; its numbers are there")
+        format!("{path}: the unit of {data_type}, which CF does not have; the numbers are kept")
     })
 }
 

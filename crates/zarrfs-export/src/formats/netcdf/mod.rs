@@ -166,7 +166,7 @@ fn read_numbers(
         let number = number.filter(|&number| none.is_none() || number != NO_VALUE);
         let number = number.ok_or_else(|| {
             let why = format!(
-                "no {data_type} beyond int32, such as {} has; .nc4 has it",
+                "{data_type} values beyond int32, as in {}, need .nc4",
                 member.path
             );
             Error::unsupported("", why)
@@ -289,10 +289,10 @@ fn assemble_variant(
     if let Some(long) = longest_misfit(&variables, variant) {
         let (name, length) = (long.name, long.length);
         return Err(format!(
-            "one array alone that is as long as {name}, which has {length} bytes"
+            "{name} with {length} bytes is too long; use .nc4",
         ));
     }
-    let too_long = || "no names, attributes and offsets as long as these".to_string();
+    let too_long = || "names, attributes or offsets are too large for the format; use .nc4".to_string();
     let layout = lay_out(contents, variant, &dimensions, &variables);
     let (header, placed) = layout.ok_or_else(too_long)?;
     let behind = variables.iter().filter(|variable| variable.is_read);
@@ -354,17 +354,17 @@ fn variable_of<'a>(
     dimensions: &mut GroupDimensions,
 ) -> OrReason<Variable<'a>> {
     let (array, name) = (&*member.array, &member.path);
-    let no_type = || format!("no {}, which {name} is; .nc4 has it", array.data_type);
+    let no_type = || format!("{name} has data type {}, which needs .nc4", array.data_type);
     let (kind, come) = NetcdfType::of(&array.data_type).ok_or_else(no_type)?;
     if come == ElementsIn::Numbers && array.byte_length().is_ok_and(|bytes| bytes > MAX_CHECKED) {
         return Err(no_type());
     }
     if !is_name(name) {
-        return Err(format!("no name such as {name}"));
+        return Err(format!("the format does not allow the name {name}"));
     }
     if array.shape.contains(&0) {
         // A fixed dimension has at least one element; length 0 marks the record dimension.
-        return Err(format!("no dimension of length 0, which {name} has"));
+        return Err(format!("the format does not allow dimensions of length 0, as in {name}"));
     }
     let mut shape = array.shape.clone();
     let names = (0..shape.len()).map(|axis| array.dimension_names.get(axis).cloned().flatten());
@@ -379,7 +379,7 @@ fn variable_of<'a>(
         names.push(Some(format!("string{letters}")));
     }
     let numbers = shape.iter().zip(&names);
-    let too_long = |_| format!("no array as long as {name}");
+    let too_long = |_| format!("{name} is too long for the format; use .nc4");
     Ok(Variable {
         member: place,
         name,

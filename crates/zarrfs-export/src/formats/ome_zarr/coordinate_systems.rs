@@ -186,23 +186,23 @@ impl<'a> Systems<'a> {
             let way = ways.remove(&(group.clone(), name.clone()));
             let why = match way {
                 _ if place == own => continue,
-                None if is_of_scene => "no transformation leads to it".to_string(),
+                None if is_of_scene => "no transformation leads to this system".to_string(),
                 None => continue,
                 Some(Err(why)) => format!("the transformation {why}"),
                 Some(Ok(map)) if map.outputs() != rank || axes.len() != rank => {
-                    format!("it has {} axes, and the array has {rank}", axes.len())
+                    format!("{} axes for an array of {rank} dimensions", axes.len())
                 }
                 Some(Ok(_)) if axes.iter().any(|axis| axis.is_array) => {
-                    "it counts elements".to_string()
+                    "an array coordinate system counts elements".to_string()
                 }
                 Some(Ok(_)) if has_unit(&start.axes) && !has_unit(axes) => {
-                    "its axes have no units".to_string()
+                    "the axes have no units".to_string()
                 }
                 Some(Ok(_)) if has_side(&start.axes) && !has_side(axes) => {
-                    "its axes have no orientation".to_string()
+                    "the axes have no orientation".to_string()
                 }
                 Some(Ok(_)) if found.chosen.is_some() => {
-                    "a file has one coordinate system".to_string()
+                    "a file can have only one coordinate system".to_string()
                 }
                 Some(Ok(map)) => {
                     found.chosen = Some(LevelPlace {
@@ -240,7 +240,7 @@ impl<'a> Systems<'a> {
             }
         }
         let said = named.into_iter().map(|(group, name)| {
-            format!("coordinate system {name:?}: it is that of the image {group:?}")
+            format!("coordinate system {name:?}: belongs to the image {group:?}")
         });
         said.collect()
     }

@@ -349,7 +349,7 @@ fn read_level_of_systems(
 
 /// Returns the message for a level whose transformations cannot be applied.
 fn unapplied_transformation(why: &str) -> String {
-    format!("place of the elements: a transformation {why}")
+    format!("position of the elements: a transformation {why}")
 }
 
 /// Returns the place of the labels' coordinate system in the coordinate system in which their image is chosen.

@@ -34,7 +34,7 @@ impl Orientation {
             .get("orientation")
             .filter(|orientation| !orientation.is_null())?;
         let value = orientation.get("value").unwrap_or(orientation);
-        let text = value.as_str().unwrap_or("not known");
+        let text = value.as_str().unwrap_or("unknown");
         let known = DIRECTIONS.iter().find(|(name, ..)| *name == text);
         Some(Orientation {
             // The text is for messages.

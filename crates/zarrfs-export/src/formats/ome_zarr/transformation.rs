@@ -52,7 +52,7 @@ impl TransformationReader<'_> {
     pub(crate) fn map_of(&mut self, step: &Value, rank: usize) -> Read {
         self.steps += 1;
         if self.steps > MAX_STEPS {
-            return Err(format!("consists of more than {MAX_STEPS}"));
+            return Err(format!("has more than {MAX_STEPS} steps"));
         }
         // Before 0.4 the type could be missing.
         let of_type = step.get("type").and_then(Value::as_str);
@@ -66,7 +66,7 @@ impl TransformationReader<'_> {
         let own = own.or_else(|| stored.next().map(|stored| &stored.list));
         if NUMBERED.contains(&of_type) && own.is_none() {
             return Err(format!(
-                "of type {of_type:?} has its numbers in an array, which was not read"
+                "of type {of_type:?} has numbers in an array that cannot be read"
             ));
         }
         let found = match of_type {
@@ -82,7 +82,7 @@ impl TransformationReader<'_> {
             "sequence" => return self.sequence(items(step, "transformations"), rank),
             "bijection" => return self.map_of(step.get("forward").unwrap_or(&Value::Null), rank),
             "byDimension" => self.by_dimension(step, rank)?,
-            other => return Err(format!("is of type {other:?}")),
+            other => return Err(format!("has the unsupported type {other:?}")),
         };
         let found = found.filter(|map| map.inputs() == rank && map.outputs() <= MAX_RANK);
         found.ok_or_else(|| unfitting(rank))

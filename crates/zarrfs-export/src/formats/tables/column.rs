@@ -98,7 +98,7 @@ impl<'a> RowReader<'a> {
                 let length = length.map_err(|error| Error::too_large(&self.member.path, error))?;
                 let read = flat.read_at(context, bytes.start, length)?;
                 if read.len() != length {
-                    let found = format!("{} bytes of {length} were read", read.len());
+                    let found = format!("read only {} of {length} bytes", read.len());
                     return Err(Error::corrupt(&self.member.path, found));
                 }
                 Block::Flat(read, 0..0)
@@ -149,7 +149,7 @@ impl RowBlocks {
             .min(rows)
             .clamp(1, fit.max(1));
         let first = readers.first().map(|reader| reader.member.source());
-        let first = first.ok_or_else(|| Error::invalid("table", "has no columns"))??;
+        let first = first.ok_or_else(|| Error::invalid("table", "the table has no columns"))??;
         let uncounted: u64 = readers.iter().map(RowReader::uncounted_bytes).sum();
         Ok(RowBlocks {
             rows,
@@ -300,7 +300,7 @@ impl TextColumn {
                             .get(*reader)
                             .map_or("", |reader| &reader.member.path);
                         let count = labels.ends.len();
-                        Error::corrupt(path, format!("a code is {code}, of {count} categories"))
+                        Error::corrupt(path, format!("code {code} is out of range of {count} categories"))
                     })?;
                     text.push_str(label);
                 }

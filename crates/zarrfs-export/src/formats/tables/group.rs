@@ -188,7 +188,7 @@ fn make_layout(
 fn cell_of(member: &GroupMember) -> Result<TextCell> {
     let data_type = &member.array.data_type;
     let cell = TextCell::of(data_type);
-    cell.ok_or_else(|| Error::unsupported(&member.path, format!("no text for {data_type}")))
+    cell.ok_or_else(|| Error::unsupported(&member.path, format!("{data_type} cannot be written as text")))
 }
 
 impl Columns {
@@ -217,7 +217,7 @@ impl Columns {
         let none = || {
             match left_out.first() {
             Some(_) if have_none => {
-                "no array has a dimension, and a column has one; a slice keeps it, as #0:1 does, and a number does not"
+                "no array has a dimension; select a slice such as #0:1, which keeps the dimension, instead of a number"
                     .to_string()
             }
             Some(why) => format!("no array is a column: {why}"),
@@ -234,12 +234,12 @@ impl Columns {
         for column in found {
             match extent.misfit(&first, &find_extent(contents, &column)) {
                 Some(what) if is_indexed => {
-                    left_out.push(format!("{}: it has {what}", column.name));
+                    left_out.push(format!("{}: has {what}", column.name));
                 }
                 Some(what) => {
                     let name = &column.name;
                     return Err(format!(
-                        "columns have one length and one dimension: {name} has {what}"
+                        "all columns must have the same length and dimension: {name} has {what}"
                     ));
                 }
                 None => columns.push(column),
@@ -254,7 +254,7 @@ impl Columns {
             if column.is_ordered {
                 let name = &column.name;
                 left_out.push(format!(
-                    "the order of the categories of {name}: a table has values alone"
+                    "the order of the categories of {name}: a table has only values"
                 ));
             }
         }
@@ -265,7 +265,7 @@ impl Columns {
                 rows: extent.length,
                 left_out,
             }),
-            count => Err(format!("{MAX_COLUMNS} columns at most, not {count}")),
+            count => Err(format!("a table has at most {MAX_COLUMNS} columns, not {count}")),
         }
     }
 }
@@ -381,7 +381,7 @@ impl<'a> TableNodes<'a> {
             let codes = self.contents.members.get(rows.values);
             let data_type = codes.map(|member| &member.array.data_type);
             if !matches!(data_type, Some(DataType::Int(_) | DataType::UInt(_))) {
-                return Err("its codes are no whole numbers".to_string());
+                return Err("the codes are not integers".to_string());
             }
         }
         let attributes = match (encoding, &categories) {
@@ -414,7 +414,7 @@ impl<'a> TableNodes<'a> {
             };
             if shape(values) != shape(mask) {
                 return Err(format!(
-                    "the values and the mask of {path} have two lengths"
+                    "the values and the mask of {path} have different lengths"
                 ));
             }
             return Ok(Values {
@@ -430,18 +430,18 @@ impl<'a> TableNodes<'a> {
     fn array_at(&self, path: &str) -> OrReason<usize> {
         let number = self.arrays.get(path).copied();
         let member = number.and_then(|number| Some((number, self.contents.members.get(number)?)));
-        let (number, member) = member.ok_or_else(|| format!("there is no array {path}"))?;
+        let (number, member) = member.ok_or_else(|| format!("no array {path}"))?;
         let array = &member.array;
         match (array.shape.len(), &array.data_type) {
             (1, DataType::Struct(_)) => {
-                Err("its fields are columns of a file of its own".to_string())
+                Err("fields become columns only in the file of the array itself".to_string())
             }
             (1, data_type) if TextCell::of(data_type).is_none() => {
-                Err(format!("there is no text for {data_type}"))
+                Err(format!("{data_type} cannot be written as text"))
             }
             (1, _) => Ok(number),
-            (0, _) => Err("it has no dimension, and a column has one".to_string()),
-            (rank, _) => Err(format!("it has {rank} dimensions, and a column has one")),
+            (0, _) => Err("a column needs one dimension, not 0".to_string()),
+            (rank, _) => Err(format!("a column needs one dimension, not {rank}")),
         }
     }
 }
@@ -474,8 +474,8 @@ mod tests {
     fn a_sentence_is_about_the_whole_name_before_it() {
         for (sentence, name, expected) in [
             ("obs/age: no codec of this name", "age", true),
-            ("age: it is a group and no column", "age", true),
-            ("average: it is a group and no column", "age", false),
+            ("age: a group, not a column", "age", true),
+            ("average: a group, not a column", "age", false),
             ("stages: an array of age: it is large", "age", false),
             ("x: does not read", "e", false),
             ("obs/age", "age", false),

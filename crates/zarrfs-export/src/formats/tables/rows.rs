@@ -37,7 +37,7 @@ pub(crate) const NDJSON: Format = Format {
 };
 
 const NEEDS: &str =
-    "numbers that are not complex, times or texts in 1 or 2 dimensions, or fields of these in 1";
+    "real numbers, times or strings in 1 or 2 dimensions, or fields of these in 1 dimension";
 
 /// Returns the parts of a file known from metadata: the header is everything that does not come from elements.
 fn parts(subject: &Subject, notation: RowNotation) -> Option<FileParts> {
@@ -68,7 +68,7 @@ fn parts(subject: &Subject, notation: RowNotation) -> Option<FileParts> {
 pub(crate) fn unit_left_out(what: &str, data_type: &DataType) -> Option<String> {
     match data_type {
         DataType::TimeDelta(unit) => Some(format!(
-            "the unit of {what}: no reader takes durations as text, so they are numbers, of {unit}"
+            "the unit of {what}: durations are written as numbers of {unit}"
         )),
         _ => None,
     }
@@ -82,7 +82,7 @@ fn write(
 ) -> Result<()> {
     let shape = member.source()?.selection.shape();
     let data_type = &member.array.data_type;
-    let no_text = || Error::unsupported(&member.path, format!("there is no text for {data_type}"));
+    let no_text = || Error::unsupported(&member.path, format!("{data_type} cannot be written as text"));
     match (data_type, &shape[..]) {
         (DataType::Struct(fields), &[rows]) => {
             let columns = FieldColumns::of(fields).ok_or_else(no_text)?;
@@ -226,7 +226,7 @@ impl FieldColumns {
         let is_taken = self.found.iter().any(|column| column.name == name);
         match TextCell::of(data_type) {
             Some(_) if is_taken => {
-                let why = format!("the field {name}: another one has that name");
+                let why = format!("the field {name}: another field has the same name");
                 self.left_out.push(why);
             }
             Some(cell) => {
@@ -235,7 +235,7 @@ impl FieldColumns {
                 self.found.push(FieldColumn { name, place, cell });
             }
             None => {
-                let why = format!("the field {name}: there is no text for {data_type}");
+                let why = format!("the field {name}: {data_type} cannot be written as text");
                 self.left_out.push(why);
             }
         }
@@ -282,8 +282,8 @@ mod tests {
         assert_eq!(
             left_out,
             [
-                "the field at.y: there is no text for complex64",
-                "the field at.x: another one has that name",
+                "the field at.y: complex64 cannot be written as text",
+                "the field at.x: another field has the same name",
             ]
         );
         let many = [field("a", DataType::UInt(1), &[2000])];

@@ -26,7 +26,7 @@ pub(super) fn parts(
             None => {
                 let label: String = system.text.chars().take(100).collect();
                 map.left_out.push(format!(
-                    "the reference system {label}: a GeoTIFF has numbers of EPSG alone; the .vrt has it"
+                    "the reference system {label}: GeoTIFF supports only EPSG codes; use the .vrt"
                 ));
             }
         }

@@ -38,7 +38,7 @@ fn parts(subject: &Subject) -> Option<FileParts> {
             }
             None => {
                 let why =
-                    "the place on the map: a GeoTIFF has at most 65,535 bands, and none of colours";
+                    "the georeference: a GeoTIFF has at most 65,535 bands, and no colour bands";
                 left_out.push(why.to_string());
             }
         }

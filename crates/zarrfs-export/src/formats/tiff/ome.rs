@@ -39,12 +39,12 @@ pub(crate) const PYRAMID: GroupFormat = GroupFormat {
     scope: GroupScope::Named(named_levels),
     decode: cf::decoded,
     plan: |contents| match levels(contents)[..] {
-        [] => Err("the group has no multiscales that name one of its arrays".to_string()),
+        [] => Err("the group has no multiscales attribute that names an array".to_string()),
         [(_, first), ..] => pyramid(contents).ok_or_else(|| {
             let (name, data_type) = (&first.path, &first.array.data_type);
             let rank = first.array.shape.len();
             format!(
-                "{name} cannot be held: {data_type} of {rank} dimensions and its number of images"
+                "OME-TIFF cannot store {name}: {data_type}, {rank} dimensions, or too many images"
             )
         }),
     },
@@ -100,7 +100,7 @@ fn left_out(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Vec<
     if !backwards.is_empty() {
         let names = backwards.join(", ");
         left_out.push(format!(
-            "direction of {names}: OME has none, and they go backwards"
+            "direction of {names}: OME cannot store reversed axes"
         ));
     }
     let is_supported = |axis: &&AxisMeaning| match axis.kind {
@@ -110,7 +110,7 @@ fn left_out(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Vec<
     let others = axes.iter().filter(|axis| !is_supported(axis));
     left_out.extend(units::left_out(
         others,
-        "OME has lengths, and times of frames",
+        "OME supports only lengths, and times of frames",
     ));
     let spacings = spacings(axes, stack);
     let unitless = spacings.iter().filter_map(|spacing| {
@@ -122,7 +122,7 @@ fn left_out(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Vec<
     let unitless: Vec<&str> = unitless.collect();
     if !unitless.is_empty() {
         left_out.push(format!(
-            "distances of {}: OME takes those without a unit for micrometres or seconds",
+            "spacing of {}: OME would read a spacing without a unit as micrometres or seconds",
             unitless.join(", ")
         ));
     }
@@ -199,7 +199,7 @@ fn pyramid(contents: &GroupContents) -> Option<GroupPlan> {
     if !others.is_empty() {
         let names = others.join(", ");
         left_out.push(format!(
-            "levels {names}: they are no smaller copies of each image, or there are too many images"
+            "levels {names}: not reduced copies of each image, or too many images"
         ));
     }
     Some(GroupPlan {

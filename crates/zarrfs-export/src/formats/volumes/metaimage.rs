@@ -105,7 +105,7 @@ fn header(subject: &Subject, file: &str) -> Option<TextHeader> {
     let mut left_out = dimensions.left_out.clone();
     left_out.extend(units::left_out(
         axes,
-        "the header has one of um, mm and cm for all lengths",
+        "the header supports one of um, mm and cm for all lengths",
     ));
     Some(TextHeader {
         text: lines.collect(),

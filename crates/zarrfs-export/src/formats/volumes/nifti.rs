@@ -114,7 +114,7 @@ fn left_out(described: &Dimensions, dimensions: &[FileAxis]) -> Vec<String> {
         });
     left_out.extend(units::left_out(
         without_unit,
-        "the header has one for x, y and z and one for time",
+        "the header has one unit for x, y and z and one for time",
     ));
     let beyond = dimensions.iter().skip(TIME + 1);
     let beyond = beyond.filter_map(|dimension| dimension.axis);
@@ -125,7 +125,7 @@ fn left_out(described: &Dimensions, dimensions: &[FileAxis]) -> Vec<String> {
         let name = axis.name.clone();
         let name = name.unwrap_or_else(|| format!("dimension {}", TIME + 2 + number));
         left_out.push(format!(
-            "place of the first element along {name}: the header has that of four dimensions"
+            "position of the first element along {name}: the header supports only four dimensions"
         ));
     }
     if let Some(oblique) = &described.oblique

@@ -147,7 +147,7 @@ fn header(subject: &Subject) -> Option<TextHeader> {
     let oblique = dimensions.oblique.as_ref();
     let ways = oblique.and_then(|oblique| oblique.orientation.as_ref());
     left_out.extend(ways.filter(|_| is_space && of_body.is_none()).map(|ways| {
-        format!("{ways}: the header has it of x, y and z alone, and with the time of images")
+        format!("{ways}: the header supports only x, y, z and time")
     }));
     left_out.extend(pairs.left_out);
     Some(TextHeader { text, left_out })
@@ -268,7 +268,7 @@ fn pairs(attributes: &Attributes) -> TextHeader {
         let named = long.iter().take(MAX_NAMED).cloned().collect::<Vec<_>>();
         let more = if long.len() > MAX_NAMED { " and others" } else { "" };
         let (names, most) = (named.join(", "), MAX_VALUE);
-        format!("attributes {names}{more}: they are longer than {most} bytes, or all of them than {MAX_VALUES}")
+        format!("attributes {names}{more}: longer than {most} bytes each or {MAX_VALUES} in total")
     });
     TextHeader {
         text,

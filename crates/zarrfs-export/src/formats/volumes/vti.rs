@@ -42,7 +42,7 @@ fn parts(subject: &Subject) -> Option<FileParts> {
     let mut left_out = dimensions.left_out.clone();
     left_out.extend(units::left_out(
         dimensions.axes.iter(),
-        "the format has none",
+        "the format cannot store units",
     ));
     Some(FileParts {
         left_out,
