@@ -118,7 +118,7 @@ def test_the_commands_say_what_was_changed(store, upper, live):
 
 def check_commands(store, place):
     before = tree(store)
-    kept = "1 stays in the upper folder:\n    empty: an empty folder\n"
+    kept = "1 change cannot be committed and stays in the changes directory:\n    empty: empty directory\n"
     assert zarrfs("status", place).stdout == STATUS.format(store=store) + kept
     differs = zarrfs("diff", place, check=False)
     assert (differs.returncode, differs.stdout, differs.stderr) == (1, DIFF, "")
@@ -127,7 +127,7 @@ def check_commands(store, place):
     assert tree(store) == before
     assert zarrfs("discard", place, "b").stdout == "1 change discarded\n"
     nothing = zarrfs("discard", place, "b/c", check=False)
-    assert nothing.returncode != 0 and "nothing was changed there" in nothing.stderr
+    assert nothing.returncode != 0 and "no changes at this path" in nothing.stderr
     again = zarrfs("diff", place, check=False).stdout
     assert again == DIFF.replace("A b/c\n", "")
     assert zarrfs("commit", place).stdout == "3 put (83 bytes), 3 removed\n" + kept
@@ -143,7 +143,7 @@ def test_a_conflict_is_named_and_forced(store, cow):
     before = tree(store)
     refused = zarrfs("commit", mount.path, check=False)
     assert refused.returncode == 1
-    assert refused.stdout == "a/c/0: was changed by somebody else\n"
+    assert refused.stdout == "a/c/0: was changed in the store by another program\n"
     assert "1 conflict; nothing was overwritten (see --force)" in refused.stderr
     assert tree(store) == before
     done = zarrfs("commit", "--force", mount.path)
@@ -204,10 +204,10 @@ def test_a_store_that_was_moved_is_taken(store, upper, tmp_path, by):
     assert "--rebind" in refusal("mount", moved, folder, "--cow", upper)
     other = tmp_path / "other.zarr"
     said = refusal("mount", "--rebind", other, folder, "--cow", upper)
-    assert f"is another store than {store}" in said
+    assert f"not the same store as {store}" in said
     assert "--cow UPPER" in refusal("mount", "--rebind", moved, folder)
     assert "--store" in refusal("commit", upper)
-    assert f"is another store than {store}" in refusal("commit", "--store", other, upper)
+    assert f"not the same store as {store}" in refusal("commit", "--store", other, upper)
     said = zarrfs("status", "--store", moved, upper).stdout
     assert said == f"{moved}: 1 new, 1 changed, 1 removed, 41 bytes to write\n"
     # A look leaves the folder to its store.
@@ -294,7 +294,7 @@ def test_what_no_store_can_hold_is_said(store, cow, upper):
     (mount.path / "b/new").write_text("1")
     for name in ("b", "b/new", "a/c/1"):
         os.setxattr(mount.path / name, "user.note", b"x")
-    kept = "1 stays in the upper folder:\n"
+    kept = "1 change cannot be committed and stays in the changes directory:\n"
     kept += "    a/c/1: owner, mode, times or extended attributes\n"
     lost = "    b: extended attributes\n    b/new: extended attributes\n"
     said = zarrfs("status", mount.path).stdout

@@ -79,7 +79,7 @@ def test_a_commit_brings_all_changes(place, copy, left):
     if isinstance(place, places.Web):
         folders = {str(path.relative_to(place.folder)) for path in place.folder.rglob("*") if path.is_dir()}
         assert folders == {str(path) for key in wanted for path in PurePosixPath(key).parents} - {"."}
-    assert done[1:] == ["1 stays in the upper folder:", "    empty: an empty folder"]
+    assert done[1:] == ["1 change cannot be committed and stays in the changes directory:", "    empty: empty directory"]
     assert made.outside.content() == wanted
     assert made.says("diff") == ""
     assert made.says("commit").startswith("0 put (0 bytes), 0 removed\n")

@@ -290,12 +290,12 @@ impl ChangeCollector<'_> {
     fn add_upper(&mut self, context: &RequestContext, key: Key, kind: EntryKind) -> Result<()> {
         if is_too_long(&key) {
             self.uncommittable
-                .push((key, "a path of more than 4095 bytes"));
+                .push((key, "path longer than 4095 bytes"));
             return Ok(());
         }
         match kind {
             EntryKind::Directory => return self.add_upper_folder(context, &key),
-            EntryKind::Link => self.uncommittable.push((key, "a symbolic link")),
+            EntryKind::Link => self.uncommittable.push((key, "symbolic link")),
             EntryKind::File => self.add_upper_file(key)?,
         }
         Ok(())
@@ -304,7 +304,7 @@ impl ChangeCollector<'_> {
     fn add_upper_folder(&mut self, context: &RequestContext, folder: &Key) -> Result<()> {
         let names = self.layered.layer.dir.names(folder)?;
         if names.is_empty() && !folder.is_root() && !self.is_in_store(context, folder)? {
-            self.uncommittable.push((folder.clone(), "an empty folder"));
+            self.uncommittable.push((folder.clone(), "empty directory"));
         } else if !folder.is_root() {
             self.add_lost(folder)?;
         }
@@ -327,7 +327,7 @@ impl ChangeCollector<'_> {
         drop(state);
         if is_incomplete {
             self.uncommittable
-                .push((key, "a file that is not written whole"));
+                .push((key, "incomplete file"));
         } else if base.is_none_or(|base| !base.is_committed)
             && let Some(size) = self.layered.layer.complete_file_size(&key)?
         {

@@ -99,7 +99,7 @@ pub(crate) fn copy_stored(
             return Ok(StoredContent { version, content });
         }
     }
-    let why = "is written each time it is read";
+    let why = "keeps changing while it is being read";
     Err(Error::new(Kind::Changed, "", why))
 }
 

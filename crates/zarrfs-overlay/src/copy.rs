@@ -51,7 +51,7 @@ pub fn copy_all(
                     outcome.bytes += bytes;
                 }
                 Err(error) if error.kind() == Kind::Changed => {
-                    let why = "is there already, with another content";
+                    let why = "already exists with different content";
                     outcome.conflicts.push((key, why.to_string()));
                 }
                 Err(error) => return Err(error),

@@ -35,7 +35,7 @@ pub(crate) fn run(
 ) -> Result<Discarded> {
     let _one = core.committing.lock();
     if let Err(error) = copies::finish(core, context, path) {
-        log::warn!("copies of what a commit has put may be old: {error}");
+        log::warn!("copies of committed metadata may be outdated: {error}");
     }
     let discarded = core.change_names(context, std::slice::from_ref(path), |change| {
         let top = &change.top;
@@ -105,7 +105,7 @@ fn check_changed(core: &OverlayCore, layers: &[Arc<ChangeLayer>], path: &Key) ->
     if is_changed {
         return Ok(());
     }
-    let why = "nothing was changed there";
+    let why = "no changes at this path";
     Err(Error::new(Kind::NotFound, path, why))
 }
 
@@ -122,7 +122,7 @@ fn renames_to_undo(layer: &ChangeLayer, path: &Key) -> Result<Vec<Key>> {
                 old_names.push(source);
             }
             (false, true) if !at.is_root() => {
-                let why = format!("was renamed to {at}: discard that, and it has its old name");
+                let why = format!("was renamed to {at}; discard {at} to undo the rename");
                 return Err(Error::invalid(source, why));
             }
             _ => {}
@@ -139,7 +139,7 @@ fn check_unused(layer: &ChangeLayer, old_name: &Key, new_name: &Key) -> Result<(
     if is_free && old_name.parent().as_ref().is_none_or(shows_folder) {
         return Ok(());
     }
-    let why = format!("was renamed from {old_name}, which was changed since: discard that too");
+    let why = format!("was renamed from {old_name}, which was changed since; discard {old_name} too");
     Err(Error::invalid(new_name, why))
 }
 

@@ -91,7 +91,7 @@ impl Journal {
         let read = read_lines(&file, &mut apply_and_track);
         let length = read.map_err(|error| error.about(path.display()))?;
         if length < total {
-            log::warn!("{}: its end was cut, and is ignored", path.display());
+            log::warn!("{}: ignored an incomplete last record", path.display());
             is_closed = false;
             file.set_len(length).map_err(failed)?;
         }

@@ -477,12 +477,12 @@ impl Drop for ChangeLayer {
         // The last reader must not wait until thousands of files are removed.
         let remove = move || {
             if let Err(error) = fs::remove_dir_all(&folder) {
-                log::warn!("{}: is left over from a commit: {error}", folder.display());
+                log::warn!("{}: cannot remove the remains of a commit: {error}", folder.display());
             }
         };
         let thread = std::thread::Builder::new().name("removal".into());
         if let Err(error) = thread.spawn(remove) {
-            log::warn!("a folder of a commit is removed at the next mount: {error}");
+            log::warn!("the next mount removes the remains of a commit: {error}");
         }
     }
 }

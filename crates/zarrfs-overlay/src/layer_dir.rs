@@ -295,9 +295,19 @@ impl LayerDir {
 /// Converts an error of the kernel to an error about a key.
 pub(crate) fn os_error(key: &Key, error: Errno) -> Error {
     match error {
-        Errno::PERM => Error::new(Kind::NotPermitted, key, "is not permitted"),
-        error => Error::os(key, error),
+        Errno::PERM => Error::new(Kind::NotPermitted, key, "operation not permitted"),
+        error => with_room_hint(Error::os(key, error)),
     }
+}
+
+/// Adds to the error of a full disk where to free space.
+pub(crate) fn with_room_hint(error: Error) -> Error {
+    const HINT: &str = "free space on the disk of the changes directory";
+    if error.kind() != Kind::NoSpace || error.detail().ends_with(HINT) {
+        return error;
+    }
+    let why = format!("{}: {HINT}", error.detail());
+    Error::new(Kind::NoSpace, error.subject(), why)
 }
 
 /// Maximum number of cached folders: enough for the paths of a few chunks that are written in parallel.

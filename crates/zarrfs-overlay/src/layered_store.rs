@@ -348,7 +348,7 @@ impl Store for LayeredStore {
         self.read(key, below, |reader| {
             let size = reader.meta.size;
             if size > limit {
-                let why = format!("{size} bytes, at most {limit} are read");
+                let why = format!("{size} bytes exceed the limit of {limit}");
                 return Err(Error::too_large(key, why));
             }
             reader.object(context, key, 0, size)

@@ -40,7 +40,7 @@ impl Link<'_> {
         let source = found.0.ok_or_else(|| Error::not_found(from))?;
         if LayeredStore::kind(&source) != EntryKind::File {
             core.change_until_answered(context, |change| change.check_free(to))?;
-            let why = "only a regular file can have a second key";
+            let why = "only regular files can have hard links";
             return Err(Error::new(Kind::NotPermitted, from, why));
         }
         // This is checked again under the lock of the names; here it saves the copy.

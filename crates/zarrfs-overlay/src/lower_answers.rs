@@ -70,7 +70,7 @@ impl LowerAnswers {
         if !missing.contains(&question) {
             missing.push(question);
         }
-        Error::unavailable("overlay", "the store is to be asked first")
+        Error::unavailable("overlay", "the answer of the store is not known yet")
     }
 
     /// Returns the metadata of a key of the store below.

@@ -50,7 +50,7 @@ pub(crate) fn check(core: &OverlayCore, context: &RequestContext) -> Result<()> 
         return Ok(());
     }
     let why = format!(
-        "is another store than {before}, whose changes {} holds: it has none of the {count} keys that were looked for",
+        "not the same store as {before}, which {} has changes of: none of {count} keys match",
         core.upper.path().display()
     );
     Err(Error::invalid(&core.place, why))

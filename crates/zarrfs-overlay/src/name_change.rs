@@ -48,7 +48,7 @@ impl Deref for NameChange<'_> {
 /// Returns the error for moving or removing a folder or a node's document in a store that does not list its keys.
 pub(crate) fn unlisted_keys(key: &Key) -> Error {
     let why =
-        "the store does not list its keys, so what lies here cannot be moved or removed as a whole";
+        "the store does not list keys, so directories cannot be renamed or removed";
     Error::unsupported(key, why)
 }
 
@@ -101,7 +101,7 @@ impl NameChange<'_> {
             },
             Some(name) => {
                 let name = String::from_utf8_lossy(&name).into_owned();
-                let why = format!("still holds {name}");
+                let why = format!("not empty: contains {name}");
                 Err(Error::new(Kind::NotEmpty, prefix, why))
             }
         }
@@ -403,7 +403,7 @@ impl NameChange<'_> {
         let Some(expected) = expected.stored() else {
             // It was read from the upper folder. The caller must check whether the store has had the same content since
             // a commit.
-            let why = "was committed since it was read";
+            let why = "was committed since it was read; read the file again";
             return Err(Error::new(Kind::Changed, key, why));
         };
         Ok(record.map(|record| match record {

@@ -14,6 +14,7 @@ use crate::commit::write_through;
 use crate::derived::DerivedCache;
 use crate::encodings::{EncodingCache, EncodingFinder};
 use crate::journal_record::JournalRecord;
+use crate::layer_dir::with_room_hint;
 use crate::layered_store::LayeredStore;
 use crate::lower_answers::{LowerAnswers, LowerQuery};
 use crate::name_change::NameChange;
@@ -229,23 +230,24 @@ impl OverlayCore {
         let core = self.clone();
         let sync = move || {
             if let Err(error) = core.sync_all() {
-                log::warn!("changes are not synced to the disk yet: {error}");
+                log::warn!("cannot sync the changes to the disk: {error}");
             }
             core.is_syncing.store(false, Ordering::Release);
         };
         let thread = std::thread::Builder::new().name("zarrfs-sync".into());
         if let Err(error) = thread.spawn(sync) {
-            log::warn!("changes are not synced to the disk yet: {error}");
+            log::warn!("cannot start a thread to sync the changes to the disk: {error}");
             self.is_syncing.store(false, Ordering::Release);
         }
     }
 
     /// Calls `act`. If it fails because the disk is full, frees retained files with a sync and calls it again.
     pub(crate) fn with_room<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
-        match act() {
+        let done = match act() {
             Err(error) if error.kind() == Kind::NoSpace && self.make_room() => act(),
             done => done,
-        }
+        };
+        done.map_err(with_room_hint)
     }
 
     /// Whether a sync may free space on the disk.
@@ -353,7 +355,7 @@ impl OverlayCore {
             };
             answers.query(&query, missing)?;
         }
-        let why = "names change each time";
+        let why = "names keep changing";
         Err(Error::unavailable("overlay", why))
     }
 
@@ -451,7 +453,7 @@ impl OverlayCore {
 impl Drop for OverlayCore {
     fn drop(&mut self) {
         if let Err(error) = self.close() {
-            log::warn!("the changes are checked at the next mount: {error}");
+            log::warn!("cannot close the changes directory, so the next mount checks the changes: {error}");
         }
     }
 }
@@ -484,5 +486,5 @@ fn not_repeated(error: Error) -> Error {
 
 /// Returns the error of a new name that is in use.
 pub(crate) fn already_exists(key: &Key) -> Error {
-    Error::new(Kind::Exists, key, "is there already")
+    Error::new(Kind::Exists, key, "already exists")
 }

@@ -172,7 +172,7 @@ impl<'a> Check<'a> {
     /// Moves a torn file to `rescued/`.
     fn rescue(&self, key: &Key) -> Result<()> {
         log::warn!(
-            "{key}: the machine stopped before the disk had all of it; what was there before shows"
+            "{key}: the last write was lost in a crash of the machine; showing the previous content"
         );
         self.upper.rescue_key(self.keys, key)
     }

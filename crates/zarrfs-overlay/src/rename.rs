@@ -167,7 +167,7 @@ impl Rename<'_> {
             return Ok(true);
         }
         if from != to && to.below(from).is_some() {
-            return Err(Error::invalid(to, "lies in what is renamed"));
+            return Err(Error::invalid(to, "cannot move a directory into itself"));
         }
         match (onto, new) {
             (_, None) => Ok(false),

@@ -188,7 +188,7 @@ fn object(
             }));
         }
     }
-    let why = "is written each time it is read";
+    let why = "keeps changing while it is being read";
     Err(Error::new(Kind::Changed, key, why))
 }
 
@@ -248,7 +248,7 @@ fn check_limit(key: &Key, size: u64, limit: u64) -> Result<()> {
     if size <= limit {
         return Ok(());
     }
-    let why = format!("{size} bytes, at most {limit} are read");
+    let why = format!("{size} bytes exceed the limit of {limit}");
     Err(Error::too_large(key, why))
 }
 

@@ -319,7 +319,7 @@ fn change_special(
         if change.size.is_some() {
             return Err(match kind {
                 EntryKind::Directory => wrong_kind(key, true),
-                _ => Error::invalid(key, "has no length that can be set"),
+                _ => Error::invalid(key, "only the length of regular files can be set"),
             });
         }
         match (found, kind) {

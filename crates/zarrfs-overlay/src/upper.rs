@@ -56,21 +56,21 @@ const IDENTITY: &str = "zarrfs.json";
 const FORMAT_VERSION: u64 = 2;
 
 const README: &str = "\
-This folder holds changes of a Zarr store that are not in the store yet.
-`zarrfs mount STORE DIR --cow THIS-FOLDER` shows the store with them.
+This directory has uncommitted changes of a Zarr store.
+`zarrfs mount STORE DIR --cow THIS-DIRECTORY` shows the store with the changes.
 
-    zarrfs.json   which store they belong to
-    keys/         every key that was written, as a file under its name
-    journal       what was deleted or renamed, what the store held before, and
-                  attributes of files whose content was not changed
-    pending/      files that are being written at this moment, and replaced ones
-                  that are needed until the disk has the new ones
-    frozen/       keys and journal of changes that a commit has begun with
-    next/         what the next commit needs, made ahead for a disk that is full
-    rescued/      files that were not whole when zarrfs ended
+    zarrfs.json   the store that the changes belong to
+    keys/         each key that was written, as a file with the name of the key
+    journal       deletions, renames, versions of changed keys in the store, and
+                  attributes of files with unchanged content
+    pending/      files that are being written, and replaced files that are
+                  needed until the new files are on the disk
+    frozen/       keys and journal of a commit that has begun
+    next/         space for the next commit, reserved in case the disk is full
+    rescued/      files that were incomplete when zarrfs ended
 
-`zarrfs status`, `diff`, `commit` and `discard` work on this folder. Look at
-everything; change it by them, or through the mount.
+Use `zarrfs status`, `diff`, `commit` and `discard` with this directory. You can
+read all files, but change them only with these commands or through the mount.
 ";
 
 impl Upper {
@@ -83,7 +83,7 @@ impl Upper {
         let failed = |error: std::io::Error| Error::os(path.display(), error);
         let is_new = !path.join(IDENTITY).exists();
         if is_new && store.is_none() {
-            let why = "is no folder of changes: it has no zarrfs.json";
+            let why = "not a zarrfs changes directory: no zarrfs.json found";
             return Err(Error::new(Kind::NotFound, path.display(), why));
         }
         if is_new {
@@ -103,7 +103,7 @@ impl Upper {
         let found = belongs_to(&path)?;
         if let Some(store) = store.filter(|store| !is_same_place(store, &found)) {
             let why = format!(
-                "holds changes of {found}, not of {store}; if the store was moved there, `zarrfs mount --rebind` takes it"
+                "has changes of {found}, not of {store}; if the store was moved, use --rebind"
             );
             return Err(Error::invalid(path.display(), why));
         }
@@ -222,7 +222,7 @@ impl Upper {
         });
         for to in free {
             if to.symlink_metadata().is_err() {
-                log::warn!("what was being written is kept as {}", to.display());
+                log::warn!("kept an incomplete file as {}", to.display());
                 return fs::rename(from, &to).map_err(failed);
             }
         }
@@ -252,7 +252,7 @@ impl Upper {
             return;
         }
         if let Err(error) = self.make_next() {
-            log::debug!("nothing is made ahead for a commit: {error}");
+            log::debug!("cannot prepare a commit: {error}");
         }
     }
 
@@ -398,7 +398,7 @@ fn check_empty(path: &Path) -> Result<()> {
         entry.is_ok_and(|entry| !begun.iter().any(|name| entry.file_name() == **name))
     });
     if has_others {
-        let why = "holds something, and is no folder of changes: expected an empty one";
+        let why = "not a zarrfs changes directory and not empty; choose a new or empty directory";
         return Err(Error::new(Kind::NotEmpty, path.display(), why));
     }
     Ok(())
@@ -416,7 +416,7 @@ fn lock(path: &Path) -> Result<File> {
             Err(error) => return Err(Error::os(name.display(), error)),
         }
     }
-    let why = "is in use by another mount or command";
+    let why = "the changes directory is in use by another mount or command";
     Err(Error::new(Kind::Exists, path.display(), why))
 }
 
@@ -457,10 +457,10 @@ pub fn belongs_to(path: &Path) -> Result<String> {
     let why = match value.get("zarrfs").and_then(Value::as_u64) {
         Some(FORMAT_VERSION) => None,
         Some(1) => {
-            Some("written by zarrfs 0.1: commit or discard it with that version".to_string())
+            Some("the changes were written by zarrfs 0.1: commit or discard with that version".to_string())
         }
         _ => Some(format!(
-            "expected a folder of changes of form {FORMAT_VERSION}"
+            "unsupported version of a changes directory, expected version {FORMAT_VERSION}"
         )),
     };
     if let Some(why) = why {
@@ -470,7 +470,7 @@ pub fn belongs_to(path: &Path) -> Result<String> {
         Some(store) => Ok(store.to_string()),
         None => Err(Error::corrupt(
             name.display(),
-            "expected the name of a store",
+            "the path or URL of the store is missing",
         )),
     }
 }

@@ -215,7 +215,7 @@ impl World for InProcess {
         let kept = changes
             .uncommittable
             .iter()
-            .filter(|(_, why)| *why != "an empty folder");
+            .filter(|(_, why)| *why != "empty directory");
         let keys = changes.keys.iter().map(|change| change.key.to_string());
         keys.chain(kept.map(|(key, why)| format!("{key}, {why}")))
             .collect()

@@ -187,7 +187,7 @@ impl MountPoint {
             Some(0 | 1) => Ok(Some(
                 serde_json::from_slice(&output.stdout).unwrap_or(Value::Null),
             )),
-            _ if said.contains("nothing was changed there") => Ok(None),
+            _ if said.contains("no changes at this path") => Ok(None),
             _ => Err(Failure {
                 why: said,
                 ..Failure::new(arguments[0], libc::EIO)

@@ -108,8 +108,8 @@ pub(crate) fn a_broken_node_lists_and_says_what_is_wrong(enter: &Enter) {
         |path: &str| String::from_utf8(backend.read_whole(&UNLIMITED, path).unwrap()).unwrap();
     assert_eq!(
         said("array/ERROR.txt"),
-        "The node array cannot be read: array/zarr.json: shape: expected a list of whole numbers, none negative and each \
-         below 2^64, found \"long\"\n"
+        "The node array cannot be read: array/zarr.json: shape: expected a list of integers from 0 to 2^64 - 1, found \
+         \"long\"\n"
     );
     assert!(said("old/ERROR.txt").contains("old/.zarray: chunk shape: "));
     assert!(said("ERROR.txt").starts_with("The root cannot be read: zarr.json: not JSON: "));

@@ -139,7 +139,7 @@ fn changes_of_a_root_that_was_replaced_are_conflicts() {
     let conflicts = commit().unwrap().conflicts;
     let expected = (
         "file".to_string(),
-        "was changed by somebody else".to_string(),
+        "was changed in the store by another program".to_string(),
     );
     let conflicts: Vec<_> = conflicts
         .iter()

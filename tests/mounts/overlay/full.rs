@@ -138,7 +138,7 @@ fn a_new_file_that_is_not_whole_shows_and_is_not_committed() {
     assert_eq!(small.committed("other"), None);
     no_room(&*small.open("other", false));
     let kept = small.overlay().changes(&UNLIMITED).unwrap().uncommittable;
-    assert!(kept[0].1.contains("not written whole"), "{kept:?}");
+    assert!(kept[0].1.contains("incomplete file"), "{kept:?}");
     // A reopened upper folder has moved the file to `rescued`.
     small.remount();
     assert_eq!(

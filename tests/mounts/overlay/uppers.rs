@@ -63,7 +63,7 @@ fn a_folder_of_zarrfs_0_1_is_refused_and_left_as_it_is() {
     let refused = refused.unwrap();
     assert_eq!(refused.kind(), Kind::Unsupported);
     let expected = format!(
-        "{}: written by zarrfs 0.1: commit or discard it with that version",
+        "{}: the changes were written by zarrfs 0.1: commit or discard with that version",
         upper.display()
     );
     assert_eq!(refused.to_string(), expected);

@@ -80,7 +80,7 @@ fn broken_arrays_of_every_dialect_show_their_documents() {
         }
         let said = common::read(&view, "a/b/ERROR.txt").unwrap();
         let said = String::from_utf8(said).unwrap();
-        for word in [keys[0], "expected a list of whole numbers", "-"] {
+        for word in [keys[0], "expected a list of integers", "-"] {
             assert!(said.contains(word), "{said}");
         }
         for missing in ["c"].into_iter().chain(PROBED) {

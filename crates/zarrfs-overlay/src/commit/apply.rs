@@ -135,7 +135,7 @@ impl Apply<'_> {
         for (key, applied) in parallel_map(parallel_keys(&*self.commit.core.store), steps, &apply) {
             match applied {
                 Err(error) if error.kind() == Kind::Changed => {
-                    conflicts.push((key, "was changed by somebody else just now".to_string()));
+                    conflicts.push((key, "was changed in the store during the commit".to_string()));
                 }
                 applied => applied?,
             }
@@ -264,7 +264,7 @@ impl Apply<'_> {
             (read, compared) => read == compared,
         };
         if !self.commit.force && !is_same {
-            let why = "was changed since it was compared";
+            let why = "was changed in the store during the commit";
             return Err(Error::new(Kind::Changed, key, why));
         }
         Ok(stored.and_then(|stored| holder.with_copies_of(&own, &stored.bytes)))

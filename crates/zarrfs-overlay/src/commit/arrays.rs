@@ -36,9 +36,9 @@ struct ChangedArray {
 }
 
 /// The conflicts of a chunk with its array.
-const REPLACED: &str = "its array was replaced by somebody else: \
-    data type, chunks, codecs or fill value differ from those that it was encoded by";
-const REMOVED: &str = "its array was removed by somebody else";
+const REPLACED: &str = "the array was replaced in the store: data type, chunks, \
+    codecs or fill value differ from those of this chunk";
+const REMOVED: &str = "the array was removed from the store";
 
 /// Whether a chunk with this conflict would be wrong in any store that has its array.
 pub fn is_of_array(why: &str) -> bool {

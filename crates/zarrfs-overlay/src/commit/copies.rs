@@ -153,7 +153,7 @@ impl<'a> CopyUpdate<'a> {
                 }
             }
         }
-        let why = "is changed each time; the next commit brings the copies in it up to date";
+        let why = "keeps changing in the store; the next commit updates the copies of metadata";
         Err(Error::unavailable(key, why))
     }
 

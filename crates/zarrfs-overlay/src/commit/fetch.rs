@@ -58,7 +58,7 @@ impl MovedObjects<'_> {
             .map(ChangedKey::bytes)
             .collect();
         let needs = format!(
-            "what was renamed in the store is copied here first: {} files of {} bytes are left to be copied",
+            "renamed keys must be copied here first; {} files with {} bytes remain",
             left.len(),
             left.iter().sum::<u64>(),
         );

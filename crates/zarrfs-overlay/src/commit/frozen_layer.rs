@@ -69,7 +69,7 @@ fn wait_for_closes(core: &OverlayCore) {
 fn left_out(core: &OverlayCore, top: &LayeredStore) -> Result<FilesLeftOut> {
     let mut left_out = FilesLeftOut::new();
     for key in top.layer.lock().records.incomplete_below(&Key::root()) {
-        left_out.insert(key, "a file that could not be written whole");
+        left_out.insert(key, "an incomplete file, since a write failed");
     }
     for file in core.registered_below(&Key::root()) {
         let is_written = file.is_open_for_writing() || file.is_dirty();
@@ -150,7 +150,7 @@ impl Freeze<'_> {
         let forgotten = left_out.keys().cloned().map(JournalRecord::Forgotten);
         if let Err(error) = top.layer.record(forgotten.collect()) {
             // Recovery finds these files in the top layer.
-            log::debug!("the journal of the frozen layer names files that have left it: {error}");
+            log::debug!("the journal of the frozen layer names files that are gone: {error}");
         }
         self.core.upper.sync()
     }

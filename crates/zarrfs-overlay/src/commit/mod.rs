@@ -205,7 +205,7 @@ fn commit_frozen(
     let mut outcome = commit.run(progress)?;
     if outcome.is_complete() {
         let thawed = Thaw { core, frozen }.run(&outcome.uncommittable);
-        let needs = "the store has all changes, but the folders of what stays here need some KiB";
+        let needs = "the store has all changes, but the directories that stay here need a few KiB";
         outcome.failed = thawed
             .err()
             .map(|error| core.upper.without_room(error, needs));

@@ -59,7 +59,7 @@ impl Plan {
             }
         }
         if !commit.force {
-            let why = "is a file in the store, and a folder here";
+            let why = "is a file in the store, but a directory here";
             let conflicts = obstacles.iter().map(|key| (key.clone(), why.to_string()));
             plan.outcome.conflicts.extend(conflicts);
         }
@@ -98,7 +98,7 @@ impl CommitStep {
             return None;
         }
         if self.is_folder {
-            return Some("is a folder in the store");
+            return Some("is a directory in the store");
         }
         if let Some(why) = array() {
             return Some(why);
@@ -107,10 +107,10 @@ impl CommitStep {
         match (self.change.base, now) {
             (BaseState::Moved | BaseState::Frozen, _) | (BaseState::Unseen, None) => None,
             (base, now) if base.is(now) => None,
-            (BaseState::Unseen, Some(_)) => Some("is in the store, which was not seen before"),
-            (BaseState::Known(None), _) => Some("was made by somebody else"),
-            (BaseState::Known(Some(_)), None) => Some("was removed by somebody else"),
-            (BaseState::Known(Some(_)), Some(_)) => Some("was changed by somebody else"),
+            (BaseState::Unseen, Some(_)) => Some("exists in the store, but was unknown here"),
+            (BaseState::Known(None), _) => Some("was created in the store by another program"),
+            (BaseState::Known(Some(_)), None) => Some("was removed from the store by another program"),
+            (BaseState::Known(Some(_)), Some(_)) => Some("was changed in the store by another program"),
         }
     }
 }

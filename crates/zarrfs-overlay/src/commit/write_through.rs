@@ -32,7 +32,7 @@ pub(crate) fn run(core: &Arc<OverlayCore>, context: &RequestContext, paths: &[Ke
     };
     let outcome = commit.run(&|_, _| {})?.or_failed()?;
     for (key, what) in &outcome.lost {
-        log::warn!("{key}: the store cannot hold its {what}");
+        log::warn!("{key}: the store cannot store the {what}");
     }
     match outcome.conflicts.into_iter().next() {
         None => Ok(()),
@@ -41,7 +41,7 @@ pub(crate) fn run(core: &Arc<OverlayCore>, context: &RequestContext, paths: &[Ke
         Some((document, why)) if outcome.left == 0 => Err(Error::new(Kind::Changed, document, why)),
         Some((key, why)) => {
             let why = format!(
-                "{why}; the change is kept in {}",
+                "{why}; the change stays in {}",
                 core.upper.path().display()
             );
             Err(Error::new(Kind::Changed, key, why))

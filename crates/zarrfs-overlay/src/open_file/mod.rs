@@ -228,7 +228,7 @@ impl OpenFile {
             Some(key) if state.is_dirty && is_apart => {
                 let rescued = self.core.upper.rescued();
                 let why = format!(
-                    "a program has not closed it; the next mount moves it to {}",
+                    "still open in a program; the next mount moves the file to {}",
                     rescued.display()
                 );
                 Err(Error::unavailable(key, why))
@@ -659,7 +659,7 @@ impl Drop for OpenFile {
             let upper = &self.core.upper;
             match (&state.key, &state.failed_writes) {
                 (Some(key), Some(failed)) => {
-                    log::warn!("{}; its content is as before", failed.error(key));
+                    log::warn!("{}; the old content stays", failed.error(key));
                     upper.pending.discard(name);
                     match self.core.top().layer.dir.stat(key) {
                         Ok(Some(_)) => self.core.mark_written(key),
@@ -667,7 +667,7 @@ impl Drop for OpenFile {
                     }
                 }
                 (Some(_), None) if state.is_dirty => {
-                    log::error!("pending/{name}: could not be given its key, and stays there");
+                    log::error!("cannot publish pending/{name}; the file stays there");
                 }
                 _ => upper.pending.discard(name),
             }

@@ -46,7 +46,7 @@ pub(crate) fn change(
             done => return done,
         }
     }
-    let why = "is replaced each time it is changed";
+    let why = "another program keeps replacing the file";
     Err(Error::new(Kind::Changed, key, why))
 }
 
@@ -102,7 +102,7 @@ impl FileOpener<'_> {
             }
             file.detach();
         }
-        let why = "is replaced each time it is opened";
+        let why = "another program keeps replacing the file";
         Err(Error::new(Kind::Changed, self.key, why))
     }
 
@@ -166,7 +166,7 @@ impl FileOpener<'_> {
                     OpenFile::new(self.core, self.key, id, source, OpenedAs::Upper, permit)
                 }
                 (_, Resolved::Upper(_)) => {
-                    return Err(Error::invalid(self.key, "is no regular file"));
+                    return Err(Error::invalid(self.key, "not a regular file"));
                 }
                 (_, Resolved::Lower(lower, meta)) => {
                     self.open_lower(&top, &lower, &meta, permit)?

@@ -14,7 +14,7 @@ use crate::content::StoredContent;
 use crate::derived::DerivedDocument;
 use crate::holder_text::has_program_copies;
 use crate::journal_record::{ContentDigest, JournalRecord, Mark};
-use crate::layer_dir::{inode_of, os_error};
+use crate::layer_dir::{inode_of, os_error, with_room_hint};
 use crate::name_change::NameChange;
 use crate::open_file::OpenedAs;
 use crate::open_file::pending_copy::{FileReuse, SpareFile, WrittenRanges};
@@ -94,7 +94,7 @@ impl FileState {
     /// Fails with `Changed` if there are writes, but the file has lost its key to another content.
     pub(crate) fn check_revoked(&self) -> Result<()> {
         if self.is_revoked && self.is_dirty {
-            let why = "what was written is not kept: the file was replaced or discarded meanwhile";
+            let why = "the changes are lost: the file was replaced or discarded while it was open";
             return Err(Error::new(Kind::Changed, "file", why));
         }
         Ok(())
@@ -455,7 +455,7 @@ impl FileState {
 
     /// Returns an error of the kernel about the file.
     pub(crate) fn os_error(&self, error: impl Into<std::io::Error>) -> Error {
-        Error::os(self.key_or_root(), error.into())
+        with_room_hint(Error::os(self.key_or_root(), error.into()))
     }
 }
 

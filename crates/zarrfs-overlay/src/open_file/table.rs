@@ -231,7 +231,7 @@ impl FailedWrites {
     /// Returns the error that prevents the publication of the file.
     pub(crate) fn error(&self, key: &Key) -> Error {
         let Range { start, end } = self.range;
-        let why = format!("bytes {start} to {end} could not be written, so it is not whole");
+        let why = format!("incomplete: bytes {start} to {end} could not be written");
         Error::new(self.kind, key, why)
     }
 }
