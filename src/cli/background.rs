@@ -73,7 +73,7 @@ pub(super) fn start(plan: &MountPlan) -> std::result::Result<String, StartFailur
         let end = child
             .wait()
             .map_or_else(|error| error.to_string(), |status| status.to_string());
-        let detail = format!("the daemon ended before it was ready ({end})");
+        let detail = format!("the daemon ended before the mount was ready ({end})");
         return Err(Error::unavailable(plan.redacted_source(), detail).into());
     };
     check_answers(plan).inspect_err(|_| stop(&mut child))?;
@@ -81,7 +81,7 @@ pub(super) fn start(plan: &MountPlan) -> std::result::Result<String, StartFailur
 }
 
 fn spawn(plan: &MountPlan) -> Result<(PipeReader, Child)> {
-    let failed = |error: io::Error| Error::os("starting the daemon", error);
+    let failed = |error: io::Error| Error::os("cannot start the daemon", error);
     let (reader, writer) = io::pipe().map_err(failed)?;
     let mut args = env::args_os();
     let mut command = Command::new(own_program());
@@ -119,7 +119,7 @@ fn read_line(mut reader: PipeReader, limit: Duration) -> Result<String> {
     let mut line = Vec::new();
     while !line.contains(&b'\n') {
         if !wait_readable(&reader, end)? {
-            let detail = format!("nothing was mounted within {} s", limit.as_secs());
+            let detail = format!("not mounted within {} s (see --timeout)", limit.as_secs());
             return Err(Error::unavailable("", detail));
         }
         let mut buffer = [0; 512];
@@ -137,8 +137,8 @@ fn read_line(mut reader: PipeReader, limit: Duration) -> Result<String> {
 fn wait_readable(reader: &PipeReader, end: Instant) -> Result<bool> {
     loop {
         let left = end.saturating_duration_since(Instant::now());
-        let left =
-            Timespec::try_from(left).map_err(|_| Error::invalid("--timeout", "is too long"))?;
+        let left = Timespec::try_from(left)
+            .map_err(|_| Error::invalid("--timeout", "the value is too large"))?;
         match event::poll(&mut [PollFd::new(reader, PollFlags::IN)], Some(&left)) {
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(Error::os("", error)),
@@ -166,7 +166,7 @@ fn check_answers(plan: &MountPlan) -> Result<()> {
     match mounted {
         Some(mounted) if mounted.device.number() == meta.dev() => Ok(()),
         _ => {
-            let detail = "was mounted, but is gone again";
+            let detail = "the mount ended right after the start; see the log (--log FILE)";
             Err(Error::unavailable(plan.dir.display(), detail))
         }
     }
@@ -204,7 +204,7 @@ impl Parent {
     /// Reports that the mount is ready, with its description; closes the terminal and the other inherited descriptors
     /// before the parent ends. Fails if the parent has gone.
     pub(super) fn ready(self, what: &str) -> Result<()> {
-        let failed = |error: io::Error| Error::os("telling the starting process", error);
+        let failed = |error: io::Error| Error::os("cannot report to the parent process", error);
         self.0.close();
         write_line(format_args!("{READY} {}", what.replace('\n', LINE_END))).map_err(failed)?;
         let null = File::options()

@@ -83,7 +83,7 @@ fn print_stored(located: &StorePath) -> Result<bool> {
         Err(error) if error.kind() == Kind::NotFound && path.name().contains(&b'@') => {
             return print_inner(located, error);
         }
-        reader => reader?,
+        reader => reader.map_err(|error| explained(located, error))?,
     };
     let mut offset = 0;
     loop {
@@ -93,6 +93,25 @@ fn print_stored(located: &StorePath) -> Result<bool> {
         }
         offset += bytes.len() as u64;
     }
+}
+
+/// Says in the error of a path that is no key what is there and how to print it.
+fn explained(located: &StorePath, error: Error) -> Error {
+    if !matches!(error.kind(), Kind::IsADirectory | Kind::NotFound) {
+        return error;
+    }
+    let entry = located.opened.hierarchy.node(&UNLIMITED, &located.path);
+    let why = match entry.ok().flatten() {
+        Some(entry) if entry.is_array() => {
+            "is an array; use --select : to print the elements, or the path of one of the array's keys"
+        }
+        _ if error.kind() == Kind::NotFound => return error,
+        Some(entry) if entry.is_described() => {
+            "is a group; use 'zarrfs ls' to list the children, or the path of a key such as zarr.json"
+        }
+        _ => "is a directory; use 'zarrfs ls' to list the entries",
+    };
+    Error::new(error.kind(), error.subject(), why)
 }
 
 /// Prints a stored inner chunk; fails with `no_key` if the path does not name one.

@@ -108,11 +108,11 @@ fn print_failures(path: &Path, failures: &FailureCount) {
     }
     let count = format::count(failures.count, "failure");
     if failures.hides_control {
-        report::print(format_args!("{count}, see the log of the mount"));
+        report::print(format_args!("{count}; see the log of the mount"));
     } else {
         let errors = path.join(CONTROL).join("errors");
         let errors = printable(&errors.display().to_string());
-        report::print(format_args!("{count}, see {errors}"));
+        report::print(format_args!("{count}; see {errors}"));
     }
 }
 
@@ -131,13 +131,13 @@ fn print_status(status: &StatusReport) {
     }
     if status.pending > 0 && status.committing {
         report::print(format_args!(
-            "a commit of {} of these keys is at work",
-            status.pending
+            "a commit of {} is running",
+            format::count(status.pending, "key")
         ));
     } else if status.pending > 0 {
         report::print(format_args!(
-            "a commit of {} of these keys did not finish: `zarrfs commit` goes on with it",
-            status.pending
+            "a commit was interrupted with {} left: run `zarrfs commit` to finish",
+            format::count(status.pending, "key")
         ));
     }
     print_staying(&status.kept);
@@ -153,7 +153,7 @@ fn print_rescued(paths: &[String]) {
     }
     let count = format::count(paths.len() as u64, "file");
     report::print(format_args!(
-        "{count} not whole when zarrfs or the machine stopped, and not part of the changes; look at them, then remove them:"
+        "{count} incomplete after a crash and not part of the changes; check and remove:"
     ));
     for path in paths {
         report::print(format_args!("    {}", printable(path)));
@@ -162,10 +162,11 @@ fn print_rescued(paths: &[String]) {
 
 /// Lists the paths that stay in the upper folder.
 fn print_staying(kept: &[(String, String)]) {
+    let count = format::count(kept.len() as u64, "change");
     let stay = if kept.len() == 1 { "stays" } else { "stay" };
     print_reasons(
         kept,
-        format_args!("{} {stay} in the upper folder", kept.len()),
+        format_args!("{count} cannot be committed and {stay} in the changes directory"),
     );
 }
 
@@ -174,7 +175,7 @@ fn print_lost(lost: &[(String, String)], lose: &str) {
     let count = format::count(lost.len() as u64, "name");
     print_reasons(
         lost,
-        format_args!("{count} {lose} what the store cannot hold"),
+        format_args!("{count} {lose} attributes that the store cannot store"),
     );
 }
 
@@ -265,9 +266,14 @@ fn execute_commit(args: &CommitArgs) -> Result<CommitReport> {
 }
 
 fn print_commit(report: &CommitReport, dry_run: bool) {
+    let is_empty = report.put + report.erased == 0;
+    if is_empty && report.kept.is_empty() && report.in_writing.is_empty() {
+        report::print("nothing to commit");
+        return;
+    }
     report::print(format_args!(
         "{}{} put ({}), {} removed",
-        if dry_run { "would do: " } else { "" },
+        if dry_run { "dry run: " } else { "" },
         report.put,
         format::bytes(report.bytes),
         report.erased,
@@ -283,7 +289,7 @@ fn print_without_etag(report: &CommitReport) {
     if report.without_etag > 0 {
         let keys = format::count(report.without_etag, "key");
         report::print(format_args!(
-            "{keys} without ETag: compared by length and digest of what was read before, or else by size and time"
+            "{keys} without ETag: conflicts detected by digest of the content, or by size and time"
         ));
     }
 }
@@ -296,12 +302,16 @@ fn print_conflicts(report: &CommitReport, args: &CommitArgs) {
     print_without_etag(report);
     let count = format::count(report.conflicts.len() as u64, "conflict");
     let is_copy = args.to.is_some();
-    let hint = if is_copy { "" } else { " (see --force)" };
+    let hint = if is_copy {
+        ""
+    } else {
+        "; use --force to overwrite"
+    };
     // A dry run counts planned changes, and a copy overwrites nothing.
     let is_begun = !is_copy && !args.dry_run && report.put + report.erased > 0;
     let done = if is_begun {
         print_rest(report);
-        "what is in conflict was not overwritten"
+        "keys in conflict were not overwritten"
     } else {
         "nothing was overwritten"
     };
@@ -311,12 +321,11 @@ fn print_conflicts(report: &CommitReport, args: &CommitArgs) {
 /// Prints what an interrupted commit has stored, and how to continue.
 fn print_rest(report: &CommitReport) {
     report::print(format_args!(
-        "{} put ({}), {} removed before the commit ended; {} left: `zarrfs commit` goes on with {}",
+        "commit interrupted: {} put ({}), {} removed, {} left; run `zarrfs commit` to finish",
         report.put,
         format::bytes(report.bytes),
         report.erased,
         format::count(report.left, "change"),
-        if report.left == 1 { "it" } else { "them" },
     ));
 }
 
@@ -325,7 +334,7 @@ pub(super) fn discard(args: &DiscardArgs) -> Result<bool> {
     upper::refuse_remote_options(&args.place)?;
     let path = match &args.path {
         Some(path) if path.trim_matches('/').is_empty() => {
-            let why = "an empty path would discard all changes: name a path, or give --all";
+            let why = "an empty path would discard all changes: name a path, or use --all";
             return Err(Error::invalid("discard", why));
         }
         Some(path) => path.trim_matches('/').to_string(),
@@ -354,7 +363,7 @@ fn print_discard(report: &DiscardReport) {
     if report.stored > 0 {
         let keys = format::count(report.stored, "key");
         report::print(format_args!(
-            "{keys} had been put by a commit that did not finish: the store has them as they were changed"
+            "{keys} already committed by an interrupted commit; the store keeps the new content"
         ));
     }
 }
@@ -371,7 +380,8 @@ fn confirm_all(place: &PlaceArgs) -> Result<bool> {
     }
     let changes = format::count(count, "change");
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        let why = format!("{changes} would be lost: name a path, or give --all to discard all");
+        let why =
+            format!("{changes} would be lost: name a path, or use --all to discard all changes");
         return Err(Error::invalid("discard", why));
     }
     report::prompt(format_args!(
@@ -386,5 +396,8 @@ fn confirm_all(place: &PlaceArgs) -> Result<bool> {
 
 /// Returns the error of an answer that does not fit the request.
 fn mismatch() -> Error {
-    Error::corrupt("the mount", "its answer is to another request")
+    Error::corrupt(
+        "the mount",
+        "unexpected response of the mount; unmount and mount again",
+    )
 }

@@ -64,8 +64,8 @@ fn open(args: &CheckArgs) -> Result<StorePath> {
     match (&args.cow, args.yes) {
         _ if args.fix.is_none() => args.store.open(&args.path),
         (None, false) => {
-            let why = "writes: say where, with --cow UPPER into a folder of changes that leaves the store as it is, or with \
-                --yes into the store";
+            let why =
+                "add --yes to change the store, or --cow CHANGES to write to a changes directory";
             Err(Error::invalid("--fix", why))
         }
         (upper, _) => args.store.open_to_write(&args.path, upper.as_deref()),
@@ -99,12 +99,7 @@ fn notes(arrays: &Arc<Arrays>, entry: &Arc<NodeEntry>) -> Vec<String> {
     let limits = plain::limits_of(arrays, entry).into_iter();
     let left_out = limits.filter(|limit| limit.is_left_out);
     left_out
-        .map(|limit| {
-            format!(
-                "the view {} leaves it out: {}",
-                limit.target.name, limit.reason
-            )
-        })
+        .map(|limit| format!("not in the view {}: {}", limit.target.name, limit.reason))
         .collect()
 }
 
@@ -188,10 +183,10 @@ fn print_rebuilt(rebuilt: &ReconsolidatedDocument) {
     } = rebuilt;
     if *is_put {
         report::print(format_args!(
-            "fixed: {key}: copies: {made} made, {changed} changed, {removed} removed"
+            "fixed: {key}: copies: {made} added, {changed} changed, {removed} removed"
         ));
     } else {
-        report::print(format_args!("fixed: {key}: nothing to do"));
+        report::print(format_args!("{key}: nothing to fix"));
     }
 }
 

@@ -54,7 +54,7 @@ fn receive_line(upper: &Path, lines: &mut BufReader<&UnixStream>) -> Result<Stri
 
 fn parse(upper: &Path, line: &str) -> Result<ControlMessage> {
     if !line.ends_with('\n') {
-        let why = "the mount ended before it answered; what was begun goes on with the next commit";
+        let why = "the mount ended before the command was finished; run the command again";
         return Err(Error::unavailable(upper.display(), why));
     }
     serde_json::from_str(line).map_err(|_| other_version().about(upper.display()))

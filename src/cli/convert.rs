@@ -65,7 +65,7 @@ fn check_apart(located: &StorePath, target: &Path) -> Result<()> {
     let (store, parent) = (fs::canonicalize(store), fs::canonicalize(parent));
     match (store, parent) {
         (Ok(store), Ok(parent)) if parent.starts_with(&store) => {
-            let why = "is in the store that is copied; name a folder elsewhere";
+            let why = "inside the store to be copied; choose another directory";
             Err(Error::invalid(target.display(), why))
         }
         _ => Ok(()),
@@ -122,7 +122,7 @@ impl StoreCopy {
                     path.to_string()
                 };
                 report::warn(format_args!(
-                    "{name}: the server does not list names; nodes that no metadata name are not copied"
+                    "{name}: the server does not list names, so only arrays and groups named in metadata are copied"
                 ));
             }
             self.copy_files(files)?;
@@ -158,7 +158,7 @@ impl StoreCopy {
             return Err(Error::new(
                 Kind::Changed,
                 path,
-                "was written while it was copied",
+                "was changed while it was being copied",
             ));
         }
         let files = self.files.fetch_add(1, Ordering::Relaxed) + 1;
@@ -193,11 +193,12 @@ impl OutputFolder {
             Err(error) => return Err(failed(error)),
         };
         if !is_free {
-            let why = "exists, and is no empty folder; name a new one";
+            let why = "already exists and is not an empty directory; choose a new name";
             return Err(Error::new(Kind::Exists, target.display(), why));
         }
         let name = target.file_name();
-        let name = name.ok_or_else(|| Error::invalid(target.display(), "has no name"))?;
+        let name =
+            name.ok_or_else(|| Error::invalid(target.display(), "the path has no file name"))?;
         let mut partial = OsString::from(".");
         partial.push(name);
         partial.push(format!(".{}.partial", std::process::id()));

@@ -28,7 +28,8 @@ pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     let located = &node.located;
     if let Some(target) = args.target {
         if selection.is_some() {
-            let why = "a new store has whole arrays; copy a region to a file, such as region.npy";
+            let why =
+                "--as copies whole arrays; to copy a selection, write a file such as region.npy";
             return Err(Error::invalid(&args.path, why));
         }
         let copied = cp_as(args, located, target);

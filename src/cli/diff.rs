@@ -47,7 +47,7 @@ pub(super) fn diff(args: &DiffArgs, other: &str) -> Result<bool> {
     match first_fault {
         Some((path, why)) if is_equal => {
             let path = path.as_str().unwrap_or_default();
-            let why = format!("cannot be compared, and nothing else differs: {why}");
+            let why = format!("cannot be compared: {why} (no other differences)");
             Err(Error::unsupported(format!("/{path}"), why))
         }
         _ => Ok(is_equal),
@@ -72,7 +72,7 @@ fn check_described(place: &StorePath) -> Result<()> {
         return Ok(());
     }
     let folder = format!("{}/{}", place.source, place.path);
-    let why = "holds no documents of Zarr or N5, so there is nothing to compare";
+    let why = "no metadata files of Zarr or N5 found; check the path";
     Err(Error::invalid(folder.trim_end_matches('/'), why))
 }
 

@@ -77,7 +77,7 @@ fn with_plain_limits(mut info: NodeInfo, located: &StorePath) -> NodeInfo {
             info.refused_files.push((limit.target.name, limit.reason));
         } else {
             info.left_out.0.push(LeftOutOfFiles {
-                sentence: format!("it has {}", limit.reason),
+                sentence: limit.reason,
                 files: vec![limit.target.name.to_string()],
             });
         }
@@ -562,7 +562,7 @@ impl Sheet {
 
     fn add_attributes(&mut self, info: &NodeInfo) {
         if let Some(fault) = info.attributes.fault() {
-            self.add("attributes", format!("do not read: {fault}"));
+            self.add("attributes", format!("cannot be read: {fault}"));
             return;
         }
         for (place, (name, value)) in info.attributes.members().into_iter().enumerate() {

@@ -73,7 +73,7 @@ impl LogPlace {
         let Some(log) = &self.0 else { return };
         match LogFile::open(&log.path) {
             Ok(opened) => *log.file.lock() = opened.file.into_inner(),
-            Err(error) => log::error!("the log goes on in the old file: {error}"),
+            Err(error) => log::error!("cannot reopen the log, writing to the old file: {error}"),
         }
     }
 }

@@ -78,7 +78,7 @@ fn of_array(
     array: &Arc<OpenArray>,
 ) -> Result<(ChunkMap, Vec<Option<String>>)> {
     if args.by == Measure::Ratio && array.array().data_type.is_variable() {
-        let why = "--by ratio is for elements of a fixed length, whose chunks have a known length decoded";
+        let why = "--by ratio does not work for variable-length elements; use --by size";
         return Err(Error::unsupported(array.path(), why));
     }
     let names = SourceArray::dimension_names(located, array)?;
@@ -105,12 +105,14 @@ fn of_shard(
 ) -> Result<ChunkMap> {
     match ShardPart::at(&UNLIMITED, &located.opened, &located.path)? {
         Some(_) if args.data => {
-            let why =
-                "--data decodes the chunks of an array; 'zarrfs cat --decode' decodes a shard";
+            let why = "--data needs an array; use 'zarrfs cat --decode' to decode a shard";
             Err(Error::invalid(&located.path, why))
         }
         Some(ShardPart::Shard(shard)) => ChunkMap::of_shard(&shard, config),
-        Some(ShardPart::Inner(_)) => Err(Error::invalid(&located.path, "is not a shard")),
+        Some(ShardPart::Inner(_)) => Err(Error::invalid(
+            &located.path,
+            "an inner chunk, not a shard; use the key of a shard",
+        )),
         None => Err(no_array),
     }
 }
@@ -257,7 +259,7 @@ impl DrawnMap<'_> {
         if let Some(inner) = self.inner.filter(|_| self.map.present > 0) {
             let inner = format::count(inner, "inner chunk");
             report::print(format_args!(
-                "each chunk is a shard of {inner}, some of which it may not have: zarrfs map of its key shows them"
+                "each chunk is a shard of {inner}; use 'zarrfs map' with a chunk's key to see the inner chunks"
             ));
         }
         for chunk in &self.map.corrupt {
@@ -330,15 +332,15 @@ impl DrawnMap<'_> {
         signs.push(self.sign(MISSING_LETTER, "grey", GREY, "missing"));
         if !self.map.corrupt.is_empty() {
             let what = if per_cell > 1 {
-                "one or more do not decode"
+                "at least one cannot be decoded"
             } else {
-                "does not decode"
+                "cannot be decoded"
             };
             signs.push(self.sign(CORRUPT_LETTER, "red", CORRUPT, what));
         }
         if per_cell > 1 {
             let up_to = format::count(per_cell, "chunk");
-            signs.push(format!("a cell stands for up to {up_to}"));
+            signs.push(format!("a cell shows up to {up_to}"));
         }
         signs.join(", ")
     }
@@ -371,7 +373,7 @@ impl DrawnMap<'_> {
             format!("{yellow} {what}: {low_text}")
         };
         if per_cell > 1 {
-            sign += ", of a cell the largest";
+            sign += " (largest of each cell)";
         }
         vec![sign]
     }

@@ -79,7 +79,10 @@ fn with_timeout<T: Send + 'static>(
     let answer = liveness::run_query(move || query(&queried));
     let answer = answer.map_err(|error| Error::os(dir.display(), error))?;
     answer.recv_timeout(ANSWER_TIMEOUT).unwrap_or_else(|_| {
-        let why = "the mount does not answer; 'zarrfs umount' removes it";
+        let why = format!(
+            "the mount does not respond; run 'zarrfs umount {}' to remove the mount",
+            dir.display()
+        );
         Err(Error::unavailable(dir.display(), why))
     })
 }
@@ -97,13 +100,15 @@ fn read_attribute(dir: &Path, name: &[u8]) -> Result<Vec<u8>> {
 /// Returns the error of a mount that does not answer with its facts.
 fn unanswered(dir: &Path, error: io::Error) -> Error {
     if liveness::is_gone(&error) {
-        let why = "the process of the mount is gone; 'zarrfs umount' removes it";
+        let why = format!(
+            "the process of the mount is gone; run 'zarrfs umount {}' to remove the mount",
+            dir.display()
+        );
         return Error::unavailable(dir.display(), why);
     }
     let error = Error::os(dir.display(), error);
     if error.kind() == Kind::NoAttribute {
-        let why = "does not say what is mounted: it is a folder of a mount that is bound here, or a mount of another \
-            version of zarrfs";
+        let why = "unknown mount: a bind mount of a directory in a mount, or a mount of another version of zarrfs";
         return Error::invalid(dir.display(), why);
     }
     error
@@ -167,7 +172,7 @@ impl MountFacts {
             (false, _) => Ok(self.dir.join(CONTROL).join("store")),
             (true, false) => Ok(self.dir.clone()),
             (true, true) => {
-                let why = "shows no keys, since the store has a name .zarrfs itself; read the store, not the mount";
+                let why = "the mount shows no keys, since the store has a key .zarrfs; use the store itself";
                 Err(Error::unsupported(self.dir.display(), why))
             }
         }

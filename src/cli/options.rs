@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(listed("list=chunks:raw"), ["chunks", "raw"]);
         assert_eq!(listed("list=all"), ["all"]);
         let error = plan("list=npy:row").unwrap_err().to_string();
-        assert!(error.starts_with("-o list: row: not a form; there are npy, raw, txt, "));
+        assert!(error.starts_with("-o list: row: unknown format; choose from npy, raw, txt, "));
         assert!(error.ends_with(", chunks and all"));
     }
 
@@ -311,6 +311,8 @@ mod tests {
         assert_eq!(error("memory"), "-o memory: needs a value: memory=...");
         assert_eq!(error("ro=1"), "-o ro: takes no value");
         assert!(error("umask=9").starts_with("-o umask: '9': "));
-        assert!(error("dialect=v1").starts_with("-o dialect: v1: unknown dialect; choose one of v2, "));
+        assert!(
+            error("dialect=v1").starts_with("-o dialect: v1: unknown dialect; choose one of v2, ")
+        );
     }
 }

@@ -69,7 +69,10 @@ impl OutputFile<'_> {
             }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if fs::symlink_metadata(path).is_ok() {
-                    return Err(Error::invalid(path.display(), "is a link to nothing"));
+                    return Err(Error::invalid(
+                        path.display(),
+                        "a symbolic link to a file that does not exist",
+                    ));
                 }
                 OutputFile::partial(path, path.to_path_buf())
             }
@@ -111,7 +114,9 @@ impl OutputFile<'_> {
         let blocks = if is_root { disk.f_bfree } else { disk.f_bavail };
         let free = blocks.saturating_mul(disk.f_frsize);
         if bytes > free {
-            let why = format!("the file has {bytes} bytes, and {free} are free there");
+            let why = format!(
+                "the file needs {bytes} bytes, but only {free} are free: free space, or copy a selection"
+            );
             return Err(Error::new(Kind::NoSpace, self.path.display(), why));
         }
         Ok(())

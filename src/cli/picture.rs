@@ -88,7 +88,7 @@ impl Picture {
             Some("png") => self.to_png(path)?,
             Some("svg") => self.to_svg().into_bytes(),
             _ => {
-                let why = "a picture ends in .png or .svg";
+                let why = "the name of a picture must end in .png or .svg";
                 return Err(Error::invalid(path.display(), why));
             }
         };

@@ -136,7 +136,7 @@ impl MountPlan {
         plan.memory = args.memory.unwrap_or(plan.memory);
         options::apply_all(&mut plan, &args.options, false)?;
         if plan.rebind && plan.cow.is_none() {
-            let why = "needs the directory with the changes of the store: --cow CHANGES";
+            let why = "needs the changes directory: add --cow CHANGES";
             return Err(Error::invalid("--rebind", why));
         }
         Ok(plan)
@@ -282,7 +282,7 @@ fn state_folder(place: &str) -> Result<PathBuf> {
         _ => match std::env::home_dir() {
             Some(home) => home.join(".local/state"),
             None => {
-                let why = "no home directory to keep changes in; name a directory with --cow";
+                let why = "no home directory for the changes; add --cow CHANGES";
                 return Err(Error::invalid("--write-through", why));
             }
         },

@@ -110,9 +110,9 @@ impl DrawnPlane<'_> {
         let mut signs = Vec::new();
         if let Some((low, high)) = self.plane.valued.numbers() {
             if low < high {
-                signs.push(format!("{least} the least"));
+                signs.push(format!("{least} lowest"));
             }
-            signs.push(format!("{largest} the largest"));
+            signs.push(format!("{largest} highest"));
         }
         let dark = self.dark();
         if !dark.is_empty() {
@@ -163,7 +163,7 @@ impl DrawnPlane<'_> {
         }
         if let Some(chunks) = self.plane.unread {
             line += &format!(
-                "; of the drawn elements only, since the whole plane has {} ({} decoded)",
+                "; of the drawn elements only (the whole plane has {}, {} decoded)",
                 format::count(chunks.count, "chunk"),
                 format::bytes(chunks.bytes)
             );
@@ -218,11 +218,13 @@ impl DrawnPlane<'_> {
         }
         let drawn = match self.plane.steps {
             (1, 1) => String::new(),
-            (every, 1) => format!("; one of {every} rows is drawn"),
-            (1, every) => format!("; one of {every} columns is drawn"),
-            (rows, columns) => {
-                format!("; one of {rows} rows and one of {columns} columns are drawn")
-            }
+            (every, 1) => format!("; every {} row drawn", ordinal(every)),
+            (1, every) => format!("; every {} column drawn", ordinal(every)),
+            (rows, columns) => format!(
+                "; every {} row and every {} column drawn",
+                ordinal(rows),
+                ordinal(columns)
+            ),
         };
         format!("{}{drawn}", parts.join(", "))
     }
@@ -247,6 +249,18 @@ impl DrawnPlane<'_> {
             "is_whole": plane.unread.is_none(),
         })
     }
+}
+
+/// Returns `2nd`, `3rd` and so on.
+fn ordinal(number: u64) -> String {
+    let ending = match (number % 10, number % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        _ => "th",
+    };
+    format!("{number}{ending}")
 }
 
 /// Returns the letter of a value from 0 to 1, from light to dark; a blank means no colour.

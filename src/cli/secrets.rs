@@ -84,7 +84,10 @@ fn redact(before: &OsStr, arg: &OsStr) -> OsString {
         return without_value(text).into();
     }
     for name in NAMES {
-        if let Some(pair) = text.strip_prefix(name).and_then(|rest| rest.strip_prefix('=')) {
+        if let Some(pair) = text
+            .strip_prefix(name)
+            .and_then(|rest| rest.strip_prefix('='))
+        {
             return format!("{name}={}", without_value(pair)).into();
         }
     }

@@ -128,7 +128,7 @@ impl<'a> SourceNode<'a> {
         for why in self.located.opened.hierarchy.consolidated_errors() {
             let store = &self.located.source;
             report::warn(format_args!(
-                "{store}: the consolidated metadata do not read: {why}"
+                "{store}: the consolidated metadata cannot be read: {why}"
             ));
         }
     }
@@ -241,7 +241,7 @@ impl SourceArray {
 }
 
 /// The note about nodes known only from attributes, in a store that cannot list.
-pub(super) const NAMED_ONLY: &str = "named by attributes; other nodes are not known";
+pub(super) const NAMED_ONLY: &str = "named in attributes; other groups and arrays are unknown";
 
 /// Appends a key to its store.
 fn joined(base: &str, key: &str) -> String {

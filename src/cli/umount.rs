@@ -26,10 +26,10 @@ pub(super) fn umount(dir: &Path) -> Result<()> {
     let ours = match top {
         Some(mounted) if mounted.is_ours() => mounted,
         Some(other) => {
-            let detail = format!("is not a mount of zarrfs: {} is mounted there", other.kind);
+            let detail = format!("not a zarrfs mount, but a mount of type {}", other.kind);
             return Err(Error::invalid(dir.display(), detail));
         }
-        None => return Err(Error::invalid(dir.display(), "nothing is mounted there")),
+        None => return Err(Error::invalid(dir.display(), "nothing is mounted here")),
     };
     if liveness::query(&path, ANSWER_TIMEOUT) == Liveness::Silent {
         end_connection(dir, &ours);
@@ -41,7 +41,11 @@ pub(super) fn umount(dir: &Path) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(3);
     while is_mounted(&path, ours.device)? {
         if Instant::now() > end {
-            return Err(Error::unavailable(dir.display(), "is still mounted"));
+            let why = format!(
+                "still mounted, since a program uses the mount; see 'fuser -vm {}'",
+                dir.display()
+            );
+            return Err(Error::unavailable(dir.display(), why));
         }
         thread::sleep(END_PAUSE);
     }
@@ -58,8 +62,10 @@ fn is_mounted(path: &Path, device: Device) -> Result<bool> {
 fn end_connection(dir: &Path, mounted: &Mounted) {
     let dir = dir.display();
     report::warn(match liveness::abort(mounted) {
-        Ok(()) => format!("{dir}: the mount did not answer; its connection was ended"),
-        Err(error) => format!("{dir}: the mount does not answer, nor can it be ended: {error}"),
+        Ok(()) => format!("{dir}: the mount did not respond; ended the connection"),
+        Err(error) => format!(
+            "{dir}: the mount does not respond, and the connection cannot be ended: {error}"
+        ),
     });
 }
 

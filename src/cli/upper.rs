@@ -68,7 +68,7 @@ pub(super) fn copy_to(args: &PlaceArgs, to: &str) -> Result<CommitReport> {
     if let Some(folder) = zarrfs_store::local_folder(to) {
         let folder = Path::new(&folder);
         if mount_facts::containing_mount(folder)?.is_some() {
-            let why = "lies in a mount of zarrfs: name a place in the store that is mounted there";
+            let why = "inside a zarrfs mount: use a path in the mounted store instead";
             return Err(Error::new(Kind::ReadOnly, folder.display(), why));
         }
         fs::create_dir_all(folder).map_err(|error| Error::os(folder.display(), error))?;
@@ -114,7 +114,7 @@ fn check_no_archive(to: &str) -> Result<()> {
     {
         return Ok(());
     }
-    let why = "a zip archive is not written: name a folder or a bucket; 'zip -r -0 FILE .' in a folder packs it";
+    let why = "zip archives are read-only: write to a directory, then run 'zip -r -0 FILE .' in that directory";
     Err(Error::unsupported(zarrfs_store::redacted(to), why))
 }
 
@@ -134,7 +134,7 @@ fn open(args: &PlaceArgs, upper: &Path) -> Result<Overlay> {
     let store = open_store(args, &source, false).map_err(|error| match error.kind() {
         Kind::NotFound => {
             let why = format!(
-                "{}; if the store was moved, name it by --store",
+                "{}; if the store was moved, use --store URL",
                 error.detail()
             );
             Error::new(Kind::NotFound, error.subject(), why)
@@ -196,7 +196,7 @@ pub(super) fn locate(path: &Path) -> Result<ChangesLocation> {
     };
     if resolved != mountpoint {
         let why = format!(
-            "lies in the mount {} and is not the mountpoint",
+            "inside the mount {0}; use the mountpoint {0}",
             mountpoint.display()
         );
         return Err(Error::invalid(path.display(), why));
@@ -212,7 +212,7 @@ pub(super) fn locate(path: &Path) -> Result<ChangesLocation> {
 fn unmounted_upper(path: &Path) -> Result<ChangesLocation> {
     fs::metadata(path).map_err(|error| Error::os(path.display(), error))?;
     if !path.join("zarrfs.json").is_file() {
-        let why = "is neither a mount of zarrfs nor an upper folder";
+        let why = "neither a zarrfs mount nor a changes directory";
         return Err(Error::invalid(path.display(), why));
     }
     path.canonicalize()
@@ -224,8 +224,9 @@ fn unmounted_upper(path: &Path) -> Result<ChangesLocation> {
 fn find(path: &Path) -> Result<PathBuf> {
     match locate(path)? {
         ChangesLocation::Upper(upper) => Ok(upper),
-        ChangesLocation::ReadOnly(_) => {
-            Err(Error::invalid(path.display(), "is mounted without --cow"))
-        }
+        ChangesLocation::ReadOnly(_) => Err(Error::invalid(
+            path.display(),
+            "mounted without --cow, so there are no changes",
+        )),
     }
 }

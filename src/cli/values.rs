@@ -27,7 +27,7 @@ pub(super) fn size(text: &str) -> Result<u64> {
         _ => {
             return Err(invalid(
                 text,
-                "a size is a number and K, M, G or T, such as 256M",
+                "not a size: use a number with K, M, G or T, such as 256M",
             ));
         }
     };
@@ -38,11 +38,16 @@ pub(super) fn size(text: &str) -> Result<u64> {
         None => (number, Some(0)),
     };
     let whole = whole.parse::<u64>().ok().zip(part);
-    let (whole, part) = whole.ok_or_else(|| invalid(text, "a size is a number, such as 256M"))?;
+    let (whole, part) = whole.ok_or_else(|| {
+        invalid(
+            text,
+            "not a size: use a number with K, M, G or T, such as 256M",
+        )
+    })?;
     whole
         .checked_mul(1 << shift)
         .and_then(|bytes| bytes.checked_add(part))
-        .ok_or_else(|| invalid(text, "is more than a machine can hold"))
+        .ok_or_else(|| invalid(text, "the size is too large"))
 }
 
 /// Returns the bytes of the decimal digits in a unit; `None` for more than six digits.
@@ -58,7 +63,7 @@ pub(super) fn memory(text: &str) -> Result<u64> {
     if bytes < 1 << 20 {
         return Err(invalid(
             text,
-            "is too little memory: at least 1M, such as 256M",
+            "too little memory: use at least 1M, such as 256M",
         ));
     }
     Ok(bytes)
@@ -67,7 +72,7 @@ pub(super) fn memory(text: &str) -> Result<u64> {
 /// Parses `5s`, `500ms`, `2m`, `1h` or a number of seconds; it must not be zero.
 pub(super) fn duration(text: &str) -> Result<Duration> {
     match duration_or_zero(text)? {
-        Duration::ZERO => Err(invalid(text, "a duration must be more than nothing")),
+        Duration::ZERO => Err(invalid(text, "must be greater than zero")),
         duration => Ok(duration),
     }
 }
@@ -75,9 +80,12 @@ pub(super) fn duration(text: &str) -> Result<Duration> {
 /// Parses a duration that may be zero.
 pub(super) fn duration_or_zero(text: &str) -> Result<Duration> {
     let (number, unit) = split(text);
-    let number: u32 = number
-        .parse()
-        .map_err(|_| invalid(text, "a duration is a number, such as 30s"))?;
+    let number: u32 = number.parse().map_err(|_| {
+        invalid(
+            text,
+            "not a duration: use a number with ms, s, m or h, such as 30s",
+        )
+    })?;
     let unit = match unit {
         "ms" => Duration::from_millis(1),
         "s" | "" => Duration::from_secs(1),
@@ -86,7 +94,7 @@ pub(super) fn duration_or_zero(text: &str) -> Result<Duration> {
         _ => {
             return Err(invalid(
                 text,
-                "a duration is a number and ms, s, m or h, such as 30s",
+                "not a duration: use a number with ms, s, m or h, such as 30s",
             ));
         }
     };
@@ -98,21 +106,24 @@ pub(super) fn pair(text: &str) -> Result<(usize, usize)> {
     let numbers = text.split_once(',').and_then(|(first, second)| {
         Some((first.trim().parse().ok()?, second.trim().parse().ok()?))
     });
-    numbers.ok_or_else(|| invalid(text, "expected two dimensions, such as 0,2"))
+    numbers.ok_or_else(|| invalid(text, "use the numbers of two dimensions, such as 0,2"))
 }
 
 /// Parses permissions such as `022`.
 pub(super) fn octal(text: &str) -> Result<u32> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o777 => Ok(mode),
-        _ => Err(invalid(text, "permissions are octal, from 000 to 777")),
+        _ => Err(invalid(
+            text,
+            "not octal permissions: use a value from 000 to 777",
+        )),
     }
 }
 
 /// Checks that the name of a store is not empty.
 pub(super) fn check_store(text: &str) -> Result<()> {
     if text.is_empty() {
-        return Err(invalid(text, "expected the path or URL of a store"));
+        return Err(invalid(text, "the path or URL of a store is missing"));
     }
     Ok(())
 }
@@ -120,7 +131,7 @@ pub(super) fn check_store(text: &str) -> Result<()> {
 /// Returns the absolute path; links are not resolved.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
     if path.as_os_str().is_empty() {
-        return Err(invalid("", "expected a path"));
+        return Err(invalid("", "the path is missing"));
     }
     std::path::absolute(path).map_err(|error| Error::os(path.display(), error))
 }
@@ -138,12 +149,12 @@ fn invalid(text: &str, detail: &str) -> Error {
 
 /// Parses a user.
 pub(super) fn user(text: &str) -> Result<u32> {
-    id_of(text, "passwd").ok_or_else(|| Error::invalid(format!("'{text}'"), "is no user here"))
+    id_of(text, "passwd").ok_or_else(|| Error::invalid(format!("'{text}'"), "unknown user"))
 }
 
 /// Parses a group.
 pub(super) fn group(text: &str) -> Result<u32> {
-    id_of(text, "group").ok_or_else(|| Error::invalid(format!("'{text}'"), "is no group here"))
+    id_of(text, "group").ok_or_else(|| Error::invalid(format!("'{text}'"), "unknown group"))
 }
 
 fn id_of(text: &str, table: &str) -> Option<u32> {
@@ -211,7 +222,7 @@ mod tests {
         assert_eq!(memory("0.5G").unwrap(), 512 << 20);
         for few in ["0", "10", "1023K"] {
             let error = memory(few).unwrap_err().to_string();
-            let expected = format!("'{few}': is too little memory: at least 1M, such as 256M");
+            let expected = format!("'{few}': too little memory: use at least 1M, such as 256M");
             assert_eq!(error, expected);
         }
     }
@@ -238,7 +249,7 @@ mod tests {
         assert_eq!((user("7").unwrap(), group("0").unwrap()), (7, 0));
         assert_eq!((user("root").unwrap(), group("root").unwrap()), (0, 0));
         let error = user("no.such.user").unwrap_err().to_string();
-        assert_eq!(error, "'no.such.user': is no user here");
+        assert_eq!(error, "'no.such.user': unknown user");
         for bad in ["", "-1", "--help", "root:x", "4294967295", "4294967296"] {
             assert!(user(bad).is_err() && group(bad).is_err(), "{bad}");
         }

@@ -112,7 +112,7 @@ impl Filesystem for FuseAdapter {
             config.set_congestion_threshold(96).is_err(),
         ];
         if limits.contains(&true) {
-            log::warn!("the kernel refuses our limits; reads will be slower");
+            log::warn!("the kernel rejects the limits of zarrfs; reads will be slower");
         }
         self.backing.negotiate(config);
         Ok(())

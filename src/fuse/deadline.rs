@@ -192,7 +192,10 @@ impl DeadlineQueue {
 
 impl PendingReplies {
     fn watch(&self, limit: Duration, on_refusal: &dyn Fn(&KernelRequest<'static>, &Error)) {
-        let why = format!("no answer within {} s (--timeout)", limit.as_secs_f64());
+        let why = format!(
+            "no response within {} s (see --timeout)",
+            limit.as_secs_f64()
+        );
         let error = Error::unavailable("", why);
         let mut next_check = Instant::now();
         while let Some(duty) = self.next_duty(limit, next_check) {
@@ -218,7 +221,7 @@ impl PendingReplies {
         if !caller::can_be_looked_up() {
             return;
         }
-        let error = Error::new(Kind::Interrupted, "", "its program was interrupted");
+        let error = Error::new(Kind::Interrupted, "", "the program was interrupted");
         // A read-ahead is many requests of one caller.
         let mut callers = HashMap::new();
         for (number, reply) in replies {

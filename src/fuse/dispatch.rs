@@ -178,7 +178,9 @@ impl Dispatcher {
         };
         let responder = self.responder.clone();
         if !pool.submit(move || responder.run(&pending, execute)) {
-            log::error!("{operation}: more than {MAX_QUEUED} requests wait for the store; refused");
+            log::error!(
+                "{operation} failed: more than {MAX_QUEUED} requests are waiting for the store"
+            );
         }
     }
 
@@ -198,7 +200,7 @@ impl Dispatcher {
             Ok(())
         });
         if let Err(error) = done {
-            log::error!("forget: {error}");
+            log::error!("forget failed: {error}");
         }
     }
 }
@@ -241,7 +243,7 @@ impl Responder {
                     Ok(())
                 });
                 if let Err(error) = sent {
-                    log::error!("answer to {}: {error}", request.operation);
+                    log::error!("cannot answer {}: {error}", request.operation);
                 }
                 errno
             }
@@ -270,7 +272,7 @@ impl<R: ReplyError> ReplyError for HeldReply<R> {
 /// Runs `work`; a panic becomes an error, and the mount stays alive.
 fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        let why = "a fault in zarrfs itself: the request panicked";
+        let why = "a fault in zarrfs: the request panicked; please report the log";
         Err(Error::unavailable("", why))
     })
 }

@@ -69,7 +69,7 @@ impl Failures {
     /// Logs an error that occurred after its request was refused.
     pub(super) fn report_late(&self, request: &KernelRequest<'_>, error: &Error) {
         let (operation, path) = (request.operation, self.path(request));
-        log::info!("{operation} of {path} came too late: {error}");
+        log::info!("{operation} of {path} failed after the timeout: {error}");
     }
 
     fn path(&self, request: &KernelRequest<'_>) -> String {
@@ -197,9 +197,9 @@ mod tests {
         for name in ["lat", "lon"] {
             let request = KernelRequest::new(RequestClass::Names, "lookup", Ino::ROOT, 0)
                 .with_name(name.as_bytes());
-            failures.report(&request, &Error::unavailable("", "no answer within 2 s"));
+            failures.report(&request, &Error::unavailable("", "no response within 2 s"));
         }
-        let line = |path| ["lookup", path, "", "no answer within 2 s", "1"];
+        let line = |path| ["lookup", path, "", "no response within 2 s", "1"];
         assert_eq!(cells(&stats), [line("/lat"), line("/lon")]);
     }
 

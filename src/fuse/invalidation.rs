@@ -191,7 +191,7 @@ impl Drop for PageRequest {
 fn drop_attributes(notifier: &Notifier, ino: Ino) -> bool {
     let done = notifier.inval_inode(INodeNo(ino.0), -1, 0);
     if let Err(error) = &done {
-        log::debug!("the kernel keeps the length of inode {}: {error}", ino.0);
+        log::debug!("cannot invalidate the length of inode {}: {error}", ino.0);
     }
     done.is_ok()
 }
@@ -201,7 +201,7 @@ fn drop_pages(notifier: &Notifier, ino: Ino) -> bool {
     let done = notifier.inval_inode(INodeNo(ino.0), 0, 0);
     if let Err(error) = &done {
         let number = ino.0;
-        log::debug!("the kernel was not told that inode {number} changed: {error}");
+        log::debug!("cannot invalidate the pages of inode {number}: {error}");
     }
     // An inode unknown to the kernel has no pages.
     done.map_or_else(|error| error.kind() == io::ErrorKind::NotFound, |()| true)

@@ -64,7 +64,7 @@ impl KernelReadahead {
                 log::debug!("{path}: {error}");
             }
             Err(error) if process::geteuid().is_root() => {
-                log::warn!("{path}: {error}; the kernel reads as far ahead as it does elsewhere");
+                log::warn!("{path}: {error}; the kernel uses the default read-ahead");
             }
             Err(error) => log::debug!("{path}: {error}; only root can set it"),
         }

@@ -47,7 +47,9 @@ impl BackingFiles {
         let added = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH);
         // One stacked file system below a file: the mount itself can still be the lower layer of an overlayfs.
         if added.is_err() || config.set_max_stack_depth(1).is_err() {
-            log::warn!("the kernel has no FUSE_PASSTHROUGH: --passthrough changes nothing");
+            log::warn!(
+                "--passthrough has no effect: the kernel has no FUSE passthrough (Linux 6.9 or later)"
+            );
             self.is_enabled.store(false, Ordering::Relaxed);
         }
     }
@@ -105,7 +107,7 @@ impl BackingFiles {
 /// Registers a backing file with the kernel; `None` if its file system does not support passthrough.
 fn register(reply: &ReplyOpen, file: &dyn File) -> Option<BackingId> {
     let id = reply.open_backing(file.descriptor()?);
-    id.inspect_err(|error| log::debug!("a file is not read by the kernel itself: {error}"))
+    id.inspect_err(|error| log::debug!("no passthrough for a file: {error}"))
         .ok()
 }
 

@@ -70,7 +70,7 @@ impl MountServer {
                 })?;
             Ok(())
         };
-        listen().map_err(|error| Error::os("listening for signals", error))?;
+        listen().map_err(|error| Error::os("cannot listen for signals", error))?;
         Ok(MountServer { sender, events })
     }
 
@@ -124,7 +124,7 @@ impl ServedMount {
                 Ok(Event::Signal(signal)) => exit_by(signal),
                 Ok(Event::Stopped) => {}
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                    log::warn!("programs still use the mount; they are cut off");
+                    log::warn!("programs still use the mount; their requests fail now");
                     return;
                 }
             }
@@ -160,6 +160,6 @@ fn end_by_signal(events: Receiver<Event>, mut is_second: bool) {
     };
     let thread = thread::Builder::new().name("zarrfs-ending".to_string());
     if let Err(error) = thread.spawn(watch) {
-        log::error!("a second signal will not end the process: {error}");
+        log::error!("cannot start a thread for a second signal: {error}");
     }
 }

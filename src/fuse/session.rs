@@ -55,7 +55,7 @@ impl MountSession {
     ) -> Result<MountSession> {
         let Connection { device, dir } = connection;
         let dir = dir.map(Arc::new);
-        let failed = |error: std::io::Error| Error::os("starting the session", error);
+        let failed = |error: std::io::Error| Error::os("cannot start the FUSE session", error);
         let pages = Arc::new(PageInvalidations::default());
         // Event loops that may block at a time.
         let inline_workers = if settings.is_local { 2 } else { 0 };
@@ -101,7 +101,7 @@ impl MountSession {
 /// Records that a mount is gone, or logs that its loops have failed.
 fn record_end(end: io::Result<()>, dir: Option<Arc<MountedDir>>) {
     match (end, dir) {
-        (Err(error), _) => log::error!("the session ended: {error}"),
+        (Err(error), _) => log::error!("the FUSE session ended: {error}"),
         (Ok(()), Some(dir)) => dir.set_gone(),
         (Ok(()), None) => {}
     }

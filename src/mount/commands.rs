@@ -166,9 +166,9 @@ fn state(store: Arc<dyn Store>) -> HierarchyState {
 fn name_arrays(answer: &mut ControlAnswer, in_writing: Vec<(Key, bool)>) {
     let named = in_writing.iter().map(|(path, is_open)| {
         let why = if *is_open {
-            "open for writing as a decoded file: what is not stored yet is for the next commit"
+            "open for writing as a decoded file; the next commit includes the rest"
         } else {
-            "closed, but not all of it could be stored: it is tried again"
+            "closed, but not all chunks could be stored; zarrfs will retry"
         };
         let path = if path.is_root() {
             "/".into()

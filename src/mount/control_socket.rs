@@ -30,7 +30,7 @@ pub fn serve(overlay: Overlay, arrays: Arc<Arrays>) -> Result<()> {
         .name("zarrfs-commands".to_string())
         .spawn(move || accept(&overlay, &arrays, &listener))
         .map(drop)
-        .map_err(|error| Error::os("starting a thread", error))
+        .map_err(|error| Error::os("cannot start a thread", error))
 }
 
 /// Removes the socket before the process ends: then commands open the upper folder themselves.
@@ -45,12 +45,16 @@ fn accept(overlay: &Overlay, arrays: &Arc<Arrays>, listener: &UnixListener) {
     for stream in listener.incoming() {
         let stream = match stream {
             Ok(stream) => stream,
-            Err(error) => return log::error!("no command can ask any more: {error}"),
+            Err(error) => {
+                return log::error!(
+                    "control socket failed; zarrfs commands will not work on this mount: {error}"
+                );
+            }
         };
         let (overlay, arrays) = (overlay.clone(), arrays.clone());
         let thread = thread::Builder::new().name("zarrfs-command".to_string());
         if let Err(error) = thread.spawn(move || answer(&overlay, &arrays, &stream)) {
-            log::error!("a command is not answered: {error}");
+            log::error!("cannot answer a command: {error}");
         }
     }
 }
@@ -74,7 +78,7 @@ fn answer(overlay: &Overlay, arrays: &Arrays, stream: &UnixStream) {
         }
     };
     if let Err(error) = send_message(stream, &last) {
-        log::debug!("a command went away: {error}");
+        log::debug!("a command ended before the answer: {error}");
     }
 }
 

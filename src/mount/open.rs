@@ -70,7 +70,9 @@ impl FromStr for ViewKind {
         };
         let mut views = ViewKind::ALL.into_iter();
         let view = views.find(|view| view.name() == name);
-        view.ok_or_else(|| Error::invalid(name, "unknown view; choose files, store, v2 or v3"))
+        view.ok_or_else(|| {
+            Error::invalid(name, "unknown view; choose one of files, store, v3 and v2")
+        })
     }
 }
 
@@ -359,15 +361,15 @@ fn store_view(
 }
 
 /// The warning about a store that cannot list its keys.
-const UNLISTED: &str = "the server does not list names; directories show metadata and the nodes that are known, but no \
-    chunks: these open by name, and the files view has all values";
+const UNLISTED: &str = "the server does not list names: directories show only known arrays, groups and metadata; \
+    chunks open by name, and the files view has all values";
 
 /// Reads the root's metadata. A root with broken metadata is still mounted, with a warning.
 fn check_root(hierarchy: &Hierarchy, source: &str) -> Result<()> {
     let root = hierarchy.node(&UNLIMITED, &Key::root())?;
     let root = root.ok_or_else(|| Error::not_found(source))?;
     if let Err(error) = &root.node {
-        log::warn!("{source}: {error}; its keys can be read all the same");
+        log::warn!("{source}: {error}; only the keys can be read");
     }
     Ok(())
 }

@@ -227,7 +227,7 @@ pub fn send_request(to: impl Write, request: &ControlRequest) -> io::Result<()> 
 
 /// Receives a request; fails if the line is not a request of this protocol version.
 pub fn receive_request(from: &mut impl BufRead) -> Result<ControlRequest> {
-    let line = read_line(from).map_err(|error| Error::os("a command", error))?;
+    let line = read_line(from).map_err(|error| Error::os("cannot read a command", error))?;
     match serde_json::from_str(&line) {
         Ok(Envelope { version, request }) if version == VERSION => Ok(request),
         _ => Err(other_version()),
@@ -236,8 +236,8 @@ pub fn receive_request(from: &mut impl BufRead) -> Result<ControlRequest> {
 
 /// Returns the error of a version mismatch.
 pub fn other_version() -> Error {
-    let why = "the command and the mount are of different versions of zarrfs; unmount and mount again, or use the \
-        zarrfs that mounted";
+    let why =
+        "the mount runs another version of zarrfs; unmount and mount again, or use that version";
     Error::unsupported("", why)
 }
 

@@ -12,6 +12,7 @@ use zarr_format::error::Result;
 use zarr_format::model::{Array, Node};
 use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_store::request_context::UNLIMITED;
+use zarrfs_store::{Key, Store};
 
 /// The dialect of a store, and the number of nodes counted.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub(super) struct StoreSummary {
     is_whole: bool,
     /// The array that the mount's message names.
     example: Option<Example>,
+    /// The other format that the names in the root are of.
+    other: Option<&'static OtherFormat>,
 }
 
 /// An array for a user to look at.
@@ -37,6 +40,44 @@ struct Example {
     depth: usize,
     /// The number of elements.
     size: u128,
+}
+
+/// A format that is not Zarr: names that its root always has, what it is, and the program that reads it.
+#[derive(Debug, PartialEq, Eq)]
+struct OtherFormat {
+    names: [&'static str; 2],
+    what: &'static str,
+    program: &'static str,
+}
+
+const OTHER_FORMATS: [OtherFormat; 3] = [
+    OtherFormat {
+        names: ["refs", "snapshots"],
+        what: "an Icechunk repository",
+        program: "icechunk",
+    },
+    OtherFormat {
+        names: ["repo", "snapshots"],
+        what: "an Icechunk repository",
+        program: "icechunk",
+    },
+    OtherFormat {
+        names: ["__schema", "__fragments"],
+        what: "a TileDB array",
+        program: "tiledb",
+    },
+];
+
+impl OtherFormat {
+    /// Returns the format of a root without metadata, or `None` if it is not one of these.
+    fn of(store: &dyn Store) -> Option<&'static OtherFormat> {
+        let exists = |name: &&str| {
+            let head = Key::new(**name).and_then(|key| store.head(&UNLIMITED, &key));
+            matches!(head, Ok(Some(_)))
+        };
+        let mut formats = OTHER_FORMATS.iter();
+        formats.find(|format| format.names.iter().all(|name| exists(&name)))
+    }
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -63,6 +104,9 @@ impl StoreSummary {
             Ok(_) => Root::Node,
         };
         summary.count(&root);
+        if summary.root == Root::Folder {
+            summary.other = OtherFormat::of(&**hierarchy.store());
+        }
         if (is_local || root.is_consolidated()) && summary.root != Root::Broken {
             // An error below the root is reported when the path is looked up.
             summary.is_whole = summary.walk(hierarchy, root).unwrap_or(false);
@@ -134,27 +178,26 @@ impl StoreSummary {
     }
 
     /// Returns the warning about a store that does not look like a Zarr hierarchy, or `None`.
-    pub(super) fn warning(&self) -> Option<&'static str> {
-        match self {
-            StoreSummary {
-                root: Root::Folder,
-                dialect: None,
-                is_whole,
-                ..
-            } => Some(if *is_whole {
-                "no Zarr metadata at the root or below; each folder is shown as a group"
-            } else {
-                "no Zarr metadata at the root; each folder is shown as a group"
-            }),
-            _ => None,
+    pub(super) fn warning(&self) -> Option<String> {
+        if self.root != Root::Folder || self.dialect.is_some() {
+            return None;
         }
+        if let Some(OtherFormat { what, program, .. }) = self.other {
+            return Some(format!(
+                "{what}, not a Zarr store; use {program} to read the data, or to write a Zarr store"
+            ));
+        }
+        let place = if self.is_whole { "" } else { " at the root" };
+        Some(format!(
+            "no Zarr metadata found{place}; check the path (directories are shown as groups)"
+        ))
     }
 }
 
 impl fmt::Display for StoreSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.root == Root::Broken {
-            return f.write_str("metadata that cannot be read");
+            return f.write_str("unreadable metadata");
         }
         let Some(dialect) = self.dialect else {
             return f.write_str("no Zarr metadata");
@@ -184,7 +227,6 @@ fn counted(count: usize, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zarrfs_store::Key;
     use zarrfs_store::backend::memory::MemoryStore;
 
     const GROUP: &str = r#"{"zarr_format": 3, "node_type": "group"}"#;
@@ -217,7 +259,7 @@ mod tests {
         );
         assert_eq!(words(&[(".zarray", ARRAY)]), "Zarr v2, an array");
         assert_eq!(words(&[one, two]), "Zarr v2, 2 arrays in folders");
-        assert_eq!(words(&[("zarr.json", "{")]), "metadata that cannot be read");
+        assert_eq!(words(&[("zarr.json", "{")]), "unreadable metadata");
         assert_eq!(
             summary(&[group, one], false).to_string(),
             "Zarr v3, a group"
@@ -236,13 +278,17 @@ mod tests {
     fn what_is_no_hierarchy_is_warned_of() {
         let folder = [("a/b/text", "no metadata")];
         assert_eq!(words(&folder), "no Zarr metadata");
-        let warning = |documents, is_local| summary(documents, is_local).warning();
-        let whole = "no Zarr metadata at the root or below; each folder is shown as a group";
-        assert_eq!(warning(&folder, true), Some(whole));
-        let root = "no Zarr metadata at the root; each folder is shown as a group";
-        assert_eq!(warning(&folder, false), Some(root));
-        for documents in [&[("zarr.json", GROUP)], &[("a/.zarray", ARRAY)]] {
-            assert_eq!(warning(documents, true), None);
+        let warning = |documents: &[(&str, &str)], is_local| summary(documents, is_local).warning();
+        let whole = "no Zarr metadata found; check the path (directories are shown as groups)";
+        assert_eq!(warning(&folder, true).as_deref(), Some(whole));
+        let root =
+            "no Zarr metadata found at the root; check the path (directories are shown as groups)";
+        assert_eq!(warning(&folder, false).as_deref(), Some(root));
+        let icechunk = [("refs/branch.main/ref.json", "{}"), ("snapshots/1C", "x")];
+        let other = "an Icechunk repository, not a Zarr store; use icechunk to read the data, or to write a Zarr store";
+        assert_eq!(warning(&icechunk, true).as_deref(), Some(other));
+        for document in [("zarr.json", GROUP), ("a/.zarray", ARRAY)] {
+            assert_eq!(warning(&[document], true), None);
         }
     }
 }

@@ -341,7 +341,7 @@ impl Vfs {
 
     /// Returns the tree for reading extended attributes; an entry without a tree has none.
     fn tree_with_attributes(&self, context: &RequestContext, path: &Key) -> Result<PathInTree> {
-        let why = "has no extended attributes";
+        let why = "extended attributes are not supported here";
         let tree = self.view.tree(context, path)?;
         tree.ok_or_else(|| Error::unsupported(path, why))
     }
@@ -373,7 +373,7 @@ impl Vfs {
             return Err(Error::read_only(path));
         }
         let written = self.view.begin_writing(path)?;
-        let why = "the control directory cannot be changed";
+        let why = "the directory .zarrfs cannot be changed";
         let tree = self.view.tree(context, path)?;
         let PathInTree { tree, at } = tree.ok_or_else(|| Error::new(Kind::ReadOnly, path, why))?;
         Ok(WritablePath {
@@ -474,7 +474,11 @@ fn check_same(path: &Key, tree: &Arc<dyn Tree>, other: &Arc<dyn Tree>) -> Result
     if tree.identity() == other.identity() {
         return Ok(());
     }
-    Err(Error::new(Kind::CrossDevice, path, "is in another view"))
+    Err(Error::new(
+        Kind::CrossDevice,
+        path,
+        "cannot move or link between views",
+    ))
 }
 
 /// The set-user-ID and set-group-ID bits of a mode.
@@ -485,7 +489,7 @@ fn check_set_id(what: impl std::fmt::Display, mode: u32) -> Result<()> {
     if mode & SET_ID == 0 {
         return Ok(());
     }
-    let why = "set-user-ID and set-group-ID bits are not kept on this mount";
+    let why = "set-user-ID and set-group-ID bits are not supported";
     Err(Error::new(Kind::NotPermitted, what, why))
 }
 

@@ -125,7 +125,7 @@ impl Vfs {
         sink: &mut DirSink,
     ) -> Result<()> {
         let open = self.directories.get(fh);
-        let open = open.ok_or_else(|| Error::invalid("handle", "is not open"))?;
+        let open = open.ok_or_else(|| Error::invalid("handle", "not open"))?;
         let mut open = context.lock(&open)?;
         if !open.is_at(cursor) {
             open.seek(context, cursor)?;

@@ -280,7 +280,7 @@ impl Vfs {
     fn check_snapshot(&self, open: &Handle) -> Result<()> {
         let has_pages = open.version.is_some() && !open.direct;
         if has_pages && open.file.is_snapshot() && open.file.version() != open.version {
-            let why = "was changed since it was opened; open it again";
+            let why = "was changed since it was opened; open the file again";
             return Err(Error::new(Kind::Changed, &open.path, why));
         }
         Ok(())
@@ -445,7 +445,7 @@ impl Vfs {
     fn report_lost_writes(&self, open: &Handle, stored: Result<()>) {
         if let Err(error) = stored {
             let path = format!("/{}", open.path);
-            let why = format!("what was written is not stored: {}", error.detail());
+            let why = format!("writes are lost: {}", error.detail());
             let failed = Error::new(error.kind(), error.subject(), why);
             self.stats.failures.report("close", &path, &failed);
         }

@@ -93,7 +93,7 @@ impl Handle {
     /// Returns the file for writing; `Invalid` if the handle is not open for writing.
     pub(super) fn writer(&self) -> Result<&Arc<dyn TreeFile>> {
         let writer = self.tree_file.as_ref().filter(|_| self.writes);
-        writer.ok_or_else(|| Error::invalid(&self.path, "is not open for writing"))
+        writer.ok_or_else(|| Error::invalid(&self.path, "not open for writing"))
     }
 
     /// Removes all bytes of the file.
@@ -134,7 +134,7 @@ impl HandleTable {
     /// Returns an open file; `Invalid` if the handle is not open.
     pub(super) fn get(&self, fh: Fh) -> Result<Arc<Handle>> {
         let file = self.files.read().get(&fh).cloned();
-        file.ok_or_else(|| Error::invalid("handle", "is not open"))
+        file.ok_or_else(|| Error::invalid("handle", "not open"))
     }
 
     /// Returns the first of some handles that fits.

@@ -157,8 +157,8 @@ impl Vfs {
             (Ok(path), None) => format!("/{path}"),
             (Ok(path), Some(child)) if path.is_root() => format!("/{child}"),
             (Ok(path), Some(child)) => format!("/{path}/{child}"),
-            (Err(_), None) => "a file that has no name any more".to_string(),
-            (Err(_), Some(child)) => format!("{child} in a folder that has no name any more"),
+            (Err(_), None) => "a deleted file".to_string(),
+            (Err(_), Some(child)) => format!("{child} in a deleted directory"),
         }
     }
 
@@ -417,7 +417,7 @@ impl Vfs {
 
 /// Returns the error of an inode whose name was removed or has another content.
 fn replaced(what: impl std::fmt::Display) -> Error {
-    Error::new(Kind::Changed, what, "was replaced")
+    Error::new(Kind::Changed, what, "was replaced by another file")
 }
 
 /// Whether an error means that the path of an inode was removed or replaced.

@@ -250,8 +250,8 @@ impl ControlDirView {
         }
         // It showed shards as directories in earlier versions.
         if name == b"shards" {
-            let why = "is gone; 'zarrfs info STORE/KEY' shows the index of a shard, 'zarrfs cat STORE/KEY@N' prints an \
-                       inner chunk";
+            let why = "removed; use 'zarrfs info STORE/KEY' for the index of a shard, and 'zarrfs cat STORE/KEY@N' for \
+                       an inner chunk";
             return Err(Error::new(Kind::Removed, path, why));
         }
         match (self.control.file(name), names.next()) {

@@ -69,7 +69,7 @@ impl StoreView {
         };
         context.check_may_wait()?;
         if let Err(error) = arrays.flush_below(context, &Key::root()) {
-            log::debug!("what was written to decoded files is not stored yet: {error}");
+            log::debug!("writes to decoded files are not stored yet: {error}");
         }
         Ok(())
     }
@@ -261,7 +261,7 @@ impl StoredFile {
         if (now.size, now.modified) == (self.meta.size, self.meta.modified) {
             return Ok(());
         }
-        let why = "was overwritten while it was open";
+        let why = "was changed while it was open; open the file again";
         Err(Error::new(Kind::Changed, &self.path, why))
     }
 }

@@ -101,7 +101,7 @@ impl SyntheticListing {
             match self.store.head(context, path)?.map(|meta| meta.kind) {
                 Some(EntryKind::Directory) => {
                     let why =
-                        "the server does not list this directory, and no metadata describe it";
+                        "the server does not list this directory, and no metadata name the entries";
                     Error::unsupported(path, why)
                 }
                 Some(_) => Error::new(Kind::NotADirectory, path, "is an object, not a directory"),

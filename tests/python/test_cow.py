@@ -123,7 +123,7 @@ def check_commands(store, place):
     differs = zarrfs("diff", place, check=False)
     assert (differs.returncode, differs.stdout, differs.stderr) == (1, DIFF, "")
     dry = zarrfs("commit", "--dry-run", place).stdout
-    assert dry == "would do: 4 put (87 bytes), 3 removed\n" + kept
+    assert dry == "dry run: 4 put (87 bytes), 3 removed\n" + kept
     assert tree(store) == before
     assert zarrfs("discard", place, "b").stdout == "1 change discarded\n"
     nothing = zarrfs("discard", place, "b/c", check=False)
@@ -144,7 +144,7 @@ def test_a_conflict_is_named_and_forced(store, cow):
     refused = zarrfs("commit", mount.path, check=False)
     assert refused.returncode == 1
     assert refused.stdout == "a/c/0: was changed in the store by another program\n"
-    assert "1 conflict; nothing was overwritten (see --force)" in refused.stderr
+    assert "1 conflict; nothing was overwritten; use --force to overwrite" in refused.stderr
     assert tree(store) == before
     done = zarrfs("commit", "--force", mount.path)
     assert done.stdout == "2 put (80 bytes), 0 removed\n"
@@ -274,7 +274,7 @@ def test_a_signal_names_what_cannot_be_stored(store, upper, daemon):
     (store / "a/c/1").write_bytes(b"\2" * 40)
     end(mount, file)
     said = mount.complaints()
-    assert "a/a.raw" in said and "what was written is not stored" in said, said
+    assert "a/a.raw" in said and "writes are lost" in said, said
     assert (store / "a/c/1").read_bytes() == b"\2" * 40
 
 
@@ -285,7 +285,7 @@ def test_a_key_that_is_being_written_is_named_and_rescued(store, upper, daemon):
     assert "a/c/1" in said and str(upper / "rescued") in said, said
     status = zarrfs("status", upper).stdout
     (rescued,) = (upper / "rescued").iterdir()
-    assert status.startswith(f"{store}: nothing to commit\n1 file not whole") and status.endswith(f"    {rescued}\n"), status
+    assert status.startswith(f"{store}: nothing to commit\n1 file incomplete") and status.endswith(f"    {rescued}\n"), status
 
 
 def test_what_no_store_can_hold_is_said(store, cow, upper):
@@ -298,11 +298,11 @@ def test_what_no_store_can_hold_is_said(store, cow, upper):
     kept += "    a/c/1: owner, mode, times or extended attributes\n"
     lost = "    b: extended attributes\n    b/new: extended attributes\n"
     said = zarrfs("status", mount.path).stdout
-    assert said.endswith(f"{kept}2 names will lose what the store cannot hold:\n{lost}")
+    assert said.endswith(f"{kept}2 names will lose attributes that the store cannot store:\n{lost}")
     said = zarrfs("commit", "--dry-run", mount.path).stdout
-    assert said.endswith(f"2 names would lose what the store cannot hold:\n{lost}")
+    assert said.endswith(f"2 names would lose attributes that the store cannot store:\n{lost}")
     said = zarrfs("commit", mount.path).stdout
-    assert said == f"1 put (1 byte), 0 removed\n{kept}2 names lost what the store cannot hold:\n{lost}"
+    assert said == f"1 put (1 byte), 0 removed\n{kept}2 names lost attributes that the store cannot store:\n{lost}"
     assert os.getxattr(mount.path / "a/c/1", "user.note") == b"x"
     assert "lost" not in zarrfs("commit", mount.path).stdout
 
@@ -316,10 +316,10 @@ def test_an_archive_is_not_written_through(store, upper, tmp_path, cow):
     archive, folder = archived(store), tmp_path / "folder"
     folder.mkdir()
     refused = zarrfs("mount", "--write-through", "--cow", upper, archive, folder, check=False)
-    assert refused.returncode == 2 and "only read: --cow keeps" in refused.stderr
+    assert refused.returncode == 2 and "read-only: use --cow CHANGES" in refused.stderr
     assert not upper.exists()
     mount = cow(archive)
-    assert zarrfs("commit", mount.path).stdout == "0 put (0 bytes), 0 removed\n"
+    assert zarrfs("commit", mount.path).stdout == "nothing to commit\n"
     (mount.path / "a/c/0").unlink()
     for words in ([], ["--dry-run"]):
         refused = zarrfs("commit", *words, mount.path, check=False)
@@ -592,7 +592,7 @@ def test_what_an_open_file_has_not_stored_yet_is_discarded(store, cow, path, len
         assert asked(0, 0) == "done"
         writer.stdin.close()
     assert decoded.read_bytes()[:4] == bytes(4)
-    assert zarrfs("commit", mount.path).stdout == "0 put (0 bytes), 0 removed\n"
+    assert zarrfs("commit", mount.path).stdout == "nothing to commit\n"
     assert tree(store) == before
 
 

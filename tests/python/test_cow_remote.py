@@ -72,7 +72,7 @@ def test_a_commit_brings_all_changes(place, copy, left):
     assert set(made.says("diff", status=1).splitlines()) == letters
     status = json.loads(made.says("status", "--json"))
     assert (status["put"], status["erased"]) == (len(put), len(gone))
-    assert made.says("commit", "--dry-run").startswith(f"would do: {len(put)} put (")
+    assert made.says("commit", "--dry-run").startswith(f"dry run: {len(put)} put (")
     assert made.outside.content() == {"zarr.json": GROUP, **before}
     done = made.says("commit").splitlines()
     assert done[0].startswith(f"{len(put)} put (") and done[0].endswith(f"), {len(gone)} removed")

@@ -194,7 +194,7 @@ def test_forms_are_listed_that_are_asked_for(made, mounted, options):
 
 def test_a_word_that_is_no_form_is_refused(made, tmp_path):
     names = "npy, raw, txt, f.npy, nrrd, nhdr, mha, mhd, nii, fits, mrc, vti, tif, ome.tif, vrt, hdr, img, csv, ndjson, nc, h5, nc4"
-    forms = f"row: not a form; there are {names}, chunks and all"
+    forms = f"row: unknown format; choose from {names}, chunks and all"
     for options, said in [
         (["--list", "npy,row"], f"zarrfs: invalid value 'row' for '--list <LIST>': {forms}; try 'zarrfs mount --help'\n"),
         (["-o", "list=npy:row"], f"zarrfs: -o list: {forms}\n"),

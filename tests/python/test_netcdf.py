@@ -291,7 +291,7 @@ def test_types_of_numpy_are_what_xarray_has_for_them(version, tmp_path, mounted)
     months = "months: the unit of datetime64[M], which CF does not have; the numbers are kept"
     assert (months in left_out.splitlines()) == (version == 2)
     done = zarrfs("cp", tmp_path / "types.zarr/all", tmp_path / "out.nc4")
-    assert "the file leaves out deep: more than 32 dimensions" in done.stderr
+    assert "the file leaves out deep: HDF5 has at most 32 dimensions" in done.stderr
     assert "deep: more than 32 dimensions (all.h5, all.nc4)" in zarrfs("info", tmp_path / "types.zarr/all").stdout
 
 

@@ -83,7 +83,7 @@ def test_what_is_made_beside_named_children_is_listed(tmp_path, served):
         assert set(os.listdir(mount.path)) == before | {"mine"}
 
 
-NAMED = "named by attributes; other nodes are not known"
+NAMED = "named in attributes; other groups and arrays are unknown"
 
 
 def put_image_and_other(folder, other):

@@ -207,7 +207,7 @@ def test_a_program_saves_the_attributes(program, mount, tmp_path):
 
 def failed(mount, what):
     """Whether a line says that what was written is not stored, once the file is released."""
-    return wait_until(lambda: what in errors(mount) and "the old attributes stay" in errors(mount))
+    return wait_until(lambda: what in errors(mount) and "the attributes are unchanged" in errors(mount))
 
 
 # Invariant of `a_file_that_is_renamed_onto_a_document_is_an_edit`.
@@ -244,7 +244,7 @@ def test_a_file_that_is_no_object_does_not_become_the_attributes(made, mount, tm
         done = run("cp", "--remove-destination", tmp_path / "wrong", place, check=False)
     # mv has words of its own for EINVAL.
     assert done.returncode != 0 and (made == "renamed" or "Invalid argument" in done.stderr)
-    assert wait_until(lambda: "the old attributes stay" in errors(mount))
+    assert wait_until(lambda: "the attributes are unchanged" in errors(mount))
     assert wait_until(place.exists)
     check(mount, tmp_path, OLD)
 

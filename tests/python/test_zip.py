@@ -140,8 +140,8 @@ def test_mountpoints_and_archives_that_cannot_be(tmp_path):
     (tmp_path / "cut.zip").write_bytes(path.read_bytes()[:-5])
     (tmp_path / "text").write_text("text")
     refused = [
-        (path, tmp_path / "in", "would cover the store"),
-        (path / "a", tmp_path / "in", "would cover the store"),
+        (path, tmp_path / "in", "the mountpoint must not cover the store"),
+        (path / "a", tmp_path / "in", "the mountpoint must not cover the store"),
         (path / "b", free, "no directory b in the zip archive"),
         (path / "a/b", free, "a/b is a file in the zip archive"),
         (tmp_path / "cut.zip", free, "cut.zip: not a zip archive, or cut off"),

@@ -30,7 +30,10 @@ impl Key {
     pub fn child(&self, name: &[u8]) -> Result<Key> {
         check_name(name)?;
         if name.contains(&b'/') {
-            return Err(Error::invalid(Key(name.to_vec()), "a name cannot contain a slash"));
+            return Err(Error::invalid(
+                Key(name.to_vec()),
+                "a name cannot contain a slash",
+            ));
         }
         let mut bytes = Vec::with_capacity(self.0.len() + 1 + name.len());
         bytes.extend_from_slice(&self.0);

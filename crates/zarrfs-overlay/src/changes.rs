@@ -326,8 +326,7 @@ impl ChangeCollector<'_> {
         let is_incomplete = state.records.is_incomplete(&key);
         drop(state);
         if is_incomplete {
-            self.uncommittable
-                .push((key, "incomplete file"));
+            self.uncommittable.push((key, "incomplete file"));
         } else if base.is_none_or(|base| !base.is_committed)
             && let Some(size) = self.layered.layer.complete_file_size(&key)?
         {

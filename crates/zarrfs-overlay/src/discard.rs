@@ -139,7 +139,8 @@ fn check_unused(layer: &ChangeLayer, old_name: &Key, new_name: &Key) -> Result<(
     if is_free && old_name.parent().as_ref().is_none_or(shows_folder) {
         return Ok(());
     }
-    let why = format!("was renamed from {old_name}, which was changed since; discard {old_name} too");
+    let why =
+        format!("was renamed from {old_name}, which was changed since; discard {old_name} too");
     Err(Error::invalid(new_name, why))
 }
 

@@ -477,7 +477,10 @@ impl Drop for ChangeLayer {
         // The last reader must not wait until thousands of files are removed.
         let remove = move || {
             if let Err(error) = fs::remove_dir_all(&folder) {
-                log::warn!("{}: cannot remove the remains of a commit: {error}", folder.display());
+                log::warn!(
+                    "{}: cannot remove the remains of a commit: {error}",
+                    folder.display()
+                );
             }
         };
         let thread = std::thread::Builder::new().name("removal".into());

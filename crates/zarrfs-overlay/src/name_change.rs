@@ -47,8 +47,7 @@ impl Deref for NameChange<'_> {
 
 /// Returns the error for moving or removing a folder or a node's document in a store that does not list its keys.
 pub(crate) fn unlisted_keys(key: &Key) -> Error {
-    let why =
-        "the store does not list keys, so directories cannot be renamed or removed";
+    let why = "the store does not list keys, so directories cannot be renamed or removed";
     Error::unsupported(key, why)
 }
 

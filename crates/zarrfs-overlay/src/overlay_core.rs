@@ -453,7 +453,9 @@ impl OverlayCore {
 impl Drop for OverlayCore {
     fn drop(&mut self) {
         if let Err(error) = self.close() {
-            log::warn!("cannot close the changes directory, so the next mount checks the changes: {error}");
+            log::warn!(
+                "cannot close the changes directory, so the next mount checks the changes: {error}"
+            );
         }
     }
 }

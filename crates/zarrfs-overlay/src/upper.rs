@@ -456,9 +456,10 @@ pub fn belongs_to(path: &Path) -> Result<String> {
         serde_json::from_str(&text).map_err(|error| Error::corrupt(name.display(), error))?;
     let why = match value.get("zarrfs").and_then(Value::as_u64) {
         Some(FORMAT_VERSION) => None,
-        Some(1) => {
-            Some("the changes were written by zarrfs 0.1: commit or discard with that version".to_string())
-        }
+        Some(1) => Some(
+            "the changes were written by zarrfs 0.1: commit or discard with that version"
+                .to_string(),
+        ),
         _ => Some(format!(
             "unsupported version of a changes directory, expected version {FORMAT_VERSION}"
         )),

@@ -150,7 +150,8 @@ pub(crate) fn check_length(key: &Key, received: Content, known: Content) -> Resu
         return Ok(());
     }
     let (received, known) = (received.size, known.size);
-    let text = format!("the response has {received} bytes, but this version of the object has {known}");
+    let text =
+        format!("the response has {received} bytes, but this version of the object has {known}");
     Err(Error::unavailable(key, text))
 }
 

@@ -321,9 +321,13 @@ fn what_is(path: &Path) -> Option<&'static str> {
     let begins = |start: &[u8]| head.starts_with(start);
     let text = String::from_utf8_lossy(&head);
     Some(match text.trim_start() {
-        _ if begins(b"\x89HDF\r\n\x1a\n") => "an HDF5 or netCDF-4 file: convert it to Zarr, or open it with h5py or netCDF4",
+        _ if begins(b"\x89HDF\r\n\x1a\n") => {
+            "an HDF5 or netCDF-4 file: convert it to Zarr, or open it with h5py or netCDF4"
+        }
         _ if begins(b"CDF") => "a netCDF file: convert it to Zarr, or open it with netCDF4",
-        _ if begins(b"II*\0") || begins(b"MM\0*") || begins(b"II+\0") => "a TIFF file: convert it to Zarr, or open it directly",
+        _ if begins(b"II*\0") || begins(b"MM\0*") || begins(b"II+\0") => {
+            "a TIFF file: convert it to Zarr, or open it directly"
+        }
         _ if begins(b"\x1f\x8b") => "a gzip file, such as .tar.gz: unpack it",
         _ if head.get(257..262) == Some(b"ustar".as_slice()) => "a tar archive: unpack it",
         text if text.starts_with('{') && text.contains("\"refs\"") => {
@@ -335,7 +339,9 @@ fn what_is(path: &Path) -> Option<&'static str> {
         text if text.starts_with("version https://git-lfs") => {
             "a git-lfs pointer: run 'git lfs pull'"
         }
-        text if text.starts_with("<!") || text.starts_with("<html") => "an HTML page: check the download",
+        text if text.starts_with("<!") || text.starts_with("<html") => {
+            "an HTML page: check the download"
+        }
         _ => return None,
     })
 }

@@ -151,7 +151,10 @@ pub trait TreeFile: Send + Sync {
         _offset: u64,
         _length: u64,
     ) -> Result<()> {
-        Err(Error::unsupported("fallocate", format!("unsupported mode {mode}")))
+        Err(Error::unsupported(
+            "fallocate",
+            format!("unsupported mode {mode}"),
+        ))
     }
     /// Stores all writes so that they survive the end of this process.
     fn flush(&self, context: &RequestContext) -> Result<()>;

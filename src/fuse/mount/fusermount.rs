@@ -96,7 +96,7 @@ fn with_hint(message: String) -> String {
 
 fn refused(path: &Path, mut message: String) -> Error {
     if message.is_empty() {
-        message = format!("{PROGRAM} refused without a word");
+        message = format!("{PROGRAM} failed without a message");
     }
     Error::new(Kind::Denied, path.display(), message)
 }
@@ -110,7 +110,7 @@ fn find() -> Result<PathBuf> {
         .filter(|folder| folder.is_absolute())
         .map(|folder| folder.join(PROGRAM));
     paths.find(|path| path.is_file()).ok_or_else(|| {
-        let detail = format!("not found (package fuse3), and only root mounts without it; {HINT}");
+        let detail = format!("not found; install the package fuse3, or mount as root; {HINT}");
         Error::new(Kind::NotFound, PROGRAM, detail)
     })
 }

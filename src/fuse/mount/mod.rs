@@ -24,7 +24,8 @@ mod root;
 pub use mounted_dir::{MountedDir, unmount_at};
 
 /// The hint that follows the error if this process may not mount.
-const HINT: &str = "zarrfs(7) says what Docker, Slurm, WSL and others need; 'zarrfs cp', 'cat' and 'info' need no mount";
+const HINT: &str =
+    "for containers, Slurm and WSL see 'man 7 zarrfs'; 'zarrfs cp', 'cat' and 'info' need no mount";
 
 /// The FUSE device of the kernel.
 pub(super) const DEVICE: &str = "/dev/fuse";
@@ -73,7 +74,12 @@ pub fn mount(request: &MountRequest) -> Result<Connection> {
         fusermount::mount(request)?
     };
     let mounted = mountinfo::top_at(&request.path)?.filter(Mounted::is_ours);
-    let gone = || Error::unavailable(request.path.display(), "the mount is gone");
+    let gone = || {
+        Error::unavailable(
+            request.path.display(),
+            "the mount disappeared right after mounting",
+        )
+    };
     let dir = MountedDir::new(mounted.ok_or_else(gone)?.device);
     Ok(Connection {
         device,
@@ -95,8 +101,12 @@ fn open_device() -> Result<OwnedFd> {
         Ok(device) => Ok(device.into()),
         Err(error) if is_missing(&error) => Err(missing_device()),
         Err(error) => {
-            let detail = format!("{error}; {HINT}");
-            Err(Error::new(Error::os(DEVICE, error).kind(), DEVICE, detail))
+            let error = Error::os(DEVICE, error);
+            let detail = format!(
+                "{}; run 'chmod 666 {DEVICE}' as root; {HINT}",
+                error.detail()
+            );
+            Err(Error::new(error.kind(), DEVICE, detail))
         }
     }
 }
@@ -108,5 +118,11 @@ fn is_missing(error: &io::Error) -> bool {
 
 /// Returns the error of a missing device.
 fn missing_device() -> Error {
-    Error::new(Kind::NotFound, DEVICE, format!("not there; {HINT}"))
+    Error::new(
+        Kind::NotFound,
+        DEVICE,
+        format!(
+            "not found; run 'modprobe fuse' as root, or start the container with --device /dev/fuse; {HINT}"
+        ),
+    )
 }

@@ -61,7 +61,7 @@ impl MountedDir {
             match mountinfo::top_at(&mounted.path)? {
                 Some(top) if top.device == self.device => unmount_at(&mounted)?,
                 _ => log::warn!(
-                    "{}: something else is mounted over it; left in place",
+                    "{}: not unmounted, since another file system is mounted over the mount",
                     mounted.path.display()
                 ),
             }

@@ -24,7 +24,17 @@ use zarr_format::error::{Error, Kind, Result};
 /// `NotFound`, `NotADirectory`, `Exists` if a store is already mounted there, `Unavailable` if a mount there does not
 /// answer, `NotEmpty` unless `nonempty`, `Invalid` if the store is inside the mountpoint or the reverse.
 pub fn prepare(dir: &Path, store: Option<&Path>, nonempty: bool) -> Result<PathBuf> {
-    let path = resolve(dir)?;
+    let path = resolve(dir).map_err(|error| match error.kind() {
+        Kind::NotFound => {
+            let dir = display(dir);
+            let why = format!(
+                "{}; create the mountpoint with 'mkdir {dir}'",
+                error.detail()
+            );
+            Error::new(Kind::NotFound, dir, why)
+        }
+        _ => error,
+    })?;
     clear_stale(&path)?;
     let meta = fs::metadata(&path).map_err(|error| about(dir, error))?;
     if !meta.is_dir() {
@@ -56,7 +66,7 @@ pub fn check_outside(option: &str, folder: &Path, dir: &Path, what: &str) -> Res
         Some(resolved.join(folder.strip_prefix(existing).ok()?))
     });
     if resolved.as_deref().unwrap_or(folder).starts_with(&dir) {
-        let text = format!("{option} lies in the {what} {}", display(&dir));
+        let text = format!("{option} must not be inside the {what} {}", display(&dir));
         return Err(Error::invalid(display(folder), text));
     }
     Ok(())
@@ -87,11 +97,17 @@ fn clear_stale(path: &Path) -> Result<()> {
         match liveness::query(path, Duration::from_secs(5)) {
             Liveness::Answers => break,
             Liveness::Gone => {
-                log::info!("{}: detaching a mount whose daemon is gone", display(path));
+                log::info!(
+                    "{}: removing a stale mount, whose process is gone",
+                    display(path)
+                );
                 unmount_at(&mounted)?;
             }
             Liveness::Silent => {
-                let why = "what is mounted there does not answer; remove it with 'zarrfs umount'";
+                let why = format!(
+                    "a zarrfs mount here does not respond; run 'zarrfs umount {}'",
+                    display(path)
+                );
                 return Err(Error::unavailable(display(path), why));
             }
         }
@@ -104,7 +120,10 @@ fn refuse_mounted(dir: &Path, path: &Path) -> Result<()> {
         return Ok(());
     };
     let source = mounted.source.to_string_lossy();
-    let hint = format!("{source} is mounted there already; unmount it with 'zarrfs umount'");
+    let hint = format!(
+        "{source} is already mounted here; run 'zarrfs umount {}' first",
+        display(dir)
+    );
     Err(Error::new(Kind::Exists, display(dir), hint))
 }
 
@@ -113,16 +132,16 @@ fn refuse_content(dir: &Path, path: &Path) -> Result<()> {
     if names.next().is_none() {
         return Ok(());
     }
-    let hint = "the mountpoint is not empty; '-o nonempty' mounts over what is there";
+    let hint = "the mountpoint is not empty; use --allow-non-empty to mount over the content";
     Err(Error::new(Kind::NotEmpty, display(dir), hint))
 }
 
 fn refuse_loops(dir: &Path, path: &Path, store: &Path) -> Result<()> {
     let store = fs::canonicalize(store).map_err(|error| about(store, error))?;
     let fault = if is_within(path, &store) {
-        "lies inside"
+        "the mountpoint must not be inside"
     } else if is_within(&store, path) {
-        "would cover"
+        "the mountpoint must not cover"
     } else {
         return Ok(());
     };

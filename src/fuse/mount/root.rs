@@ -24,11 +24,13 @@ pub(super) fn mount(request: &MountRequest) -> Result<OwnedFd> {
     match mounted {
         Ok(()) => Ok(device),
         Err(Errno::PERM) => {
-            let detail = format!("root here may not mount; {HINT}");
+            let detail = format!(
+                "root may not mount here; start the container with --cap-add SYS_ADMIN; {HINT}"
+            );
             Err(Error::new(Kind::Denied, request.path.display(), detail))
         }
         Err(error) => Err(Error::os(
-            format!("mounting at {}", request.path.display()),
+            format!("cannot mount at {}", request.path.display()),
             error,
         )),
     }

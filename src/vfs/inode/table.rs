@@ -255,11 +255,7 @@ impl InodeTable {
 
 /// Returns the error of an inode whose name was removed; it makes the kernel walk the path again.
 pub(super) fn nameless(ino: Ino) -> Error {
-    Error::new(
-        Kind::Changed,
-        format!("inode {}", ino.0),
-        "has no name any more",
-    )
+    Error::new(Kind::Changed, format!("inode {}", ino.0), "was deleted")
 }
 
 /// Returns the error of an inode that the kernel has forgotten.
@@ -267,6 +263,6 @@ fn gone(ino: Ino) -> Error {
     Error::new(
         Kind::Changed,
         format!("inode {}", ino.0),
-        "is not known any more",
+        "is no longer known",
     )
 }

@@ -81,8 +81,8 @@ pub(super) fn check_length(path: &Key, length: u64, wanted: u64) -> Result<()> {
         return Ok(());
     }
     let why = format!(
-        "has the {length} bytes of its array, which truncating to {wanted} would not change; \
-         write in place (dd conv=notrunc, mode r+), or change the shape in the store view"
+        "cannot change the length from {length} to {wanted} bytes; write in place (dd conv=notrunc, mode r+), or \
+         change the shape in the store view"
     );
     Err(Error::invalid(path, why))
 }
@@ -124,12 +124,12 @@ impl TreeFile for DecodedWriter {
         if mode & !FallocateFlags::KEEP_SIZE.bits().cast_signed() != 0 {
             return Err(Error::unsupported(
                 &self.path,
-                format!("fallocate mode {mode}"),
+                format!("unsupported fallocate mode {mode}"),
             ));
         }
         match mode {
             0 if end > self.export.len() => {
-                let why = format!("has {} bytes, as many as its array", self.export.len());
+                let why = format!("the file cannot grow beyond {} bytes", self.export.len());
                 Err(Error::too_large(&self.path, why))
             }
             _ => Ok(()),

@@ -160,7 +160,7 @@ impl DocumentFile {
         match usize::try_from(length) {
             Ok(short) if length <= MAX_DOCUMENT => Ok(short),
             _ => {
-                let why = format!("a document has at most {MAX_DOCUMENT} bytes");
+                let why = format!("a metadata file can have at most {MAX_DOCUMENT} bytes");
                 Err(Error::too_large(&self.path, why))
             }
         }
@@ -290,7 +290,7 @@ pub(super) fn save(
         _ => return Err(Error::not_found(path)),
     };
     let attributes = parsed(text)
-        .map_err(|error| Error::invalid(path, format!("{error}; the old attributes stay")))?;
+        .map_err(|error| Error::invalid(path, format!("{error}; the attributes are unchanged")))?;
     let text_of_node = |node: &Node| document(node, ATTRIBUTES);
     let matches = |node: &Node| read.is_none_or(|read| read.matches(&text_of_node(node)));
     let read = read.map(|read| ExpectedNode {

@@ -47,18 +47,20 @@ impl EditableTree {
         match self.entry(context, &parent)? {
             PathEntry::Target(PathTarget::Node(entry)) => {
                 if !entry.is_described() || entry.node.is_err() {
-                    let why = "this directory has no attributes that can be edited";
+                    let why = "the attributes of this directory cannot be edited here";
                     Err(store_view_only(path, why))
                 } else if is_in_node_folder(path.name()) {
-                    Err(store_view_only(path, "metadata are not made here"))
+                    Err(store_view_only(
+                        path,
+                        "metadata files cannot be created here",
+                    ))
                 } else {
                     Ok(())
                 }
             }
-            PathEntry::Target(PathTarget::Chunks(_)) => Err(store_view_only(
-                path,
-                "this directory has no files of its own",
-            )),
+            PathEntry::Target(PathTarget::Chunks(_)) => {
+                Err(store_view_only(path, "no files can be created here"))
+            }
             _ => Err(Error::new(Kind::NotADirectory, parent, "is a file")),
         }
     }
@@ -168,19 +170,22 @@ impl EditableTree {
 
 /// Returns the error of a change that is possible only in the store view.
 fn store_view_only(path: &Key, why: &str) -> Error {
-    let why = format!("{why}; do it in the store view: DIR/.zarrfs/store");
+    let why = format!("{why}; use the store view, DIR/.zarrfs/store");
     Error::new(Kind::NotPermitted, path, why)
 }
 
 /// Returns the error of replacing or removing a generated file.
 fn not_editable(path: &Key) -> Error {
-    store_view_only(path, "nodes, chunks and metadata are not changed here")
+    store_view_only(
+        path,
+        "groups, arrays, chunks and metadata cannot be changed here",
+    )
 }
 
 /// Returns the error of writing a generated file that is not a decoded array.
 fn read_only(path: &Key) -> Error {
-    let why = "is read-only; write NAME.npy, NAME.raw or attributes.json, \
-               or the keys in the store view: DIR/.zarrfs/store";
+    let why = "read-only; write NAME.npy, NAME.raw or attributes.json, \
+               or the keys in the store view, DIR/.zarrfs/store";
     Error::new(Kind::Denied, path, why)
 }
 
@@ -297,7 +302,10 @@ impl Tree for EditableTree {
             return Err(exists(path));
         }
         check_names(path)?;
-        Err(store_view_only(path, "nodes are not made here"))
+        Err(store_view_only(
+            path,
+            "groups and arrays cannot be created here",
+        ))
     }
 
     /// An unlinked document is missing until a program creates it again, as archivers do, or for five seconds.
@@ -322,7 +330,7 @@ impl Tree for EditableTree {
 
     fn remove_folder(&self, context: &RequestContext, path: &Key) -> Result<()> {
         if !self.entry(context, path)?.is_directory() {
-            return Err(Error::new(Kind::NotADirectory, path, "is a file"));
+            return Err(Error::new(Kind::NotADirectory, path, "is not a directory"));
         }
         Err(not_editable(path))
     }
@@ -358,7 +366,7 @@ impl Tree for EditableTree {
                 Ok(())
             }
             _ => {
-                let why = "attributes do not move from node to node: copy the file";
+                let why = "attributes cannot be moved to another group or array; copy the file";
                 Err(Error::new(Kind::NotPermitted, from, why))
             }
         }

@@ -48,7 +48,7 @@ impl FromStr for ListedFormat {
                 known.map(ListedFormat::Extension).ok_or_else(|| {
                     let names = extensions().join(", ");
                     let (chunks, all) = (ListedFormat::Chunks, ListedFormat::All);
-                    let why = format!("not a form; there are {names}, {chunks} and {all}");
+                    let why = format!("unknown format; choose from {names}, {chunks} and {all}");
                     Error::invalid(word, why)
                 })
             }
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(
             error,
             format!(
-                "row: not a form; there are {}, chunks and all",
+                "row: unknown format; choose from {}, chunks and all",
                 names.join(", ")
             )
         );

@@ -39,7 +39,7 @@ impl ScratchBudget {
             Ok(_) => Ok(()),
             Err(used) => {
                 let why = format!(
-                    "files that are not stored take {used} bytes, and may take {MAX_BYTES}: remove some of them"
+                    "temporary files have {used} bytes of at most {MAX_BYTES}; remove some files"
                 );
                 Err(Error::new(Kind::NoSpace, "", why))
             }
@@ -244,7 +244,11 @@ impl ScratchTables {
 
     /// Fails with `NoSpace` if no scratch file can be added at a path.
     fn check_scratch(&self, path: &Key) -> Result<()> {
-        check_count(path, &self.scratch, "files are kept beside documents")
+        check_count(
+            path,
+            &self.scratch,
+            "temporary files are possible next to metadata files",
+        )
     }
 
     /// Takes the document at `from` away, and adds its bytes as a scratch file.
@@ -258,7 +262,7 @@ impl ScratchTables {
     /// Records that a document is unlinked; `NoSpace` if there are too many of them.
     fn remove_document(&mut self, path: &Key) -> Result<()> {
         self.taken.retain(|_, taken| !taken.is_over());
-        check_count(path, &self.taken, "documents can be removed at a time")?;
+        check_count(path, &self.taken, "metadata files can be removed at a time")?;
         let removed = Removal::Removed(Instant::now());
         self.taken.insert(path.clone(), removed);
         Ok(())
@@ -275,7 +279,7 @@ impl ScratchTables {
 
 /// Returns the error of a path that is taken.
 pub(super) fn exists(path: &Key) -> Error {
-    Error::new(Kind::Exists, path, "is there already")
+    Error::new(Kind::Exists, path, "already exists")
 }
 
 /// Fails with `NoSpace` if a table is full.

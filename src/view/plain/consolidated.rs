@@ -210,7 +210,7 @@ impl ConsolidatedTexts {
             collected.bytes += path.len() + text.len();
             // The document of the group is as long as those that it is made of.
             while collected.room.len() * BATCH < 2 * collected.bytes {
-                let why = "the documents of the nodes below do not fit --memory";
+                let why = "the metadata of all nodes below exceed --memory: give more --memory";
                 let room = self.memory.try_reserve(BATCH as u64);
                 let room = room.ok_or_else(|| Error::too_large(&group.path, why))?;
                 collected.room.push(room);

@@ -38,7 +38,7 @@ impl PlainLayout {
             let regular = Grid::new(&layout.array.array().shape, &step)?;
             if regular.len() > MAX_CHUNKS {
                 let why = format!(
-                    "its chunks have different lengths; chunks of {step:?}, which divide them all, would be {}",
+                    "the chunks have different lengths, and {} chunks of {step:?} would be too many",
                     regular.len()
                 );
                 return Err(Error::unsupported(layout.array.path(), why));
@@ -139,7 +139,7 @@ impl PlainLayout {
         }
         if !self.array.can_list_chunks() {
             let why = format!(
-                "the server does not list names, and the array has more than {MAX_CHUNKS} chunks; each opens by its name"
+                "the server does not list names, and more than {MAX_CHUNKS} chunks are too many to list; open chunks by name"
             );
             return Err(Error::unsupported(self.array.path(), why));
         }

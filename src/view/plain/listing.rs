@@ -117,7 +117,7 @@ impl ArrayListing {
         let per_stored = layout.most_in_stored()?;
         let cursors = layout.array.stored_grid()?.len().checked_mul(per_stored);
         if cursors.is_none_or(|cursors| cursors >= FIRST_DOCUMENT) {
-            let why = "has more chunks than a directory can list";
+            let why = "too many chunks for one directory";
             return Err(Error::too_large(layout.array.path(), why));
         }
         Ok(ArrayListing {

@@ -159,7 +159,7 @@ impl PlainView {
                     if let Some(change) =
                         (self.plain.target.change)(&layout.array.array().data_type)
                     {
-                        found(format!("{} has {change}", entry.path));
+                        found(format!("{}: {change}", entry.path));
                     }
                     continue;
                 }

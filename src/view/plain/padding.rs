@@ -86,7 +86,12 @@ impl Padding {
             if is_inside {
                 let (run, after) = rest
                     .split_at_checked(count.saturating_mul(size))
-                    .ok_or_else(|| Error::invalid("chunk", "has fewer elements than its shape"))?;
+                    .ok_or_else(|| {
+                        Error::invalid(
+                            "chunk",
+                            "the chunk has fewer elements than the shape requires",
+                        )
+                    })?;
                 bytes.extend_from_slice(run);
                 rest = after;
             } else if self.fill.iter().all(|&byte| byte == 0) {

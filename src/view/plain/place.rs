@@ -60,12 +60,15 @@ impl Target {
         match &entry.node {
             _ if self.is_document(name) => {
                 let name = String::from_utf8_lossy(name);
-                left_out(format!("{} has a document of the name {name}", self.name))
+                left_out(format!(
+                    "{} uses the name {name} for a metadata file",
+                    self.name
+                ))
             }
             Ok(Node::Group(_)) => PlainKind::Group,
             Ok(Node::Array(array)) if !(self.has_name)(&array.data_type) => {
                 let (data_type, name) = (&array.data_type, self.name);
-                left_out(format!("{name} has no name for the data type {data_type}"))
+                left_out(format!("{name} has no data type {data_type}"))
             }
             Ok(Node::Array(array)) => {
                 let layout = arrays.open(entry).and_then(|open| {

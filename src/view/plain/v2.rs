@@ -21,7 +21,7 @@ pub const TARGET: Target = Target {
     group_document,
     has_name: |data_type| type_name(data_type).is_some(),
     change: |data_type| match data_type {
-        DataType::Object => Some("JSON values as their text"),
+        DataType::Object => Some("JSON values become strings"),
         _ => None,
     },
     states_fill: mask::is_fill_for_v2,

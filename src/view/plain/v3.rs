@@ -20,8 +20,8 @@ pub const TARGET: Target = Target {
     group_document,
     has_name: |data_type| !matches!(data_type, DataType::Unknown(_)),
     change: |data_type| match data_type {
-        DataType::Object => Some("JSON values as their text"),
-        DataType::List(_) => Some("lists as their bytes"),
+        DataType::Object => Some("JSON values become strings"),
+        DataType::List(_) => Some("lists become bytes"),
         _ => None,
     },
     states_fill: |_| true,

@@ -91,7 +91,7 @@ impl Hung {
             let said = String::from_utf8_lossy(&output.stdout).into_owned();
             assert!(said.contains("2 changed") || said.contains(HUNG), "{said}");
             let is_status = command == "status";
-            assert_eq!(said.contains("is at work"), is_status, "{said}");
+            assert_eq!(said.contains("is running"), is_status, "{said}");
         }
         assert!(began.elapsed() < 3 * SOON);
     }
@@ -174,7 +174,7 @@ fn a_mount_whose_commit_hangs_is_unmounted_and_the_commit_says_so() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let said = stderr(&output);
     assert!(
-        said.contains("the mount ended before it answered"),
+        said.contains("the mount ended before the command was finished"),
         "{said}"
     );
     hung.mounted.mount();

@@ -85,7 +85,7 @@ fn first_element(fixture: &Fixture) -> Vec<u8> {
     shown[128..132].to_vec()
 }
 
-const LEFT_OVER: &str = "    a: closed, but not all of it could be stored: it is tried again\n";
+const LEFT_OVER: &str = "    a: closed, but not all chunks could be stored; zarrfs will retry\n";
 
 /// Invariant (writing): Data that could not be stored when a decoded file was closed are listed, and can be stored or
 /// discarded.
@@ -114,7 +114,7 @@ fn what_could_not_be_stored_at_close_is_discarded() {
     make_room(&disk);
     assert!(run(&fixture, "status").contains(": nothing to commit\n"));
     assert!(!run(&fixture, "status").contains("being written"));
-    assert_eq!(run(&fixture, "commit"), "0 put (0 bytes), 0 removed\n");
+    assert_eq!(run(&fixture, "commit"), "nothing to commit\n");
 }
 
 #[test]

@@ -223,7 +223,7 @@ fn what_is_no_hierarchy_says_so_and_is_mounted() {
         .unwrap();
     let folder = folder.display();
     let warning = format!(
-        "zarrfs: warning: {folder}: no Zarr metadata at the root or below; each folder is shown as a group\n"
+        "zarrfs: warning: {folder}: no Zarr metadata found; check the path (directories are shown as groups)\n"
     );
     let line = format!(
         "Mounted {folder} (no Zarr metadata, read-only) at {dir}\n  \
@@ -293,8 +293,9 @@ fn a_mount_without_its_process_is_listed() {
     assert_eq!(own.unwrap()["state"], "its process is gone");
     let output = zarrfs(&["status"], &fixture.dir);
     let dir = fixture.dir.display();
-    let expected =
-        format!("zarrfs: {dir}: the process of the mount is gone; 'zarrfs umount' removes it\n");
+    let expected = format!(
+        "zarrfs: {dir}: the process of the mount is gone; run 'zarrfs umount {dir}' to remove the mount\n"
+    );
     assert_eq!((output.status.code(), stderr(&output)), (Some(2), expected));
 }
 

@@ -126,11 +126,11 @@ fn a_silent_mount_is_refused_by_mount_and_ended_by_umount() {
     let refused = fixture.try_mount(&[]);
     assert_eq!(refused.status.code(), Some(2));
     let dir = fixture.dir.display();
-    let why = "what is mounted there does not answer; remove it with 'zarrfs umount'";
+    let why = format!("a zarrfs mount here does not respond; run 'zarrfs umount {dir}'");
     assert_eq!(stderr(&refused), format!("zarrfs: {dir}: {why}\n"));
     let end = fixture.umount(&fixture.dir);
     assert!(end.status.success(), "{}", stderr(&end));
-    let note = "the mount did not answer; its connection was ended";
+    let note = "the mount did not respond; ended the connection";
     assert_eq!(stderr(&end), format!("zarrfs: {dir}: {note}\n"));
     assert!(fixture.mounted().is_none());
     let read = read.recv_timeout(Duration::from_secs(60)).unwrap();

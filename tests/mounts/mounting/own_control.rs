@@ -97,7 +97,7 @@ fn a_store_names_no_upper_folder() {
     for command in ["status", "diff", "commit", "discard"] {
         let why = refused(&[command, store]);
         assert!(
-            why.ends_with("is neither a mount of zarrfs nor an upper folder"),
+            why.ends_with("neither a zarrfs mount nor a changes directory"),
             "{why}"
         );
     }
@@ -106,14 +106,16 @@ fn a_store_names_no_upper_folder() {
     let dir = text(&fixture.dir);
     assert!(fixture.dir.join(".zarrfs/mount.json").is_file());
     for command in ["diff", "commit", "discard"] {
-        assert!(refused(&[command, dir]).ends_with("is mounted without --cow"));
+        assert!(
+            refused(&[command, dir]).ends_with("mounted without --cow, so there are no changes")
+        );
     }
     assert_eq!(
         done(&["status", dir]),
         format!("{store}: mounted read-only\n")
     );
     let why = refused(&["status", text(&fixture.dir.join("a"))]);
-    assert!(why.ends_with("and is not the mountpoint"), "{why}");
+    assert!(why.contains("; use the mountpoint "), "{why}");
     let listed = done(&["list"]);
     let line = listed.lines().find(|line| line.contains(dir)).unwrap();
     assert!(

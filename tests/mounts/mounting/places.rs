@@ -77,17 +77,17 @@ fn every_place_that_cannot_be_used_is_said_at_once() {
     };
     let full = fixture.path("full");
     fs::create_dir_all(full.join("x")).unwrap();
-    let why = "the mountpoint is not empty; '-o nonempty' mounts over what is there";
+    let why = "the mountpoint is not empty; use --allow-non-empty to mount over the content";
     fault(&mount(&full), &format!("{}: {why}", full.display()));
     let file = fixture.store.join("zarr.json");
     let why = "the mountpoint must be a directory";
     fault(&mount(&file), &format!("{}: {why}", file.display()));
     fault(
         &fixture.umount(&full),
-        &format!("{}: nothing is mounted there", full.display()),
+        &format!("{}: nothing is mounted here", full.display()),
     );
     fixture.mount(&[]);
-    let why = "is mounted there already; unmount it with 'zarrfs umount'";
+    let why = format!("is already mounted here; run 'zarrfs umount {dir}' first");
     fault(&fixture.try_mount(&[]), &format!("{dir}: {store} {why}"));
     for command in ["commit", "diff", "discard"] {
         let output = Command::new(PROGRAM)
@@ -96,7 +96,7 @@ fn every_place_that_cannot_be_used_is_said_at_once() {
             .output();
         fault(
             &output.unwrap(),
-            &format!("{dir}: is mounted without --cow"),
+            &format!("{dir}: mounted without --cow, so there are no changes"),
         );
     }
 }
@@ -126,10 +126,7 @@ fn a_scheme_in_capitals_is_taken() {
         "http://127.0.0.1:1",
     ];
     let output = Command::new(PROGRAM).args(words).output().unwrap();
-    fault(
-        &output,
-        "s3://b/x: http://127.0.0.1:1: Connection refused",
-    );
+    fault(&output, "s3://b/x: http://127.0.0.1:1: Connection refused");
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn mounts_of_others_are_left_alone() {
     assert_eq!(kind(), "tmpfs");
     let output = fixture.umount(&fixture.dir);
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).ends_with("is not a mount of zarrfs: tmpfs is mounted there\n"));
+    assert!(stderr(&output).ends_with("not a zarrfs mount, but a mount of type tmpfs\n"));
     // A mount over ours.
     let mut child = fixture.foreground(&mut fixture.foreground_command());
     assert!(soon(|| kind() == "fuse.zarrfs"));
@@ -60,12 +60,18 @@ fn places_that_cannot_be_mounted_are_refused() {
     fs::create_dir_all(full.join("x")).unwrap();
     symlink(fixture.store.join("a"), fixture.path("link")).unwrap();
     let refused = [
-        (fixture.store.join("a"), "lies inside the store"),
-        (fixture.path("link"), "lies inside the store"),
-        (fixture.path(""), "would cover the store"),
+        (
+            fixture.store.join("a"),
+            "the mountpoint must not be inside the store",
+        ),
+        (
+            fixture.path("link"),
+            "the mountpoint must not be inside the store",
+        ),
+        (fixture.path(""), "the mountpoint must not cover the store"),
         (fixture.path("none"), "No such file or directory"),
         (fixture.store.join("zarr.json"), "must be a directory"),
-        (full.clone(), "is not empty; '-o nonempty'"),
+        (full.clone(), "is not empty; use --allow-non-empty"),
     ];
     for (dir, reason) in refused {
         let output = Command::new(PROGRAM)
@@ -83,7 +89,7 @@ fn places_that_cannot_be_mounted_are_refused() {
         assert!(said.contains(text(&dir).trim_end_matches('/')), "{said}");
     }
     fixture.mount(&[]);
-    assert!(stderr(&fixture.try_mount(&[])).contains("is mounted there already"));
+    assert!(stderr(&fixture.try_mount(&[])).contains("is already mounted here"));
 }
 
 #[test]
@@ -143,10 +149,19 @@ fn a_cache_has_a_place_of_its_own() {
     };
     symlink(&fixture.store, fixture.path("link")).unwrap();
     let refused = [
-        (fixture.dir.join("cache"), "lies in the mountpoint"),
-        (fixture.dir.clone(), "lies in the mountpoint"),
-        (fixture.store.join("a/cache"), "lies in the store"),
-        (fixture.path("link/new/cache"), "lies in the store"),
+        (
+            fixture.dir.join("cache"),
+            "must not be inside the mountpoint",
+        ),
+        (fixture.dir.clone(), "must not be inside the mountpoint"),
+        (
+            fixture.store.join("a/cache"),
+            "must not be inside the store",
+        ),
+        (
+            fixture.path("link/new/cache"),
+            "must not be inside the store",
+        ),
     ];
     for (cache, reason) in refused {
         for option in ["--cache-dir", "-o"] {

@@ -88,7 +88,7 @@ fn changes_of_the_control_directory_are_refused_in_words() {
         .filter_map(|line| line.split('\t').nth(4))
         .collect();
     assert!(!causes.is_empty());
-    let is_told = |cause: &&str| *cause == "the control directory cannot be changed";
+    let is_told = |cause: &&str| *cause == "the directory .zarrfs cannot be changed";
     assert!(causes.iter().all(is_told), "{errors}");
 }
 
@@ -109,13 +109,13 @@ fn that_there_is_nothing_to_discard_is_no_fault() {
     );
     answer(
         &["commit", "--dry-run", dir],
-        "would do: 1 put (3.0 KiB), 0 removed",
+        "dry run: 1 put (3.0 KiB), 0 removed",
     );
     for path in ["", "/"] {
-        let why = "discard: an empty path would discard all changes: name a path, or give --all";
+        let why = "discard: an empty path would discard all changes: name a path, or use --all";
         fault(&["discard", dir, path], why);
     }
-    let why = "discard: 1 change would be lost: name a path, or give --all to discard all";
+    let why = "discard: 1 change would be lost: name a path, or use --all to discard all changes";
     fault(&["discard", dir], why);
     answer(&["discard", dir, "--all"], "1 change discarded");
     answer(&["discard", dir, "--all"], "nothing to discard");
@@ -133,12 +133,12 @@ fn a_path_that_is_missing_is_said_to_be() {
         fault(&[command, none], &why);
     }
     let dir = fixture.dir.to_str().unwrap();
-    let why = "'': expected the path or URL of a store";
+    let why = "'': the path or URL of a store is missing";
     fault(&["mount", "", dir], why);
     fault(&["tree", ""], why);
     fault(
         &["mount", fixture.store.to_str().unwrap(), dir, "-o", "cow="],
-        "-o cow: '': expected a path",
+        "-o cow: '': the path is missing",
     );
 }
 
@@ -155,13 +155,13 @@ fn owners_that_are_none_are_refused() {
     let help = "try 'zarrfs mount --help'";
     for (option, value, what) in [("--uid", "USER", "user"), ("--gid", "GROUP", "group")] {
         let why = format!(
-            "invalid value '{none}' for '{option} <{value}>': '{none}': is no {what} here; {help}"
+            "invalid value '{none}' for '{option} <{value}>': '{none}': unknown {what}; {help}"
         );
         fault(&["mount", store, dir, option, none], &why);
     }
     fault(
         &["mount", store, dir, "-o", "uid=4294967295"],
-        "-o uid: '4294967295': is no user here",
+        "-o uid: '4294967295': unknown user",
     );
 }
 

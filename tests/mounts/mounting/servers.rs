@@ -61,7 +61,10 @@ fn what_is_no_address_of_a_server_is_refused_with_what_to_type() {
     let option = |pair: &str, expected: &str| {
         check(&["s3://b/x", "--anon", "--option", pair], &[], expected);
     };
-    option("endpoint=h:9", &format!("--storage-option endpoint=h:9: {why}"));
+    option(
+        "endpoint=h:9",
+        &format!("--storage-option endpoint=h:9: {why}"),
+    );
     option(
         "aws_endpoint=me:hush@h",
         &format!("--storage-option aws_endpoint=h: {why}"),

@@ -31,8 +31,9 @@ fn zarrfs(command: &str, dir: &Path) -> Output {
 /// Checks that each command has reported a mount that does not answer.
 fn check_named(fixture: &Fixture, asked: &[Output]) {
     let dir = fixture.dir.display();
-    let expected =
-        format!("zarrfs: {dir}: the mount does not answer; 'zarrfs umount' removes it\n");
+    let expected = format!(
+        "zarrfs: {dir}: the mount does not respond; run 'zarrfs umount {dir}' to remove the mount\n"
+    );
     for output in asked {
         assert_eq!(
             (output.status.code(), stderr(output)),

@@ -165,7 +165,7 @@ fn what_is_wrong_with_a_value_is_said_with_what_to_do() {
         return;
     };
     let dir = fixture.dir.to_str().unwrap();
-    let few = "is too little memory: at least 1M, such as 256M";
+    let few = "too little memory: use at least 1M, such as 256M";
     let help = "try 'zarrfs mount --help'";
     for (option, value, expected) in [
         (
@@ -183,13 +183,13 @@ fn what_is_wrong_with_a_value_is_said_with_what_to_do() {
             "--uid",
             "no.such.user",
             format!(
-                "invalid value 'no.such.user' for '--uid <USER>': 'no.such.user': is no user here; {help}"
+                "invalid value 'no.such.user' for '--uid <USER>': 'no.such.user': unknown user; {help}"
             ),
         ),
         (
             "-o",
             "gid=no.such.group",
-            "-o gid: 'no.such.group': is no group here".to_string(),
+            "-o gid: 'no.such.group': unknown group".to_string(),
         ),
     ] {
         let output = zarrfs(&fixture, &["mount", "s.zarr", dir, option, value]);
@@ -199,8 +199,7 @@ fn what_is_wrong_with_a_value_is_said_with_what_to_do() {
         let words = ["mount", "s3://b/x", dir].into_iter().chain(words);
         let mut command = Command::new(PROGRAM);
         let output = command.args(words).env("HOME", fixture.path("")).output();
-        let expected =
-            "zarrfs: AWS profile lab: no profile found: neither ~/.aws/config nor ~/.aws/credentials exists\n";
+        let expected = "zarrfs: AWS profile lab: no profile found: neither ~/.aws/config nor ~/.aws/credentials exists\n";
         assert_eq!(said(&output.unwrap()), (Some(2), expected.to_string()));
     }
     let output = zarrfs(&fixture, &["umont", dir]);
@@ -208,7 +207,7 @@ fn what_is_wrong_with_a_value_is_said_with_what_to_do() {
                     'umount'; try 'zarrfs --help'\n";
     assert_eq!(said(&output), (Some(2), expected.to_string()));
     let output = zarrfs(&fixture, &["status", dir]);
-    let expected = format!("zarrfs: {dir}: is neither a mount of zarrfs nor an upper folder\n");
+    let expected = format!("zarrfs: {dir}: neither a zarrfs mount nor a changes directory\n");
     assert_eq!(said(&output), (Some(2), expected));
 }
 
@@ -243,7 +242,7 @@ fn one_conflict_is_counted_in_the_singular() {
     fs::write(fixture.dir.join("a/c/0"), [1; 16]).unwrap();
     fs::write(fixture.store.join("a/c/0"), [2; 16]).unwrap();
     let output = zarrfs(&fixture, &["commit", dir]);
-    let expected = "zarrfs: 1 conflict; nothing was overwritten (see --force)\n";
+    let expected = "zarrfs: 1 conflict; nothing was overwritten; use --force to overwrite\n";
     assert_eq!(said(&output), (Some(1), expected.to_string()));
     // A copy cannot be forced.
     let other = fixture.path("other");

@@ -93,7 +93,7 @@ fn write_too_much(file: &dyn TreeFile) -> u64 {
 fn no_room(file: &dyn TreeFile) {
     let error = file.flush(&UNLIMITED).unwrap_err();
     assert_eq!(error.kind(), Kind::NoSpace, "{error}");
-    assert!(error.to_string().contains("not whole"), "{error}");
+    assert!(error.to_string().contains("incomplete"), "{error}");
 }
 
 /// Invariant (overlay): An incomplete file never gets a key of the store, and names can be removed when the disk is

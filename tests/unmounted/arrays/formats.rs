@@ -227,7 +227,11 @@ fn any_range_of_hdf5_is_the_slice_of_the_whole_and_what_it_lacks_is_named() {
     assert!(deeper.ends_with(&padded.collect::<Vec<u8>>()));
     let error = view.lookup(&UNLIMITED, &key("lists/lists.h5")).unwrap_err();
     assert_eq!(error.kind(), Kind::NoFile);
-    assert!(error.to_string().contains("the format cannot store any of the arrays"));
+    assert!(
+        error
+            .to_string()
+            .contains("the format cannot store any of the arrays")
+    );
 }
 
 #[test]

@@ -67,7 +67,10 @@ fn dimensions_are_selected_by_their_labels() {
             "time=2019",
             "the labels are from 2020-01-30T00:00:00 to 2020-02-02T00:00:00",
         ),
-        ("lon=3", "no dimension named 'lon'; the dimensions are time, lat"),
+        (
+            "lon=3",
+            "no dimension named 'lon'; the dimensions are time, lat",
+        ),
         ("lat=x", "'x' is not a number"),
         ("lat=0.1,lat=0.2", "selected twice"),
     ] {

@@ -378,7 +378,7 @@ fn nothing_is_written_unless_somebody_says_where() {
     let within = format!("{place}/upper");
     let output = command(&["check", "--fix", "consolidated", "--cow", &within, place]);
     assert!(
-        text(&output.stderr).contains("lies in the store"),
+        text(&output.stderr).contains("must not be inside the store"),
         "{output:?}"
     );
     assert_eq!(files(Path::new(place)), before);

@@ -404,10 +404,7 @@ fn what_is_stored_decides_the_cost_of_a_huge_grid() {
     let (status, found) = diff(&one, &other, &[]);
     assert_eq!(status, 1);
     let error = found["nodes"][0]["error"].as_str().unwrap_or_default();
-    assert!(
-        error.contains("chunks are too many to compare"),
-        "{found}"
-    );
+    assert!(error.contains("chunks are too many to compare"), "{found}");
 }
 
 #[test]

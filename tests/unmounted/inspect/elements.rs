@@ -39,6 +39,18 @@ fn a_key_is_printed_as_it_is_stored() {
 }
 
 #[test]
+fn an_array_is_no_key_and_its_elements_are_offered() {
+    let said = failed(&["cat", &tas()]);
+    let expected =
+        "is an array; use --select : to print the elements, or the path of one of the array's keys";
+    assert_eq!(said, format!("{}: {expected}", tas()));
+    let chunks = format!("{}/c", tas());
+    let said = failed(&["cat", &chunks]);
+    let expected = "is a directory; use 'zarrfs ls' to list the entries";
+    assert_eq!(said, format!("{chunks}: {expected}"));
+}
+
+#[test]
 fn selections_are_those_of_numpy() {
     // A float32 array of 12 x 36 x 72. Its values are printed exactly.
     let all = bytes(&["cat", "--select", "...", "--format", "raw", &tas()]);
@@ -94,7 +106,10 @@ fn a_chunk_is_decoded_by_its_key() {
     ]);
     assert_eq!(decoded, selected);
     let fault = failed(&["cat", "--decode", &format!("{}/zarr.json", tas())]);
-    let expected = format!("{}/zarr.json: not the key of a chunk", tas());
+    let expected = format!(
+        "{}/zarr.json: not the key of a chunk in the grid of an array",
+        tas()
+    );
     assert_eq!(fault, expected);
 }
 
@@ -276,7 +291,10 @@ fn a_format_has_one_name_for_cat_and_cp() {
         let expected = format!("{name}: unknown format; choose one of npy, raw, ");
         let cp = failed(&["cp", "--format", name, psl, to]);
         assert!(cp.starts_with(&expected), "{cp}");
-        assert!(cp.ends_with(", or for example cf.npy for CF-decoded values"), "{cp}");
+        assert!(
+            cp.ends_with(", or for example cf.npy for CF-decoded values"),
+            "{cp}"
+        );
         assert_eq!(failed(&["cat", "--select", "0", "--format", name, psl]), cp);
     }
     // The same for a format that the file extension selects.
@@ -400,7 +418,7 @@ fn what_is_no_regular_file_is_written_itself() {
     std::os::unix::fs::symlink("nothing", path("dangling.npy")).unwrap();
     let fault = failed(&["cp", &lat, &path("dangling.npy")]);
     assert!(
-        fault.ends_with("dangling.npy: is a link to nothing"),
+        fault.ends_with("dangling.npy: a symbolic link to a file that does not exist"),
         "{fault}"
     );
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 5);
@@ -586,12 +604,12 @@ fn a_copy_for_which_there_is_no_room_is_not_begun() {
     let file = to.join("x.raw");
     let why = failed(&["cp", from.to_str().unwrap(), file.to_str().unwrap()]);
     let said = format!(
-        "{}: the file has {} bytes, and ",
+        "{}: the file needs {} bytes, but only ",
         file.display(),
         1_u64 << 60
     );
     assert!(
-        why.starts_with(&said) && why.ends_with(" are free there"),
+        why.starts_with(&said) && why.ends_with(" are free: free space, or copy a selection"),
         "{why}"
     );
     assert_eq!(fs::read_dir(&to).unwrap().count(), 0);

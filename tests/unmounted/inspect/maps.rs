@@ -159,7 +159,7 @@ fn a_map_is_text_without_colours() {
     );
     let output = run(&["map", "--data", path.to_str().unwrap()]);
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("\u{b7}X\u{b7}\u{b7}") && text.contains(", X does not decode"));
+    assert!(text.contains("\u{b7}X\u{b7}\u{b7}") && text.contains(", X cannot be decoded"));
 }
 
 /// Writes an array of 40 chunks with the first three stored.
@@ -181,7 +181,8 @@ fn a_cell_of_several_chunks_may_be_partly_stored() {
     let path = folder.path().to_str().unwrap();
     let (lines, legend) = drawn(&["map", path], 20);
     assert_eq!(lines, [format!("\u{2588}\u{2591}{}", "\u{b7}".repeat(18))]);
-    let signs = "\u{2588} stored, \u{2591} partly stored, \u{b7} missing, a cell stands for up to 2 chunks\n";
+    let signs =
+        "\u{2588} stored, \u{2591} partly stored, \u{b7} missing, a cell shows up to 2 chunks\n";
     assert!(legend.contains(signs), "{legend}");
     let png = folder.path().join("map.png");
     let picture = printed(&["map", path, "-o", png.to_str().unwrap()]);
@@ -196,7 +197,7 @@ fn sizes_are_those_of_chunks() {
     let path = folder.path().to_str().unwrap();
     let (lines, legend) = drawn(&["map", "--by", "size", path], 20);
     assert_eq!(lines, [format!("95{}", "\u{b7}".repeat(18))]);
-    let signs = "0 to 9: bytes of a chunk from 1 to 9, of a cell the largest, \u{b7} missing";
+    let signs = "0 to 9: bytes of a chunk from 1 to 9 (largest of each cell), \u{b7} missing";
     assert!(legend.contains(signs), "{legend}");
     let (lines, legend) = drawn(&["map", "--by", "size", path], 80);
     assert_eq!(lines, [format!("095{}", "\u{b7}".repeat(37))]);
@@ -279,7 +280,7 @@ fn grids_of_any_length_are_mapped() {
         let info: Value = serde_json::from_str(&printed(&["info", "--json", path])).unwrap();
         assert_eq!(info["stored"]["missing"], shape[0] * shape[1] - 1);
         let text = printed(&["preview", path]);
-        assert!(text.contains("; of the drawn elements only, since the whole plane has "));
+        assert!(text.contains("; of the drawn elements only (the whole plane has "));
         assert!(started.elapsed() < Duration::from_secs(60));
     }
 }
@@ -303,7 +304,7 @@ fn a_preview_has_a_pixel_for_each_element() {
         png.to_str().unwrap(),
     ]);
     let expected = "values from 0 to 50, without the fill value from 10 to 50\n2 rows: dimension 0, \
-                    3 columns: dimension 1\ndark blue the least, yellow the largest, grey the fill value\n";
+                    3 columns: dimension 1\ndark blue lowest, yellow highest, grey the fill value\n";
     assert_eq!(text, expected);
     let (width, pixels) = pixels(&png);
     let scale = width / 3;

@@ -224,7 +224,10 @@ fn a_decoded_file_is_described_or_refused_with_the_reason() {
             "tas@time=1999.npy",
             "the labels are from 2000-01-16T12:00:00 to 2000-12-17T02:00:00",
         ),
-        ("tas.xyz", "the file name does not end in a format; choose one of npy,"),
+        (
+            "tas.xyz",
+            "the file name does not end in a format; choose one of npy,",
+        ),
         ("tas.csv", "csv: needs "),
         ("tas@0.wav", "zarrfs no longer has .wav files; use .raw"),
         ("tas.png", "use 'zarrfs preview -o FILE.png'"),

@@ -589,7 +589,10 @@ fn who_has_no_credentials_is_told_how_to_give_some() {
         "{said}"
     );
     let said = cat(&["--anon"]);
-    assert!(said.contains("remove --anon and give credentials"), "{said}");
+    assert!(
+        said.contains("remove --anon and give credentials"),
+        "{said}"
+    );
     let said = cat(&[
         "--option",
         "access_key_id=KEY",

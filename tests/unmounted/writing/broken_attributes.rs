@@ -110,7 +110,7 @@ fn attributes_that_do_not_read_are_replaced_but_not_edited() {
         edited["new"] = json!(1);
         let error = write(&tree, "a/b/attributes.json", &edited.to_string()).unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid);
-        assert!(error.to_string().contains("do not read"), "{error}");
+        assert!(error.to_string().contains("cannot be read"), "{error}");
         assert_eq!(stored(&store, name), before, "{name}");
         write(&tree, "a/b/attributes.json", r#"{"new": NaN}"#).unwrap();
         let after = String::from_utf8(stored(&store, name)).unwrap();
@@ -204,8 +204,7 @@ fn attributes_that_nest_deep_stop_no_data() {
         );
         let said = read_json(&view, "a/b/attributes.json");
         let said = said["zarrfs_error"].as_str().unwrap();
-        let why =
-            "objects and lists nest deeper than 127 levels at line 1 column";
+        let why = "objects and lists nest deeper than 127 levels at line 1 column";
         assert!(said.starts_with(name) && said.contains(why), "{said}");
         let metadata = read_json(&view, "a/b/metadata.json");
         assert_eq!(metadata["attributes"]["zarrfs_error"], said);

@@ -321,7 +321,7 @@ fn a_document_that_was_removed_is_made_anew() {
         assert_eq!((shown.size, shown.is_read_only), (4, false));
         assert_eq!(file.flush(&UNLIMITED).unwrap_err().kind(), Kind::Invalid);
         assert_eq!(file.sync(&UNLIMITED).unwrap_err().kind(), Kind::Invalid);
-        // If it never parses, the old attributes stay.
+        // If it never parses, the attributes are unchanged.
         drop(file);
         assert_eq!(read_json(&view, DOCUMENT), json!({"n": 1}), "{name}");
         // A file that was removed while it was open stores nothing.

@@ -194,7 +194,10 @@ impl ChainBuilder {
 
     fn add_filter(&mut self, step: ChainStep<dyn ArrayToArray>) -> Result<()> {
         if self.serializer.is_some() || !self.compressors.is_empty() {
-            return Err(misplaced(&step.name, "an array -> array codec must come before the array -> bytes codec"));
+            return Err(misplaced(
+                &step.name,
+                "an array -> array codec must come before the array -> bytes codec",
+            ));
         }
         self.repr = step.codec.encoded_repr().clone();
         self.length = self.repr.length(self.context.max_chunk)?;
@@ -205,7 +208,10 @@ impl ChainBuilder {
 
     fn add_serializer(&mut self, step: ChainStep<dyn ArrayToBytes>) -> Result<()> {
         if self.serializer.is_some() || !self.compressors.is_empty() {
-            return Err(misplaced(&step.name, "only one array -> bytes codec is allowed"));
+            return Err(misplaced(
+                &step.name,
+                "only one array -> bytes codec is allowed",
+            ));
         }
         // A shard of tiny inner chunks is mostly index, so it can be far longer than the chunk.
         let length = step.codec.encoded_length();

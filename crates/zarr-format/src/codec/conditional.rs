@@ -63,7 +63,15 @@ impl Conditional {
         for (n, byte) in header.iter().enumerate() {
             for bit in (0..8).filter(|bit| byte >> bit & 1 == 1) {
                 let codec = self.codecs.get(8 * n + bit);
-                let unknown = || Error::corrupt(NAME, format!("the header names codec {}, which does not exist", 8 * n + bit));
+                let unknown = || {
+                    Error::corrupt(
+                        NAME,
+                        format!(
+                            "the header names codec {}, which does not exist",
+                            8 * n + bit
+                        ),
+                    )
+                };
                 applied.push(codec.ok_or_else(unknown)?.as_ref());
             }
         }
@@ -87,7 +95,12 @@ impl BytesToBytes for Conditional {
     }
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
-        let short = || Error::corrupt(NAME, format!("{} bytes are too short for the header", encoded.len()));
+        let short = || {
+            Error::corrupt(
+                NAME,
+                format!("{} bytes are too short for the header", encoded.len()),
+            )
+        };
         let (header, rest) = encoded
             .split_at_checked(self.header_bytes)
             .ok_or_else(short)?;

@@ -38,7 +38,9 @@ impl<'a> Configuration<'a> {
             .keys()
             .find(|name| !known.contains(&name.as_str()))
         {
-            Some(name) => Err(self.unexpected(name, format!("only the members {}", known.join(", ")))),
+            Some(name) => {
+                Err(self.unexpected(name, format!("only the members {}", known.join(", "))))
+            }
             None => Ok(()),
         }
     }

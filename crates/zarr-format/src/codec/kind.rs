@@ -50,7 +50,8 @@ impl ArrayRepr {
         }
         let least = bytes_of(&self.shape, LENGTH_PREFIX)?;
         if least > max {
-            let found = format!("a chunk of at least {least} bytes exceeds the limit of {max} bytes");
+            let found =
+                format!("a chunk of at least {least} bytes exceeds the limit of {max} bytes");
             return Err(Error::too_large("chunk_shape", found));
         }
         Ok(Length::Limited(usize::try_from(max).unwrap_or(usize::MAX)))

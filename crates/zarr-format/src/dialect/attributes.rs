@@ -155,7 +155,10 @@ mod tests {
             assert!(read.fault().unwrap().ends_with(said), "{read:?}");
         }
         for (text, said) in [
-            (&b""[..], "a/x.json: the file is empty, expected a JSON object"),
+            (
+                &b""[..],
+                "a/x.json: the file is empty, expected a JSON object",
+            ),
             (b"[1]", "a/x.json: JSON, but not an object: a list"),
             (
                 b"[1",

@@ -96,8 +96,9 @@ fn members_of(text: &str, wanted: &impl Fn(&str) -> bool) -> Result<Vec<(String,
         }
     })?;
     if length > MAX_PARSED {
-        let found =
-            format!("{length} bytes of metadata without the attributes exceed the limit of {MAX_PARSED}");
+        let found = format!(
+            "{length} bytes of metadata without the attributes exceed the limit of {MAX_PARSED}"
+        );
         return Err(Error::too_large("", found));
     }
     Ok(found)
@@ -141,8 +142,8 @@ fn reduced(text: &str, part: &str) -> Value {
 
 /// Returns a document as text, without a byte order mark; `Corrupt` if it is not UTF-8.
 pub fn text_of(bytes: &[u8]) -> Result<&str> {
-    let text = str::from_utf8(bytes)
-        .map_err(|error| Error::corrupt("", format!("not JSON: {error}")))?;
+    let text =
+        str::from_utf8(bytes).map_err(|error| Error::corrupt("", format!("not JSON: {error}")))?;
     Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
 }
 
@@ -167,9 +168,7 @@ pub(super) fn required<'a>(members: &'a Map<String, Value>, name: &str) -> Resul
 pub(super) fn lengths(members: &Map<String, Value>, name: &str) -> Result<Vec<u64>> {
     let found = members.get(name).unwrap_or(&Value::Null);
     let wrong = || {
-        let why = format!(
-            "expected a list of integers from 0 to 2^64 - 1, found {found}"
-        );
+        let why = format!("expected a list of integers from 0 to 2^64 - 1, found {found}");
         Error::corrupt(name, why)
     };
     let list = match found {

@@ -191,7 +191,10 @@ fn structured(list: &[Value], depth: usize) -> Result<StoredType> {
         fields.push(field);
     }
     if fields.is_empty() {
-        return Err(Error::corrupt("dtype", "a structured type needs at least one field"));
+        return Err(Error::corrupt(
+            "dtype",
+            "a structured type needs at least one field",
+        ));
     }
     Ok(StoredType {
         data_type: DataType::Struct(fields),

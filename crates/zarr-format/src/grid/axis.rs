@@ -48,7 +48,10 @@ impl Axis {
         let (mut runs, mut count, mut end) = (Vec::new(), 0, 0u64);
         for run in edges {
             if run.length == 0 || run.count == 0 {
-                return Err(Error::corrupt("chunk_shapes", "a chunk cannot have length 0"));
+                return Err(Error::corrupt(
+                    "chunk_shapes",
+                    "a chunk cannot have length 0",
+                ));
             }
             if end < length {
                 runs.push(Run {

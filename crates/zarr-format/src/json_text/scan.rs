@@ -102,9 +102,7 @@ pub fn check_object(text: &str) -> Result<()> {
 
 /// Returns the error for a text that nests too deep at `place`.
 pub(super) fn too_deep(place: impl std::fmt::Display) -> Error {
-    let why = format!(
-        "objects and lists nest deeper than {MAX_DEPTH} levels at {place}"
-    );
+    let why = format!("objects and lists nest deeper than {MAX_DEPTH} levels at {place}");
     Error::corrupt("", why)
 }
 

@@ -294,8 +294,8 @@ impl Attributes {
         match stored.fault() {
             Some(fault) if self.get(FAULT).is_some() && self != stored => {
                 let why = format!(
-                    "the attributes that are stored do not read ({fault}): write whole new ones, without {FAULT}, \
-                     or mend them in the store view"
+                    "the stored attributes cannot be read ({fault}): write all attributes again, without {FAULT}, \
+                     or correct the file in the store view"
                 );
                 Err(Error::invalid("attributes", why))
             }

@@ -74,9 +74,7 @@ impl ChunkWriter {
         let refuse = |why: &str| Err(Error::new(Kind::ReadOnly, &self.array.path, why));
         let limits = &self.array.engine.limits;
         if self.reader.decoder.pipeline.is_lossy() && !limits.lossy {
-            return refuse(
-                "the codecs are lossy: use --lossy to allow writing",
-            );
+            return refuse("the codecs are lossy: use --lossy to allow writing");
         }
         let length = self.reader.decoder.pipeline.chunk_bytes() as u64;
         if length.saturating_mul(COPIES) > limits.memory {
@@ -478,7 +476,10 @@ impl ChunkWriter {
         let error = match same {
             Some(_) => error,
             None => {
-                let why = format!("{}; conflict: the changes made here are dropped", error.detail());
+                let why = format!(
+                    "{}; conflict: the changes made here are dropped",
+                    error.detail()
+                );
                 Error::new(Kind::Changed, key, why)
             }
         };

@@ -246,7 +246,8 @@ impl Decoder {
         if size <= pipeline.stored_bound() {
             return Ok(());
         }
-        let found = format!("{size} stored bytes are too many for a limit of {decoded} decoded bytes");
+        let found =
+            format!("{size} stored bytes are too many for a limit of {decoded} decoded bytes");
         let error = self.array.with_option(Error::too_large("", found));
         Err(error.about(key))
     }
@@ -395,7 +396,9 @@ impl Shapes {
 /// Returns the error for a chunk shape: a configuration that is invalid for one shape may be valid for another.
 fn shape_error(shape: &[u64], error: Error) -> Error {
     match error.kind() {
-        Kind::Corrupt => Error::unsupported("codecs", format!("chunks of shape {shape:?}: {error}")),
+        Kind::Corrupt => {
+            Error::unsupported("codecs", format!("chunks of shape {shape:?}: {error}"))
+        }
         _ => error,
     }
 }

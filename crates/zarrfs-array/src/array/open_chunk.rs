@@ -48,7 +48,11 @@ impl OpenChunk {
 
     /// Returns the error of a chunk that changed while it was read.
     pub(super) fn changed(&self) -> Error {
-        Error::new(Kind::Changed, &self.key, "was changed while it was being read")
+        Error::new(
+            Kind::Changed,
+            &self.key,
+            "was changed while it was being read",
+        )
     }
 
     /// Reads runs of an uncompressed chunk of `length` bytes directly into their places in `out`.

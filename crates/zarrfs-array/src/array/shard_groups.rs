@@ -478,7 +478,9 @@ impl ShardGroups {
         let length = run.key.end.saturating_sub(run.key.start);
         let length = length.saturating_add(96 * run.ranges.len() as u64);
         let room = self.array.engine.shard_runs.budget().try_reserve(length);
-        let room = room.ok_or_else(|| Error::too_large(&stored.key, "not enough memory: give more --memory"))?;
+        let room = room.ok_or_else(|| {
+            Error::too_large(&stored.key, "not enough memory: give more --memory")
+        })?;
         let parts = stored.reader.read_ranges(context, &run.ranges)?;
         stored.check_unchanged(context)?;
         let placed = run.ranges.iter().zip(parts);

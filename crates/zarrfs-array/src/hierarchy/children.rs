@@ -209,12 +209,17 @@ fn folders(names: impl IntoIterator<Item = Vec<u8>>) -> Box<dyn Listing> {
 /// Returns the error for a group whose children are unknown because the store cannot list.
 fn unlisted(found: &NodeEntry) -> Error {
     let why = match (&found.node, &found.child_context.consolidated_error) {
-        (Err(fault), _) => format!("the store does not list names, and the metadata cannot be read: {fault}"),
+        (Err(fault), _) => {
+            format!("the store does not list names, and the metadata cannot be read: {fault}")
+        }
         (Ok(_), Some(fault)) => {
-            format!("the store does not list names, and the consolidated metadata cannot be read: {fault}")
+            format!(
+                "the store does not list names, and the consolidated metadata cannot be read: {fault}"
+            )
         }
         (Ok(_), None) => {
-            "the store does not list names and has no consolidated metadata: open children by name".to_string()
+            "the store does not list names and has no consolidated metadata: open children by name"
+                .to_string()
         }
     };
     Error::unsupported(&found.path, why)

@@ -212,7 +212,8 @@ fn undescribed(found: &NodeEntry) -> Error {
         .as_ref()
         .is_ok_and(|node| *node == Node::Group(Group::default()))
     {
-        let why = "this group has no metadata file; create one in the store view, DIR/.zarrfs/store";
+        let why =
+            "this group has no metadata file; create one in the store view, DIR/.zarrfs/store";
         return Error::invalid(&found.path, why);
     }
     let why = "the metadata files were removed or can no longer be read";
@@ -221,5 +222,9 @@ fn undescribed(found: &NodeEntry) -> Error {
 
 /// Returns the error of an edit that was made from a stale state.
 fn changed(path: &Key) -> Error {
-    Error::new(Kind::Changed, path, "was changed by another program since it was read")
+    Error::new(
+        Kind::Changed,
+        path,
+        "was changed by another program since it was read",
+    )
 }

@@ -33,7 +33,12 @@ impl DocumentFormat {
 
     /// Parses the documents of a node; `Corrupt` if they do not describe one.
     pub(super) fn parse(&self, path: &Key, documents: &[Document]) -> Result<Node> {
-        let none = || Error::corrupt(path, "the metadata files describe neither a group nor an array");
+        let none = || {
+            Error::corrupt(
+                path,
+                "the metadata files describe neither a group nor an array",
+            )
+        };
         match self {
             DocumentFormat::Plain(dialect) => {
                 // The node is known, so its documents are a node's whatever they contain.

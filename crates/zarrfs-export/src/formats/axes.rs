@@ -109,7 +109,9 @@ impl Dimensions {
         if let Some(orientation) = &oblique.orientation
             && oblique.map.permutation().is_some()
         {
-            return Some(format!("{orientation}: the format cannot store orientations"));
+            return Some(format!(
+                "{orientation}: the format cannot store orientations"
+            ));
         }
         Some(match &oblique.system {
             Some(name) => format!("coordinate system {name:?}: the dimensions are oblique"),
@@ -245,9 +247,8 @@ impl Dimensions {
                 Err(system) => {
                     let system = system.map(|name| format!("coordinate system {name:?}"));
                     let system = system.unwrap_or("position of the elements".to_string());
-                    self.left_out.push(format!(
-                        "{system}: the dimensions are linearly dependent"
-                    ));
+                    self.left_out
+                        .push(format!("{system}: the dimensions are linearly dependent"));
                 }
             }
         }
@@ -262,8 +263,7 @@ impl Dimensions {
         let orientation = orientation_text(place.axes.as_ref()?)?;
         let body = anatomical_place(place, first);
         let known = "left, right, anterior, posterior, inferior and superior";
-        let sentence =
-            format!("{orientation}: files can only store {known}, one per axis");
+        let sentence = format!("{orientation}: files can only store {known}, one per axis");
         if body.is_none() && !self.left_out.contains(&sentence) {
             self.left_out.push(sentence);
         }

@@ -159,7 +159,9 @@ impl FileParts {
         let whole = self.elements_len(shape, size)?.checked_add(around);
         whole
             .filter(|&length| i64::try_from(length).is_ok())
-            .ok_or_else(|| Error::too_large("shape", format!("a file of shape {shape:?} is too large")))
+            .ok_or_else(|| {
+                Error::too_large("shape", format!("a file of shape {shape:?} is too large"))
+            })
     }
 
     /// Returns a content number, derived from the array's number `array`. It changes if attributes change the bytes

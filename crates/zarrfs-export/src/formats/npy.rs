@@ -70,7 +70,8 @@ fn ragged(records: &VlenElements, shape: &[u64], out: &mut ReservedBuffer<'_>) -
     let header = header(&descr, false, shape).filter(|_| size <= MAX_ELEMENT);
     out.push(&header.ok_or_else(|| {
         let count = records.len();
-        let found = format!("{count} strings padded to the longest, of length {longest}, are too large");
+        let found =
+            format!("{count} strings padded to the longest, of length {longest}, are too large");
         Error::too_large("npy", found)
     })?)?;
     let mut padded = vec![0; size];

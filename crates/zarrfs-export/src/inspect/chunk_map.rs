@@ -269,7 +269,9 @@ fn axes_of(grid: &[u64], axes: Option<(usize, usize)>) -> Result<(Option<usize>,
             Ok((Some(row), Some(column)))
         }
         Some((row, column)) => {
-            let why = format!("{row} and {column} are not two different dimensions of this array, which has {rank}");
+            let why = format!(
+                "{row} and {column} are not two different dimensions of this array, which has {rank}"
+            );
             Err(Error::invalid("", why))
         }
     }

@@ -130,11 +130,15 @@ impl ArrayInGroup<'_> {
 /// Fails with `TooLarge` for a coordinate variable beyond the limits, which do not depend on memory.
 pub(super) fn check_length(path: &Key, array: &Array) -> Result<()> {
     if array.shape.first().is_some_and(|&count| count > MAX_COUNT) {
-        let found = format!("a coordinate variable with more than {MAX_COUNT} elements is too large for labels");
+        let found = format!(
+            "a coordinate variable with more than {MAX_COUNT} elements is too large for labels"
+        );
         return Err(Error::too_large(path, found));
     }
     if !array.data_type.is_variable() && array.byte_length()? > MAX_LABELS {
-        let found = format!("a coordinate variable with more than {MAX_LABELS} bytes is too large for labels");
+        let found = format!(
+            "a coordinate variable with more than {MAX_LABELS} bytes is too large for labels"
+        );
         return Err(Error::too_large(path, found));
     }
     Ok(())

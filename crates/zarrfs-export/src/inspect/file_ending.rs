@@ -156,7 +156,8 @@ impl GroupChoice<'_> {
             return Err(removed.error(name));
         }
         let choice = GroupChoice::by_format(name, GROUP_FORMATS);
-        let choice = choice.ok_or_else(|| unknown_group_format(name, "unknown format of groups"))?;
+        let choice =
+            choice.ok_or_else(|| unknown_group_format(name, "unknown format of groups"))?;
         choice.checked(name)
     }
 

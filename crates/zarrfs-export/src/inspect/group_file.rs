@@ -392,9 +392,9 @@ impl GroupSource<'_> {
                         }
                         (GroupScope::Own, _) => {
                             let name = String::from_utf8_lossy(child.path.name());
-                            below.left_out.push(format!(
-                                "{name}: a group; .nc4 includes groups"
-                            ));
+                            below
+                                .left_out
+                                .push(format!("{name}: a group; .nc4 includes groups"));
                         }
                         (GroupScope::Named(_), _) => {}
                     },

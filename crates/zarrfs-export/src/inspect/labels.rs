@@ -69,7 +69,11 @@ impl Labels {
             [from, to] => self.between(from, to, 1),
             [from, to, step] => {
                 let step = step.parse().ok().filter(|&step| step != 0);
-                self.between(from, to, step.ok_or("the step must be an integer other than 0")?)
+                self.between(
+                    from,
+                    to,
+                    step.ok_or("the step must be an integer other than 0")?,
+                )
             }
             _ => Err(format!("'{part}' is neither a label nor a slice of labels")),
         }
@@ -136,7 +140,9 @@ impl Labels {
             (Some(&first), Some(&last)) if last - first + 1 == found.len() => {
                 Ok(Some((first, last)))
             }
-            (Some(_), _) => Err("the labels are not in order, so slices are not possible".to_string()),
+            (Some(_), _) => {
+                Err("the labels are not in order, so slices are not possible".to_string())
+            }
             (None, _) => Ok(None),
         }
     }

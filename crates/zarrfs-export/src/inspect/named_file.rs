@@ -111,7 +111,10 @@ impl NamedFile {
             self.length = length_of(context, place.entry, &choice, source.file(context, &choice));
         } else {
             let names: Vec<&str> = FORMATS.iter().map(|format| format.extension).collect();
-            let why = format!("the file name does not end in a format; choose one of {}", names.join(", "));
+            let why = format!(
+                "the file name does not end in a format; choose one of {}",
+                names.join(", ")
+            );
             self.length = Err(Error::new(Kind::NotFound, &self.name, why));
         }
     }

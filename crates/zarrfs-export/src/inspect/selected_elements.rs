@@ -176,7 +176,10 @@ pub fn open_file(
         parts = parts.after(conversion, array.array().element_size()?);
     }
     if parts.elements.is_none() {
-        let why = format!("a .{} file is only the header of another file and cannot be written alone", format.extension);
+        let why = format!(
+            "a .{} file is only the header of another file and cannot be written alone",
+            format.extension
+        );
         return Err(Error::unsupported(array.path(), why));
     }
     Export::of_selection(array, parts, selection, array.id())

@@ -137,7 +137,10 @@ impl SelectableDimensions<'_> {
                 ""
             };
             let left = rank - named;
-            return Err(format!("{numbered} dimensions selected, but the array has {left}{beside}").into());
+            return Err(format!(
+                "{numbered} dimensions selected, but the array has {left}{beside}"
+            )
+            .into());
         };
         let mut free = axes
             .iter_mut()
@@ -168,9 +171,7 @@ impl SelectableDimensions<'_> {
     fn without_labels(&self, axis: usize, why: &str) -> String {
         let (name, length) = (self.names.get(axis).cloned().flatten(), self.length(axis));
         let name = name.unwrap_or_default();
-        format!(
-            "{why}; select by number, since no array '{name}' with {length} labels was found"
-        )
+        format!("{why}; select by number, since no array '{name}' with {length} labels was found")
     }
 
     /// Parses labels along a dimension, or numbers if it has none.
@@ -352,8 +353,12 @@ mod tests {
         );
         assert!(fault("99999999999999999999").contains("99999999999999999999 is out of bounds"));
         assert!(
-            fault(",").contains("a dimension has no selection") && fault("0,,").contains("a dimension has no selection")
+            fault(",").contains("a dimension has no selection")
+                && fault("0,,").contains("a dimension has no selection")
         );
-        assert!(fault("0,,1").contains("3 dimensions") && fault(",1").contains("a dimension has no selection"));
+        assert!(
+            fault("0,,1").contains("3 dimensions")
+                && fault(",1").contains("a dimension has no selection")
+        );
     }
 }

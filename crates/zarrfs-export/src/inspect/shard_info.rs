@@ -95,8 +95,7 @@ fn number_of(grid: &Grid, name: &[u8]) -> Option<u64> {
 fn no_inner_chunk(grid: &Grid, path: &Key) -> Error {
     let last = grid.len().saturating_sub(1);
     let indices = join_indices(&grid.indices(ChunkIndex(last)));
-    let why =
-        format!("no such inner chunk; choose one of @0 to @{last} (@{indices})");
+    let why = format!("no such inner chunk; choose one of @0 to @{last} (@{indices})");
     Error::invalid(path, why)
 }
 

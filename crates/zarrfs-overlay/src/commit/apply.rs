@@ -135,7 +135,10 @@ impl Apply<'_> {
         for (key, applied) in parallel_map(parallel_keys(&*self.commit.core.store), steps, &apply) {
             match applied {
                 Err(error) if error.kind() == Kind::Changed => {
-                    conflicts.push((key, "was changed in the store during the commit".to_string()));
+                    conflicts.push((
+                        key,
+                        "was changed in the store during the commit".to_string(),
+                    ));
                 }
                 applied => applied?,
             }

@@ -122,8 +122,8 @@ impl ChangedArrays {
         let found = parallel_map(parallel_keys(&*commit.core.store), documents, &look);
         let found: Result<Vec<Option<Key>>> = found.into_iter().collect();
         let replaced = found?.into_iter().flatten();
-        let why = "was replaced by somebody else while chunks of it were put: \
-    they are in the store, and may not be read by it";
+        let why = "the array was replaced in the store while its chunks were written: \
+    the new array may not be able to read these chunks";
         Ok(replaced
             .map(|document| (document, why.to_string()))
             .collect())

@@ -139,8 +139,7 @@ pub(crate) fn run(
         }
     }
     let frozen = freeze(core).map_err(|error| {
-        let needs = "a commit needs 128 KiB here, a folder for each folder with a file that is being written, \
-                     and 300 bytes for each file of which attributes alone were set";
+        let needs = "a commit needs 128 KiB here, and some space for each file that is being written; free some space";
         core.upper.without_room(error, needs)
     });
     let (frozen, left_out) = frozen?;

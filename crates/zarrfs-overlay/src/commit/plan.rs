@@ -109,8 +109,12 @@ impl CommitStep {
             (base, now) if base.is(now) => None,
             (BaseState::Unseen, Some(_)) => Some("exists in the store, but was unknown here"),
             (BaseState::Known(None), _) => Some("was created in the store by another program"),
-            (BaseState::Known(Some(_)), None) => Some("was removed from the store by another program"),
-            (BaseState::Known(Some(_)), Some(_)) => Some("was changed in the store by another program"),
+            (BaseState::Known(Some(_)), None) => {
+                Some("was removed from the store by another program")
+            }
+            (BaseState::Known(Some(_)), Some(_)) => {
+                Some("was changed in the store by another program")
+            }
         }
     }
 }

@@ -40,10 +40,7 @@ pub(crate) fn run(core: &Arc<OverlayCore>, context: &RequestContext, paths: &[Ke
         // as well.
         Some((document, why)) if outcome.left == 0 => Err(Error::new(Kind::Changed, document, why)),
         Some((key, why)) => {
-            let why = format!(
-                "{why}; the change stays in {}",
-                core.upper.path().display()
-            );
+            let why = format!("{why}; the change stays in {}", core.upper.path().display());
             Err(Error::new(Kind::Changed, key, why))
         }
     }

@@ -30,7 +30,10 @@ fn not_a_directory(prefix: &Key) -> Error {
 
 /// Returns the error for an object that is longer than a read permits.
 fn too_long(subject: impl Display, length: u64, limit: u64) -> Error {
-    Error::too_large(subject, format!("{length} bytes exceed the limit of {limit}"))
+    Error::too_large(
+        subject,
+        format!("{length} bytes exceed the limit of {limit}"),
+    )
 }
 
 /// Returns the error for an object that has another version than when it was opened.

@@ -120,9 +120,12 @@ fn checksum(decoded: &[u8]) -> u32 {
 /// Removes and returns the next block; `Corrupt` if its lengths and its token contradict each other.
 fn take_block<'a>(rest: &mut &'a [u8]) -> Result<JavaBlock<'a>> {
     let wrong = |what: String| Error::corrupt(NAME, what);
-    let (header, after) = rest
-        .split_first_chunk::<HEADER_BYTES>()
-        .ok_or_else(|| wrong(format!("{} bytes are too short for the header of a block", rest.len())))?;
+    let (header, after) = rest.split_first_chunk::<HEADER_BYTES>().ok_or_else(|| {
+        wrong(format!(
+            "{} bytes are too short for the header of a block",
+            rest.len()
+        ))
+    })?;
     let Some(&[token, ref numbers @ ..]) = header.strip_prefix(MAGIC.as_slice()) else {
         return Err(wrong(format!(
             "expected LZ4Block, found {:?}",
@@ -136,10 +139,15 @@ fn take_block<'a>(rest: &mut &'a [u8]) -> Result<JavaBlock<'a>> {
     let fits = match method {
         RAW => stored == length,
         LZ4 => (stored == 0) == (length == 0),
-        _ => return Err(wrong(format!("unknown compression method in token {token:#x}"))),
+        _ => {
+            return Err(wrong(format!(
+                "unknown compression method in token {token:#x}"
+            )));
+        }
     };
     if !fits || length > max {
-        let what = format!("invalid header: {stored} stored bytes for a block of {length}, at most {max}");
+        let what =
+            format!("invalid header: {stored} stored bytes for a block of {length}, at most {max}");
         return Err(wrong(what));
     }
     let (stored, after) = after

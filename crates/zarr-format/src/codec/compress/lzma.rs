@@ -274,9 +274,10 @@ impl Filter {
     fn lzma_options(&self, max: Option<usize>) -> Result<LzmaOptions> {
         match self {
             Filter::Lzma1(parameters) | Filter::Lzma2(parameters) => parameters.options(max),
-            Filter::Delta(_) | Filter::Bcj { .. } => {
-                Err(Error::invalid(NAME, "the last filter must be LZMA1 or LZMA2"))
-            }
+            Filter::Delta(_) | Filter::Bcj { .. } => Err(Error::invalid(
+                NAME,
+                "the last filter must be LZMA1 or LZMA2",
+            )),
         }
     }
 }

@@ -88,9 +88,12 @@ impl N5Default {
     fn split<'b>(&self, encoded: &'b [u8]) -> Result<(Vec<u64>, &'b [u8])> {
         let wrong = |what: String| Error::corrupt(NAME, what);
         let rank = self.repr.shape.len();
-        let (header, elements) = encoded
-            .split_at_checked(self.header.len())
-            .ok_or_else(|| wrong(format!("{} bytes are too short for a header", encoded.len())))?;
+        let (header, elements) = encoded.split_at_checked(self.header.len()).ok_or_else(|| {
+            wrong(format!(
+                "{} bytes are too short for a header",
+                encoded.len()
+            ))
+        })?;
         let words = header.as_chunks::<2>().0;
         let mode = u16::from_be_bytes(words[0]);
         if mode > VARLENGTH {
@@ -120,7 +123,8 @@ impl N5Default {
     fn decode_smaller(&self, shape: Vec<u64>, elements: &[u8]) -> Result<Vec<u8>> {
         let whole = &self.repr.shape;
         if shape.iter().zip(whole).any(|(length, most)| length > most) {
-            let what = format!("a block of shape {shape:?} is larger than the block size {whole:?}");
+            let what =
+                format!("a block of shape {shape:?} is larger than the block size {whole:?}");
             return Err(Error::corrupt(NAME, what));
         }
         leniency::record_block(&shape);

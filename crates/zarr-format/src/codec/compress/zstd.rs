@@ -65,7 +65,10 @@ impl BytesToBytes for Zstd {
             // The library's message about a frame whose window exceeds the limit.
             let needs_memory = error.to_string().contains("too much memory");
             if matches!(want, Length::Limited(_)) && needs_memory {
-                return Error::too_large(NAME, "the frame needs a window larger than the chunk may have");
+                return Error::too_large(
+                    NAME,
+                    "the frame needs a window larger than the chunk may have",
+                );
             }
             let found = encoded.len();
             Error::corrupt(

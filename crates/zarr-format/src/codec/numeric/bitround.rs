@@ -22,7 +22,10 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     let dtype = Dtype::of(&position.repr.data_type).filter(|dtype| dtype.number != Number::Bool);
     let dtype = dtype.ok_or_else(|| {
         let name = position.repr.data_type.to_string();
-        Error::unsupported("codecs", format!("bitround does not support data type {name}"))
+        Error::unsupported(
+            "codecs",
+            format!("bitround does not support data type {name}"),
+        )
     })?;
     let max = mantissa(dtype.number).map_or(64, |(bits, _)| bits);
     let keepbits = config

@@ -134,7 +134,10 @@ fn decoded_dtype(
         Some(dtype) => Ok(dtype),
         None => Dtype::of(&position.repr.data_type).ok_or_else(|| {
             let name = position.repr.data_type.to_string();
-            Error::unsupported("codecs", format!("unsupported data type {name}: expected numbers"))
+            Error::unsupported(
+                "codecs",
+                format!("unsupported data type {name}: expected numbers"),
+            )
         }),
     }
 }

@@ -160,7 +160,12 @@ impl Dtype {
         };
         let wrong = || config.unexpected(name, "a type string of numpy, such as <f4");
         let text = value.as_str().ok_or_else(wrong)?;
-        let unknown = || Error::unsupported("codecs", format!("unsupported {name} {text}: expected a type of numbers"));
+        let unknown = || {
+            Error::unsupported(
+                "codecs",
+                format!("unsupported {name} {text}: expected a type of numbers"),
+            )
+        };
         Dtype::parse(text).map(Some).ok_or_else(unknown)
     }
 

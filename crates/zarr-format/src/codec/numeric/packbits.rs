@@ -44,7 +44,10 @@ struct PackBits {
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let dtype = Dtype::of(&position.repr.data_type).ok_or_else(|| {
         let name = position.repr.data_type.to_string();
-        Error::unsupported("codecs", format!("packbits does not support data type {name}"))
+        Error::unsupported(
+            "codecs",
+            format!("packbits does not support data type {name}"),
+        )
     })?;
     let width = dtype.number.width();
     let all = match (&position.repr.data_type, dtype.number) {

@@ -57,7 +57,11 @@ impl BytesToBytes for PackedBooleans {
             .len()
             .saturating_mul(8)
             .checked_sub(usize::from(padding));
-        let count = count.ok_or_else(|| wrong(format!("the padding of {padding} bits is longer than the chunk")))?;
+        let count = count.ok_or_else(|| {
+            wrong(format!(
+                "the padding of {padding} bits is longer than the chunk"
+            ))
+        })?;
         want.check("packbits", count)?;
         let mut decoded = buffer::of_length(count);
         element_blocks::convert(bits, &mut decoded, spread);

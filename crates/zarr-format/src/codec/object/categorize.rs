@@ -149,7 +149,10 @@ impl ArrayToArray for Categorize {
             bytes.saturating_add(self.element(number).len())
         });
         if bytes > self.max_bytes {
-            let found = format!("{bytes} bytes of labels exceed the limit of {}", self.max_bytes);
+            let found = format!(
+                "{bytes} bytes of labels exceed the limit of {}",
+                self.max_bytes
+            );
             return Err(Error::too_large(NAME, found));
         }
         let mut out = Vec::with_capacity(bytes);

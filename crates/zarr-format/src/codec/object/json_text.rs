@@ -57,7 +57,11 @@ fn read_trailer(encoded: &[u8], chunk: &ChunkBuilder<'_>) -> Result<(Vec<u64>, u
     let (dtype, shape, behind) = match text(last[1]) {
         Ok(dtype) => (dtype, None, 1),
         Err(_) => {
-            let expected = |error| corrupt(format!("the chunk does not end in a data type and a shape: {error}"));
+            let expected = |error| {
+                corrupt(format!(
+                    "the chunk does not end in a data type and a shape: {error}"
+                ))
+            };
             let shape = serde_json::from_slice(last[1]).map_err(expected)?;
             (text(last[0]).map_err(expected)?, Some(shape), 2)
         }
@@ -184,7 +188,9 @@ impl ListWriter for JsonWriter {
         match element {
             ObjectElement::Text(text) => self.text(text)?,
             ObjectElement::Json(text) => self.0.extend_from_slice(text.as_bytes()),
-            ObjectElement::Bytes(_) => return Err(Error::invalid("json", "an element is not a string")),
+            ObjectElement::Bytes(_) => {
+                return Err(Error::invalid("json", "an element is not a string"));
+            }
         }
         Ok(())
     }

@@ -198,7 +198,10 @@ impl<'a> ChunkBuilder<'a> {
             .chars()
             .take(40)
             .collect();
-        Error::corrupt("chunk", format!("{text:?} is not a valid {}", self.repr.data_type))
+        Error::corrupt(
+            "chunk",
+            format!("{text:?} is not a valid {}", self.repr.data_type),
+        )
     }
 }
 

@@ -132,7 +132,10 @@ fn read_trailer(
         skip(&mut rest)?;
     }
     if !rest.is_empty() {
-        return Err(corrupt(format!("{} unexpected bytes after the list", rest.len())));
+        return Err(corrupt(format!(
+            "{} unexpected bytes after the list",
+            rest.len()
+        )));
     }
     let [mut dtype, mut end] = last;
     let (shape, behind) = match take_token(&mut end)? {
@@ -186,7 +189,11 @@ impl<'e> MessagePackReader<'e, '_, '_> {
         };
         match take_token(&mut self.rest)? {
             Token::List(count) if count as u64 == rows => {}
-            _ => return Err(corrupt("the nesting of the elements does not match the shape")),
+            _ => {
+                return Err(corrupt(
+                    "the nesting of the elements does not match the shape",
+                ));
+            }
         }
         (0..rows).try_for_each(|_| self.read_nested(row))
     }
@@ -319,7 +326,9 @@ fn write_list_length(out: &mut Vec<u8>, count: u64) -> Result<()> {
 /// Writes a JSON value, whose numbers may be `NaN` or infinite.
 fn write_value(json: &mut Jiter<'_>, peek: Peek, depth: usize, out: &mut Vec<u8>) -> Result<()> {
     if depth > MAX_DEPTH {
-        return Err(invalid(format!("a value nests deeper than {MAX_DEPTH} levels")));
+        return Err(invalid(format!(
+            "a value nests deeper than {MAX_DEPTH} levels"
+        )));
     }
     match peek {
         Peek::Null => {

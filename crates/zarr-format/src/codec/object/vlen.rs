@@ -96,7 +96,9 @@ impl Vlen {
         }
         match rest.len() {
             0 => Ok(()),
-            more => Err(corrupt(format!("{more} unexpected bytes after the last element"))),
+            more => Err(corrupt(format!(
+                "{more} unexpected bytes after the last element"
+            ))),
         }
     }
 

@@ -39,7 +39,8 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     let shape = resolve(&lengths, input).ok_or_else(wrong)?;
     let consistent = are_consistent(&lengths, input, &shape);
     consistent.ok_or_else(|| {
-        let expected = format!("a shape with the elements of {input:?} in each group of dimensions");
+        let expected =
+            format!("a shape with the elements of {input:?} in each group of dimensions");
         config.unexpected("shape", expected)
     })?;
     let repr = ArrayRepr {

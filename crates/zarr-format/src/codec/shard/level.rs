@@ -172,7 +172,12 @@ impl ShardIndex {
     pub fn range(&self, n: usize) -> Result<Option<Range<u64>>> {
         let subject = || format!("inner chunk {n}");
         let (entries, _) = self.entries.as_chunks::<ENTRY_BYTES>();
-        let none = || Error::invalid(subject(), format!("the shard has only {} inner chunks", entries.len()));
+        let none = || {
+            Error::invalid(
+                subject(),
+                format!("the shard has only {} inner chunks", entries.len()),
+            )
+        };
         let entry = entries.get(n).ok_or_else(none)?;
         let [offset, length] = offset_and_length(entry);
         if offset == NOT_STORED && length == NOT_STORED {

@@ -65,7 +65,10 @@ impl Sharding {
     fn index_range(&self, length: usize) -> Result<Range<usize>> {
         let missing = || {
             let index = self.level.index_bytes();
-            Error::corrupt(NAME, format!("{length} bytes are too short for an index of {index} bytes"))
+            Error::corrupt(
+                NAME,
+                format!("{length} bytes are too short for an index of {index} bytes"),
+            )
         };
         self.level.index_range(length).ok_or_else(missing)
     }
@@ -158,7 +161,12 @@ impl Sharding {
     /// elements than in the shard's shape.
     fn split_records(&self, decoded: &[u8], mut inner: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
         let mut rest = decoded;
-        let wrong = || Error::invalid(NAME, "the number of elements does not match the shape of the shard");
+        let wrong = || {
+            Error::invalid(
+                NAME,
+                "the number of elements does not match the shape of the shard",
+            )
+        };
         self.rows.for_each_in_shard_order(&mut |n, row| {
             for _ in 0..row {
                 inner[n].extend_from_slice(take_record(&mut rest).ok_or_else(wrong)?);
@@ -172,7 +180,10 @@ impl Sharding {
         if bytes <= self.length.upper_bound() {
             return Ok(());
         }
-        let found = format!("the elements exceed the limit of {} bytes", self.length.upper_bound());
+        let found = format!(
+            "the elements exceed the limit of {} bytes",
+            self.length.upper_bound()
+        );
         Err(Error::too_large(NAME, found))
     }
 

@@ -140,7 +140,10 @@ impl<'a> OldShard<'a> {
         // Overlapping inner chunks could make the new shard much longer than the old one.
         let left = self.budget.checked_sub(range.len());
         self.budget = left.ok_or_else(|| {
-            Error::corrupt(format!("inner chunk {n}"), "overlaps other inner chunks of the shard")
+            Error::corrupt(
+                format!("inner chunk {n}"),
+                "overlaps other inner chunks of the shard",
+            )
         })?;
         let begin = (out.len() - start) as u64;
         out.extend_from_slice(self.bytes.get(range.clone()).unwrap_or_default());

@@ -63,7 +63,8 @@ fn codec(position: &ChainPosition<'_>, mode: Mode, has_header: bool) -> Result<C
     let field = ZfpField {
         scalar: numbers.scalar,
         shape: dimensions(&repr.shape)?,
-        bytes: bytes.ok_or_else(|| Error::too_large("chunk_shape", "too many elements in a chunk"))?,
+        bytes: bytes
+            .ok_or_else(|| Error::too_large("chunk_shape", "too many elements in a chunk"))?,
     };
     let max_bytes = position.context.max_chunk.saturating_mul(2);
     Ok(Codec::ArrayToBytes(Box::new(Zfp {
@@ -121,7 +122,10 @@ impl ArrayToBytes for Zfp {
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
         let room = self.field.max_stream_bytes(self.mode);
         if room > self.max_bytes.max(1 << 16) {
-            let found = format!("a stream of up to {room} bytes exceeds the limit of {}", self.max_bytes);
+            let found = format!(
+                "a stream of up to {room} bytes exceeds the limit of {}",
+                self.max_bytes
+            );
             return Err(Error::too_large(NAME, found));
         }
         let wide = match self.numbers.cast {

@@ -148,13 +148,15 @@ fn transform(
         [one] if is_sharding(one) => shard(&mut transformed, one)?,
         [one] => {
             let uri = uri_of(one);
-            transformed.undecodable = Some(format!("storage_transformers: unsupported extension {uri}"));
+            transformed.undecodable =
+                Some(format!("storage_transformers: unsupported extension {uri}"));
         }
         several => {
             let uris: Vec<String> = several.iter().map(uri_of).collect();
             let uris = uris.join(", ");
-            transformed.undecodable =
-                Some(format!("storage_transformers: only one is supported, found {uris}"));
+            transformed.undecodable = Some(format!(
+                "storage_transformers: only one is supported, found {uris}"
+            ));
         }
     }
     Ok(transformed)

@@ -173,7 +173,10 @@ fn endian(configuration: &Map<String, Value>, typed: &StoredType) -> Result<Code
         }
         found => Err(Error::corrupt(
             "endian",
-            format!("expected little or big, found {}", found.unwrap_or("nothing")),
+            format!(
+                "expected little or big, found {}",
+                found.unwrap_or("nothing")
+            ),
         )),
     }
 }

@@ -82,7 +82,9 @@ fn extended(
     let why = format!("unsupported data type {of} of {uri}");
     Ok(match fallback(extension) {
         Some((name, typed)) => ResolvedType {
-            warning: Some(format!("data_type: {why}; reading it as the fallback {name}")),
+            warning: Some(format!(
+                "data_type: {why}; reading it as the fallback {name}"
+            )),
             ..ResolvedType::known(typed)
         },
         None => ResolvedType::unknown(value, format!("{why}, which has no fallback")),
@@ -152,7 +154,10 @@ pub(super) fn fill_value(data_type: &DataType, value: &Value) -> Result<Value> {
     let wrong = || {
         Error::corrupt(
             "fill_value",
-            format!("{value} does not have the {} bits of {data_type}", width * 8),
+            format!(
+                "{value} does not have the {} bits of {data_type}",
+                width * 8
+            ),
         )
     };
     let bytes = bytes_of(text, radix_bits)

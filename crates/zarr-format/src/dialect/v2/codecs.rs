@@ -36,10 +36,7 @@ pub(crate) fn undecodable(filters: &[Value], data_type: &DataType) -> Option<Str
     let objects = DataType::Unknown("|O".to_string());
     (*data_type == objects).then(|| match ids.as_slice() {
         [] => "codecs: data type object needs a filter such as vlen-utf8".to_string(),
-        ids => format!(
-            "codecs: filter {} does not encode objects",
-            ids.join(", ")
-        ),
+        ids => format!("codecs: filter {} does not encode objects", ids.join(", ")),
     })
 }
 

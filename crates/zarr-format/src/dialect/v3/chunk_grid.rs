@@ -58,7 +58,12 @@ fn rectilinear(members: &Map<String, Value>, shape: &[u64]) -> Result<ChunkGrid>
             return Err(Error::unsupported("chunk_grid", why));
         }
     }
-    let wrong = || Error::corrupt("chunk_shapes", "expected a list with one entry per dimension");
+    let wrong = || {
+        Error::corrupt(
+            "chunk_shapes",
+            "expected a list with one entry per dimension",
+        )
+    };
     let list = members.get("chunk_shapes").and_then(Value::as_array);
     let mut left = MAX_RUNS;
     let edges = list.ok_or_else(wrong)?.iter();

@@ -61,7 +61,12 @@ fn time_unit(members: &Map<String, Value>) -> Option<TimeUnit> {
 
 /// Reads the fields, as objects or as pairs (legacy).
 fn structured(members: &Map<String, Value>, depth: usize) -> Result<DataType> {
-    let wrong = || Error::corrupt("data_type", "struct: expected fields with a name and a data type");
+    let wrong = || {
+        Error::corrupt(
+            "data_type",
+            "struct: expected fields with a name and a data type",
+        )
+    };
     let list = members
         .get("fields")
         .and_then(Value::as_array)

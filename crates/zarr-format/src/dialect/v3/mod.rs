@@ -131,7 +131,9 @@ fn undecodable(members: &Map<String, Value>) -> Option<String> {
     match members.get("storage_transformers") {
         None | Some(Value::Null) => other(),
         Some(found) if is_empty(found) => other(),
-        Some(found) => Some(format!("storage_transformers: unsupported transformer {found}")),
+        Some(found) => Some(format!(
+            "storage_transformers: unsupported transformer {found}"
+        )),
     }
 }
 
@@ -210,7 +212,8 @@ fn chunk_keys(path: &Key, encoding: Option<&Value>) -> Result<KeyScheme> {
 fn unknown_key_encoding(encoding: Option<&Value>) -> Option<String> {
     let (name, _) = named(encoding?, "chunk_key_encoding").ok()?;
     let known = ["default", "v2"].contains(&name);
-    (!known).then(|| format!("chunk_key_encoding: unsupported encoding {name}, expected default or v2"))
+    (!known)
+        .then(|| format!("chunk_key_encoding: unsupported encoding {name}, expected default or v2"))
 }
 
 fn codecs(value: &Value) -> Result<Vec<CodecSpec>> {

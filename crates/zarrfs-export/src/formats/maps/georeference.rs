@@ -92,7 +92,8 @@ pub(crate) fn georeference(
     if !is_map {
         let mut left_out = Vec::new();
         if facts.is_any() {
-            let sentence = "the georeference: the rows and columns of the file do not run along y and x";
+            let sentence =
+                "the georeference: the rows and columns of the file do not run along y and x";
             left_out.push(sentence.to_string());
         }
         // If the rows are heights, the spacing still counts; if x and y are exchanged, it does not.

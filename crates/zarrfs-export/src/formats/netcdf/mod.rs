@@ -288,11 +288,10 @@ fn assemble_variant(
     let (dimensions, variables) = variables_of(contents, read)?;
     if let Some(long) = longest_misfit(&variables, variant) {
         let (name, length) = (long.name, long.length);
-        return Err(format!(
-            "{name} with {length} bytes is too long; use .nc4",
-        ));
+        return Err(format!("{name} with {length} bytes is too long; use .nc4",));
     }
-    let too_long = || "names, attributes or offsets are too large for the format; use .nc4".to_string();
+    let too_long =
+        || "names, attributes or offsets are too large for the format; use .nc4".to_string();
     let layout = lay_out(contents, variant, &dimensions, &variables);
     let (header, placed) = layout.ok_or_else(too_long)?;
     let behind = variables.iter().filter(|variable| variable.is_read);
@@ -364,7 +363,9 @@ fn variable_of<'a>(
     }
     if array.shape.contains(&0) {
         // A fixed dimension has at least one element; length 0 marks the record dimension.
-        return Err(format!("the format does not allow dimensions of length 0, as in {name}"));
+        return Err(format!(
+            "the format does not allow dimensions of length 0, as in {name}"
+        ));
     }
     let mut shape = array.shape.clone();
     let names = (0..shape.len()).map(|axis| array.dimension_names.get(axis).cloned().flatten());

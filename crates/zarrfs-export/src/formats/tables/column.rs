@@ -300,7 +300,10 @@ impl TextColumn {
                             .get(*reader)
                             .map_or("", |reader| &reader.member.path);
                         let count = labels.ends.len();
-                        Error::corrupt(path, format!("code {code} is out of range of {count} categories"))
+                        Error::corrupt(
+                            path,
+                            format!("code {code} is out of range of {count} categories"),
+                        )
                     })?;
                     text.push_str(label);
                 }

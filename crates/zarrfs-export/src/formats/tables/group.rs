@@ -188,7 +188,12 @@ fn make_layout(
 fn cell_of(member: &GroupMember) -> Result<TextCell> {
     let data_type = &member.array.data_type;
     let cell = TextCell::of(data_type);
-    cell.ok_or_else(|| Error::unsupported(&member.path, format!("{data_type} cannot be written as text")))
+    cell.ok_or_else(|| {
+        Error::unsupported(
+            &member.path,
+            format!("{data_type} cannot be written as text"),
+        )
+    })
 }
 
 impl Columns {
@@ -265,7 +270,9 @@ impl Columns {
                 rows: extent.length,
                 left_out,
             }),
-            count => Err(format!("a table has at most {MAX_COLUMNS} columns, not {count}")),
+            count => Err(format!(
+                "a table has at most {MAX_COLUMNS} columns, not {count}"
+            )),
         }
     }
 }

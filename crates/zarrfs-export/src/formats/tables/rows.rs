@@ -82,7 +82,12 @@ fn write(
 ) -> Result<()> {
     let shape = member.source()?.selection.shape();
     let data_type = &member.array.data_type;
-    let no_text = || Error::unsupported(&member.path, format!("{data_type} cannot be written as text"));
+    let no_text = || {
+        Error::unsupported(
+            &member.path,
+            format!("{data_type} cannot be written as text"),
+        )
+    };
     match (data_type, &shape[..]) {
         (DataType::Struct(fields), &[rows]) => {
             let columns = FieldColumns::of(fields).ok_or_else(no_text)?;

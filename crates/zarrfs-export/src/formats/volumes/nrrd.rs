@@ -146,9 +146,10 @@ fn header(subject: &Subject) -> Option<TextHeader> {
     left_out.extend(dimensions.without_directions().filter(|_| !is_space));
     let oblique = dimensions.oblique.as_ref();
     let ways = oblique.and_then(|oblique| oblique.orientation.as_ref());
-    left_out.extend(ways.filter(|_| is_space && of_body.is_none()).map(|ways| {
-        format!("{ways}: the header supports only x, y, z and time")
-    }));
+    left_out.extend(
+        ways.filter(|_| is_space && of_body.is_none())
+            .map(|ways| format!("{ways}: the header supports only x, y, z and time")),
+    );
     left_out.extend(pairs.left_out);
     Some(TextHeader { text, left_out })
 }
@@ -266,7 +267,11 @@ fn pairs(attributes: &Attributes) -> TextHeader {
     }
     let left_out = (!long.is_empty()).then(|| {
         let named = long.iter().take(MAX_NAMED).cloned().collect::<Vec<_>>();
-        let more = if long.len() > MAX_NAMED { " and others" } else { "" };
+        let more = if long.len() > MAX_NAMED {
+            " and others"
+        } else {
+            ""
+        };
         let (names, most) = (named.join(", "), MAX_VALUE);
         format!("attributes {names}{more}: longer than {most} bytes each or {MAX_VALUES} in total")
     });

@@ -89,7 +89,10 @@ impl BucketHttpClient {
             return Ok(());
         };
         if pause >= self.connector.patience {
-            let text = format!("the server is busy and asks to retry after {} s", pause.as_secs());
+            let text = format!(
+                "the server is busy and asks to retry after {} s",
+                pause.as_secs()
+            );
             return Err(HttpError::new(
                 HttpErrorKind::Unknown,
                 std::io::Error::other(text),

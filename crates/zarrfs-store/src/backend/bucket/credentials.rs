@@ -75,7 +75,9 @@ impl<T> RefreshingCredentials<T> {
                     log::info!("read the credentials again, since the files have changed");
                     current.source = source;
                 }
-                Err(error) => log::warn!("cannot read the changed credentials, using the old ones: {error}"),
+                Err(error) => {
+                    log::warn!("cannot read the changed credentials, using the old ones: {error}")
+                }
             }
         }
         current.source.clone()

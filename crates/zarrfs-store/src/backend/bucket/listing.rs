@@ -166,10 +166,7 @@ impl Pages {
             0
         };
         if self.empty > MAX_EMPTY_PAGES && page.page_token.is_some() {
-            let text = format!(
-                "endless listing: {} pages have no new name",
-                self.empty
-            );
+            let text = format!("endless listing: {} pages have no new name", self.empty);
             return Err(Error::corrupt(key, text));
         }
         self.first = self.first.take().or_else(|| names.clone());

@@ -118,9 +118,13 @@ impl Writer {
                 text,
                 version: Version::of(name.as_bytes()),
             }),
-            _ => self
-                .etag(target)?
-                .ok_or_else(|| Error::new(Kind::Changed, target.key, "another program removed the object right after the upload")),
+            _ => self.etag(target)?.ok_or_else(|| {
+                Error::new(
+                    Kind::Changed,
+                    target.key,
+                    "another program removed the object right after the upload",
+                )
+            }),
         }
     }
 
@@ -309,7 +313,10 @@ struct BucketTrial<'a> {
 
 impl BucketTrial<'_> {
     fn inexpressible(&self) -> Error {
-        Error::unsupported(self.target.key, "the server cannot check the condition of this change")
+        Error::unsupported(
+            self.target.key,
+            "the server cannot check the condition of this change",
+        )
     }
 }
 

@@ -190,15 +190,16 @@ impl HttpEndpoint {
         for (name, value) in &config.options {
             http_client::check_option(name)?;
             let key = name.to_ascii_lowercase().parse();
-            let key =
-                key.map_err(|_| Error::invalid(format!("--storage-option {name}"), "no such option"))?;
+            let key = key.map_err(|_| {
+                Error::invalid(format!("--storage-option {name}"), "no such option")
+            })?;
             options = options.with_config(key, value);
         }
         let connector = Connector::new(stats.clone(), config.timeout);
         // The text of the error may contain the value of an option.
-        let http = connector.connect(&options).map_err(|_| {
-            Error::invalid("--storage-option", "invalid value for the HTTP client")
-        })?;
+        let http = connector
+            .connect(&options)
+            .map_err(|_| Error::invalid("--storage-option", "invalid value for the HTTP client"))?;
         Ok(HttpEndpoint {
             urls,
             http,

@@ -131,8 +131,8 @@ impl ETagWatch {
     /// Stops using ETags, and reports it once.
     fn ignore_all(&self, key: &Key) {
         if !self.are_ignored.swap(true, Ordering::Relaxed) {
-            let why = "the server's ETags differ from answer to answer for the same content, so they are not used: size \
-                 and Last-Modified tell contents apart";
+            let why = "the server sends different ETags for the same content, so zarrfs ignores ETags and compares size \
+                 and Last-Modified instead";
             let error = Error::unsupported(key, why);
             self.stats.failures.report("read", &key.to_string(), &error);
             self.keys.lock().clear();

@@ -435,10 +435,7 @@ impl ObjectClient {
         match self.fetch_range(context, key, &range)? {
             Fetched::Missing => Ok(None),
             Fetched::Range(piece) => cut(key, piece, &range).map(Some),
-            Fetched::OutOfRange => Err(Error::unavailable(
-                key,
-                "the server rejects a valid range",
-            )),
+            Fetched::OutOfRange => Err(Error::unavailable(key, "the server rejects a valid range")),
         }
     }
 

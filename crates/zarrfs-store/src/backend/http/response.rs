@@ -182,7 +182,8 @@ impl ResponseHead {
             (ResponseOrigin::Folder, 200..=299 | 401 | 403 | 404) => Ok(ResponseKind::Folder),
             // The server knows the key, but the object is lost.
             (ResponseOrigin::OtherServer, 404) => {
-                let text = "the server redirects to another server, which does not have the object (404)";
+                let text =
+                    "the server redirects to another server, which does not have the object (404)";
                 Err(Error::unavailable(key, text))
             }
             (_, 404) => Ok(ResponseKind::Missing),
@@ -191,7 +192,8 @@ impl ResponseHead {
                 ResponseOrigin::Elsewhere | ResponseOrigin::OtherServer | ResponseOrigin::Moved,
                 200..=299,
             ) if index_page::is_html(self.content_type()) => {
-                let text = "the server redirects to a web page; check whether the server needs a password";
+                let text =
+                    "the server redirects to a web page; check whether the server needs a password";
                 Err(Error::new(Kind::Denied, key, text))
             }
             // "No content" does not mean an empty object.

@@ -126,7 +126,10 @@ impl HttpWriter {
             return Err(is_a_directory(key));
         }
         if body.len() > MAX_PUT {
-            let why = format!("{} bytes exceed the limit of {MAX_PUT} for uploads over HTTP", body.len());
+            let why = format!(
+                "{} bytes exceed the limit of {MAX_PUT} for uploads over HTTP",
+                body.len()
+            );
             return Err(Error::too_large(key, why));
         }
         let _reservation = self.objects.endpoint.limits.uploads.reserve(body.len());
@@ -243,7 +246,10 @@ impl HttpWriter {
             401 | 403 | 407 => (Kind::Denied, "the server refused the change"),
             413 => (Kind::TooLarge, "the object is too large for the server"),
             423 => (Kind::Unavailable, "another client has locked the object"),
-            409 => (Kind::NotADirectory, "the server cannot create the parent directory"),
+            409 => (
+                Kind::NotADirectory,
+                "the server cannot create the parent directory",
+            ),
             507 => (Kind::NoSpace, "the server is out of space"),
             _ => return refusal(key, status),
         };
@@ -293,7 +299,9 @@ impl HttpWriter {
                 Err(Error::not_found(key))
             }
             // A server that removed it sends this, but also one that followed a redirect.
-            200..=299 if exists()? => Err(self.ignored(key, response.status, "but still has the object")),
+            200..=299 if exists()? => {
+                Err(self.ignored(key, response.status, "but still has the object"))
+            }
             200..=299 => Ok(()),
             status => Err(self.change_refusal(key, status)),
         }

@@ -110,10 +110,7 @@ impl StoreDirectory {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => Ok(Some((fd, stat))),
             FileType::Directory => Ok(None),
-            _ => Err(Error::corrupt(
-                key,
-                "not a regular file or directory",
-            )),
+            _ => Err(Error::corrupt(key, "not a regular file or directory")),
         }
     }
 
@@ -142,10 +139,7 @@ impl StoreDirectory {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile | FileType::Symlink => Ok(Some(stat)),
             FileType::Directory => Ok(None),
-            _ => Err(Error::corrupt(
-                key,
-                "not a regular file or directory",
-            )),
+            _ => Err(Error::corrupt(key, "not a regular file or directory")),
         }
     }
 

@@ -70,9 +70,9 @@ impl LocalStore {
         let folder = Some(directory.path().to_path_buf());
         // A new object needs a temporary name first. Mounts refuse those names (`check_names`), since their own commit
         // could not store such a key.
-        let unchangeable = directory.is_in_our_mount().then_some(
-            "is inside a zarrfs mount: use the path of the mounted store instead",
-        );
+        let unchangeable = directory
+            .is_in_our_mount()
+            .then_some("is inside a zarrfs mount: use the path of the mounted store instead");
         Ok(LocalStore {
             directory: Arc::new(directory),
             info: StoreInfo {
@@ -206,7 +206,8 @@ impl Store for LocalStore {
             return Err(Error::corrupt(key, why));
         }
         if !self.directory.shows_as_link(key, &target) {
-            let why = "a symbolic link leads out of the store: use --follow-symlinks to follow the link";
+            let why =
+                "a symbolic link leads out of the store: use --follow-symlinks to follow the link";
             return Err(Error::new(Kind::Denied, key, why));
         }
         Ok(target)

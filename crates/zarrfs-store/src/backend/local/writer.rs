@@ -52,7 +52,10 @@ pub(super) fn put(
             done => return done,
         }
     }
-    Err(Error::unavailable(key, "another program keeps removing the directory"))
+    Err(Error::unavailable(
+        key,
+        "another program keeps removing the directory",
+    ))
 }
 
 /// Removes an object if the condition holds.
@@ -133,7 +136,10 @@ fn make_folder(directory: &StoreDirectory, key: &Key) -> Result<OwnedFd> {
             Err(error) => return Err(refused(key, error)),
         }
     }
-    Err(Error::unavailable(key, "another program keeps removing the directory"))
+    Err(Error::unavailable(
+        key,
+        "another program keeps removing the directory",
+    ))
 }
 
 /// A key to be written, and its open folder.
@@ -300,10 +306,13 @@ fn copy_pieces(to: &OwnedFd, from: &File, rest: std::ops::Range<u64>) -> Result<
 fn refused(key: &Key, error: Errno) -> Error {
     match error {
         Errno::XDEV => {
-            let why = "a symbolic link leads out of the store: zarrfs does not write through the link";
+            let why =
+                "a symbolic link leads out of the store: zarrfs does not write through the link";
             Error::new(Kind::Denied, key, why)
         }
-        Errno::BUSY => Error::unavailable(key, "another program holds a lock for too long: try again"),
+        Errno::BUSY => {
+            Error::unavailable(key, "another program holds a lock for too long: try again")
+        }
         error => failed(key, error),
     }
 }

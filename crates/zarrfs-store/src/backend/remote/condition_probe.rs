@@ -76,9 +76,13 @@ fn run(context: &RequestContext, trial: &dyn ConditionTrial) -> Result<EnforcedC
     }
     let enforced = enforced?;
     if !enforced.puts {
-        log::warn!("the server ignores If-Match: zarrfs checks each key just before a change instead");
+        log::warn!(
+            "the server ignores If-Match: zarrfs checks each key just before a change instead"
+        );
     } else if !enforced.removals {
-        log::info!("the server ignores If-Match of removals: zarrfs checks each key just before instead");
+        log::info!(
+            "the server ignores If-Match of removals: zarrfs checks each key just before instead"
+        );
     }
     Ok(enforced)
 }

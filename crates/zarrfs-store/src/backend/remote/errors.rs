@@ -23,7 +23,10 @@ pub(crate) fn request_error(fault: &Fault, last: &LastResponse, subject: impl Di
 
 /// Returns the error for a request that timed out.
 pub(crate) fn timed_out(subject: impl Display, seconds: f32) -> Error {
-    Error::unavailable(subject, format!("no response within {seconds} s (see --timeout)"))
+    Error::unavailable(
+        subject,
+        format!("no response within {seconds} s (see --timeout)"),
+    )
 }
 
 fn kind(fault: &Fault, last: &LastResponse) -> Kind {
@@ -61,10 +64,7 @@ fn describe(fault: &Fault, last: &LastResponse, kind: Kind) -> String {
         return format!("the bucket is in region {region}: use --region {region}");
     }
     match (kind, last.status) {
-        (Kind::Corrupt, _) => format!(
-            "a listing has an unusable key: {}",
-            innermost(fault)
-        ),
+        (Kind::Corrupt, _) => format!("a listing has an unusable key: {}", innermost(fault)),
         (Kind::Denied, Some(status)) => format!("the server refused access ({status}{code})"),
         (Kind::NotFound, _) => match code.trim() {
             "NoSuchBucket" => "no such bucket: check the name".to_string(),

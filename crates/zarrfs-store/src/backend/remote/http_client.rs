@@ -125,9 +125,7 @@ impl ClientSettings<'_> {
             .unwrap_or_default();
         let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
         match read {
-            Ok(read) if read.is_empty() && !text.is_empty() => {
-                Err(refused(&"not a certificate"))
-            }
+            Ok(read) if read.is_empty() && !text.is_empty() => Err(refused(&"not a certificate")),
             read => read.map_err(|error| refused(&error)),
         }
     }

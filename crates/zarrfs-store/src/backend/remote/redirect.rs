@@ -35,7 +35,9 @@ fn refusal(first: &Url, target: &Url, resolves_inside: impl Fn(&str) -> bool) ->
     if from == to || !is_private(to) || is_private(from) {
         return None;
     }
-    Some(format!("the server redirects to {to}, a private address, which zarrfs does not follow"))
+    Some(format!(
+        "the server redirects to {to}, a private address, which zarrfs does not follow"
+    ))
 }
 
 /// Whether a host is given as an address of this machine or of a private network.

@@ -206,9 +206,9 @@ fn runtime() -> Result<&'static Runtime> {
         builder.worker_threads(2).thread_name("network");
         builder.enable_all().build()
     });
-    runtime
-        .as_ref()
-        .map_err(|error| Error::unavailable("", format!("cannot start threads for the network: {error}")))
+    runtime.as_ref().map_err(|error| {
+        Error::unavailable("", format!("cannot start threads for the network: {error}"))
+    })
 }
 
 #[cfg(test)]

@@ -137,7 +137,8 @@ pub(crate) fn erase(
 }
 
 /// Why a change fails if the server refuses its condition each time.
-const REFUSED: &str = "the server rejects the condition of the change, although the condition holds";
+const REFUSED: &str =
+    "the server rejects the condition of the change, although the condition holds";
 
 /// Checks a key before its removal. Returns false if there is nothing to remove.
 fn has_object_to_erase(

@@ -128,7 +128,10 @@ impl Archive {
     ) -> Result<Vec<u8>> {
         let end = offset.checked_add(length);
         if end.is_none_or(|end| end > self.meta.size) {
-            return Err(Error::corrupt("", "the data lie beyond the end of the zip archive"));
+            return Err(Error::corrupt(
+                "",
+                "the data lie beyond the end of the zip archive",
+            ));
         }
         let wanted = usize::try_from(length).map_err(|error| Error::too_large("", error))?;
         let bytes = self
@@ -190,7 +193,10 @@ impl Archive {
         let start = entry.header.saturating_add(length);
         let end = start.checked_add(entry.compressed);
         if end.is_none_or(|end| end > self.meta.size) {
-            return Err(Error::corrupt("", "the data lie beyond the end of the zip archive"));
+            return Err(Error::corrupt(
+                "",
+                "the data lie beyond the end of the zip archive",
+            ));
         }
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         bytes.drain(..length.min(bytes.len()));
@@ -308,11 +314,15 @@ fn check_compression(entry: &ZipEntry) -> Result<()> {
         // One deflated byte expands to at most 1032 bytes.
         Compression::Deflated => entry.size / 1032 <= entry.compressed,
         Compression::Encrypted => {
-            return Err(Error::unsupported("", "encrypted zip entries are not supported"));
+            return Err(Error::unsupported(
+                "",
+                "encrypted zip entries are not supported",
+            ));
         }
         Compression::Other(method) => {
-            let text =
-                format!("unsupported zip compression method {method}, expected 0 (stored) or 8 (deflated)");
+            let text = format!(
+                "unsupported zip compression method {method}, expected 0 (stored) or 8 (deflated)"
+            );
             return Err(Error::unsupported("", text));
         }
         Compression::Folder => return Err(is_a_directory("")),
@@ -355,7 +365,11 @@ pub(super) fn check_crc(crc: u32, entry: &ZipEntry) -> Result<()> {
 }
 
 fn changed() -> Error {
-    Error::new(Kind::Changed, "", "the zip archive was changed while it was open")
+    Error::new(
+        Kind::Changed,
+        "",
+        "the zip archive was changed while it was open",
+    )
 }
 
 /// Converts an error of the store below. A missing archive does not mean that an entry is missing.

@@ -279,7 +279,9 @@ fn zip_error(error: rawzip::Error) -> Error {
             "no end of central directory record in the last 64 KiB".to_string()
         }
         ErrorKind::Eof => "the directory is cut off".to_string(),
-        ErrorKind::InvalidSignature { .. } => "the directory is not at the stated offset".to_string(),
+        ErrorKind::InvalidSignature { .. } => {
+            "the directory is not at the stated offset".to_string()
+        }
         other => other.to_string(),
     };
     Error::corrupt("", format!("not a zip archive, or cut off: {what}"))

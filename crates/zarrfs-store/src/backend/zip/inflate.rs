@@ -123,7 +123,11 @@ impl Inflate {
     fn check_end(&mut self, context: &RequestContext, archive: &Archive) -> Result<()> {
         // Some writers mark an empty file as deflated and write no data.
         if self.entry.compressed > 0 && self.step(context, archive, &mut [0])? != 0 {
-            return Err(self.wrong(context, archive, "decompresses to more bytes than the zip archive states"));
+            return Err(self.wrong(
+                context,
+                archive,
+                "decompresses to more bytes than the zip archive states",
+            ));
         }
         check_crc(self.crc.sum(), &self.entry)
             .map_err(|error| archive.error_or_changed(context, error))
@@ -148,13 +152,21 @@ impl Inflate {
             self.used += read;
             match status {
                 Err(error) => {
-                    return Err(self.wrong(context, archive, &format!("cannot decompress the zip entry: {error}")));
+                    return Err(self.wrong(
+                        context,
+                        archive,
+                        &format!("cannot decompress the zip entry: {error}"),
+                    ));
                 }
                 Ok(_) if written > 0 => return Ok(written),
                 Ok(Status::StreamEnd) => return Ok(0),
                 Ok(_) if read > 0 => {}
                 Ok(_) => {
-                    return Err(self.wrong(context, archive, "the compressed data of the zip entry are cut off"));
+                    return Err(self.wrong(
+                        context,
+                        archive,
+                        "the compressed data of the zip entry are cut off",
+                    ));
                 }
             }
         }

@@ -70,8 +70,7 @@ impl ZipStore {
             clock,
             hidden_entries: Arc::new(HiddenEntries::new(not_shown)),
             unchangeable: Some(
-                "a zip archive is only read: --cow keeps changes in a folder, and 'zarrfs commit --to' writes a new store \
-                 with them",
+                "zip archives are read-only: use --cow CHANGES for changes, and 'zarrfs commit --to' to write a new store",
             ),
             ..info
         };

@@ -63,7 +63,8 @@ pub(super) fn open(path: &Path) -> Result<io::Result<CacheRoot>> {
         return refused(Kind::Denied, text);
     }
     if !is_shared && meta.mode() & 0o022 != 0 {
-        let text = "other users can write to --cache-dir: set mode 700, or 2770 to share it with a group";
+        let text =
+            "other users can write to --cache-dir: set mode 700, or 2770 to share it with a group";
         return refused(Kind::Denied, text);
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -142,7 +142,8 @@ impl BlockCache {
         let key = &id.key;
         let reserve = |bytes| {
             let reservation = self.cache.budget().try_reserve(bytes);
-            reservation.ok_or_else(|| Error::unavailable(key, "not enough free memory to read ahead"))
+            reservation
+                .ok_or_else(|| Error::unavailable(key, "not enough free memory to read ahead"))
         };
         let length = range.end - range.start;
         let request_time = self.inner.info().clock.now();
