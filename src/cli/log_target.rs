@@ -19,7 +19,7 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use parking_lot::Mutex;
 
 use crate::cli::output_file;
-use zarr_format::error::{Error, Result};
+use zarr_format::error::{Error, Result, without_os_numbers};
 
 /// Whether warnings are also written to the terminal.
 static COPIES_TO_TERMINAL: AtomicBool = AtomicBool::new(false);
@@ -123,6 +123,28 @@ impl Log for MountLogger {
     }
 
     fn log(&self, record: &Record<'_>) {
+        if record.level() == Level::Trace {
+            return self.write(record);
+        }
+        let text = without_os_numbers(record.args().to_string());
+        self.write(
+            &Record::builder()
+                .metadata(record.metadata().clone())
+                .args(format_args!("{text}"))
+                .module_path(record.module_path())
+                .file(record.file())
+                .line(record.line())
+                .build(),
+        );
+    }
+
+    fn flush(&self) {
+        self.0.flush();
+    }
+}
+
+impl MountLogger {
+    fn write(&self, record: &Record<'_>) {
         self.0.log(record);
         if COPIES_TO_TERMINAL.load(Relaxed)
             && record.level() <= Level::Warn
@@ -131,10 +153,6 @@ impl Log for MountLogger {
             // A closed stderr cannot be reported anywhere.
             let _ = writeln!(io::stderr(), "{}", terminal_line(record));
         }
-    }
-
-    fn flush(&self) {
-        self.0.flush();
     }
 }
 

@@ -71,12 +71,12 @@ const OTHER_FORMATS: [OtherFormat; 3] = [
 impl OtherFormat {
     /// Returns the format of a root without metadata, or `None` if it is not one of these.
     fn of(store: &dyn Store) -> Option<&'static OtherFormat> {
-        let exists = |name: &&str| {
-            let head = Key::new(**name).and_then(|key| store.head(&UNLIMITED, &key));
+        let exists = |name: &&'static str| {
+            let head = Key::new(*name).and_then(|key| store.head(&UNLIMITED, &key));
             matches!(head, Ok(Some(_)))
         };
         let mut formats = OTHER_FORMATS.iter();
-        formats.find(|format| format.names.iter().all(|name| exists(&name)))
+        formats.find(|format| format.names.iter().all(&exists))
     }
 }
 

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use crate::sync::clock::Clock;
 use crate::{ChangeLog, Key};
-use zarr_format::error::{Error, Result};
+use zarr_format::error::{Error, Kind, Result};
 
 /// The error for a root that is gone. No system call returns it here.
 pub(super) const GONE: Errno = Errno::NOLINK;
