@@ -189,7 +189,7 @@ mod tests {
             ),
             (
                 "zarrfs mount a b --view tree",
-                "--view tree: unknown view; choose files, store, v2 or v3; see 'zarrfs mount --help'",
+                "--view tree: unknown view; choose one of files, store, v3 and v2; see 'zarrfs mount --help'",
             ),
             (
                 "zarrfs mount a b --memory 10",

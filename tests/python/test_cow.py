@@ -205,7 +205,7 @@ def test_a_store_that_was_moved_is_taken(store, upper, tmp_path, by):
     other = tmp_path / "other.zarr"
     said = refusal("mount", "--rebind", other, folder, "--cow", upper)
     assert f"not the same store as {store}" in said
-    assert "--cow UPPER" in refusal("mount", "--rebind", moved, folder)
+    assert "--cow CHANGES" in refusal("mount", "--rebind", moved, folder)
     assert "--store" in refusal("commit", upper)
     assert f"not the same store as {store}" in refusal("commit", "--store", other, upper)
     said = zarrfs("status", "--store", moved, upper).stdout

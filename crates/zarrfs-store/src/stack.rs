@@ -322,16 +322,16 @@ fn what_is(path: &Path) -> Option<&'static str> {
     let text = String::from_utf8_lossy(&head);
     Some(match text.trim_start() {
         _ if begins(b"\x89HDF\r\n\x1a\n") => {
-            "an HDF5 or netCDF-4 file: convert it to Zarr, or open it with h5py or netCDF4"
+            "an HDF5 or netCDF-4 file: convert the file to Zarr, or use h5py or netCDF4"
         }
-        _ if begins(b"CDF") => "a netCDF file: convert it to Zarr, or open it with netCDF4",
+        _ if begins(b"CDF") => "a netCDF file: convert the file to Zarr, or use netCDF4",
         _ if begins(b"II*\0") || begins(b"MM\0*") || begins(b"II+\0") => {
-            "a TIFF file: convert it to Zarr, or open it directly"
+            "a TIFF file: convert the file to Zarr, or use tifffile or GDAL"
         }
         _ if begins(b"\x1f\x8b") => "a gzip file, such as .tar.gz: unpack it",
         _ if head.get(257..262) == Some(b"ustar".as_slice()) => "a tar archive: unpack it",
         text if text.starts_with('{') && text.contains("\"refs\"") => {
-            "a kerchunk reference file: open it with fsspec"
+            "a kerchunk reference file: use fsspec"
         }
         text if text.starts_with('{') && text.contains("\"zarr_format\"") => {
             "a metadata file of Zarr: use the directory that contains the file"

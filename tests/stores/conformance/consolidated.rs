@@ -435,7 +435,7 @@ fn copies_of_attributes_that_nest_deep_stop_no_data() {
         }
         let said = read(&files, &key("g1/v1/attributes.json"));
         let said = String::from_utf8(said).unwrap();
-        assert!(said.contains("nest deeper than the 127 levels"), "{said}");
+        assert!(said.contains("nest deeper than 127 levels"), "{said}");
         assert!(mounted.walk(ViewKind::Store) > 20);
     }
 }

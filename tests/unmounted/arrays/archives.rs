@@ -90,7 +90,7 @@ fn chunks_of_two_archives_are_never_in_one_file() {
                 .map(|bytes| bytes.to_vec());
             let error = read.unwrap_err();
             assert_eq!(error.kind(), Kind::Changed, "{name} {offset}: {error}");
-            assert!(error.to_string().contains("the archive was replaced"));
+            assert!(error.to_string().contains("the zip archive was replaced"));
         }
         assert!(file.read_at(&WITHOUT_WAITING, 0, 4).is_err(), "{name}");
         assert_eq!(common::read(&view, name).unwrap(), [2; 8], "{name}");

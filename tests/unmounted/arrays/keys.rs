@@ -88,7 +88,7 @@ fn encodings_that_are_not_known_are_refused() {
         assert_eq!(error.kind(), Kind::Unsupported, "{said}");
         assert!(
             said.contains(&format!(
-                "chunk_key_encoding: unsupported encoding {named}, expected default or v2"
+                "chunk_key_encoding: unsupported encoding {named} (supported: default, v2)"
             )),
             "{said}"
         );

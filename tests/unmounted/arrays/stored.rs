@@ -358,7 +358,7 @@ fn where_names_are_not_listed_chunks_are_an_error_and_not_none() {
     assert!(names(&view, "a").contains("a.npy"));
     let error = view.list(&UNLIMITED, &key("a/chunks")).err().unwrap();
     assert_eq!(error.kind(), Kind::Unsupported);
-    assert!(error.to_string().contains("opens by its name"), "{error}");
+    assert!(error.to_string().contains("opens by name"), "{error}");
     assert_eq!(common::read(&view, "a/chunks/5.raw").unwrap(), b"x");
     assert_eq!(common::read(&view, "a/chunks/6.raw").unwrap(), [7]);
 }

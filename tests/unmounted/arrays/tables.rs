@@ -186,7 +186,9 @@ fn the_number_of_no_category_is_an_error() {
     let error = common::read(&view, "obs/obs.csv").unwrap_err();
     assert_eq!(error.kind(), Kind::Corrupt);
     assert!(
-        error.to_string().contains("a code is 2, of 2 categories"),
+        error
+            .to_string()
+            .contains("code 2 is out of range of 2 categories"),
         "{error}"
     );
 }

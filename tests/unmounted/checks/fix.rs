@@ -372,7 +372,7 @@ fn nothing_is_written_unless_somebody_says_where() {
     let output = command(&["check", "--fix", "consolidated", place]);
     let line = text(&output.stderr);
     assert!(
-        line.contains("--cow UPPER") && line.contains("--yes"),
+        line.contains("--cow CHANGES") && line.contains("--yes"),
         "{line}"
     );
     let within = format!("{place}/upper");
@@ -397,7 +397,7 @@ fn the_store_or_an_upper_folder_is_written() {
     );
     let output = command(&["check", "--fix", "consolidated", "--cow", upper, place]);
     let lines = text(&output.stdout);
-    let said = "fixed: a/.zmetadata: copies: 2 made, 0 changed, 2 removed\n";
+    let said = "fixed: a/.zmetadata: copies: 2 added, 0 changed, 2 removed\n";
     assert!(
         lines.contains(said) && !lines.contains("consolidated"),
         "{lines}"

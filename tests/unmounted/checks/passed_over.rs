@@ -96,7 +96,7 @@ fn blocks_of_n5_are_as_large_as_the_dataset_wants() {
         let found = dataset_with_block("0/0", shape);
         assert_eq!((found.len(), found[0].0), (1, "chunk-corrupt"), "{found:?}");
         assert!(
-            found[0].1.contains("more than the block size [2, 3]"),
+            found[0].1.contains("larger than the block size [2, 3]"),
             "{found:?}"
         );
     }

@@ -165,7 +165,7 @@ fn without_them_a_mute_store_says_so() {
         .children(&UNLIMITED, &found(&hierarchy, ""))
         .err()
         .unwrap();
-    assert!(error.to_string().contains("cannot list"), "{error}");
+    assert!(error.to_string().contains("does not list names"), "{error}");
     // `g` is an implicit group, which cannot be found without listing; a node with a document can.
     assert_eq!(array(&hierarchy, "new").shape, [5]);
 }

@@ -301,7 +301,7 @@ fn a_format_has_one_name_for_cat_and_cp() {
     for name in ["npy", "a.NPY", "a.npy/b"] {
         let to = folder.path().join(name);
         assert!(
-            failed(&["cp", psl, to.to_str().unwrap()]).contains("no ending"),
+            failed(&["cp", psl, to.to_str().unwrap()]).contains("does not end in a format"),
             "{name}"
         );
     }
@@ -322,7 +322,7 @@ fn a_format_that_an_array_has_not_is_refused_with_the_reason() {
         (
             "tas",
             "x.csv",
-            ": csv: needs numbers that are not complex, ",
+            ": csv: needs real numbers, times or strings ",
         ),
     ] {
         let (from, to) = (sample("climate.zarr").join(array), folder.path().join(file));
@@ -354,7 +354,7 @@ fn a_removed_format_is_refused_with_what_replaces_it() {
         ),
     ] {
         let fault = failed(arguments);
-        assert!(fault.contains("any more; use "), "{fault}");
+        assert!(fault.contains(" files; use "), "{fault}");
         assert!(fault.contains(instead), "{fault}");
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -377,7 +377,7 @@ fn a_file_appears_when_it_is_whole() {
     assert_eq!(fs::read(&to).unwrap(), b"old");
     let left = fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(left, 3);
-    let wrong = [("x.nosuch", "has no ending"), ("x", "has no ending")];
+    let wrong = [("x.nosuch", "does not end in"), ("x", "does not end in")];
     for (name, why) in wrong {
         let to = folder.path().join(name);
         assert!(
@@ -490,7 +490,7 @@ fn faults_of_selections_are_one_line() {
             .starts_with("xls: unknown format")
     );
     let group = sample("climate.zarr");
-    assert!(failed(&["cat", "--select", "0", group.to_str().unwrap()]).contains("is not an array"));
+    assert!(failed(&["cat", "--select", "0", group.to_str().unwrap()]).contains("not an array"));
 }
 
 #[test]

@@ -350,6 +350,6 @@ fn the_range_is_that_of_the_whole_plane_and_the_picture_has_its_shape() {
         let lines: Vec<&str> = picture.lines().collect();
         assert_eq!((lines.len(), lines[0].len()), size, "{text}");
         assert!(legend.starts_with("values from 7 to 231\n"), "{text}");
-        assert!(legend.contains("100 rows: dimension 0, 400 columns: dimension 1; one of "));
+        assert!(legend.contains("100 rows: dimension 0, 400 columns: dimension 1; every "));
     }
 }

@@ -97,7 +97,7 @@ mod zfp {
     /// Fails with `Unsupported`, and says how to build the program with the codec.
     pub(super) fn build(_: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
         let why =
-            "this zarrfs has no codec zfp: build it with `cargo install --path . --features zfp`";
+            "codec zfp is not built in: build zarrfs with `cargo install --path . --features zfp`";
         Err(Error::unsupported("codecs", why))
     }
 

@@ -37,7 +37,7 @@ pub(super) fn from_document(document: &Document) -> Attributes {
     match document.text() {
         Ok(None) => Attributes::default(),
         Ok(Some(text)) if text.trim().is_empty() => {
-            let why = "the file is empty, expected a JSON object";
+            let why = "the file is empty, not a JSON object";
             Attributes::unreadable(format!("{}: {why}", document.key))
         }
         Ok(Some(text)) => {
@@ -155,16 +155,16 @@ mod tests {
             assert!(read.fault().unwrap().ends_with(said), "{read:?}");
         }
         for (text, said) in [
-            (
-                &b""[..],
-                "a/x.json: the file is empty, expected a JSON object",
-            ),
+            (&b""[..], "a/x.json: the file is empty, not a JSON object"),
             (b"[1]", "a/x.json: JSON, but not an object: a list"),
             (
                 b"[1",
                 "a/x.json: not JSON: expected object but found array at line 1 column 1",
             ),
-            (b"{\"a\": \xff}", "a/x.json: not JSON: expected UTF-8"),
+            (
+                b"{\"a\": \xff}",
+                "a/x.json: not JSON: invalid utf-8 sequence",
+            ),
         ] {
             let read = from_document(&document("a/x.json", Some(text)));
             assert!(read.fault().unwrap().starts_with(said), "{read:?}");

@@ -385,7 +385,7 @@ pub fn parse_member(bytes: &[u8]) -> Result<Option<EntryRanges>> {
         None => {}
         Some(kind) if kind.text == "\"inline\"" => {}
         Some(kind) => {
-            let found = format!("unsupported kind {}, expected \"inline\"", kind.text);
+            let found = format!("unsupported kind {} (supported: inline)", kind.text);
             return Err(Error::unsupported(MEMBER, found));
         }
     }

@@ -393,7 +393,7 @@ mod tests {
             let error = check_object(&nested(100_000, open, "1", close))
                 .unwrap_err()
                 .to_string();
-            assert!(error.contains("nest deeper than the 127 levels"), "{error}");
+            assert!(error.contains("nest deeper than 127 levels"), "{error}");
         }
         assert!(check_object(&nested(126, "[", "1", "]")).is_ok());
         assert!(check_object(&nested(127, "[", "1", "]")).is_err());

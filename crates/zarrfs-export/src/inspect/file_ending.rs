@@ -406,7 +406,7 @@ mod tests {
             GroupChoice::of_group_format("cf.ome.tif"),
         ] {
             let why = why(asked);
-            assert!(why.contains("ndjson, not in ome.tif"), "{why}");
+            assert!(why.contains("ndjson, not as ome.tif"), "{why}");
         }
     }
 

@@ -136,7 +136,7 @@ fn decoded_dtype(
             let name = position.repr.data_type.to_string();
             Error::unsupported(
                 "codecs",
-                format!("unsupported data type {name}: expected numbers"),
+                format!("unsupported data type {name} (supported: numbers)"),
             )
         }),
     }

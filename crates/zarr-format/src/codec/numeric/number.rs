@@ -163,7 +163,7 @@ impl Dtype {
         let unknown = || {
             Error::unsupported(
                 "codecs",
-                format!("unsupported {name} {text}: expected a type of numbers"),
+                format!("unsupported {name} {text} (supported: types of numbers)"),
             )
         };
         Dtype::parse(text).map(Some).ok_or_else(unknown)

@@ -83,7 +83,7 @@ fn extended(
     Ok(match fallback(extension) {
         Some((name, typed)) => ResolvedType {
             warning: Some(format!(
-                "data_type: {why}; reading it as the fallback {name}"
+                "data_type: {why}; reading the fallback {name} instead"
             )),
             ..ResolvedType::known(typed)
         },

@@ -57,7 +57,7 @@ fn suffix(encoding: Option<&Value>) -> Result<String> {
             let found = found.unwrap_or_default();
             Err(Error::unsupported(
                 "metadata_encoding",
-                format!("unsupported type '{found}' of {uri}, expected json"),
+                format!("unsupported type '{found}' of {uri} (supported: json)"),
             ))
         }
     }

@@ -423,7 +423,7 @@ mod tests {
     fn objects_that_nothing_explains_do_not_decode() {
         for (filters, word) in [
             (json!([{ "id": "lzw" }, { "id": "crc32" }]), "lzw, crc32"),
-            (Value::Null, "without a filter"),
+            (Value::Null, "needs a filter"),
         ] {
             let array = json!({ "dtype": "|O", "fill_value": null, "filters": filters });
             let why = read(array).unwrap().undecodable.unwrap();

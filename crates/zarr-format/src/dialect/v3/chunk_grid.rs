@@ -43,7 +43,7 @@ pub(super) fn parse(
         )),
         _ => Err(Error::unsupported(
             "chunk_grid",
-            format!("unsupported grid {name}, expected regular or rectilinear"),
+            format!("unsupported grid {name} (supported: regular, rectilinear)"),
         )),
     }
 }
@@ -54,7 +54,7 @@ fn rectilinear(members: &Map<String, Value>, shape: &[u64]) -> Result<ChunkGrid>
         Some(Value::String(kind)) if kind == "inline" => {}
         found => {
             let found = found.unwrap_or(&Value::Null);
-            let why = format!("unsupported kind {found}, expected \"inline\"");
+            let why = format!("unsupported kind {found} (supported: inline)");
             return Err(Error::unsupported("chunk_grid", why));
         }
     }
@@ -215,7 +215,7 @@ mod tests {
             .err()
             .unwrap();
         assert_eq!(error.kind(), Kind::Unsupported);
-        assert!(error.to_string().contains("expected inline"), "{error}");
+        assert!(error.to_string().contains("(supported: inline)"), "{error}");
     }
 
     #[test]

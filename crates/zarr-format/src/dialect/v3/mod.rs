@@ -212,8 +212,9 @@ fn chunk_keys(path: &Key, encoding: Option<&Value>) -> Result<KeyScheme> {
 fn unknown_key_encoding(encoding: Option<&Value>) -> Option<String> {
     let (name, _) = named(encoding?, "chunk_key_encoding").ok()?;
     let known = ["default", "v2"].contains(&name);
-    (!known)
-        .then(|| format!("chunk_key_encoding: unsupported encoding {name}, expected default or v2"))
+    (!known).then(|| {
+        format!("chunk_key_encoding: unsupported encoding {name} (supported: default, v2)")
+    })
 }
 
 fn codecs(value: &Value) -> Result<Vec<CodecSpec>> {

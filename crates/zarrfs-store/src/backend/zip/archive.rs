@@ -320,9 +320,7 @@ fn check_compression(entry: &ZipEntry) -> Result<()> {
             ));
         }
         Compression::Other(method) => {
-            let text = format!(
-                "unsupported zip compression method {method}, expected 0 (stored) or 8 (deflated)"
-            );
+            let text = format!("unsupported zip compression method {method} (supported: 0, 8)");
             return Err(Error::unsupported("", text));
         }
         Compression::Folder => return Err(is_a_directory("")),

@@ -96,7 +96,7 @@ impl ZipStore {
             let folder = printable(&String::from_utf8_lossy(folder));
             let display_name = printable(display_name);
             log::warn!(
-                "{display_name}: contains only the directory {folder}; use {display_name}/{folder} to open it alone"
+                "{display_name}: contains only the directory {folder}; use {display_name}/{folder} as the store"
             );
         }
         Ok(zip)
