@@ -168,8 +168,8 @@ def test_a_folder_of_another_user_is_refused(outside, tmp_path):
     with counting(tmp_path) as server:
         for owner, mode, words in [
             (USERS[1], 0o700, b"belongs to another user"),
-            (USERS[0], 0o770, b"can be written by other users"),
-            (USERS[0], 0o2777, b"can be written by other users"),
+            (USERS[0], 0o770, b"other users can write to --cache-dir"),
+            (USERS[0], 0o2777, b"other users can write to --cache-dir"),
         ]:
             os.chown(cache, owner, GROUP)
             cache.chmod(mode)

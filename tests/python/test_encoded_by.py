@@ -23,7 +23,7 @@ KINDS = {
     "keys": {"chunk_key_encoding": {"name": "default", "separator": "."}},
     "v2": {"zarr_format": 2},
 }
-WORDS = "its array was"
+WORDS = "the array was"
 
 
 def make(store, **changed):

@@ -71,7 +71,7 @@ def test_a_mount_and_an_archive_are_not_written(tmp_path, mounted):
     store = make(tmp_path / "s.zarr", 2)
     archive = shutil.make_archive(tmp_path / "s", "zip", store)
     mount = mounted(store, "--cow", tmp_path / "upper")
-    for place, why in ((mount.path, "is in a mount of zarrfs"), (archive, "is only read")):
+    for place, why in ((mount.path, "is in a mount of zarrfs"), (archive, "read-only")):
         for how in (["--yes"], ["--cow", tmp_path / "other"])[: 2 if place is mount.path else 1]:
             command = [mounting.program(), "check", "--fix", "consolidated", *how, place]
             done = subprocess.run(command, capture_output=True, text=True)

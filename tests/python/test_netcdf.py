@@ -237,7 +237,7 @@ def test_a_selection_that_means_nothing_is_missing_and_errors_say_why(written, t
     mount, folder, _ = written
     for name, why in [
         ("era5_2.zarr@time=1999.nc4", "no element is labelled '1999'"),
-        ("era5_2.zarr@0.nc4", "dimensions have to be named"),
+        ("era5_2.zarr@0.nc4", "name the dimensions of a group"),
         ("era5_2.zarr@nosuch=1.cf.nc", "no dimension named 'nosuch'"),
     ]:
         assert not (mount.files / "era5_2.zarr" / name).exists()

@@ -164,7 +164,7 @@ def test_a_bucket_whose_listing_cannot_go_on_is_not_mounted(tmp_path):
     make_many(folder)
     with odd_bucket.serving(folder, odd_bucket.CUT_OFF) as server:
         store, *options = server.place
-        with pytest.raises(AssertionError, match="neither a token nor a name"):
+        with pytest.raises(AssertionError, match="without a token or a name"):
             with mounting.Mount(store, *options):
                 pass
         asked = len(server.asked)

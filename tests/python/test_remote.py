@@ -264,8 +264,8 @@ def test_a_machine_without_certificates_says_what_is_missing(over_tls, sample):
     needs.require("unshare, as root", os.geteuid() == 0 and shutil.which("unshare") is not None)
     url, authority = over_tls
     why = (
-        "this machine has no certificates by which servers are trusted: install the package ca-certificates, or have "
-        "SSL_CERT_FILE name a file of certificates"
+        "no trusted certificates found: install the package ca-certificates, or set SSL_CERT_FILE to a file with "
+        "certificates"
     )
 
     def tree(*arguments, keys=()):
@@ -305,8 +305,8 @@ def test_a_certificate_that_signs_itself(sample, tmp_path):
     context, own = signing_itself(tmp_path / "own")
     _, other = signing_itself(tmp_path / "other")
     why = (
-        "the server's certificate is not trusted (CaUsedAsEndEntity); it is one of an authority: SSL_CERT_FILE can name a "
-        "file with this very certificate, or give the server one that an authority has signed"
+        "the server's certificate is not trusted (CaUsedAsEndEntity): set SSL_CERT_FILE to a file with exactly this "
+        "self-signed certificate"
     )
     with served_by_tls(sample, context) as port:
         url, other_name = f"https://localhost:{port}", f"https://127.0.0.1:{port}"

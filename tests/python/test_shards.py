@@ -75,7 +75,7 @@ def test_an_inner_chunk_that_is_not_there_is_said_to_be_missing(made):
         assert told(f"{key}@{name}", status=1)["stored"] is None
     for name in ("2.0", "4", "0.0.0", "x", "", "00", "-1", "0.0@0"):
         out, error = run("cat", f"{key}@{name}", status=2)
-        assert out == b"" and ("no such inner chunk" in error or "not a shard here" in error), error
+        assert out == b"" and ("no such inner chunk" in error or "is not a shard" in error), error
     assert "choose one of @0 to @3 (@1.1)" in run("cat", f"{key}@4", status=2)[1]
     # No shard at all, one that is not stored, and none that can be.
     assert "a chunk, not a shard" in run("cat", f"{made}/plain/c/0@0", status=2)[1]

@@ -480,7 +480,7 @@ def test_the_whole_of_a_group_has_values_as_they_are_meant(tmp_path):
 
 
 @pytest.mark.parametrize("name, why", [
-    ("s@time=#3,lat=#0.csv", "no array has a dimension, and a column has one; a slice keeps it, as #0:1 does"),
+    ("s@time=#3,lat=#0.csv", "no array has a dimension; select a slice such as #0:1"),
     ("s@time=#0:3.csv", "all columns must have the same length and dimension: lat has the dimension lat, and counted has time"),
     ("s.cf.csv", "all columns must have the same length and dimension: lat has 3 elements, and counted has 60"),
     ("s@0:3.csv", "name the dimensions of a group, such as time=2020-01 or x=#0"),

@@ -78,7 +78,7 @@ fn a_store_whose_etags_differ_by_server_is_read_and_committed_to() {
     let errors = fs::read_to_string(fixture.dir.join(".zarrfs/errors")).unwrap();
     assert_eq!(errors.lines().count(), 1, "{errors}");
     assert!(
-        errors.contains("ETags differ from answer to answer"),
+        errors.contains("sends different ETags for the same content"),
         "{errors}"
     );
     let chunk = |objects: &Objects| objects.lock().unwrap()["/a/c/0"].0.clone();

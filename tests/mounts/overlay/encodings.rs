@@ -151,7 +151,7 @@ fn conflicts(fixture: &Fixture) -> Vec<String> {
 fn is_conflict(mut fixture: Fixture, kind: &str) {
     for _ in 0..2 {
         let outcome = commit(&fixture, true, false);
-        assert!(outcome.conflicts[0].1.contains("its array was"), "{kind}");
+        assert!(outcome.conflicts[0].1.contains("the array was"), "{kind}");
         assert_eq!(conflicts(&fixture), ["a/c/0"], "{kind}");
         assert_eq!(stored(&*fixture.lower, "a/c/0"), [1; 16], "{kind}");
         fixture.remount();
@@ -454,7 +454,7 @@ fn a_write_through_stores_no_chunk_of_another_array() {
             put(lower, "a/zarr.json", other.as_bytes());
             let error = write(&overlay, "a/c/0", &[3; 16]).unwrap_err();
             assert_eq!(error.kind(), Kind::Changed, "{name}");
-            assert!(error.to_string().contains("its array was"), "{error}");
+            assert!(error.to_string().contains("the array was"), "{error}");
             assert_eq!(stored(lower, "a/c/0"), [2; 16]);
             // A change of the attributes alone is no conflict: the array is the one that the program has read.
             put(

@@ -145,7 +145,7 @@ fn expect_conflicts(fixture: &Fixture, keys: &[&str], why: &str) {
             .map(|(key, _)| key.to_string())
             .collect();
         assert_eq!(found, keys, "{why}");
-        let is_of_array = |why: &String| why.contains("its array was");
+        let is_of_array = |why: &String| why.contains("the array was");
         assert!(outcome.conflicts.iter().all(|(_, why)| is_of_array(why)));
     }
 }
@@ -202,7 +202,7 @@ fn a_write_through_stores_no_chunk_of_another_array_of_a_draft() {
             put(&**lower, hierarchy.document, other.as_bytes());
             let error = write(&overlay, chunk, &[3; 16]).unwrap_err();
             assert_eq!(error.kind(), Kind::Changed, "{}", hierarchy.name);
-            assert!(error.to_string().contains("its array was"), "{error}");
+            assert!(error.to_string().contains("the array was"), "{error}");
             assert_eq!(stored(&**lower, chunk), [2; 16]);
             let same = hierarchy.other(&json!({"attributes": {}}));
             put(&**lower, hierarchy.document, same.as_bytes());

@@ -62,7 +62,7 @@ fn an_array_that_is_replaced_while_a_commit_that_fails_puts_its_chunks_is_a_conf
                 panic!("{:?}", outcome.conflicts)
             };
             assert_eq!(key.to_string(), "a/zarr.json");
-            assert!(why.contains("while chunks of it were put"), "{why}");
+            assert!(why.contains("while its chunks were written"), "{why}");
         }
         assert!(commit(&fixture, false, true).conflicts.is_empty());
     }
@@ -86,7 +86,7 @@ fn an_array_that_is_replaced_while_its_chunks_are_put_is_a_conflict() {
             panic!("{:?}", outcome.conflicts)
         };
         assert_eq!(key.to_string(), "a/zarr.json");
-        assert!(why.contains("while chunks of it were put"), "{why}");
+        assert!(why.contains("while its chunks were written"), "{why}");
         assert_eq!(outcome.put, 1);
     }
 }
@@ -118,7 +118,7 @@ fn a_close_says_that_the_array_was_replaced_while_its_chunk_was_put() {
             assert_eq!(error.kind(), Kind::Changed, "{error}");
             let said = error.to_string();
             assert!(
-                said.contains("chunks of it were put: they are in the store"),
+                said.contains("its chunks were written: the new array"),
                 "{said}"
             );
             assert_eq!(stored(&*plain.lower, "a/c/0"), [2; 16]);

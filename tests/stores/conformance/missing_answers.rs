@@ -56,7 +56,7 @@ fn a_page_in_place_of_a_missing_key_is_an_error_that_says_so() {
     let store = opened(&server, RemoteConfig::default());
     let chunk = store.get(&UNLIMITED, &key("c"), 100).unwrap().unwrap();
     assert_eq!(chunk.bytes, CHUNK);
-    let says_so = |error: &Error| error.detail().contains("for a key that cannot be there");
+    let says_so = |error: &Error| error.detail().contains("for a key that cannot exist");
     for error in errors(&*store, "d") {
         assert!(
             error.kind() == Kind::Unavailable && says_so(&error),
@@ -115,7 +115,7 @@ fn a_status_that_missing_keys_have_is_named_with_what_to_do() {
         let error = store.get(&UNLIMITED, &key("c"), 100).map(drop).unwrap_err();
         let text = error.detail();
         assert!(text.contains(&status.to_string()), "{error}");
-        assert!(text.contains("have it answer 404"), "{error}");
+        assert!(text.contains("configure the server to send 404"), "{error}");
         assert_eq!(text.contains("--missing-is"), status < 500, "{error}");
         if status < 500 {
             let known = RemoteConfig {

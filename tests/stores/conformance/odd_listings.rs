@@ -269,7 +269,7 @@ fn a_listing_that_does_not_lead_on_is_an_error_at_once() {
 #[test]
 fn a_bucket_whose_listing_is_cut_off_is_not_opened() {
     for (kind, why) in [
-        (Listings::CutOff, "neither a token nor a name"),
+        (Listings::CutOff, "without a token or a name"),
         (Listings::EmptyPages, "pages have no new name"),
         (Listings::WebPage, "no listing"),
     ] {
