@@ -2,6 +2,8 @@
 //!
 //! With `--json` they are members of one object that is written in pieces, so that findings need no memory.
 
+use std::io;
+use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -12,10 +14,11 @@ use serde_json::{Value, json};
 
 use crate::cli::progress::{SHOW_AFTER, SHOW_EVERY};
 use crate::cli::report::json_line;
+use crate::cli::terminal::terminal_width;
 use crate::cli::{CheckArgs, Mendable, format, report};
 use crate::view::plain;
 use zarr_check::{
-    CheckContext, CheckCounts, CheckProgress, CheckSummary, Finding, Severity,
+    CheckContext, CheckCounts, CheckProgress, CheckSummary, Finding, INDENT, Severity,
     check as check_store, rebuild_consolidated,
 };
 use zarr_format::error::{Error, Result, printable};
@@ -156,7 +159,7 @@ impl Printer<'_> {
 
     fn finding(&mut self, finding: &Finding) {
         self.bar.suspend(|| match (self.is_json, self.count) {
-            (false, _) => report::print(finding.to_line()),
+            (false, _) => print_text(finding),
             (true, 0) => report::print(json_line(&finding.to_json())),
             (true, _) => report::print(format_args!(", {}", json_line(&finding.to_json()))),
         });
@@ -171,6 +174,39 @@ impl Printer<'_> {
             report::print(in_words(located, summary, progress));
         }
     }
+}
+
+/// Prints a finding as text; on a terminal, no line is wider than the terminal.
+fn print_text(finding: &Finding) {
+    let text = finding.to_text();
+    if io::stdout().is_terminal() {
+        let width = terminal_width();
+        let lines = text.lines().flat_map(|line| wrapped(line, width));
+        lines.for_each(report::print);
+    } else {
+        report::print(text);
+    }
+}
+
+/// Breaks a line at spaces to at most `width` characters; all lines but the first are indented. Longer words stay whole.
+fn wrapped(line: &str, width: usize) -> Vec<String> {
+    let indent = line.len() - line.trim_start().len();
+    let mut lines = vec![line[..indent].to_string()];
+    let mut is_begun = false;
+    for word in line[indent..].split(' ') {
+        let last = lines.len() - 1;
+        let length = lines[last].chars().count() + word.chars().count() + 1;
+        if is_begun && length > width {
+            lines.push(format!("{INDENT}{word}"));
+            continue;
+        }
+        if is_begun {
+            lines[last].push(' ');
+        }
+        lines[last].push_str(word);
+        is_begun = true;
+    }
+    lines
 }
 
 fn print_rebuilt(rebuilt: &ReconsolidatedDocument) {
@@ -241,4 +277,18 @@ fn in_words(located: &StorePath, summary: &CheckSummary, progress: &CheckProgres
     format!(
         "{place}: {dialects}{arrays} in {groups}, {keys}{decoded}: {errors}, {warnings}, {advice} advice"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_wrapped_at_spaces() {
+        let lines = wrapped("error: a: one two three", 16);
+        assert_eq!(lines, ["error: a: one", "    two three"]);
+        assert_eq!(wrapped("    see Zarr v2", 15), ["    see Zarr v2"]);
+        assert_eq!(wrapped("    see Zarr v2", 10), ["    see", "    Zarr", "    v2"]);
+        assert_eq!(wrapped("", 10), [""]);
+    }
 }

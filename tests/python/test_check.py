@@ -136,8 +136,8 @@ def top_is_gone(store):
     "damage, code, key, words",
     [
         (append_was_cut, "dimension-lengths-differ", "", "t has 8"),
-        (names_are_gone, "dimension-names-missing", "t", "opens no dataset"),
-        (top_is_gone, "group-implied", "", "the top of the store has no"),
+        (names_are_gone, "dimension-names-missing", "t", "cannot open the group"),
+        (top_is_gone, "group-implied", "", "the root has no"),
     ],
 )
 def test_what_xarray_refuses_is_an_error(damage, code, key, words, zarr_format, tmp_path):
@@ -178,11 +178,11 @@ def attribute(path, **members):
     "damage, code, key, words",
     [
         (attribute("time", units="days since epoch"), "attribute-invalid", "time", "decode_times=False"),
-        (attribute("time", calendar="gregroian"), "attribute-invalid", "time", "no calendar of CF"),
+        (attribute("time", calendar="gregroian"), "attribute-invalid", "time", "not a CF calendar"),
         (attribute("t", scale_factor="0.1"), "attribute-invalid", "t", "scale_factor is"),
-        (lambda store: (store / "t/zarr.json").unlink(), "chunks-undescribed", "t", "no reader finds it"),
-        (lambda store: (store / "t/zarr.json").rename(store / "t/Zarr.json"), "document-miscased", "t/Zarr.json", "in case alone"),
-        (lambda store: (store / "t/c").rename(store / "t/C"), "orphan-folder", "t/C", "in case alone"),
+        (lambda store: (store / "t/zarr.json").unlink(), "chunks-undescribed", "t", "no reader finds the array"),
+        (lambda store: (store / "t/zarr.json").rename(store / "t/Zarr.json"), "document-miscased", "t/Zarr.json", "only in case"),
+        (lambda store: (store / "t/c").rename(store / "t/C"), "orphan-folder", "t/C", "only in case"),
     ],
 )
 def test_what_xarray_does_not_open_or_lacks_is_one_error(damage, code, key, words, tmp_path):
@@ -209,7 +209,7 @@ def shape(path, *lengths):
     [
         (shape("obs/n", 5), "table-lengths-differ", "obs/n", "has 5 elements"),
         (shape("obs/kind/codes", 5), "table-lengths-differ", "obs/kind", "has 5 elements"),
-        (shape("X/indptr", 6), "table-lengths-differ", "X", "need 7"),
+        (shape("X/indptr", 6), "table-lengths-differ", "X", "needs 7"),
         (shape("obsm/pca", 5, 2), "table-lengths-differ", "obsm/pca", "5 rows"),
         (shape("varm/loadings", 3, 2), "table-lengths-differ", "varm/loadings", "3 rows"),
         (attribute("layers/raw", shape=[6, 5]), "table-lengths-differ", "layers/raw", "5 columns"),
@@ -260,16 +260,16 @@ def test_something_else_in_the_place_of_chunks_is_named(tmp_path):
         assert status == 1
         lines = [line for line in out.splitlines() if line.startswith("error: ")]
         assert len(lines) == 3, out
-        assert "t/c/0/0/0: the chunk is a git-lfs pointer, not data; run git lfs pull" in out
+        assert "t/c/0/0/0: the chunk is a git-lfs pointer, not data\n    run 'git lfs pull'" in out
         assert "lat/c/0: the chunk is an HTML page, not data" in out
-        assert "count/c/0/0: the chunk is a JSON document, not data" in out
+        assert "count/c/0/0: the chunk is a JSON file, not data" in out
     # Of an array whose chunks all are pointers one finding.
     many = zarr.create_array(tmp_path / "many.zarr", shape=(40, 40), chunks=(8, 8), dtype="f4")
     many[...] = 1
     for chunk in (tmp_path / "many.zarr/c").glob("*/*"):
         chunk.write_text(pointer)
     found = findings(tmp_path / "many.zarr", "--data")
-    assert [finding["message"][:40] for finding in found] == ["each of the 25 chunks, such as c/0/0: th"]
+    assert [finding["message"][:40] for finding in found] == ["all 25 chunks, such as c/0/0: the chunk i"]
     shutil.rmtree(store / "t/c")
     missing = findings(store, severity="warning")
     assert [(finding["code"], finding["key"]) for finding in missing] == [("chunks-missing", "t")]

@@ -170,7 +170,7 @@ impl CheckContext {
         if bytes > limit {
             let option = self.memory.option();
             let why = format!(
-                "needs {bytes} bytes at once, of --memory, which is {option}, {limit} are for chunks: give more --memory"
+                "needs {bytes} bytes of memory, but chunks get only {limit} of --memory {option}; increase --memory"
             );
             return Err(Error::too_large("", why));
         }

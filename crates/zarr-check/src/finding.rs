@@ -3,8 +3,6 @@
 //! Each finding has a code that does not change between versions, so that programs can count findings by it. Text
 //! that comes from a store is kept as it is, and escaped when it is displayed.
 
-use std::fmt;
-
 use serde_json::{Value, json};
 
 use crate::spec::SpecSection;
@@ -33,19 +31,8 @@ impl Severity {
     }
 }
 
-/// Formats an error for a message: `expected A, found B` becomes a clause of its own.
-pub(crate) fn reason(error: &dyn fmt::Display) -> String {
-    let text = error.to_string();
-    let parts = text.split_once("expected ").and_then(|(place, rest)| {
-        let separators = [", found ", " but found "];
-        let mut parts = separators.iter().filter_map(|found| rest.split_once(found));
-        parts.next().map(|(wanted, found)| (place, wanted, found))
-    });
-    match parts {
-        Some((place, wanted, found)) => format!("{place}{found} is there in place of {wanted}"),
-        None => text,
-    }
-}
+/// The indentation of lines that belong to the finding above them.
+pub const INDENT: &str = "    ";
 
 /// A message about one key.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,7 +45,7 @@ pub struct Finding {
     pub key: Key,
     /// The member of the document, or the part of the chunk; empty if the finding is about all of the key.
     pub part: String,
-    /// A sentence that names the part, without a full stop.
+    /// What is wrong and why it matters, without a full stop.
     pub message: String,
     /// How to repair the fault, as an instruction; empty if the message implies it, or if only the user can know.
     pub remedy: String,
@@ -129,20 +116,21 @@ impl Finding {
         self
     }
 
-    /// Returns the finding as a line of text; control characters are escaped, so that no terminal obeys them.
-    pub fn to_line(&self) -> String {
+    /// Returns the finding as text: a line with the fault, and indented lines with the remedy and the section. Control
+    /// characters are escaped, so that no terminal obeys them.
+    pub fn to_text(&self) -> String {
         let (word, key) = (self.severity.word(), &self.key);
-        let mut line = format!("{word}: {key}: {}", printable(&self.message));
+        let mut text = format!("{word}: {key}: {}", printable(&self.message));
         if let Some(habit) = self.habit {
-            line.push_str(&format!(" (a habit of {habit})"));
+            text.push_str(&format!(" (known deviation of {habit})"));
         }
         if !self.remedy.is_empty() {
-            line.push_str(&format!("; {}", printable(&self.remedy)));
+            text.push_str(&format!("\n{INDENT}{}", printable(&self.remedy)));
         }
         if let Some(SpecSection { document, heading }) = self.section {
-            line.push_str(&format!(" [{document}, \"{heading}\"]"));
+            text.push_str(&format!("\n{INDENT}see {document}, \"{heading}\""));
         }
-        line
+        text
     }
 
     /// Returns the finding as JSON.
@@ -260,10 +248,9 @@ pub const CODES: [&str; 84] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zarr_format::error::Error;
 
     #[test]
-    fn a_line_names_all_and_escapes_what_is_stored() {
+    fn the_text_has_all_and_escapes_what_is_stored() {
         let key = Key::new(b"a\x1b/zarr.json".to_vec()).unwrap();
         let finding = Finding::error("member-invalid", &key, "zarr_format is \u{1b}[2J")
             .with_part("zarr_format")
@@ -271,25 +258,10 @@ mod tests {
             .with_habit("X")
             .with_section(crate::spec::Spec::V3.section("Array metadata"));
         assert_eq!(
-            finding.to_line(),
-            "warning: a\\u{1b}/zarr.json: zarr_format is \\u{1b}[2J (a habit of X); write \\u{1b}3 \
-             [Zarr v3 core 3.1, \"Array metadata\"]"
+            finding.to_text(),
+            "warning: a\\u{1b}/zarr.json: zarr_format is \\u{1b}[2J (known deviation of X)\n    \
+             write \\u{1b}3\n    see Zarr v3 core 3.1, \"Array metadata\""
         );
-    }
-
-    #[test]
-    fn errors_are_quoted_as_clauses() {
-        let clause = |text: &str| reason(&Error::corrupt("c/0", text));
-        let checksum = clause("crc32c: expected checksum 74fd31d4, found a9b89b6c");
-        assert_eq!(
-            checksum,
-            "c/0: crc32c: a9b89b6c is there in place of checksum 74fd31d4"
-        );
-        assert_eq!(
-            clause("expected object but found array"),
-            "c/0: array is there in place of object"
-        );
-        assert_eq!(clause("the stream is cut"), "c/0: the stream is cut");
     }
 
     #[test]

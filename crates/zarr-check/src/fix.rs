@@ -57,7 +57,7 @@ pub fn rebuild_consolidated(
 ) -> Result<Vec<ReconsolidatedDocument>> {
     if !context.store().info().lists {
         let why =
-            "the store does not list its names, so nobody knows of what copies are to be made";
+            "the server cannot list the store, so its nodes are unknown; run this on a local copy";
         return Err(Error::unsupported(&start.path, why));
     }
     let mut holders = own_holders(context, start)?;
@@ -83,19 +83,19 @@ pub fn rebuild_consolidated(
 fn own_holders(context: &CheckContext, start: &NodeEntry) -> Result<Vec<ConsolidatedDocument>> {
     let path = &start.path;
     if start.is_array() {
-        let why = "is an array; consolidated metadata are those of a group";
+        let why = "an array has no consolidated metadata; use the path of a group";
         return Err(Error::invalid(path, why));
     }
     if let Some(draft) = start.entry_point() {
         if draft.top() != path {
             let why = format!(
-                "consolidated metadata of the draft are those of {}",
+                "only the root of a draft has consolidated metadata; use {}",
                 draft.top()
             );
             return Err(Error::invalid(path, why));
         }
         let holder = ConsolidatedDocument::of_draft(draft)?;
-        let why = format!("{} has no consolidated metadata", draft.name());
+        let why = format!("the format {} has no consolidated metadata", draft.name());
         return Ok(vec![holder.ok_or_else(|| Error::unsupported(path, why))?]);
     }
     let mut holders = Vec::new();
@@ -112,7 +112,7 @@ fn own_holders(context: &CheckContext, start: &NodeEntry) -> Result<Vec<Consolid
         }
     }
     if holders.is_empty() {
-        let why = "no document of a v2 or v3 group is here, which could have consolidated metadata";
+        let why = "no Zarr v2 or v3 group here; only such a group has consolidated metadata";
         return Err(Error::unsupported(path, why));
     }
     Ok(holders)
@@ -136,7 +136,7 @@ fn find_below(context: &CheckContext, start: &Arc<NodeEntry>) -> Result<FoundNod
             waiting.extend(node.children);
         }
         if length > MAX_DOCUMENT {
-            let why = "there are more nodes than consolidated metadata can have";
+            let why = "too many nodes for consolidated metadata";
             return Err(Error::new(Kind::TooLarge, &start.path, why));
         }
         if waiting.is_empty() {

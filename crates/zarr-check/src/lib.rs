@@ -76,7 +76,7 @@ mod spec;
 mod walk;
 
 pub use context::{CheckContext, CheckCounts, CheckProgress};
-pub use finding::{CODES, Finding, Severity};
+pub use finding::{CODES, Finding, INDENT, Severity};
 pub use fix::rebuild_consolidated;
 pub use spec::SpecSection;
 pub use walk::{CheckSummary, check};

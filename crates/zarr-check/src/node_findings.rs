@@ -93,9 +93,9 @@ impl NodeFindings {
                 continue;
             }
             let which = if count == chunks {
-                format!("each of the {chunks} chunks")
+                format!("all {chunks} chunks")
             } else {
-                format!("each of the {count} chunks that were looked at, of {chunks} stored")
+                format!("all {count} chunks that were read, of {chunks} stored")
             };
             let message = format!("{which}, such as {}: {}", first.key, first.message);
             let mut merged = first.clone();
@@ -168,7 +168,7 @@ impl NodeFindings {
             all.extend(alike.listed.into_iter().map(|finding| (finding, 1)));
             if alike.dropped > 0 {
                 let message = format!(
-                    "{} more findings of this kind ({code}) are not listed",
+                    "{} more findings of this kind ({code}) not listed",
                     alike.dropped
                 );
                 let finding = Finding::new(severity, code, node, message);

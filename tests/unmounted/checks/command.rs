@@ -49,13 +49,14 @@ fn the_samples_are_healthy() {
 }
 
 #[test]
-fn each_finding_is_a_line_and_errors_are_the_exit_status() {
+fn each_finding_begins_a_line_and_errors_are_the_exit_status() {
     let folder = tempfile::tempdir().unwrap();
     let place = damaged(folder.path());
     let output = run(&["check", &place]);
     let lines = [
-        "warning: a/\\u{1b}[2J: the key belongs to no node: it is neither a document nor a chunk".to_string(),
-        "error: a/b/zarr.json: zarr_format is 4; it must be 3 [Zarr v3 core 3.1, \"Array metadata\"]".to_string(),
+        "warning: a/\\u{1b}[2J: stray file: belongs to no array or group".to_string(),
+        "error: a/b/zarr.json: zarr_format is 4, but must be 3".to_string(),
+        "    see Zarr v3 core 3.1, \"Array metadata\"".to_string(),
         format!("{place}: v3, 0 arrays in 2 groups, 5 names: 1 error, 1 warning, 0 advice"),
     ];
     let expected: String = lines.iter().map(|line| format!("{line}\n")).collect();
@@ -73,7 +74,7 @@ fn json_has_all_of_each_finding() {
     assert_eq!(found["findings"][0]["key"], json!("a/\u{1b}[2J"));
     let error = json!({
         "severity": "error", "code": "member-invalid", "key": "a/b/zarr.json", "part": "zarr_format",
-        "message": "zarr_format is 4; it must be 3", "remedy": null, "specification": "Zarr v3 core 3.1", "section": "Array metadata",
+        "message": "zarr_format is 4, but must be 3", "remedy": null, "specification": "Zarr v3 core 3.1", "section": "Array metadata",
         "habit": null,
     });
     assert_eq!(found["findings"][1], error);

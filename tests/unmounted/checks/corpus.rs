@@ -38,7 +38,7 @@ fn healthy_stores_have_no_errors() {
                 errors.push(finding.code);
             }
             if std::env::var_os("CORPUS_VERBOSE").is_some() {
-                println!("{name}: {}", finding.to_line());
+                println!("{name}: {}", finding.to_text());
             }
         }
         errors.sort_unstable();
@@ -49,7 +49,7 @@ fn healthy_stores_have_no_errors() {
                 findings
                     .iter()
                     .filter(|f| f.severity == Severity::Error)
-                    .map(|finding| format!("{name}: {}", finding.to_line())),
+                    .map(|finding| format!("{name}: {}", finding.to_text())),
             );
         }
     }

@@ -88,8 +88,8 @@ fn a_half_finished_append_is_told() {
     let store = dataset([4, 3]);
     let expected = one(Error, "dimension-lengths-differ", "g", "time");
     assert_eq!(found(&store), expected);
-    let line = findings(&store)[0].to_line();
-    assert!(line.contains("time: time has 3, t has 4"), "{line}");
+    let line = findings(&store)[0].to_text();
+    assert!(line.contains("time has different lengths (time has 3, t has 4)"), "{line}");
     // Each group has its own dimensions, and so does each level of an image.
     let store = dataset([3, 3]);
     put(
@@ -206,9 +206,9 @@ fn chunks_that_are_all_gone_are_told() {
         put(&other, "g/t/zarr.json", document);
         assert_eq!(found(&other), one(Warning, "chunks-missing", "g/t", ""));
     }
-    let line = findings(&store)[0].to_line();
+    let line = findings(&store)[0].to_text();
     assert!(
-        line.contains("each element reads as the fill value 0"),
+        line.contains("all elements read as the fill value 0"),
         "{line}"
     );
     // An array without elements has no chunks.

@@ -36,7 +36,7 @@ fn faults(store: Arc<dyn Store>) -> Vec<String> {
     let told = findings
         .iter()
         .filter(|finding| finding.code.starts_with("consolidated"));
-    told.map(Finding::to_line).collect()
+    told.map(Finding::to_text).collect()
 }
 
 /// Returns all files below a folder.

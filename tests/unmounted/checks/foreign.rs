@@ -36,47 +36,47 @@ fn what_is_in_the_place_of_a_chunk_is_named_and_mended() {
     let zstd = json!([{"name": "bytes"}, {"name": "zstd", "configuration": {"level": 1, "checksum": false}}]);
     let raw = json!([{"name": "bytes"}]);
     for (bytes, what, remedy) in [
-        (LFS, "a git-lfs pointer, not data", "run git lfs pull"),
+        (LFS, "a git-lfs pointer, not data", "run 'git lfs pull'"),
         (
             b"/annex/objects/SHA256E-s9--4d7a\n",
             "a git-annex pointer, not data",
-            "run git annex get",
+            "run 'git annex get'",
         ),
-        (PAGE, "an HTML page, not data", "fetch the store again"),
+        (PAGE, "an HTML page, not data", "download the store again"),
         (
             DENIED,
-            "an XML error document of a server, not data",
-            "fetch the store again",
+            "an XML error message of a server, not data",
+            "download the store again",
         ),
         (
             b"{\"message\": \"Forbidden\"}",
-            "a JSON error document of a server, not data",
-            "fetch the store again",
+            "a JSON error message of a server, not data",
+            "download the store again",
         ),
         (
             b"\x89HDF\r\n\x1a\n\0\0\0\0\0\x08\x08\0",
             "an HDF5 file, not data",
-            "copy it again",
+            "copy it from another copy",
         ),
         (
             b"CDF\x01\0\0\0\0\0\0\0\x0a",
             "a netCDF file, not data",
-            "copy it again",
+            "copy it from another copy",
         ),
         (
             b"PK\x03\x04\x14\0\0\0\x08\0",
             "a zip archive, not data",
-            "copy it again",
+            "copy it from another copy",
         ),
         (
             b"\x1f\x8b\x08\0\0\0\0\0\0\x03",
-            "a gzip stream, and the metadata state the codec",
-            "state its codec",
+            "a gzip stream, but the metadata name the codec",
+            "correct the codec",
         ),
         (
             b"Service Unavailable\n",
             "text that begins with \"Service Unavailable\\n\", not data",
-            "copy it again",
+            "copy it from another copy",
         ),
     ] {
         for codecs in [&zstd, &raw] {
@@ -138,7 +138,7 @@ fn a_page_in_the_place_of_a_shard_or_a_document_is_named() {
         let text = &told.unwrap_or_else(|| panic!("{key}: {found:#?}")).2;
         assert_eq!(
             text,
-            "the document is a git-lfs pointer, not JSON; run git lfs pull"
+            "the file is a git-lfs pointer, not JSON; run 'git lfs pull'"
         );
     }
 }
@@ -162,7 +162,7 @@ fn what_is_wrong_with_each_chunk_is_told_once() {
             (1, "/")
         );
         let message = &found[0].message;
-        assert!(message.starts_with("each of the 5 chunks, such as c/0: the chunk is a zstd"));
+        assert!(message.starts_with("all 5 chunks, such as c/0: the chunk is a zstd"));
         // In an array with more chunks, only the first ones are examined.
         let store = plain(gzip.clone(), &[zstd; 20]);
         let (found, _) = run(
@@ -173,9 +173,9 @@ fn what_is_wrong_with_each_chunk_is_told_once() {
             },
         );
         let which = if data {
-            "each of the 20 chunks, such"
+            "all 20 chunks, such"
         } else {
-            "each of the 8 chunks that were looked at, of 20"
+            "all 8 chunks that were read, of 20"
         };
         assert!(
             found.len() == 1 && found[0].message.starts_with(which),

@@ -73,8 +73,8 @@ fn an_index_larger_than_the_memory_is_told_and_not_read() {
     );
     assert!(
         finding
-            .to_line()
-            .contains("bytes at once, of --memory, which is")
+            .to_text()
+            .contains("bytes of memory, but chunks get only")
     );
 }
 
@@ -160,5 +160,5 @@ fn names_of_any_bytes_are_shown_escaped() {
     store.set(key("a/\u{1b}[2Jx"), vec![1]);
     let found = run(Arc::new(store), DATA).0;
     assert_eq!(found.len(), 1);
-    assert!(!found[0].to_line().contains('\u{1b}'));
+    assert!(!found[0].to_text().contains('\u{1b}'));
 }

@@ -146,7 +146,7 @@ fn content_of_git_annex_that_was_not_fetched_is_told() {
     symlink("../../../../../.git/annex/objects/zz/SHA256E-s9", &chunk).unwrap();
     let told = || {
         let (findings, _) = run(open(&place), How::default());
-        let lines = findings.iter().map(zarr_check::Finding::to_line);
+        let lines = findings.iter().map(zarr_check::Finding::to_text);
         lines.collect::<Vec<_>>().join("\n")
     };
     let line = "error: a/b/c/0/0: the symbolic link leads to content of git-annex that is not on this machine; \

@@ -28,7 +28,7 @@ fn decoded_by_another(stated: &str, codec: &str, more: &[u8]) -> Vec<String> {
     let store = plain(codecs(stated), &[&chunk]);
     let (findings, _) = run(Arc::new(store), DATA);
     let found = findings.iter().filter(|finding| finding.severity != Advice);
-    found.map(Finding::to_line).collect()
+    found.map(Finding::to_text).collect()
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn a_stream_in_another_wrapper_or_with_padding_is_found() {
         panic!("{lines:#?}")
     };
     assert!(
-        line.starts_with("warning: c/0: the chunk is a zlib stream, and the metadata state gzip"),
+        line.starts_with("warning: c/0: the chunk is a zlib stream, but the metadata name gzip"),
         "{line}"
     );
     assert!(line.contains("z5py of 2020"), "{line}");
@@ -70,7 +70,7 @@ fn dataset_with_block(key: &str, shape: [u8; 2]) -> Vec<(&'static str, String)> 
     let (findings, _) = run(Arc::new(store), DATA);
     let found = findings.iter().filter(|finding| finding.severity != Advice);
     found
-        .map(|finding| (finding.code, finding.to_line()))
+        .map(|finding| (finding.code, finding.to_text()))
         .collect()
 }
 
@@ -89,7 +89,7 @@ fn blocks_of_n5_are_as_large_as_the_dataset_wants() {
     assert!(
         found[0]
             .1
-            .contains("the block has [2, 2] elements, the dataset needs [2, 3]"),
+            .contains("the block has [2, 2] elements, but the dataset needs [2, 3]"),
         "{found:?}"
     );
     for shape in [[4, 3], [2, 4]] {
@@ -116,9 +116,9 @@ fn words_of_text_that_are_no_code_points_are_found() {
     let line = findings
         .iter()
         .find(|finding| finding.code == "chunk-corrupt");
-    let line = line.unwrap().to_line();
+    let line = line.unwrap().to_text();
     assert!(
-        line.contains("an element has 0xffffffff, which is no code point"),
+        line.contains("an element has 0xffffffff, which is not a Unicode code point"),
         "{line}"
     );
 }

@@ -281,7 +281,7 @@ fn what_is_found_does_not_depend_on_how_the_store_is_listed() {
             is_remote,
         };
         let lines =
-            |found: Vec<Finding>| -> Vec<String> { found.iter().map(Finding::to_line).collect() };
+            |found: Vec<Finding>| -> Vec<String> { found.iter().map(Finding::to_text).collect() };
         let (plain, _) = run(NotingStore::new(&memory, true), how);
         let (cached, _) = run_cached(NotingStore::new(&memory, true), false);
         assert!(!plain.is_empty());
@@ -331,7 +331,7 @@ fn entries_that_name_the_same_bytes_do_not_multiply() {
             .filter(|finding| finding.code == "shard-overlap");
         let told: Vec<&Finding> = told.collect();
         assert_eq!(told.len(), LEVELS as usize, "{found:#?}");
-        let expected = "inner chunk 0 and inner chunk 1 lie in the same bytes of ";
+        let expected = "inner chunk 0 and inner chunk 1 overlap in ";
         assert!(
             told.iter()
                 .all(|finding| finding.message.starts_with(expected)),

@@ -74,7 +74,7 @@ fn cells() -> MemoryStore {
 fn told(store: &MemoryStore) -> Vec<String> {
     let (found, _) = run(Arc::new(store.clone()), How::default());
     let line = |finding: &Finding| {
-        assert_eq!(finding.severity, Error, "{}", finding.to_line());
+        assert_eq!(finding.severity, Error, "{}", finding.to_text());
         assert!(!finding.remedy.is_empty());
         format!("{} {}: {}", finding.code, finding.key, finding.message)
     };
@@ -93,7 +93,7 @@ fn lengths_that_differ_are_told_where_they_are() {
             "obs/n",
             &[4][..],
             "obs/n",
-            "the column has 4 elements and the index \"_index\" of its table 3",
+            "the column has 4 elements, but the index \"_index\" of its table has 3",
         ),
         (
             "obs/kind/codes",
@@ -105,38 +105,38 @@ fn lengths_that_differ_are_told_where_they_are() {
             "obs/age/mask",
             &[2],
             "obs/age",
-            "values has the shape [3] and mask [2]",
+            "values has shape [3], but mask has shape [2]",
         ),
         (
             "X/indptr",
             &[3],
             "X",
-            "indptr has 3 elements and the matrix 3 rows, which need 4",
+            "indptr has 3 elements, but a matrix of 3 rows needs 4",
         ),
-        ("X/data", &[6], "X", "data has 6 elements and indices 5"),
+        ("X/data", &[6], "X", "data has 6 elements, but indices has 5"),
         (
             "layers/raw",
             &[3, 4],
             "layers/raw",
-            "the matrix has 4 columns and the table var 2 rows",
+            "the matrix has 4 columns, but the table var has 2 rows",
         ),
         (
             "obsm/pca",
             &[2, 7],
             "obsm/pca",
-            "the matrix has 2 rows and the table obs 3 rows",
+            "the matrix has 2 rows, but the table obs has 3 rows",
         ),
         (
             "varm/loadings",
             &[3, 7],
             "varm/loadings",
-            "the matrix has 3 rows and the table var 2 rows",
+            "the matrix has 3 rows, but the table var has 2 rows",
         ),
         (
             "obsp/distances",
             &[3, 2],
             "obsp/distances",
-            "the matrix has 2 columns and the table obs 3",
+            "the matrix has 2 columns, but the table obs has 3",
         ),
     ] {
         let store = cells();
@@ -147,28 +147,28 @@ fn lengths_that_differ_are_told_where_they_are() {
             found.len() == 1 && found[0].starts_with(&expected),
             "{path}: {found:#?}"
         );
-        assert!(found[0].ends_with("so that anndata does not open it"));
+        assert!(found[0].ends_with("; anndata cannot open it"));
     }
 }
 
 #[test]
 fn parts_that_are_gone_are_told_with_what_needs_them() {
     for (path, key, words) in [
-        ("obs/_index", "obs", "the table has its index in \"_index\""),
-        ("obs/n", "obs", "the table names a column \"n\""),
-        ("obs/kind/codes", "obs/kind", "the values need \"codes\""),
+        ("obs/_index", "obs", "the index column \"_index\""),
+        ("obs/n", "obs", "the column \"n\""),
+        ("obs/kind/codes", "obs/kind", "the array \"codes\""),
         (
             "obs/kind/categories",
             "obs/kind",
-            "the values need \"categories\"",
+            "the array \"categories\"",
         ),
-        ("X/indices", "X", "the matrix needs \"indices\""),
+        ("X/indices", "X", "the array \"indices\""),
     ] {
         let store = cells();
         store.erase(&self::key(&format!("{path}/zarr.json")));
         store.erase(&self::key(&format!("{path}/c/0")));
         let expected = format!(
-            "table-part-missing {key}: {words}, where no node is, so that anndata does not open it"
+            "table-part-missing {key}: {words} is missing; anndata cannot open this group"
         );
         assert_eq!(told(&store), [expected]);
     }

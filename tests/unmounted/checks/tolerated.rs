@@ -47,7 +47,7 @@ fn expect_warning((name, document): (&'static str, Value), member: &str) {
     let read = array(&hierarchy(&store), "");
     assert_eq!(read.undecodable, None, "{document}");
     let (findings, _) = run(Arc::new(store), How::default());
-    let lines: Vec<String> = findings.iter().map(|found| found.to_line()).collect();
+    let lines: Vec<String> = findings.iter().map(|found| found.to_text()).collect();
     let fits = findings
         .iter()
         .all(|found| found.severity >= Warning && (found.part == member || found.part.is_empty()));

@@ -16,14 +16,14 @@ fn lines(store: fn() -> MemoryStore, damage: &Damage) -> Vec<String> {
     let store = store();
     damage(&store);
     let (findings, _) = run(Arc::new(store), How::default());
-    findings.iter().map(zarr_check::Finding::to_line).collect()
+    findings.iter().map(zarr_check::Finding::to_text).collect()
 }
 
 #[test]
 fn a_draft_without_its_entry_point_is_named() {
     let found = lines(draft2020, &erases("zarr.json"));
-    let expected = "error: /: the folder has no document of Zarr or N5, and has the folders meta and data, as of a draft of v3 \
-        that has lost its zarr.json";
+    let expected = "error: /: zarr.json is missing: the directories meta and data are those of a Zarr v3 draft\n    \
+        copy zarr.json from another copy of the store";
     assert!(found.iter().any(|line| line == expected), "{found:#?}");
 }
 
@@ -33,13 +33,12 @@ fn keys_with_another_separator_are_those_of_chunks() {
         moves("a/b/c/0/0", "a/b/c.0.0"),
         moves("a/b/c/1/1", "a/b/c.1.1"),
     );
-    let expected = "error: a/b: 2 keys, such as a/b/c.0.0, are those of chunks with \".\" between the indices, and the metadata \
-        state \"/\", so that no reader finds them; correct the metadata, or rename the chunks \
-        [Zarr v3 core 3.1, \"Chunk encoding\"]";
+    let expected = "error: a/b: 2 chunk keys, such as a/b/c.0.0, use \".\", but the metadata say \"/\"; no reader finds these chunks\n    \
+        correct the metadata, or rename the chunks\n    see Zarr v3 core 3.1, \"Chunk encoding\"";
     assert_eq!(lines(v3, &moved), [expected]);
     let stated = set("a/b/.zarray", "dimension_separator", json!("."));
-    let expected = "error: a/b: the key a/b/1/1 is that of a chunk with \"/\" between the indices, and the metadata state \".\", \
-        so that no reader finds them; correct the metadata, or rename the chunks [Zarr v2, \"Chunks\"]";
+    let expected = "error: a/b: the chunk key a/b/1/1 uses \"/\", but the metadata say \".\"; no reader finds these chunks\n    \
+        correct the metadata, or rename the chunks\n    see Zarr v2, \"Chunks\"";
     assert_eq!(
         lines(v2, &both(stated, moves("a/b/1.1", "a/b/1/1"))),
         [expected]
@@ -49,14 +48,13 @@ fn keys_with_another_separator_are_those_of_chunks() {
 #[test]
 fn keys_in_another_encoding_are_those_of_chunks() {
     let moved = both(moves("a/b/c/0/0", "a/b/0/0"), moves("a/b/c/1/1", "a/b/1/1"));
-    let expected = "error: a/b: 2 keys, such as a/b/0/0, are those of chunks with the encoding v2 with \"/\", and the metadata \
-        state the encoding default with \"/\", so that no reader finds them; correct the metadata, or rename the chunks \
-        [Zarr v3 core 3.1, \"Chunk encoding\"]";
+    let expected = "error: a/b: 2 chunk keys, such as a/b/0/0, use the encoding v2 with \"/\", but the metadata say the encoding \
+        default with \"/\"; no reader finds these chunks\n    correct the metadata, or rename the chunks\n    \
+        see Zarr v3 core 3.1, \"Chunk encoding\"";
     assert_eq!(lines(v3, &moved), [expected]);
     let stated = set("a/b/.zarray", "dimension_separator", json!("."));
-    let expected = "error: a/b: the key a/b/c.1.1 is that of a chunk with the encoding default with \".\", and the metadata state \
-        the encoding v2 with \".\", so that no reader finds them; correct the metadata, or rename the chunks \
-        [Zarr v2, \"Chunks\"]";
+    let expected = "error: a/b: the chunk key a/b/c.1.1 uses the encoding default with \".\", but the metadata say the encoding v2 \
+        with \".\"; no reader finds these chunks\n    correct the metadata, or rename the chunks\n    see Zarr v2, \"Chunks\"";
     assert_eq!(
         lines(v2, &both(stated, moves("a/b/1.1", "a/b/c.1.1"))),
         [expected]
@@ -80,22 +78,22 @@ fn keys_in_another_encoding_are_those_of_chunks() {
 
 #[test]
 fn chunks_of_an_array_that_no_document_describes_are_one_finding() {
-    let null = "error: a/b/zarr.json: the document must be a JSON object and is JSON, but not an object: null \
-        [Zarr v3 core 3.1, \"Metadata\"]";
+    let null = "error: a/b/zarr.json: the file is null, but must be a JSON object\n    \
+        see Zarr v3 core 3.1, \"Metadata\"";
     // The consequences of an unreadable document are not reported as well.
     assert_eq!(lines(v3, &holds("a/b/zarr.json", b"null")), [null]);
     let folder = both(erases("a/b/zarr.json"), holds("a/b/zarr.json/x", b"x"));
-    let told = "error: a/b/zarr.json: a folder has the name of a document, so that readers find no document \
-        [Zarr v3 core 3.1, \"Metadata\"]";
+    let told = "error: a/b/zarr.json: a directory has the name of a metadata file; readers find no metadata\n    \
+        see Zarr v3 core 3.1, \"Metadata\"";
     assert_eq!(lines(v3, &folder), [told]);
-    let chunks = "error: a/b: the name a/b/c looks like a chunk, and no document describes an array here, so that no \
-        reader finds it; put the zarr.json of the array back, from another copy of the store";
+    let chunks = "error: a/b: a/b/c looks like a chunk, but zarr.json is missing; no reader finds the array\n    \
+        copy zarr.json from another copy of the store";
     assert_eq!(lines(v3, &erases("a/b/zarr.json")), [chunks]);
-    let names = "look like chunks, and no document describes an array here, so that no reader finds it; put the \
-        .zarray of the array back, from another copy of the store";
+    let names = "look like chunks, but .zarray is missing; no reader finds the array\n    \
+        copy .zarray from another copy of the store";
     let found = lines(v2, &erases("a/b/.zarray"));
     assert!(found.len() == 1 && found[0].ends_with(names), "{found:#?}");
-    let case = "error: a/b/ZARR.json: the name differs from zarr.json in case alone, so that readers find no document; \
+    let case = "error: a/b/ZARR.json: the name differs from zarr.json only in case; readers do not find it\n    \
         rename it to zarr.json";
     assert_eq!(lines(v3, &moves("a/b/zarr.json", "a/b/ZARR.json")), [case]);
     // A missing document of a group must not be reported as a missing array.
@@ -122,7 +120,7 @@ fn a_node_below_a_broken_one_is_looked_at_whatever_its_name() {
         v3,
         &both(broken, set("a/0/zarr.json", "zarr_format", json!(4))),
     );
-    let told = "error: a/0/zarr.json: zarr_format is 4; it must be 3";
+    let told = "error: a/0/zarr.json: zarr_format is 4, but must be 3";
     assert!(
         found.iter().any(|line| line.starts_with(told)),
         "{found:#?}"
@@ -132,12 +130,12 @@ fn a_node_below_a_broken_one_is_looked_at_whatever_its_name() {
 #[test]
 fn attributes_that_are_no_object_are_shown() {
     let found = lines(v3, &set("a/zarr.json", "attributes", json!([1])));
-    let expected = "error: a/zarr.json: attributes is [1]; it must be an object [Zarr v3 core 3.1, \"Group metadata\"]";
+    let expected = "error: a/zarr.json: attributes is [1], but must be an object\n    see Zarr v3 core 3.1, \"Group metadata\"";
     assert_eq!(found, [expected]);
     let many = vec![1; 4096];
     let found = lines(v3, &set("a/zarr.json", "attributes", json!(many)));
     assert!(
-        found[0].contains("attributes is [\"...\"]; it must be an object"),
+        found[0].contains("attributes is [\"...\"], but must be an object"),
         "{found:#?}"
     );
 }
@@ -146,7 +144,7 @@ fn attributes_that_are_no_object_are_shown() {
 fn what_is_not_numbered_or_not_known_is_said() {
     let shape = json!([1_u64 << 63, 1_u64 << 63]);
     let found = lines(v3, &set("a/b/zarr.json", "shape", shape));
-    let expected = "warning: a/b: the array is too large, with 2^64 chunks or more, or 2^63 bytes of elements: chunk_grid: a grid of [4611686018427387904, 4611686018427387904] has more than 2^64 chunks [Zarr v3 core 3.1, \"Codecs\"]";
+    let expected = "warning: a/b: the array is too large: chunk_grid: a grid of [4611686018427387904, 4611686018427387904] has more than 2^64 chunks\n    see Zarr v3 core 3.1, \"Codecs\"";
     assert!(found.iter().any(|line| line == expected), "{found:#?}");
     let found = lines(
         v3,
@@ -155,13 +153,13 @@ fn what_is_not_numbered_or_not_known_is_said() {
             br#"{"zarr_format": 3, "node_type": "array", "shape": [18446744073709551616]}"#,
         ),
     );
-    let expected = "it must be a list of whole numbers, none negative and each below 2^64";
+    let expected = "but must be a list of integers from 0 to 2^64 - 1";
     assert!(
         found.iter().any(|line| line.contains(expected)),
         "{found:#?}"
     );
     let found = lines(n5, &holds("attributes.json", br#"{"n5": "99.0.0"}"#));
-    let expected = "error: attributes.json: n5 is \"99.0.0\"; it must be a version from 1 to 4, which are known, such as \"2.0.0\" \
-        [N5 file system format, \"Containers\"]";
+    let expected = "error: attributes.json: n5 is \"99.0.0\", but must be a version from 1 to 4, such as \"2.0.0\"\n    \
+        see N5 file system format, \"Containers\"";
     assert_eq!(found, [expected]);
 }

@@ -124,11 +124,10 @@ impl Group<'_> {
     }
 
     fn missing(&self, name: &str, what: &str) -> Finding {
-        let message =
-            format!("{what} {name:?}, where no node is, so that anndata does not open it");
+        let message = format!("{what} {name:?} is missing; anndata cannot open this group");
         Finding::error("table-part-missing", self.path, message)
             .with_part(name)
-            .with_remedy("copy the node again from another copy of the store")
+            .with_remedy("copy it from another copy of the store")
             .with_section(Spec::Anndata.section(self.heading))
     }
 
@@ -139,7 +138,7 @@ impl Group<'_> {
         };
         let rows = match self.part(&index).1 {
             Part::Missing => {
-                return vec![self.missing(&index, "the table has its index in")];
+                return vec![self.missing(&index, "the index column")];
             }
             Part::Stored(shape) => shape.first().copied(),
         };
@@ -152,13 +151,13 @@ impl Group<'_> {
             };
             match (self.part(name), rows) {
                 ((_, Part::Missing), _) => {
-                    findings.push(self.missing(name, "the table names a column"));
+                    findings.push(self.missing(name, "the column"));
                 }
                 ((key, Part::Stored(shape)), Some(rows)) => {
                     let length = shape.first().filter(|&&length| length != rows);
                     findings.extend(length.map(|length| {
                         let message = format!(
-                            "the column has {length} elements and the index {index:?} of its table {rows}"
+                            "the column has {length} elements, but the index {index:?} of its table has {rows}"
                         );
                         self.differs(&key, message)
                     }));
@@ -173,7 +172,7 @@ impl Group<'_> {
     fn pair(&self, names: [&str; 2], are_alike: bool) -> Vec<Finding> {
         let shapes = names.map(|name| (name, self.part(name).1));
         let missing = shapes.iter().filter_map(|(name, part)| match part {
-            Part::Missing => Some(self.missing(name, "the values need")),
+            Part::Missing => Some(self.missing(name, "the array")),
             Part::Stored(_) => None,
         });
         let mut findings: Vec<Finding> = missing.collect();
@@ -183,7 +182,7 @@ impl Group<'_> {
             && !second.is_empty()
             && first != second
         {
-            let message = format!("{one} has the shape {first:?} and {other} {second:?}");
+            let message = format!("{one} has shape {first:?}, but {other} has shape {second:?}");
             findings.push(self.differs(self.path, message));
         }
         findings
@@ -196,7 +195,7 @@ impl Group<'_> {
         let mut findings = Vec::new();
         for (length, name) in lengths.iter_mut().zip(names) {
             match self.part(name).1 {
-                Part::Missing => findings.push(self.missing(name, "the matrix needs")),
+                Part::Missing => findings.push(self.missing(name, "the array")),
                 Part::Stored(shape) => *length = shape.first().copied(),
             }
         }
@@ -204,7 +203,7 @@ impl Group<'_> {
         if let (Some(data), Some(indices)) = (data, indices)
             && data != indices
         {
-            let message = format!("data has {data} elements and indices {indices}");
+            let message = format!("data has {data} elements, but indices has {indices}");
             findings.push(self.differs(self.path, message));
         }
         let shape = self.sparse_shape();
@@ -213,7 +212,7 @@ impl Group<'_> {
         {
             let what = ["rows", "columns"][axis.min(1)];
             let message = format!(
-                "indptr has {pointers} elements and the matrix {side} {what}, which need {}",
+                "indptr has {pointers} elements, but a matrix of {side} {what} needs {}",
                 side.saturating_add(1)
             );
             findings.push(self.differs(self.path, message));
@@ -284,7 +283,7 @@ impl Group<'_> {
         sides.find_map(|(axis, (length, side))| {
             let (table, rows) = side.filter(|(_, rows)| rows != length)?;
             let message = format!(
-                "the matrix has {length} {} and the table {table} {rows} rows",
+                "the matrix has {length} {}, but the table {table} has {rows} rows",
                 ["rows", "columns"][axis.min(1)]
             );
             Some(self.differs(key, message))
@@ -292,10 +291,10 @@ impl Group<'_> {
     }
 
     fn differs(&self, key: &Key, message: String) -> Finding {
-        let message = format!("{message}, so that anndata does not open it");
+        let message = format!("{message}; anndata cannot open it");
         Finding::error("table-lengths-differ", key, message)
             .with_remedy(
-                "copy both again from another copy of the store, or write the object again",
+                "copy both from another copy of the store, or write the object again",
             )
             .with_section(Spec::Anndata.section(self.heading))
     }

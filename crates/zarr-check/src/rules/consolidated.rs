@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use crate::context::CheckContext;
-use crate::finding::{Finding, reason};
+use crate::finding::Finding;
 use crate::node_findings::NodeFindings;
 use crate::rules::documents::shortened;
 use crate::spec::{Spec, SpecSection};
@@ -47,7 +47,7 @@ impl CopiedKeys {
             return None;
         }
         let message = format!(
-            "the consolidated metadata have no copy of {document}, so that readers of them do not find the node whole"
+            "{document} is missing from the consolidated metadata; readers that use them cannot see it"
         );
         let finding = Finding::error("consolidated-missing", self.holder.key(), message);
         let finding = finding.with_part(document.to_string()).with_remedy(FIX);
@@ -78,7 +78,7 @@ pub(crate) fn check(
     let places = match read(key, bytes) {
         Ok(places) => places?,
         Err(error) => {
-            let message = format!("the consolidated metadata do not read: {}", reason(&error));
+            let message = format!("the consolidated metadata cannot be read: {error}");
             let finding = Finding::error("consolidated-unreadable", key, message);
             findings.add(finding.with_remedy(FIX).with_section(section));
             return None;
@@ -147,7 +147,7 @@ fn compare_parts(
 /// Reports a copy under a name that no document can have.
 fn copy_of_no_document(key: &Key, name: &str) -> Finding {
     let message =
-        format!("the consolidated metadata have a copy of {name:?}, which names no document");
+        format!("{name:?} in the consolidated metadata is not the name of a metadata file");
     let finding = Finding::error("consolidated-extra", key, message);
     finding.with_part(name).with_remedy(FIX)
 }
@@ -164,9 +164,9 @@ fn reserve_keys(context: &CheckContext, count: usize) -> Option<Reservation> {
 /// Reports copies whose keys do not fit in memory.
 fn too_many(key: &Key, count: usize) -> Finding {
     let message = format!(
-        "the keys of {count} copies do not fit in --memory, so that documents without a copy are not told"
+        "{count} copies do not fit in --memory; missing copies are not reported"
     );
-    Finding::warning("consolidated-too-many", key, message).with_remedy("give more --memory")
+    Finding::warning("consolidated-too-many", key, message).with_remedy("increase --memory")
 }
 
 /// Returns the key of the document of a copy, or `None` if no document can have it.
@@ -201,7 +201,7 @@ fn compare(context: &CheckContext, key: &Key, full: &Key, copy: &[u8]) -> Option
         Ok(None) if full.name() == ZATTRS.as_bytes() && json_text::is_empty(copy) => return None,
         Ok(None) => {
             let message =
-                format!("the consolidated metadata have a copy of {full}, which is not there");
+                format!("{full} is in the consolidated metadata, but not in the store");
             let finding = Finding::error("consolidated-extra", key, message);
             // The copy may be all that is left of the document of an array whose chunks are still stored.
             let remedy = match full.parent() {
@@ -220,14 +220,15 @@ fn compare(context: &CheckContext, key: &Key, full: &Key, copy: &[u8]) -> Option
     let stored = stored.strip_prefix('\u{feff}').unwrap_or(&stored);
     let (part, message) = match difference(full, stored, copy)? {
         Difference::Somewhere => {
-            let lengths = format!("{} bytes and not {}", copy.len(), stored.len());
-            (
-                full.to_string(),
-                format!("the copy of {full} differs from the document: it has {lengths}"),
-            )
+            let message = format!(
+                "{full} differs in the consolidated metadata: {} bytes, but {} in the store",
+                copy.len(),
+                stored.len()
+            );
+            (full.to_string(), message)
         }
         Difference::Member(at, stored, copy) => {
-            let has = |value: Option<String>| value.unwrap_or("no such member".to_string());
+            let has = |value: Option<String>| value.unwrap_or("missing".to_string());
             let at = if at.is_empty() {
                 String::new()
             } else {
@@ -235,7 +236,7 @@ fn compare(context: &CheckContext, key: &Key, full: &Key, copy: &[u8]) -> Option
             };
             let part = format!("{full}{at}");
             let message = format!(
-                "the copy of {part} is {}, and the document has {}",
+                "{part} is {} in the consolidated metadata, but {} in the store",
                 has(copy),
                 has(stored)
             );

@@ -127,9 +127,9 @@ impl NamedArray {
             attribute,
             name,
         } = self;
-        let message = format!("{attribute} names {name:?}, where no array is");
+        let message = format!("{attribute} names the array {name:?}, which does not exist");
         let finding = Finding::warning("variable-missing", by, message);
-        let remedy = "copy the array again, or take its name out of the attribute";
+        let remedy = "copy the array from another copy of the store, or remove its name from the attribute";
         finding
             .with_part(*attribute)
             .with_remedy(remedy)
@@ -252,11 +252,11 @@ impl GroupArrays {
         });
         let lengths: Vec<String> = lengths.collect();
         let message = format!(
-            "arrays of the group have different lengths along the dimension {name}: {}, so that xarray opens no dataset",
+            "the dimension {name} has different lengths ({}); xarray cannot open the group",
             lengths.join(", ")
         );
         let remedy =
-            "if an append was cut, resize the longer arrays to the shorter length and append again";
+            "if an append was interrupted, resize the longer arrays to the shorter length and append again";
         let finding = if dimension.has_coordinates {
             Finding::error("dimension-lengths-differ", &self.group, message)
         } else {
@@ -275,11 +275,10 @@ impl GroupArrays {
         };
         let other = self.first_named.as_ref()?.name();
         let message = format!(
-            "the array has no {member}, and others of the group, such as {}, name their dimensions, so that xarray opens \
-             no dataset",
+            "{member} is missing, but other arrays of the group have it, such as {}; xarray cannot open the group",
             String::from_utf8_lossy(other)
         );
-        let remedy = format!("add {member} to its {place}, a list of one name a dimension");
+        let remedy = format!("add {member} to its {place}: a list with one name per dimension");
         let code = "dimension-names-missing";
         let finding = if is_error {
             Finding::error(code, path, message)
@@ -333,11 +332,11 @@ fn packing_fault(path: &Key, array: &Array, name: &str) -> Option<Finding> {
         return None;
     }
     let message = format!(
-        "{name} is {}; it must be a number, so that xarray does not open the array",
+        "{name} is {}, but must be a number; xarray cannot open the array",
         shortened(&value)
     );
     let finding = Finding::error("attribute-invalid", path, message);
-    let finding = finding.with_remedy("write the number without quotation marks");
+    let finding = finding.with_remedy("write the number without quotes");
     Some(
         finding
             .with_part(name)
@@ -356,9 +355,9 @@ fn time_fault(path: &Key, array: &Array) -> Option<Finding> {
     let (unit, date) = (unit.trim().to_ascii_lowercase(), date.trim());
     let calendar = text("calendar").unwrap_or_default();
     let calendar = calendar.to_ascii_lowercase();
-    let refused = "so that xarray opens the array with decode_times=False alone";
+    let refused = "xarray opens the array only with decode_times=False";
     let fault = |name: &str, value: &str, what: &str, remedy: &str| {
-        let message = format!("{name} is {value:?}, which is no {what}, {refused}");
+        let message = format!("{name} is {value:?}, which is not a {what}; {refused}");
         let heading = if name == "units" {
             "Time Coordinate"
         } else {
@@ -387,8 +386,8 @@ fn time_fault(path: &Key, array: &Array) -> Option<Finding> {
             | "tai"
     );
     if !is_calendar {
-        let remedy = "write the name of one, such as \"standard\"";
-        return fault("calendar", &calendar, "calendar of CF", remedy);
+        let remedy = "use a CF calendar, such as \"standard\"";
+        return fault("calendar", &calendar, "CF calendar", remedy);
     }
     let is_counted = match calendar.as_str() {
         "360_day" => unit.starts_with("month"),
@@ -398,9 +397,9 @@ fn time_fault(path: &Key, array: &Array) -> Option<Finding> {
     // Units without a fixed length, which xarray does not decode.
     let units_of_no_length = ["week", "weeks", "month", "months", "year", "years"];
     if units_of_no_length.contains(&unit.as_str()) && !is_counted {
-        let message = format!("units is {units:?}, and {unit} have no fixed length, {refused}");
+        let message = format!("units is {units:?}, but {unit} have no fixed length; {refused}");
         let finding = Finding::warning("attribute-invalid", path, message);
-        let finding = finding.with_remedy("count days since the date");
+        let finding = finding.with_remedy("use days since the date");
         return Some(
             finding
                 .with_part("units")
@@ -411,8 +410,8 @@ fn time_fault(path: &Key, array: &Array) -> Option<Finding> {
     if is_right {
         return None;
     }
-    let remedy = "write it such as \"days since 2000-01-01\"";
-    fault("units", &units, "unit of time since a date", remedy)
+    let remedy = "use the form \"days since 2000-01-01\"";
+    fault("units", &units, "time unit since a date", remedy)
 }
 
 /// Whether a text may begin with a date; only text that no reader accepts is rejected.
@@ -475,7 +474,7 @@ fn dimension_names(path: &Key, array: &Array) -> Option<Finding> {
         return None;
     }
     let message = format!(
-        "{name} is {}; it must be a list of names, one for each of {rank} dimensions",
+        "{name} is {}, but must be a list of {rank} names, one per dimension",
         shortened(&names)
     );
     let finding = Finding::warning("attribute-invalid", path, message);

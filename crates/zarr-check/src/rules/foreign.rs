@@ -41,15 +41,15 @@ use Remedy::{AnnexGet, CopyAgain, FetchAgain, LfsPull, StateCodec};
 impl From<Remedy> for String {
     fn from(remedy: Remedy) -> String {
         let text = match remedy {
-            CopyAgain => "copy it again from another copy of the store, or write it again",
+            CopyAgain => "copy it from another copy of the store, or write it again",
             FetchAgain => {
-                "the server answered with it in place of the data: fetch the store again, with credentials if it asks for some"
+                "a server sent it instead of the data: download the store again, with credentials if needed"
             }
             StateCodec => {
-                "state its codec in the metadata if all chunks are such, or write the chunk again"
+                "if all chunks are like this, correct the codec in the metadata; otherwise write the chunk again"
             }
-            LfsPull => "run git lfs pull",
-            AnnexGet => "run git annex get, or datalad get",
+            LfsPull => "run 'git lfs pull'",
+            AnnexGet => "run 'git annex get' or 'datalad get'",
         };
         text.to_string()
     }
@@ -142,7 +142,7 @@ const TEXTS: [(&str, &str, Remedy); 9] = [
     ("<center", "an HTML page", FetchAgain),
     ("<h1", "an HTML page", FetchAgain),
     ("<script", "an HTML page", FetchAgain),
-    ("<error", "an XML error document of a server", FetchAgain),
+    ("<error", "an XML error message of a server", FetchAgain),
 ];
 
 impl Foreign {
@@ -162,7 +162,7 @@ impl Foreign {
             [one] => format!("the codec {one}"),
             several => format!("the codecs {}", several.join(", ")),
         };
-        format!("{part} is {what}, and the metadata state {stated}")
+        format!("{part} is {what}, but the metadata name {stated}")
     }
 }
 
@@ -218,7 +218,7 @@ fn recognized(head: &[u8], size: u64) -> Option<Foreign> {
     }
     if head.len() >= 16 && head.iter().all(|&byte| byte == 0) {
         let what = format!(
-            "zeros in its first {} bytes, as a copy that was cut leaves them",
+            "zeros in its first {} bytes, as after an interrupted copy",
             head.len()
         );
         let is_sure = false;
@@ -259,12 +259,12 @@ fn text(head: &[u8]) -> Option<Foreign> {
         let is_in = |word: &str| lower.contains(word);
         return match () {
             () if is_in("<error") => {
-                foreign("an XML error document of a server".to_string(), FetchAgain)
+                foreign("an XML error message of a server".to_string(), FetchAgain)
             }
             () if is_in("<html") || is_in("<!doctype html") => {
                 foreign("an HTML page".to_string(), FetchAgain)
             }
-            () => foreign("an XML document".to_string(), CopyAgain),
+            () => foreign("an XML file".to_string(), CopyAgain),
         };
     }
     if lower.starts_with('{') {
@@ -272,9 +272,9 @@ fn text(head: &[u8]) -> Option<Foreign> {
         let is_error = members.any(|member| lower.contains(&format!("\"{member}\"")));
         let is_node = lower.contains("zarr_format");
         return if is_error && !is_node {
-            foreign("a JSON error document of a server".to_string(), FetchAgain)
+            foreign("a JSON error message of a server".to_string(), FetchAgain)
         } else {
-            foreign("a JSON document".to_string(), CopyAgain)
+            foreign("a JSON file".to_string(), CopyAgain)
         };
     }
     let start: String = start.chars().take(40).collect();
@@ -327,7 +327,7 @@ const FORMATS: [Format; 6] = [
     (&["_delta_log"], "a Delta table", "deltalake"),
     (
         &["info", "provenance"],
-        "a precomputed volume of Neuroglancer",
+        "a Neuroglancer precomputed volume",
         "cloud-volume or tensorstore",
     ),
 ];
@@ -348,7 +348,7 @@ pub(crate) fn other_format(context: &CheckContext, top: &NodeEntry) -> Option<Fi
     visited.ok()?;
     let is_it = |(needed, ..): &&Format| needed.iter().all(|name| names.contains(name.as_bytes()));
     let (_, what, program) = FORMATS.iter().find(is_it)?;
-    let message = format!("the folder is {what} and no store of Zarr or N5");
+    let message = format!("this is {what}, not a Zarr or N5 store");
     let remedy = format!("read it with {program}, which can write it as Zarr");
     Some(Finding::error("no-store", &top.path, message).with_remedy(remedy))
 }
@@ -371,21 +371,21 @@ mod tests {
             (b"\xef\xbb\xbf<html lang=en>", "an HTML page"),
             (
                 b"<?xml version=\"1.0\"?>\n<Error><Code>AccessDenied",
-                "an XML error document of a server",
+                "an XML error message of a server",
             ),
             (
                 b"<Error><Code>NoSuchKey</Code>",
-                "an XML error document of a server",
+                "an XML error message of a server",
             ),
             (b"<?xml version=\"1.0\"?><!DOCTYPE html ", "an HTML page"),
-            (b"<?xml version=\"1.0\"?><kml>", "an XML document"),
+            (b"<?xml version=\"1.0\"?><kml>", "an XML file"),
             (
                 b"{\"error\": {\"code\": 403}}",
-                "a JSON error document of a server",
+                "a JSON error message of a server",
             ),
             (
                 b"{\"zarr_format\": 3, \"node_type\": \"group\"}",
-                "a JSON document",
+                "a JSON file",
             ),
             (
                 b"404 page not found\n",

@@ -52,15 +52,15 @@ fn chunk_sizes(open: &OpenArray, array: &Array, pipeline: Option<&Pipeline>) -> 
     }
     let count = open.stored_grid().map_or(0, zarr_format::grid::Grid::len);
     (count >= MANY_CHUNKS && stored <= SMALL_CHUNK).then(|| {
-        let message = format!("the array has {count} chunks of {stored} bytes");
-        let remedy = "write larger chunks, or shards that hold many of them";
+        let message = format!("{count} chunks of only {stored} bytes are slow to read and write");
+        let remedy = "write larger chunks, or use shards";
         Finding::advice("small-chunks", path, message).with_remedy(remedy)
     })
 }
 
 fn large_chunks(path: &Key, bytes: &str) -> Finding {
     let message =
-        format!("a chunk has {bytes} bytes decoded, which each reader of an element needs");
+        format!("a decoded chunk has {bytes} bytes; reading any element needs all of them");
     Finding::advice("large-chunks", path, message).with_remedy("write chunks of at most 1 GiB")
 }
 
@@ -68,9 +68,9 @@ fn large_chunks(path: &Key, bytes: &str) -> Finding {
 fn shards(open: &OpenArray, pipeline: &Pipeline) -> Option<Finding> {
     let is_single = pipeline.shards().first()?.count() <= 1;
     is_single.then(|| {
-        let message = "a shard has one inner chunk, so that the shards gain nothing";
+        let message = "each shard has only one inner chunk; sharding has no benefit";
         Finding::advice("shard-without-gain", open.path(), message)
-            .with_remedy("write several inner chunks into each shard, or no shards")
+            .with_remedy("use several inner chunks per shard, or no shards")
     })
 }
 
@@ -87,9 +87,9 @@ fn compression(open: &OpenArray, pipeline: &Pipeline, stats: &ChunkStats) -> Opt
     is_idle.then(|| {
         let codec = array.codecs.last().map_or("", |codec| codec.name.as_str());
         let message = format!(
-            "{codec} does not compress the chunks: {decoded} decoded bytes are stored as {stored}"
+            "{codec} does not make the chunks smaller: {decoded} bytes are stored as {stored}"
         );
         Finding::advice("compressor-idle", open.path(), message)
-            .with_remedy("write them without it, or with another codec")
+            .with_remedy("write the array without it, or with another codec")
     })
 }

@@ -1,6 +1,6 @@
 //! Reports faults of single keys: links, folders, chunks.
 
-use crate::finding::{Finding, reason};
+use crate::finding::Finding;
 use crate::rules::foreign::{Foreign, ObjectHead, Remedy, in_place_of_chunk};
 use crate::spec::Spec;
 use crate::walk::folder::is_unfetched_annex_link;
@@ -10,7 +10,7 @@ use zarrfs_store::{Key, Store};
 
 /// Reports a folder in the place of a document.
 pub(crate) fn document_is_folder(key: &Key, spec: Spec) -> Finding {
-    let message = "a folder has the name of a document, so that readers find no document";
+    let message = "a directory has the name of a metadata file; readers find no metadata";
     let finding = Finding::error("document-is-folder", key, message);
     finding.with_section(spec.metadata())
 }
@@ -18,42 +18,40 @@ pub(crate) fn document_is_folder(key: &Key, spec: Spec) -> Finding {
 /// Reports names that look like chunks in the folder of a node without a document: an array that lost its document.
 pub(crate) fn undescribed_chunks(node: &Key, count: u64, first: &Key, document: &str) -> Finding {
     let names = match count {
-        1 => format!("the name {first} looks like a chunk"),
+        1 => format!("{first} looks like a chunk"),
         _ => format!("{count} names, such as {first}, look like chunks"),
     };
-    let message =
-        format!("{names}, and no document describes an array here, so that no reader finds it");
-    let remedy = format!("put the {document} of the array back, from another copy of the store");
+    let message = format!("{names}, but {document} is missing; no reader finds the array");
+    let remedy = format!("copy {document} from another copy of the store");
     Finding::error("chunks-undescribed", node, message).with_remedy(remedy)
 }
 
 /// Reports a document whose name is only wrong in case; readers do not find it.
 pub(crate) fn document_miscased(key: &Key, right: &str) -> Finding {
-    let message =
-        format!("the name differs from {right} in case alone, so that readers find no document");
+    let message = format!("the name differs from {right} only in case; readers do not find it");
     Finding::error("document-miscased", key, message).with_remedy(format!("rename it to {right}"))
 }
 
 /// Reports an empty folder.
 pub(crate) fn empty_folder(key: &Key) -> Finding {
-    Finding::warning("empty-folder", key, "the folder holds no key").with_remedy("remove it")
+    Finding::warning("empty-folder", key, "empty directory").with_remedy("remove it")
 }
 
 /// Reports a folder that cannot be listed.
 pub(crate) fn folder_unlisted(key: &Key, error: &Error) -> Finding {
-    let message = format!("the folder does not list, so that nothing in it was checked: {error}");
+    let message = format!("the directory cannot be listed, so it was not checked: {error}");
     Finding::error("folder-unlisted", key, message)
 }
 
 /// Reports a store that cannot list keys.
 pub(crate) fn store_unlisted(root: &Key) -> Finding {
-    let message = "the server lists no names, so that only documents are checked";
+    let message = "the server cannot list the store, so only metadata files are checked";
     Finding::warning("store-unlisted", root, message)
 }
 
 /// Reports a link to a folder, which would show one node under two paths.
 pub(crate) fn folder_link(key: &Key) -> Finding {
-    let message = "the symbolic link leads to a folder of the store and is not followed here";
+    let message = "symbolic link to a directory of the store; the check does not follow it";
     Finding::warning("link-to-folder", key, message)
 }
 
@@ -65,26 +63,28 @@ pub(crate) fn broken_link(store: &dyn Store, key: &Key, error: &Error) -> Findin
         _ => "link-dangling",
     };
     if is_unfetched_annex_link(store, key) {
-        let message = "the symbolic link leads to content of git-annex that is not on this machine";
+        let message = "symbolic link to git-annex content that was not downloaded";
         return Finding::error(code, key, message).with_remedy(Remedy::AnnexGet);
     }
     let message = format!(
-        "the symbolic link leads to no key of the store: {}",
+        "symbolic link that cannot be followed: {}",
         error.detail()
     );
     Finding::error(code, key, message)
 }
 
+/// The file of a write of zarrfs that was interrupted.
+pub(crate) const UNFINISHED_WRITE: &str = "unfinished write of zarrfs";
+
 /// Reports a file that the store hides.
 pub(crate) fn hidden(key: &Key, what: &str) -> Finding {
-    let code = if what.contains("cut") {
+    let code = if what == UNFINISHED_WRITE {
         "leftover"
     } else {
         "special-file"
     };
-    let message =
-        format!("the name is {what} and no regular file, so that the store does not show it");
-    Finding::warning(code, key, message)
+    let message = format!("{what}; zarrfs does not show it");
+    Finding::warning(code, key, message).with_remedy("remove it")
 }
 
 /// A stored chunk, or an inner chunk of a shard.
@@ -115,7 +115,7 @@ pub(crate) fn chunk_fault(
 ) -> Finding {
     let (key, name) = (chunk.key, chunk.name());
     let reason_of_part = error.within(chunk.part);
-    let why = reason(reason_of_part.within(&key.to_string()));
+    let why = reason_of_part.within(&key.to_string());
     match error.kind() {
         Kind::Unsupported | Kind::TooLarge => {
             let message = format!("zarrfs cannot decode {name}: {why}");
@@ -126,7 +126,7 @@ pub(crate) fn chunk_fault(
             let finding = match foreign {
                 Some(foreign) => foreign_chunk("chunk-corrupt", chunk, &foreign),
                 None => {
-                    let message = format!("{name} does not decode: {why}");
+                    let message = format!("{name} cannot be decoded: {why}");
                     Finding::error("chunk-corrupt", key, message).with_remedy(Remedy::CopyAgain)
                 }
             };
@@ -135,7 +135,7 @@ pub(crate) fn chunk_fault(
             finding.with_section(spec.chunks())
         }
         _ => {
-            let message = format!("the store does not give the chunk: {error}");
+            let message = format!("the chunk cannot be read: {error}");
             Finding::error("chunk-unreadable", key, message).with_part(chunk.part)
         }
     }

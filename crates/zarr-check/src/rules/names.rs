@@ -18,34 +18,34 @@ pub(crate) fn check_name(path: &Key, dialect: Option<&str>) -> Vec<Finding> {
     let is_draft = dialect.is_some_and(|name| name.starts_with("draft"));
     let spec = Spec::of(dialect);
     if (is_draft || dialect == Some("v3")) && path.name().iter().all(|&byte| byte == b'.') {
-        let message = format!("the name {text} is of periods alone, which the text forbids");
+        let message = format!("the name {text} has only periods, which the specification forbids");
         let finding = Finding::error("name-not-allowed", path, message);
         findings.push(finding.with_section(spec.section("Node names")));
     } else if is_draft && !path.name().iter().all(|&byte| is_plain(byte)) {
         let message = format!(
-            "the name {text} has other signs than letters, digits, hyphen, underscore and period"
+            "the name {text} has characters other than letters, digits, '-', '_' and '.'"
         );
         let finding = Finding::error("name-not-allowed", path, message);
         findings.push(finding.with_section(spec.section("Node names")));
     } else if dialect == Some("v3") && text.starts_with("__") {
-        let message = format!("the name {text} begins with __, which the text reserves");
+        let message = format!("the name {text} begins with __, which the specification reserves");
         let finding = Finding::error("name-reserved", path, message);
         findings.push(finding.with_section(Spec::V3.section("Node names")));
     } else if dialect == Some("v3") && !path.name().iter().all(|&byte| is_plain(byte)) {
         let message = format!(
-            "the name {text} has other signs than letters, digits, hyphen, underscore and period, which the text recommends"
+            "the name {text} has characters other than letters, digits, '-', '_' and '.', which are recommended"
         );
         let finding = Finding::warning("name-not-recommended", path, message);
         findings.push(finding.with_section(Spec::V3.section("Node names")));
     }
     findings.extend(portability(path).map(|why| {
-        let message = format!("not every system can hold the name: it {why}");
+        let message = format!("the name is not portable: it {why}");
         Finding::warning("name-not-portable", path, message)
     }));
     if path.as_bytes().len() > MAX_KEY {
         let length = path.as_bytes().len();
         let message = format!(
-            "the key has {length} bytes, and S3 and Google Cloud Storage hold {MAX_KEY} at most"
+            "the key has {length} bytes; S3 and Google Cloud Storage allow at most {MAX_KEY}"
         );
         findings.push(Finding::warning("key-too-long", path, message));
     }
@@ -59,16 +59,16 @@ fn is_plain(byte: u8) -> bool {
 /// Returns the reason why some system cannot store a name, or `None` if all can.
 fn portability(path: &Key) -> Option<String> {
     let Ok(name) = str::from_utf8(path.name()) else {
-        return Some("is no UTF-8, which buckets, macOS and Windows demand".to_string());
+        return Some("is not UTF-8, which buckets, macOS and Windows require".to_string());
     };
     if let Some(c) = name
         .chars()
         .find(|&c| "<>:\"\\|?*".contains(c) || c.is_control())
     {
-        return Some(format!("has the character {c:?}, which Windows refuses"));
+        return Some(format!("has the character {c:?}, which Windows does not allow"));
     }
     if name.ends_with(['.', ' ']) {
-        return Some(format!("is {name:?}, whose last character Windows drops"));
+        return Some("ends with a period or a space, which Windows drops".to_string());
     }
     let stem = name
         .split('.')
@@ -79,7 +79,7 @@ fn portability(path: &Key) -> Option<String> {
     let port = stem.strip_prefix("com").or(stem.strip_prefix("lpt"));
     let is_port = port.is_some_and(|number| matches!(number.as_bytes(), [b'1'..=b'9']));
     let is_device = is_port || matches!(stem.as_str(), "con" | "prn" | "aux" | "nul");
-    is_device.then(|| format!("is {name:?}, a device of Windows"))
+    is_device.then(|| "is the name of a Windows device".to_string())
 }
 
 /// Reports names that differ from an earlier one only in case (an error in the draft of 2019), or only in how Unicode
@@ -105,7 +105,7 @@ pub(crate) fn check_siblings(
             continue;
         }
         let message = format!(
-            "the names {text} and {first} differ in case alone, and macOS and Windows take them for one"
+            "{text} and {first} differ only in case; macOS and Windows cannot store both"
         );
         findings.push(match dialect {
             Some("draft2019") => Finding::error("names-differ-in-case", &path, message)
@@ -135,7 +135,7 @@ fn other_form(path: &Key, name: &str, first: &str) -> Finding {
     };
     let (own, other) = (code_points(name), code_points(first));
     let message = format!(
-        "the names {name} ({own}) and {first} ({other}) differ in how Unicode composes letters, and macOS takes them for one"
+        "{name} ({own}) and {first} ({other}) differ only in Unicode normalization; macOS cannot store both"
     );
     Finding::warning("names-differ-in-form", path, message)
 }

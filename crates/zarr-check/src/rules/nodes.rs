@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::context::CheckContext;
-use crate::finding::{Finding, reason};
+use crate::finding::Finding;
 use crate::rules::documents::{DocumentKind, shortened};
 use crate::spec::Spec;
 use crate::walk::folder::GroupChild;
@@ -17,47 +17,45 @@ use zarrfs_store::request_context::UNLIMITED;
 
 /// Reports a node that cannot be read: its documents are invalid, or this program does not support it.
 pub(crate) fn node_fault(path: &Key, error: &Error) -> Finding {
-    let why = reason(error);
+    let why = error.within(&path.to_string());
     match error.kind() {
         Kind::Unsupported | Kind::TooLarge => {
-            let message = format!("zarrfs cannot read such a node: {why}");
+            let message = format!("zarrfs cannot read this node: {why}");
             Finding::warning("node-not-supported", path, message)
         }
         _ => Finding::error(
             "node-unreadable",
             path,
-            format!("the node does not read: {why}"),
+            format!("the node cannot be read: {why}"),
         ),
     }
 }
 
 /// Reports an array whose chunks cannot be decoded, whatever they contain.
 pub(crate) fn undecodable(path: &Key, error: &Error, dialect: Option<&str>) -> Finding {
-    let error = error.within(&path.to_string());
-    let why = reason(error);
+    let why = error.within(&path.to_string());
     let finding = match error.kind() {
         Kind::Corrupt => {
             let message = format!("the codecs do not work together: {why}");
             Finding::error("codecs-impossible", path, message)
         }
         // An array whose chunks cannot be numbered is too large whatever the options are.
-        Kind::TooLarge if matches!(error.subject(), "chunk_grid" | "shape") => {
-            let message = format!(
-                "the array is too large, with 2^64 chunks or more, or 2^63 bytes of elements: {why}"
-            );
+        Kind::TooLarge if matches!(why.subject(), "chunk_grid" | "shape") => {
+            let message = format!("the array is too large: {why}");
             Finding::warning("array-too-large", path, message)
         }
         Kind::TooLarge => {
             let message = format!("the chunks are too large: {why}");
             Finding::warning("chunk-too-large", path, message)
         }
+        _ if why.subject() == "codecs" => Finding::warning("not-decodable", path, why.detail()),
         _ => {
-            let message = format!("zarrfs cannot decode the chunks of the array: {why}");
+            let message = format!("zarrfs cannot decode the array: {why}");
             Finding::warning("not-decodable", path, message)
         }
     };
     let spec = Spec::of(dialect);
-    let heading = heading_of(error.detail()).filter(|_| spec == Spec::V3);
+    let heading = heading_of(why.detail()).filter(|_| spec == Spec::V3);
     finding.with_section(heading.map_or_else(|| spec.codecs(), |heading| spec.section(heading)))
 }
 
@@ -69,25 +67,25 @@ pub(crate) fn chunks_missing(open: &OpenArray) -> Option<Finding> {
         return None;
     }
     let which = match chunks {
-        1 => "the one chunk of the array is not stored".to_string(),
-        _ => format!("none of the {chunks} chunks of the array is stored"),
+        1 => "the only chunk is not stored".to_string(),
+        _ => format!("none of the {chunks} chunks is stored"),
     };
     let reads = if array.fill_value.is_none {
-        "reads as what a reader likes, since the metadata have no fill value".to_string()
+        "the metadata have no fill value, so readers return anything".to_string()
     } else {
         format!(
-            "reads as the fill value {}",
+            "all elements read as the fill value {}",
             shortened(&array.fill_value.json)
         )
     };
     let (code, path) = ("chunks-missing", open.path());
-    let message = format!("{which}, so that each element {reads}");
+    let message = format!("{which}; {reads}");
     let finding = if is_likely_unwritten(array, chunks) {
         Finding::advice(code, path, message)
     } else {
         Finding::warning(code, path, message)
     };
-    Some(finding.with_remedy("copy the chunks again if the array was ever written"))
+    Some(finding.with_remedy("if the array was written, copy its chunks from another copy of the store"))
 }
 
 /// Whether writers are likely to have such an array with only the fill value, which they do not store: masks, counts,
@@ -104,14 +102,14 @@ fn is_likely_unwritten(array: &Array, chunks: u64) -> bool {
 /// Reports a node of another dialect than the group above it; readers of that dialect ignore the node.
 pub(crate) fn other_dialect(path: &Key, own: &str, above: &str) -> Finding {
     let message = format!(
-        "the node is of {own} and the group above of {above}, whose readers do not show the node"
+        "the node is {own}, but its parent is {above}; readers of {above} do not see it"
     );
     Finding::warning("dialect-differs", path, message)
 }
 
 /// Reports consolidated metadata of v2 in a folder without a v2 group: readers do not open it.
 pub(crate) fn copies_without_group(path: &Key) -> Finding {
-    let message = format!("no {ZGROUP} lies beside {ZMETADATA}, so that readers open no group");
+    let message = format!("{ZMETADATA} has no {ZGROUP} next to it; readers cannot open the group");
     Finding::error("group-implied", path, message)
         .with_remedy(group_remedy(ZGROUP))
         .with_section(Spec::V2.section("Groups"))
@@ -135,7 +133,7 @@ fn group_remedy(name: &str) -> String {
         ZGROUP => r#"{"zarr_format": 2}"#,
         _ => r#"{"zarr_format": 3, "node_type": "group"}"#,
     };
-    format!("write {text} to {name} there, or copy it from another copy of the store")
+    format!("write {text} to {name}, or copy it from another copy of the store")
 }
 
 /// Reports a group without a document, in dialects that demand one.
@@ -145,9 +143,9 @@ pub(crate) fn implied_group(path: &Key, dialect: Option<&'static str>) -> Option
         Some("v3") => (Spec::V3.section("Group metadata"), ZARR_JSON),
         _ => return None,
     };
-    let message = format!("the group has no {name}, which each group must have");
+    let message = format!("the group has no {name}, which every group must have");
     let finding = Finding::error("group-implied", path, message).with_remedy(group_remedy(name));
-    let writers = "tensorstore, and zarr-python where an array is made by its path alone";
+    let writers = "tensorstore, and zarr-python for an array created by its path";
     Some(finding.with_section(section).with_habit(writers))
 }
 
@@ -160,18 +158,18 @@ pub(crate) fn collisions(documents: &[(Key, DocumentKind)]) -> Vec<Finding> {
     let (v3, array, group, attributes) = (has(ZARR_JSON), has(ZARRAY), has(ZGROUP), has(ZATTRS));
     let mut findings = Vec::new();
     if let (Some(_), Some(key)) = (array, group) {
-        let message = "the documents of an array and of a group lie in one folder";
+        let message = "the directory has the metadata files of both an array and a group";
         let finding = Finding::error("nodes-collide", key, message);
         findings.push(finding.with_section(Spec::V2.section("Groups")));
     }
     if let (Some(key), Some(_)) = (v3, array.or(group)) {
-        let message = "documents of v2 lie beside it, and readers of v2 take those for the node";
+        let message = "the directory also has metadata files of v2; readers of v2 use those instead";
         let finding = Finding::warning("nodes-collide", key, message);
         findings.push(finding.with_section(Spec::V3.section("Comparison with Zarr v2")));
     }
     if let (Some(key), None) = (attributes, array.or(group)) {
         let message =
-            "neither .zarray nor .zgroup lies beside it, so that no node has these attributes";
+            "neither .zarray nor .zgroup is next to it; no reader sees these attributes";
         let finding = Finding::warning("orphan-key", key, message);
         findings.push(finding.with_section(Spec::V2.section("Attributes")));
     }
@@ -208,8 +206,7 @@ pub(crate) fn undescribed_top(
     };
     let path = &first.path;
     let message = format!(
-        "the top of the store has no {document}, and nodes such as {path} lie below it, so that Zarr libraries do \
-         not open it"
+        "the root has no {document}, but nodes such as {path} below it; Zarr libraries cannot open it"
     );
     let finding = Finding::error("group-implied", &top.path, message);
     let finding = finding

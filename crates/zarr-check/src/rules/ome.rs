@@ -141,9 +141,9 @@ impl ImageCheck<'_> {
                 .map(|key| self.context.hierarchy.node(&UNLIMITED, &key));
             let problem = match &node {
                 Ok(Ok(Some(node))) if named.is_level && !node.is_array() && node.node().is_ok() => {
-                    Some("a group and no array")
+                    Some("is a group, not an array")
                 }
-                Ok(Ok(None)) | Err(_) => Some("no node"),
+                Ok(Ok(None)) | Err(_) => Some("does not exist"),
                 Ok(_) => None,
             };
             FoundNode {
@@ -157,9 +157,9 @@ impl ImageCheck<'_> {
 
     fn missing_node(&self, named: &NamedNode, problem: &str) -> Finding {
         let (part, path) = (&named.part, &named.path);
-        let message = format!("{part} names {path:?}, where {problem} is");
+        let message = format!("{part} names {path:?}, which {problem}");
         let finding = Finding::error("image-path-missing", self.group, message);
-        named.annotate(finding.with_remedy("copy the node again, or take it out of the attribute"))
+        named.annotate(finding.with_remedy("copy it from another copy of the store, or remove it from the attribute"))
     }
 
     /// Checks the levels of an image: arrays with one dimension for each axis, from the largest to the smallest.
@@ -187,7 +187,7 @@ impl ImageCheck<'_> {
             let len = sides.fold(1_u64, |len, &side| len.saturating_mul(side));
             if last.replace(len).is_some_and(|last| len > last) {
                 let message = format!(
-                    "{} is larger than the level before it, and levels go from the largest to the smallest",
+                    "{} is larger than the previous level; levels must go from the largest to the smallest",
                     level.named.part
                 );
                 let finding = Finding::warning("image-levels-unordered", self.group, message);
@@ -209,7 +209,7 @@ impl ImageCheck<'_> {
         }
         let stored = datasets.map_or("missing".to_string(), shortened);
         let message = format!(
-            "{part}: datasets is {stored}; it must be a list of levels, each an object with \"path\""
+            "{part}: datasets is {stored}, but must be a list of objects with \"path\""
         );
         let finding = Finding::error("attribute-invalid", self.group, message);
         Some(
@@ -233,22 +233,22 @@ impl ImageCheck<'_> {
                 return None;
             }
             let message = format!(
-                "the axes of the image are {} and the dimensions of {path:?} are {}",
+                "the axes of the image are {}, but the dimensions of {path:?} are {}",
                 list_names(&names),
                 list_names(&own)
             );
             (
                 message,
-                "give both the names and the order of the dimensions",
+                "use the same names in the same order",
             )
         } else {
             let message = format!(
-                "the image has {} axes and {path:?} has {rank} dimensions",
+                "the image has {} axes, but {path:?} has {rank} dimensions",
                 axes.len()
             );
             (
                 message,
-                "give the image an axis for each dimension of its levels",
+                "use one axis per dimension",
             )
         };
         let finding = Finding::error("image-axes-differ", self.group, message).with_remedy(remedy);
@@ -281,10 +281,10 @@ impl ImageCheck<'_> {
         }
         let part = format!("{}: coordinateTransformations", named.part);
         let stored = list.map_or("missing".to_string(), |list| {
-            format!("{} and has no scale", shortened(list))
+            format!("{}, which has no scale", shortened(list))
         });
-        let message = format!("{part} is {stored}, so that no reader knows the size of a pixel");
-        let remedy = "add {\"type\": \"scale\", \"scale\": [one number an axis]} to it";
+        let message = format!("{part} is {stored}; no reader knows the pixel size");
+        let remedy = "add {\"type\": \"scale\", \"scale\": [one number per axis]} to it";
         let finding = Finding::error("attribute-invalid", self.group, message).with_remedy(remedy);
         Some(
             finding
@@ -317,10 +317,10 @@ impl ImageCheck<'_> {
         });
         numbers.map(|(name, count)| {
             let message = format!(
-                "the {name} of {:?} has {count} numbers and the array has {rank} dimensions",
+                "the {name} of {:?} has {count} numbers, but the array has {rank} dimensions",
                 named.path
             );
-            let remedy = format!("give the {name} a number for each dimension");
+            let remedy = format!("use one number per dimension in the {name}");
             let finding = Finding::error("image-axes-differ", self.group, message);
             named.annotate(finding.with_remedy(remedy))
         })
@@ -337,13 +337,13 @@ impl ImageCheck<'_> {
             }
             let message = format!("the scale of {:?} is {}", named.path, shortened(scale));
             let finding = if is_number {
-                let message = format!("{message}, by which pixels have no size");
+                let message = format!("{message}; pixels cannot have size 0");
                 Finding::warning("attribute-invalid", self.group, message)
             } else {
-                let message = format!("{message}; it must be a list of numbers");
+                let message = format!("{message}, but must be a list of numbers");
                 Finding::error("attribute-invalid", self.group, message)
             };
-            Some(named.annotate(finding.with_remedy("write the size of a pixel along each axis")))
+            Some(named.annotate(finding.with_remedy("use the pixel size along each axis")))
         })
     }
 
@@ -362,9 +362,9 @@ impl ImageCheck<'_> {
             });
             let (index, stated, right) = parts.into_iter().flatten().next()?;
             let part = format!("{}plate: wells[{number}]", self.prefix);
-            let message = format!("{part}: {index} is {stated}, and its path names number {right}");
+            let message = format!("{part}: {index} is {stated}, but its path names number {right}");
             let finding = Finding::warning("attribute-invalid", self.group, message);
-            let finding = finding.with_remedy("write the number that the path names");
+            let finding = finding.with_remedy(format!("set {index} to {right}"));
             Some(
                 finding
                     .with_part(part)
@@ -390,10 +390,10 @@ fn merge_alike(alike: Vec<Finding>) -> Option<Finding> {
     let mut first = alike.into_iter().next()?;
     match more {
         0 => {}
-        1 => first.message.push_str("; so is it with another level"),
+        1 => first.message.push_str("; the same for another level"),
         _ => first
             .message
-            .push_str(&format!("; so is it with {more} other levels")),
+            .push_str(&format!("; the same for {more} other levels")),
     }
     Some(first)
 }
@@ -417,7 +417,7 @@ fn version_fault(entry: &NodeEntry, ome: &Value) -> Option<Finding> {
         .any(|name| ome.get(name).is_some());
     if needs_version && version.is_none() && entry.dialect() == Some("v3") {
         let message =
-            "the attribute ome has no version, so that readers do not know how to read it";
+            "the attribute ome has no version; readers cannot tell how to read it";
         let finding = Finding::error("attribute-invalid", &entry.path, message);
         let finding = finding.with_remedy("add \"version\": \"0.5\" to it");
         return Some(
@@ -431,11 +431,10 @@ fn version_fault(entry: &NodeEntry, ome: &Value) -> Option<Finding> {
     });
     let (part, message, remedy) = if is_ome && entry.dialect() == Some("v2") {
         let message = format!(
-            "the attribute ome of OME-Zarr {stated} lies in a store of Zarr v2, whose readers look for version 0.4 \
-             without ome"
+            "the attribute ome of OME-Zarr {stated} is in a Zarr v2 store; its readers need version 0.4, without ome"
         );
         let remedy =
-            "move its members out of ome and state version 0.4, or convert the store to Zarr v3";
+            "move its members out of ome and set version 0.4, or convert the store to Zarr v3";
         ("ome", message, remedy)
     } else {
         let version = version?;
@@ -451,13 +450,13 @@ fn version_fault(entry: &NodeEntry, ome: &Value) -> Option<Finding> {
             return None;
         }
         let message = format!(
-            "ome: version is {}; it must be \"0.5\" or a later one, since versions before that have no ome",
+            "ome: version is {}, but must be \"0.5\" or later: earlier versions have no ome",
             shortened(version)
         );
         (
             "ome: version",
             message,
-            "state \"0.5\" if the members are those of 0.5",
+            "set \"0.5\" if the members follow OME-Zarr 0.5",
         )
     };
     let finding = Finding::error("attribute-invalid", &entry.path, message).with_remedy(remedy);

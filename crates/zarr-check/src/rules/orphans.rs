@@ -18,42 +18,42 @@ use Pattern::{Begins, Ends, Is, Looks};
 const LEFTOVERS: [(Pattern, &str); 29] = [
     (
         Begins(".zarrfs-arriving-"),
-        "a write of zarrfs that was cut",
+        "an interrupted write of zarrfs",
     ),
     (
         Ends(".partial"),
-        "a write of zarr-python or rclone that was cut",
+        "an interrupted write of zarr-python or rclone",
     ),
     (Ends(".__lock"), "a lock of tensorstore"),
     (
         Begins(".nfs"),
-        "a file that was removed while NFS had it open",
+        "a file removed while open on NFS",
     ),
     (
         Begins(".fuse_hidden"),
-        "a file that was removed while a FUSE file system had it open",
+        "a file removed while open on a FUSE mount",
     ),
     (
         Begins(".goutputstream-"),
-        "a write of a desktop program that was cut",
+        "an interrupted write of a desktop program",
     ),
-    (Ends(".tmp"), "a write that was cut"),
-    (Begins(".tmp"), "a write that was cut"),
-    (Ends(".temp"), "a write that was cut"),
-    (Ends(".part"), "a download that was cut"),
-    (Ends(".crdownload"), "a download that was cut"),
+    (Ends(".tmp"), "an interrupted write"),
+    (Begins(".tmp"), "an interrupted write"),
+    (Ends(".temp"), "an interrupted write"),
+    (Ends(".part"), "an interrupted download"),
+    (Ends(".crdownload"), "an interrupted download"),
     (Ends(".swp"), "an editor"),
     (Ends("~"), "an editor"),
     (Ends(".bak"), "an editor"),
     (Ends(".orig"), "a merge"),
-    (Looks(is_of_rsync), "a copy by rsync that was cut"),
-    (Looks(is_of_aws), "a download by aws that was cut"),
+    (Looks(is_of_rsync), "an interrupted copy by rsync"),
+    (Looks(is_of_aws), "an interrupted download by aws"),
     (Begins(".#"), "an editor"),
-    (Is("@eaDir"), "a Synology"),
+    (Is("@eaDir"), "a Synology NAS"),
     (Is("lost+found"), "a file system"),
     (Begins(".Trash-"), "a desktop"),
-    (Begins(".syncthing."), "a copy by syncthing that was cut"),
-    (Is(".DS_Store"), "the Finder of macOS"),
+    (Begins(".syncthing."), "an interrupted copy by syncthing"),
+    (Is(".DS_Store"), "the macOS Finder"),
     (Begins("._"), "a copy from macOS"),
     (Is("__MACOSX"), "an archive from macOS"),
     (Is("Thumbs.db"), "Windows"),
@@ -69,14 +69,14 @@ pub(crate) fn orphan_or_leftover(key: &Key) -> Finding {
 
 /// Reports a key that belongs to no node.
 pub(crate) fn orphan(key: &Key) -> Finding {
-    let message = "the key belongs to no node: it is neither a document nor a chunk";
+    let message = "stray file: belongs to no array or group";
     Finding::warning("orphan-key", key, message)
 }
 
 /// Reports a leftover of a writer or an operating system, or returns `None` if no program leaves such a name.
 pub(crate) fn leftover(key: &Key) -> Option<Finding> {
     let origin = origin_of(key.name())?;
-    let message = format!("the name is left over from {origin}");
+    let message = format!("leftover of {origin}");
     Some(Finding::warning("leftover", key, message).with_remedy("remove it"))
 }
 

@@ -169,7 +169,7 @@ impl<'a> ArrayKeys<'a> {
         if self.array.array().keys.is_known()
             && let ChunkPlace::Chunk(..) = self.places.of(key)
         {
-            let message = "a folder has the key of a chunk, so that readers find no chunk there";
+            let message = "a directory has the key of a chunk; readers find no chunk there";
             let finding = Finding::error("chunk-is-folder", key, message);
             self.findings
                 .add(finding.with_section(self.spec().chunks()));
@@ -242,11 +242,11 @@ impl<'a> ArrayKeys<'a> {
     fn outside(&mut self, key: &Key, indices: &[u64]) {
         let counts = self.places.grid.map(|grid| grid.counts().to_vec());
         let message = format!(
-            "the chunk {indices:?} lies outside the grid of {:?} chunks, so that no reader reads it",
+            "chunk {indices:?} is outside the grid of {:?} chunks; no reader reads it",
             counts.unwrap_or_default()
         );
         let remedy =
-            "remove it if the array was made smaller, or correct the shape in the metadata";
+            "remove it if the array was made smaller; otherwise correct the shape in the metadata";
         let spec = self.spec();
         let section = if spec == Spec::V3 {
             spec.section("Resizing")
@@ -274,18 +274,17 @@ impl<'a> ArrayKeys<'a> {
         self.findings.add(if self.is_own_document(&top) {
             document_is_folder(&top, self.spec())
         } else if is_in_node_folder(key.name()) {
-            let message =
-                format!("the node of {key} lies in the folder of an array, where none may be");
+            let message = format!("{key} makes it a node, but an array cannot contain nodes");
             let finding = Finding::error("node-in-array", &top, message);
             finding.with_section(self.spec().hierarchy())
         } else if self.is_miscased(first) {
-            let message = "the name differs from c in case alone, so that readers find no chunk";
+            let message = "the name differs from c only in case; readers find no chunks";
             let finding =
                 Finding::error("orphan-folder", &top, message).with_remedy("rename it to c");
             finding.with_section(self.spec().chunks())
         } else {
             let message =
-                format!("the folder, with {key}, holds no chunk of the array that it lies in");
+                format!("stray directory: {key} in it is not a chunk of the array");
             Finding::warning("orphan-folder", &top, message)
         });
         self.foreign = Some(top);
@@ -305,8 +304,7 @@ impl<'a> ArrayKeys<'a> {
         }
         let path = self.array.path();
         let message = format!(
-            "the keys of {other} of {all} chunks have \"/\" between their indices, and the metadata state no \
-             dimension_separator, which means \".\""
+            "the keys of {other} of {all} chunks use \"/\", but .zarray has no dimension_separator, which means \".\""
         );
         let finding = Finding::error("separator-not-stated", path, message)
             .with_section(Spec::V2.section("Metadata"));
@@ -335,21 +333,18 @@ impl<'a> ArrayKeys<'a> {
         };
         let (path, stated) = (self.array.path(), self.places.form);
         let (code, own, metadata) = if form.has_c == stated.has_c {
-            let own = format!("\"{}\" between the indices", form.separator);
-            (
-                "separator-differs",
-                own,
-                format!("\"{}\"", stated.separator),
-            )
+            let separators = [form, stated].map(|form| format!("\"{}\"", form.separator));
+            let [own, metadata] = separators;
+            ("separator-differs", own, metadata)
         } else {
             ("key-encoding-differs", form.to_string(), stated.to_string())
         };
         let keys = match count {
-            1 => format!("the key {first} is that of a chunk"),
-            _ => format!("{count} keys, such as {first}, are those of chunks"),
+            1 => format!("the chunk key {first} uses"),
+            _ => format!("{count} chunk keys, such as {first}, use"),
         };
         let message = format!(
-            "{keys} with {own}, and the metadata state {metadata}, so that no reader finds them"
+            "{keys} {own}, but the metadata say {metadata}; no reader finds these chunks"
         );
         let finding = Finding::error(code, path, message)
             .with_remedy("correct the metadata, or rename the chunks");
@@ -379,9 +374,9 @@ fn wrong_length(
 ) -> Finding {
     let message = match needed {
         Some(needed) => format!(
-            "the chunk has {size} bytes and must have {needed}, since no codec changes the length"
+            "the chunk has {size} bytes, but must have {needed}"
         ),
-        None => "the chunk has no bytes".to_string(),
+        None => "the chunk is empty".to_string(),
     };
     Finding::error(code, chunk.key, message).with_remedy(Remedy::CopyAgain)
 }

@@ -231,11 +231,11 @@ impl<'a> StoredChunk<'a> {
             return Ok(());
         }
         if !pipeline.has_fixed_length() {
-            let why = format!("it has {size} bytes, and {bound} fit");
+            let why = format!("{size} bytes exceed the limit of {bound} bytes");
             return Err(self.array.with_option(Error::too_large(key, why)));
         }
         let why =
-            format!("it has {size} bytes, more than the {bound} that the codecs make at most");
+            format!("{size} bytes are more than the {bound} that its codecs can make");
         Err(Error::corrupt(key, why))
     }
 
@@ -276,7 +276,7 @@ impl<'a> StoredChunk<'a> {
             return None;
         }
         let message = format!(
-            "the block has {stored:?} elements, the dataset needs {needed:?}, and those that it lacks read as zeros"
+            "the block has {stored:?} elements, but the dataset needs {needed:?}; missing ones read as zeros"
         );
         Some(Finding::warning("block-too-small", self.key, message))
     }
@@ -287,7 +287,7 @@ fn trailing(key: &Key, lenient: &Leniency) -> impl Iterator<Item = Finding> + us
     let follow = |count: u64, what: &str| {
         let end = if count == 1 { "" } else { "s" };
         let message =
-            format!("{count} {what}{end} follow the encoded chunk, which some readers refuse");
+            format!("{count} {what}{end} follow the encoded chunk; some readers reject it");
         let finding = Finding::warning("chunk-trailing", key, message);
         (count > 0).then_some(finding)
     };
@@ -298,7 +298,7 @@ fn trailing(key: &Key, lenient: &Leniency) -> impl Iterator<Item = Finding> + us
 /// Reports a stream in the wrapper of another codec: not all readers detect that.
 fn other_codec(key: &Key, lenient: &Leniency) -> Option<Finding> {
     let (stated, other) = lenient.wrapper?;
-    let message = format!("the chunk is a {other} stream, and the metadata state {stated}");
+    let message = format!("the chunk is a {other} stream, but the metadata name {stated}");
     let finding = Finding::warning("chunk-other-codec", key, message);
     Some(match stated {
         "gzip" => finding.with_habit("z5py of 2020"),
@@ -347,7 +347,7 @@ fn check_words(elements: &[u8]) -> Result<()> {
     match words.find(|word| *word > u32::from(char::MAX)) {
         None => Ok(()),
         Some(word) => {
-            let what = format!("an element has {word:#x}, which is no code point");
+            let what = format!("an element has {word:#x}, which is not a Unicode code point");
             Err(Error::corrupt("", what))
         }
     }
@@ -380,7 +380,7 @@ mod tests {
         let error = check_text(&record, &two).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "an element has 0x110000, which is no code point"
+            "an element has 0x110000, which is not a Unicode code point"
         );
     }
 }

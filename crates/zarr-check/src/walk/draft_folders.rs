@@ -95,12 +95,12 @@ fn copies(entry: &EntryPoint) -> Result<Vec<Key>> {
 fn collision(child: &NamedChild, spec: Spec) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let (Some(array), Some(group)) = (&child.array, &child.group) {
-        let message = format!("the node has two documents, this one and {array}");
+        let message = format!("the node has two metadata files, this one and {array}");
         let finding = Finding::error("nodes-collide", group, message);
         findings.push(finding.with_section(spec.hierarchy()));
     }
     if let Some(array) = child.array.as_ref().filter(|_| child.has_folder) {
-        let message = "a folder of documents has the name of the array, below which no node may be";
+        let message = "a directory has the name of the array, but an array cannot contain nodes";
         let finding = Finding::error("node-in-array", array, message);
         findings.push(finding.with_section(spec.hierarchy()));
     }
@@ -122,7 +122,7 @@ fn check_data(
             let key = folder.child(&name)?;
             findings.add(orphan_folder(
                 &key,
-                "no document describes an array of these chunks",
+                "no metadata file describes these chunks",
             ));
         }
     }
@@ -134,7 +134,7 @@ fn orphan_folder(key: &Key, why: &str) -> Finding {
     Finding::warning(
         "orphan-folder",
         key,
-        format!("the folder belongs to no node: {why}"),
+        format!("stray directory: {why}"),
     )
 }
 
@@ -167,7 +167,7 @@ fn check_top(
             if known.iter().any(|known| known.below(&key).is_some()) {
                 open.push(key);
             } else {
-                findings.add(orphan_folder(&key, "the draft has none of this name"));
+                findings.add(orphan_folder(&key, "the draft has no directory of this name"));
             }
         }
     }

@@ -16,7 +16,9 @@ use std::path::{Path, PathBuf};
 use crate::context::CheckContext;
 use crate::finding::Finding;
 use crate::node_findings::NodeFindings;
-use crate::rules::keys::{broken_link, document_is_folder, folder_link, folder_unlisted, hidden};
+use crate::rules::keys::{
+    UNFINISHED_WRITE, broken_link, document_is_folder, folder_link, folder_unlisted, hidden,
+};
 use crate::rules::orphans::{leftover, orphan_or_leftover};
 use crate::spec::Spec;
 use zarr_format::error::{Error, Kind, Result};
@@ -238,16 +240,16 @@ fn hidden_files(store: &dyn Store, key: &Key) -> Vec<(Key, &'static str)> {
 fn hidden_kind(entry: &fs::DirEntry) -> Option<&'static str> {
     let kind = entry.file_type().ok()?;
     if local::is_reserved_name(entry.file_name().as_bytes()) {
-        return Some("a write of zarrfs that was cut");
+        return Some(UNFINISHED_WRITE);
     }
     if kind.is_fifo() {
-        return Some("a pipe");
+        return Some("named pipe");
     }
     if kind.is_socket() {
-        return Some("a socket");
+        return Some("socket");
     }
     let is_device = kind.is_block_device() || kind.is_char_device();
-    is_device.then_some("a device")
+    is_device.then_some("device")
 }
 
 /// Maximum number of children of a group that are checked.
@@ -407,7 +409,7 @@ pub(crate) fn remove_miscased(findings: &mut NodeFindings) -> Option<(Key, &'sta
 
 fn too_many(folder: &Key) -> Finding {
     let message = format!(
-        "the group has more than {MAX_CHILDREN} children, and those after them are not checked"
+        "the group has more than {MAX_CHILDREN} children; the others are not checked"
     );
     Finding::error("too-many-children", folder, message)
 }

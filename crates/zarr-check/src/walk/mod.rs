@@ -231,14 +231,19 @@ impl Reporter<'_> {
         let left = take(&mut self.siblings).end();
         self.add_all(left);
         if !self.summary.is_described {
-            let message = if has_folders_of_draft(context, &start.path) {
-                "the folder has no document of Zarr or N5, and has the folders meta and data, as of a draft of v3 that \
-                 has lost its zarr.json"
+            let (message, remedy) = if has_folders_of_draft(context, &start.path) {
+                (
+                    "zarr.json is missing: the directories meta and data are those of a Zarr v3 draft",
+                    "copy zarr.json from another copy of the store",
+                )
             } else {
-                "the folder has no document of Zarr or N5"
+                (
+                    "not a Zarr or N5 store: no metadata file found",
+                    "check the path",
+                )
             };
             let finding = Finding::error("no-store", &start.path, message);
-            self.add(&finding, 1);
+            self.add(&finding.with_remedy(remedy), 1);
         }
         self.add_all(hidden_entries(context, &start.path));
         self.summary
@@ -263,7 +268,7 @@ fn check_child(context: &CheckContext, next: &NextChild) -> CheckedNode {
     } = next;
     let path = group.path.child(&child.name).unwrap_or_default();
     if scope.depth >= MAX_DEPTH {
-        let message = format!("the node is more than {MAX_DEPTH} deep and is not checked");
+        let message = format!("the node is more than {MAX_DEPTH} levels deep and is not checked");
         let finding = Finding::error("too-deep", &path, message);
         return CheckedNode::unknown(&path, Some(finding));
     }
@@ -331,23 +336,22 @@ fn finding_of(entry: &HiddenEntry, top: &Key) -> Option<Finding> {
     let name = printable(&String::from_utf8_lossy(&entry.name));
     let Some(key) = &entry.key else {
         let message =
-            format!("the name {name} is no key, a plain path without .., and is not shown");
+            format!("the name {name} is not a path inside the store, so zarrfs does not show it");
         let finding = Finding::error("entry-not-shown", top, message);
         return top.is_root().then(|| finding.with_part(name));
     };
     key.below(top)?;
     match entry.why {
         HiddenReason::NoPath => None,
-        HiddenReason::Special => Some(hidden(key, "a symbolic link or a special file")),
+        HiddenReason::Special => Some(hidden(key, "symbolic link or special file")),
         HiddenReason::Replaced => {
-            let message = "several entries have this name, and the last one counts";
+            let message = "several entries have this name; zarrfs reads the last one";
             let finding = Finding::warning("entry-twice", key, message);
             Some(finding.with_habit("zarr-python"))
         }
         HiddenReason::Respelled => {
             let message = format!(
-                "the name {name} is not relative with slashes, as APPNOTE 4.4.17.1 has it, so that other programs do \
-                 not find the key"
+                "the name {name} is not a relative path with slashes (APPNOTE 4.4.17.1); other programs do not find it"
             );
             let finding = Finding::warning("entry-respelled", top, message);
             Some(finding.with_part(name))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::context::CheckContext;
-use crate::finding::{Finding, reason};
+use crate::finding::Finding;
 use crate::node_findings::NodeFindings;
 use crate::rules::consolidated::CopiedKeys;
 use crate::rules::documents::{DocumentKind, check_document};
@@ -323,7 +323,7 @@ impl NodeCheck<'_> {
         if is_top && !has_copies && children > 1 && self.context.is_remote {
             let path = &self.entry.path;
             let message = format!(
-                "the group has {children} children and no consolidated metadata, which open in one request"
+                "the group has {children} children, but no consolidated metadata to open them in one request"
             );
             let finding = Finding::advice("not-consolidated", path, message)
                 .with_remedy("run zarrfs check --fix consolidated");
@@ -390,7 +390,7 @@ impl NodeCheck<'_> {
                     Ok(Some(document)) => document,
                     Ok(None) => continue,
                     Err(error) => {
-                        let message = format!("the store does not give the document: {error}");
+                        let message = format!("the metadata file cannot be read: {error}");
                         let finding = Finding::error("document-unreadable", &key, message);
                         let finding = finding.with_section(kind.section(&key));
                         self.findings.add(finding);
@@ -444,7 +444,7 @@ impl NodeCheck<'_> {
             Ok(Some(document)) => document,
             Ok(None) => return,
             Err(error) => {
-                let message = format!("the store does not give the consolidated metadata: {error}");
+                let message = format!("the consolidated metadata cannot be read: {error}");
                 self.findings
                     .add(Finding::error("consolidated-unreadable", key, message));
                 return;
@@ -490,10 +490,7 @@ impl NodeCheck<'_> {
                     .filter(|_| !self.findings.has_error())
                 {
                     let path = &self.entry.path;
-                    let message = format!(
-                        "the attributes do not read as an object: {}",
-                        reason(&fault)
-                    );
+                    let message = format!("the attributes cannot be read: {fault}");
                     let finding = Finding::error("attributes-unreadable", path, message);
                     let spec = Spec::of(self.dialect);
                     self.findings.add(finding.with_section(spec.metadata()));

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::context::{CheckContext, MAX_WHOLE};
-use crate::finding::{Finding, reason};
+use crate::finding::Finding;
 use crate::node_findings::NodeFindings;
 use crate::rules::foreign::{HEAD, ObjectHead, Remedy, in_place_of_shard};
 use crate::rules::keys::{ChunkPart, chunk_fault};
@@ -125,7 +125,7 @@ impl<'a> ShardReader<'a> {
     }
 
     fn too_short(&self) -> Error {
-        Error::corrupt(self.key, "the shard ends before the part that is read")
+        Error::corrupt(self.key, "the shard is too short")
     }
 
     /// Walks through the levels of a shard.
@@ -175,11 +175,7 @@ impl<'a> ShardReader<'a> {
                 Finding::error("shard-index", self.key, message).with_remedy(foreign.remedy)
             }
             None => {
-                let message = format!(
-                    "the index of {} does not read: {}",
-                    part.words(),
-                    reason(error)
-                );
+                let message = format!("the index of {} cannot be read: {error}", part.words());
                 Finding::error("shard-index", self.key, message).with_remedy(Remedy::CopyAgain)
             }
         }
@@ -189,7 +185,7 @@ impl<'a> ShardReader<'a> {
         let size = part.length();
         let bytes = level.index_bytes() as u64;
         let too_short =
-            || Error::corrupt("", format!("{size} bytes, which hold no index of {bytes}"));
+            || Error::corrupt("", format!("{size} bytes are too short for an index of {bytes} bytes"));
         let spare = size.checked_sub(bytes).ok_or_else(too_short)?;
         let start = part.range.start + if level.index_at_end() { spare } else { 0 };
         let encoded = self.read(&(start..start + bytes))?;
@@ -210,10 +206,7 @@ impl<'a> ShardReader<'a> {
                 Ok(range) => entries.extend(range.map(|range| (number, range))),
                 Err(error) => {
                     let inner = part.name_of_inner(number);
-                    let message = format!(
-                        "the entry of {inner} lies outside the shard: {}",
-                        reason(&error)
-                    );
+                    let message = format!("{inner} is outside the shard: {error}");
                     let finding = Finding::error("shard-bounds", self.key, message);
                     findings.add(finding.with_part(inner).with_section(FORMAT));
                 }
@@ -259,11 +252,11 @@ impl<'a> ShardReader<'a> {
         let unused = size.saturating_sub(used);
         if unused > 0 {
             let message = format!(
-                "no entry of the index names {unused} of {size} bytes of {}",
+                "{unused} of {size} bytes of {} are unused",
                 part.words()
             );
             let finding = Finding::advice("shard-unused", self.key, message)
-                .with_remedy("write the shard again to save them");
+                .with_remedy("write the shard again to save space");
             findings.add(finding.with_part(&part.name).with_section(FORMAT));
         }
         overlapping
@@ -277,7 +270,7 @@ impl<'a> ShardReader<'a> {
             None => "the index".to_string(),
         };
         let message = format!(
-            "{} and {} lie in the same bytes of {}, so that {} is not read",
+            "{} and {} overlap in {}; {} is not checked",
             name_of(last),
             name_of(number),
             part.words(),

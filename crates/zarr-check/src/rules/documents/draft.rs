@@ -9,6 +9,10 @@ use super::values::{demand, element_kind, list, object, separator};
 use crate::spec::Spec;
 use zarr_format::dialect::draft::DocumentRole;
 
+/// Why members that a draft does not define are reported.
+const UNDEFINED: &str = "the draft does not define it";
+const RESERVED: &str = "the draft reserves all names that it does not define";
+
 /// Returns the rules for the document of a node, or `None` if the dialect is not a draft.
 pub(crate) fn rules_of(dialect: &str, role: DocumentRole) -> Option<&'static DocumentRules> {
     Some(match (dialect, role) {
@@ -67,7 +71,7 @@ static ENTRIES_2020: DocumentRules = DocumentRules {
         left_out_by("zarrita of 2020", "metadata_key_suffix", suffix),
         rule("extensions", extensions),
     ],
-    others: |_, _| Verdict::Discouraged("only members of the text".to_string()),
+    others: |_, _| Verdict::Discouraged(UNDEFINED.to_string()),
     others_section: None,
 };
 
@@ -85,11 +89,11 @@ static OF_2020: DocumentRules = DocumentRules {
     ],
     others: |name, _| match name {
         "dimension_separator" | "storage_transformers" => Verdict::Habit(
-            "only members of the text".to_string(),
+            UNDEFINED.to_string(),
             "zarr-python 2 with its experimental v3",
         ),
         _ => {
-            Verdict::Discouraged("only members of the text, which reserves all others".to_string())
+            Verdict::Discouraged(RESERVED.to_string())
         }
     },
     others_section: None,
@@ -99,8 +103,8 @@ static GROUPS_2020: DocumentRules = DocumentRules {
     section: Spec::Draft2020.section("Group metadata"),
     members: &[rule("attributes", object)],
     others: |name, _| match name {
-        "extensions" => Verdict::Habit("only attributes".to_string(), "zarrita or GDAL before 3.8"),
-        _ => Verdict::Discouraged("only attributes; all other names are reserved".to_string()),
+        "extensions" => Verdict::Habit("a group has only attributes".to_string(), "zarrita or GDAL before 3.8"),
+        _ => Verdict::Discouraged("the draft reserves all names but attributes".to_string()),
     },
     others_section: None,
 };
@@ -144,7 +148,7 @@ static GROUPS_2022: DocumentRules = DocumentRules {
 };
 
 fn reserved(_: &str, _: &Value) -> Verdict {
-    Verdict::Fails("only members of the text, which reserves all others".to_string())
+    Verdict::Fails(RESERVED.to_string())
 }
 
 fn is_uri(value: Option<&Value>) -> bool {
@@ -184,7 +188,7 @@ fn encoding_2022(value: &Value, _: &Members) -> Verdict {
 
 fn suffix(value: &Value, _: &Members) -> Verdict {
     let is_name = |text: &str| !text.contains('/');
-    demand(value.as_str().is_some_and(is_name), "text without a slash")
+    demand(value.as_str().is_some_and(is_name), "a string without a slash")
 }
 
 fn extensions(value: &Value, _: &Members) -> Verdict {
@@ -202,7 +206,7 @@ fn extensions(value: &Value, _: &Members) -> Verdict {
 
 /// An identifier, or an object of an extension.
 fn data_type(value: &Value, _: &Members) -> Verdict {
-    let expected = "an identifier, or an object with \"extension\" and \"type\"";
+    let expected = "a name, or an object with \"extension\" and \"type\"";
     match value {
         Value::String(_) => Verdict::Holds,
         Value::Object(members)
@@ -282,7 +286,7 @@ fn compressor(value: &Value, _: &Members) -> Verdict {
     );
     match value.get("codec") {
         Some(codec) if is_uri(Some(codec)) && is_of_gdal => {
-            Verdict::Habit("a number for shuffle of blosc".to_string(), "GDAL")
+            Verdict::Habit("an object with a number as the shuffle of blosc".to_string(), "GDAL")
         }
         None if value.is_null() => Verdict::Habit(expected(), "zarrita, acquire-zarr and others"),
         Some(codec) if is_uri(Some(codec)) => Verdict::Holds,
@@ -312,7 +316,7 @@ fn fill_value_2022(value: &Value, members: &Members) -> Verdict {
     if value.is_null() {
         return Verdict::Habit(
             "a value of the data type".to_string(),
-            "the text's own example",
+            "an example in the draft",
         );
     }
     fill_value(value, members)

@@ -7,7 +7,7 @@
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use crate::finding::{Finding, reason};
+use crate::finding::Finding;
 use crate::rules::foreign::{Remedy, in_place_of_document};
 use crate::spec::{Spec, SpecSection};
 use zarr_format::dialect::Document;
@@ -100,23 +100,24 @@ pub(crate) fn check_document(kind: DocumentKind, key: &Key, bytes: Vec<u8>) -> V
 fn no_object(key: &Key, document: &Document, error: &Error) -> Finding {
     let text = document.text().ok().flatten();
     if text.is_some_and(is_other_json) {
-        let message = format!(
-            "the document must be a JSON object and is {}",
-            error.detail()
-        );
+        let detail = error.detail();
+        let value = detail
+            .strip_prefix("JSON, but not an object: ")
+            .unwrap_or(detail);
+        let message = format!("the file is {value}, but must be a JSON object");
         return Finding::error("not-an-object", key, message);
     }
     let bytes = document.bytes.as_deref().unwrap_or_default();
     match in_place_of_document(bytes) {
         Some(foreign) => {
-            let message = format!("the document is {}, not JSON", foreign.what);
+            let message = format!("the file is {}, not JSON", foreign.what);
             Finding::error("not-json", key, message).with_remedy(foreign.remedy)
         }
         None => {
-            let why = reason(error.within(&key.to_string()));
+            let why = error.within(&key.to_string()).to_string();
             let why = why.strip_prefix(&format!("{key}: ")).unwrap_or(&why);
             let message = format!(
-                "the document does not read as JSON: {}",
+                "the file is not valid JSON: {}",
                 why.trim_start_matches("not JSON: ")
             );
             Finding::error("not-json", key, message).with_remedy(Remedy::CopyAgain)
@@ -133,7 +134,7 @@ fn is_other_json(text: &str) -> bool {
 fn strict_faults(key: &Key, bytes: &[u8]) -> Vec<Finding> {
     let mut findings = Vec::new();
     if bytes.starts_with(b"\xef\xbb\xbf") {
-        let message = "a byte order mark stands before the JSON, which strict readers refuse";
+        let message = "the file begins with a byte order mark; strict JSON readers reject it";
         let finding = Finding::warning("byte-order-mark", key, message);
         findings.push(finding.with_section(Spec::Json.section("Character Encoding")));
     }
@@ -141,7 +142,7 @@ fn strict_faults(key: &Key, bytes: &[u8]) -> Vec<Finding> {
     if let Err(error) = serde_json::from_slice::<IgnoredAny>(plain) {
         let (line, column) = (error.line(), error.column());
         let message =
-            format!("strict readers of JSON refuse the document at line {line}, column {column}");
+            format!("strict JSON readers reject the file at line {line}, column {column}");
         let finding = Finding::error("strict-json", key, message);
         let finding = finding.with_section(Spec::Json.section("Numbers"));
         findings.push(finding.with_habit("Python's json with NaN or Infinity as bare words"));
@@ -151,7 +152,7 @@ fn strict_faults(key: &Key, bytes: &[u8]) -> Vec<Finding> {
         .ok()
         .and_then(|object| object.check_unique().err())
     {
-        let message = format!("the document has a name twice: {error}");
+        let message = format!("the file has a member twice: {error}");
         let finding = Finding::error("member-twice", key, message);
         findings.push(
             finding

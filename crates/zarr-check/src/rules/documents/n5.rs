@@ -43,9 +43,9 @@ fn data_type(value: &Value, _: &Members) -> Verdict {
     match value.as_str() {
         Some(name) if known.contains(&name) => Verdict::Holds,
         Some("object" | "string") => {
-            Verdict::Habit("the name of a number type".to_string(), "n5 for Java")
+            Verdict::Habit("a number type".to_string(), "n5 for Java")
         }
-        _ => Verdict::Fails("the name of a number type, such as uint16".to_string()),
+        _ => Verdict::Fails("a number type, such as uint16".to_string()),
     }
 }
 
@@ -63,6 +63,6 @@ fn version(value: &Value, _: &Members) -> Verdict {
     let major = major.and_then(parse_index);
     demand(
         major.is_some_and(|major| (1..=4).contains(&major)),
-        "a version from 1 to 4, which are known, such as \"2.0.0\"",
+        "a version from 1 to 4, such as \"2.0.0\"",
     )
 }

@@ -104,10 +104,7 @@ impl MemberRule {
 
     /// Returns the finding about a missing member.
     fn absent(&self, key: &Key, members: &Members) -> Option<Finding> {
-        let fact = format!(
-            "the document has no member {}, which it must have",
-            self.name
-        );
+        let fact = format!("the member {} is missing", self.name);
         let finding = Finding::error("member-missing", key, fact);
         match self.absent {
             Absence::Allowed => None,
@@ -138,11 +135,12 @@ impl DocumentRules {
             let finding = match members.get(rule.name) {
                 None => rule.absent(key, members),
                 Some(value) => {
-                    let fact = format!("{} is {}; it", rule.name, shortened(value));
+                    let fact = format!("{} is {}", rule.name, shortened(value));
                     let demand = Demand {
                         code: "member-invalid",
                         fact,
-                        verb: "be",
+                        must: ", but must be ",
+                        should: ", but should be ",
                     };
                     demand.finding((rule.check)(value, members), key)
                 }
@@ -156,10 +154,9 @@ impl DocumentRules {
             let text = shortened(value);
             let demand = Demand {
                 code: "member-unknown",
-                fact: format!(
-                    "the text does not define the member {name}, which is {text}; the document"
-                ),
-                verb: "have",
+                fact: format!("{name} is an unknown member, with the value {text}"),
+                must: "; ",
+                should: "; ",
             };
             let finding = demand.finding((self.others)(name, value), key);
             findings.extend(finding.map(|finding| finding.with_part(name).with_section(section)));
@@ -171,22 +168,29 @@ impl DocumentRules {
 /// A demand of a specification.
 struct Demand {
     code: &'static str,
-    /// What is stored; ends with the subject of the demand.
+    /// What is stored.
     fact: String,
-    /// The verb of the demand.
-    verb: &'static str,
+    /// The words between the fact and what a MUST demands.
+    must: &'static str,
+    /// The words between the fact and what a SHOULD recommends.
+    should: &'static str,
 }
 
 impl Demand {
     /// Returns the finding for a verdict, or `None` if the rule holds.
     fn finding(&self, verdict: Verdict, key: &Key) -> Option<Finding> {
-        let Demand { code, fact, verb } = self;
-        let must = |demand| format!("{fact} must {verb} {demand}");
+        let Demand {
+            code,
+            fact,
+            must,
+            should,
+        } = self;
+        let must = |demand| format!("{fact}{must}{demand}");
         Some(match verdict {
             Verdict::Holds => return None,
             Verdict::Fails(demand) => Finding::error(code, key, must(demand)),
             Verdict::Discouraged(demand) => {
-                Finding::warning(code, key, format!("{fact} should {verb} {demand}"))
+                Finding::warning(code, key, format!("{fact}{should}{demand}"))
             }
             Verdict::Tolerated(demand) => Finding::warning(code, key, must(demand)),
             Verdict::Habit(demand, writer) => {

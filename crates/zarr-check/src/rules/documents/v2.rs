@@ -12,6 +12,9 @@ use crate::spec::Spec;
 use zarr_format::dialect::typestr;
 use zarr_format::model::{DataType, NumberType};
 
+/// Why a member of `.zarray` is reported.
+const UNDEFINED: &str = "the specification does not define it";
+
 /// The rules for `.zarray`.
 pub(crate) const ARRAY: DocumentRules = DocumentRules {
     section: Spec::V2.section("Metadata"),
@@ -31,10 +34,10 @@ pub(crate) const ARRAY: DocumentRules = DocumentRules {
         | "_nczarr_array"
         | "_NCZARR_DEFAULT_MAXSTRLEN"
         | "_nczarr_default_maxstrlen" => {
-            Verdict::Habit("only members of the text".to_string(), "netcdf-c")
+            Verdict::Habit(UNDEFINED.to_string(), "netcdf-c")
         }
-        "node_type" => Verdict::Habit("only members of the text".to_string(), "zarrs"),
-        _ => Verdict::Discouraged("only members of the text".to_string()),
+        "node_type" => Verdict::Habit(UNDEFINED.to_string(), "zarrs"),
+        _ => Verdict::Discouraged(UNDEFINED.to_string()),
     },
     others_section: None,
 };
@@ -44,7 +47,7 @@ pub(crate) const GROUP: DocumentRules = DocumentRules {
     section: Spec::V2.section("Groups"),
     members: &[rule("zarr_format", format)],
     others: |name, _| {
-        let expected = "only zarr_format".to_string();
+        let expected = "a group has only zarr_format".to_string();
         if name.to_ascii_lowercase().starts_with("_nczarr") {
             Verdict::Habit(expected, "netcdf-c")
         } else {
@@ -72,16 +75,16 @@ fn dtype(value: &Value, _: &Members) -> Verdict {
                 (2..=3).contains(&parts) && field.get(0).is_some_and(Value::is_string)
             };
             if fields.is_empty() || !fields.iter().all(is_field) {
-                let expected = "fields, each a list of name, type and maybe shape";
+                let expected = "a list of fields, each a list of name, type and optionally shape";
                 return Verdict::Fails(expected.to_string());
             }
             let names: HashSet<&str> = fields
                 .iter()
                 .filter_map(|field| field[0].as_str())
                 .collect();
-            demand(names.len() == fields.len(), "fields of different names")
+            demand(names.len() == fields.len(), "a list of fields with different names")
         }
-        _ => Verdict::Fails("text or a list of fields".to_string()),
+        _ => Verdict::Fails("a string or a list of fields".to_string()),
     }
 }
 
@@ -89,7 +92,7 @@ fn simple_type(text: &str) -> Verdict {
     let has_order = text.starts_with(['<', '>', '|']);
     let plain = text.trim_start_matches(['<', '>', '|']);
     if !has_order && NumberType::named(text).is_some() {
-        return Verdict::Habit("a type of numpy".to_string(), "tensorstore");
+        return Verdict::Habit("a numpy type".to_string(), "tensorstore");
     }
     let expected = "a byte order (<, > or |), a kind and a length".to_string();
     let known = typestr::parse(&json!(text)).map(|typed| typed.data_type);
@@ -105,14 +108,14 @@ fn simple_type(text: &str) -> Verdict {
         return Verdict::Fails(expected);
     }
     if plain == "c4" {
-        return Verdict::Habit("a type of numpy".to_string(), "GDAL");
+        return Verdict::Habit("a numpy type".to_string(), "GDAL");
     }
     let kind = plain.chars().next().unwrap_or_default();
     if !"biufcmMSUVO".contains(kind) {
-        return Verdict::Fails("of a kind among b, i, u, f, c, m, M, S, U, V and O".to_string());
+        return Verdict::Fails("of kind b, i, u, f, c, m, M, S, U, V or O".to_string());
     }
     if "mM".contains(kind) && !plain.contains('[') {
-        return Verdict::Fails("a type with a unit of time in brackets".to_string());
+        return Verdict::Fails("a type with a time unit in brackets, such as <M8[ns]".to_string());
     }
     Verdict::Holds
 }
@@ -125,8 +128,8 @@ fn compressor(value: &Value, _: &Members) -> Verdict {
     }
     let is_text = |name: &str| value.get(name).is_some_and(Value::is_string);
     let expected = match id {
-        Some("blosc") if is_text("shuffle") => "a number for shuffle of blosc",
-        Some("zstd") if is_text("checksum") => "true or false for checksum of zstd",
+        Some("blosc") if is_text("shuffle") => "an object with a number as the shuffle of blosc",
+        Some("zstd") if is_text("checksum") => "an object with true or false as the checksum of zstd",
         _ => return Verdict::Holds,
     };
     Verdict::Habit(expected.to_string(), "GDAL")

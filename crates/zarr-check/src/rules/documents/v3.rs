@@ -61,7 +61,7 @@ fn node_type(value: &Value, _: &Members) -> Verdict {
 }
 
 fn unknown(name: &str, value: &Value) -> Verdict {
-    let expected = "only members of the text, and those with \"must_understand\": false";
+    let expected = "without \"must_understand\": false, readers must reject it";
     if name == "extensions" && is_empty(value) {
         return Verdict::Habit(expected.to_string(), "a writer of the drafts");
     }
@@ -82,7 +82,7 @@ fn extension(value: &Value) -> Verdict {
     let is_object = configuration.is_none_or(Value::is_object);
     demand(
         has_name && is_object,
-        "a name, or an object with \"name\" and maybe the object \"configuration\"",
+        "a name, or an object with \"name\" and optionally the object \"configuration\"",
     )
 }
 
@@ -98,7 +98,7 @@ fn data_type(value: &Value, _: &Members) -> Verdict {
     match bits.and_then(|bits| bits.parse::<u64>().ok()) {
         Some(bits) => demand(
             bits > 0 && bits.is_multiple_of(8),
-            "r and a number of bits that 8 divides",
+            "r and a multiple of 8 bits, such as r16",
         ),
         None => extension(value),
     }
@@ -140,7 +140,7 @@ fn codecs(value: &Value, members: &Members) -> Verdict {
     };
     if list.is_empty() {
         return Verdict::Habit(
-            "a list with a codec from array to bytes".to_string(),
+            "a list with an array-to-bytes codec".to_string(),
             "zarrita.js",
         );
     }
@@ -148,7 +148,7 @@ fn codecs(value: &Value, members: &Members) -> Verdict {
         .iter()
         .find(|codec| !matches!(extension(codec), Verdict::Holds))
     {
-        return Verdict::Fails(format!("a list of codecs with a name, which {codec} lacks"));
+        return Verdict::Fails(format!("a list of codecs, each with a name, which {codec} does not have"));
     }
     let rank = members
         .get("shape")
@@ -169,13 +169,13 @@ fn codecs(value: &Value, members: &Members) -> Verdict {
     let mut verdicts = list.iter().map(|codec| codec_verdict(codec, rank));
     let odd = verdicts.find(|verdict| !matches!(verdict, Verdict::Holds));
     if !list.iter().any(is_serializer) && !matches!(odd, Some(Verdict::Fails(_))) {
-        let expected = "a list with a codec from array to bytes, such as \"bytes\"";
+        let expected = "a list with an array-to-bytes codec, such as \"bytes\"";
         return Verdict::Habit(expected.to_string(), "GDAL before 3.12");
     }
     let data_type = members.get("data_type").and_then(Value::as_str);
     let needs_order = needs_byte_order(list, has_byte_order(data_type.unwrap_or_default()));
     odd.unwrap_or(if needs_order {
-        let expected = "a list in which \"bytes\" has the endian \"little\" or \"big\"; without one little is read";
+        let expected = "a list in which \"bytes\" has the endian \"little\" or \"big\"; readers assume little";
         Verdict::Tolerated(expected.to_string())
     } else {
         Verdict::Holds
@@ -212,7 +212,7 @@ fn needs_byte_order(codecs: &[Value], of_elements: bool) -> bool {
 
 /// Checks one codec by its name.
 fn codec_verdict(codec: &Value, rank: Option<usize>) -> Verdict {
-    let permutation = "a list in which transpose has a permutation of the dimensions as its order";
+    let permutation = "a list in which the order of transpose is a permutation of the dimensions";
     let configuration = codec.get("configuration");
     let member = |name: &str| configuration.and_then(|members| members.get(name));
     match name_of(codec) {
@@ -301,8 +301,8 @@ fn fill_value(value: &Value, members: &Members) -> Verdict {
         (Some(kind), _) if name.starts_with(|c: char| c.is_ascii_lowercase()) => {
             values::fill_value(kind, value, &FLOAT_WORDS)
         }
-        (_, "string") if value.is_number() => Verdict::Habit("text".to_string(), "GDAL 3.13"),
-        (_, "string") => demand(value.is_string(), "text"),
+        (_, "string") if value.is_number() => Verdict::Habit("a string".to_string(), "GDAL 3.13"),
+        (_, "string") => demand(value.is_string(), "a string"),
         _ => Verdict::Holds,
     }
 }
@@ -324,7 +324,7 @@ fn dimension_names(value: &Value, members: &Members) -> Verdict {
         .and_then(lengths)
         .map(|shape| shape.len());
     if rank.is_some_and(|rank| rank != names.len()) {
-        return Verdict::Fails("a list of one name a dimension".to_string());
+        return Verdict::Fails("a list of one name per dimension".to_string());
     }
     let mut stated: Vec<&str> = names
         .iter()
@@ -335,7 +335,7 @@ fn dimension_names(value: &Value, members: &Members) -> Verdict {
     stated.sort_unstable();
     stated.dedup();
     if stated.len() < count {
-        return Verdict::Discouraged("a list of names that differ".to_string());
+        return Verdict::Discouraged("a list of different names".to_string());
     }
     Verdict::Holds
 }

@@ -34,7 +34,7 @@ pub(crate) fn list(value: &Value, _: &Members) -> Verdict {
 
 /// A list of non-negative whole numbers.
 pub(crate) fn shape(value: &Value, _: &Members) -> Verdict {
-    let expected = "a list of whole numbers, none negative and each below 2^64";
+    let expected = "a list of integers from 0 to 2^64 - 1";
     match lengths(value) {
         Some(_) if value.is_number() => Verdict::Habit(expected.to_string(), JSON_OF_R),
         numbers => demand(numbers.is_some(), expected),
@@ -67,13 +67,13 @@ pub(crate) fn format(value: &Value, number: u32) -> Verdict {
 /// A chunk shape: one length for each dimension of the array, none of them zero.
 pub(crate) fn chunk_lengths(value: Option<&Value>, shape: Option<&Value>) -> Verdict {
     let Some(chunk) = value.and_then(lengths) else {
-        return Verdict::Fails("a list of whole numbers above 0".to_string());
+        return Verdict::Fails("a list of integers above 0".to_string());
     };
     let Some(shape) = shape.and_then(lengths) else {
-        return demand(!chunk.contains(&0), "a list of whole numbers above 0");
+        return demand(!chunk.contains(&0), "a list of integers above 0");
     };
     if chunk.len() != shape.len() {
-        let expected = format!("{} lengths, one a dimension of the array", shape.len());
+        let expected = format!("{} lengths, one per dimension of the array", shape.len());
         return Verdict::Fails(expected);
     }
     let mut sides = chunk.iter().zip(&shape);
@@ -139,7 +139,7 @@ pub(crate) fn fill_value(kind: ElementKind, value: &Value, words: &[&str]) -> Ve
     {
         return match fill_value(kind, one, words) {
             Verdict::Fails(expected) => Verdict::Fails(expected),
-            _ => Verdict::Habit("a value, and no list".to_string(), "netcdf-c 4.8.0"),
+            _ => Verdict::Habit("a value, not a list".to_string(), "netcdf-c 4.8.0"),
         };
     }
     match kind {
@@ -149,7 +149,7 @@ pub(crate) fn fill_value(kind: ElementKind, value: &Value, words: &[&str]) -> Ve
                 "numpy's scalars in zarr.js and Java",
             ),
             _ if value.is_number() || value.is_string() => Verdict::Tolerated(
-                "true or false; any number but 0, and any text but the empty one, is read as true"
+                "true or false; readers take 0 and \"\" as false and others as true"
                     .to_string(),
             ),
             _ => demand(value.is_boolean(), "true or false"),
@@ -176,7 +176,7 @@ fn complex(value: &Value, bits: u32, words: &[&str]) -> Verdict {
 
 /// A whole number in the range `least..end`.
 fn whole_number(value: &Value, least: i128, end: i128) -> Verdict {
-    let expected = || format!("a whole number from {least} to {}", end - 1);
+    let expected = || format!("an integer from {least} to {}", end - 1);
     let number = value
         .as_i64()
         .map(i128::from)
