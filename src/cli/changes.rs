@@ -42,7 +42,8 @@ pub(super) fn status(args: &StatusArgs) -> Result<bool> {
             if args.json {
                 print_status_json(&status, failures.as_ref());
             } else {
-                print_status(&status);
+                let writes_through = failures.as_ref().is_some_and(|mount| mount.writes_through);
+                print_status(&status, writes_through);
             }
         }
     }
@@ -57,6 +58,8 @@ struct FailureCount {
     count: u64,
     /// Whether only the log shows them, because the mount has no control directory.
     hides_control: bool,
+    /// Whether the mount writes changes to the store at once.
+    writes_through: bool,
 }
 
 /// Prints the status, and the number of failures if it is the status of a mount.
@@ -95,9 +98,11 @@ fn count_failures(path: &Path) -> Result<Option<FailureCount>> {
     let count = str::from_utf8(&count)
         .ok()
         .and_then(|text| text.parse().ok());
+    let facts = MountFacts::ask(&mount)?;
     Ok(Some(FailureCount {
         count: count.unwrap_or_default(),
-        hides_control: MountFacts::ask(&mount)?.hides_control(),
+        hides_control: facts.hides_control(),
+        writes_through: facts.option("write_through") == "true",
     }))
 }
 
@@ -116,9 +121,13 @@ fn print_failures(path: &Path, failures: &FailureCount) {
     }
 }
 
-fn print_status(status: &StatusReport) {
+fn print_status(status: &StatusReport, writes_through: bool) {
     let store = printable(&status.store);
-    if status.put + status.erased == 0 {
+    if status.put + status.erased == 0 && writes_through {
+        report::print(format_args!(
+            "{store}: writes go to the store at once; nothing to commit"
+        ));
+    } else if status.put + status.erased == 0 {
         report::print(format_args!("{store}: nothing to commit"));
     } else {
         let changed = status.put.saturating_sub(status.new);

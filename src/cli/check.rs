@@ -2,8 +2,6 @@
 //!
 //! With `--json` they are members of one object that is written in pieces, so that findings need no memory.
 
-use std::io;
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::cli::progress::{SHOW_AFTER, SHOW_EVERY};
 use crate::cli::report::json_line;
-use crate::cli::terminal::terminal_width;
+use crate::cli::terminal::{wrap_width, wrapped};
 use crate::cli::{CheckArgs, Mendable, format, report};
 use crate::view::plain;
 use zarr_check::{
@@ -179,34 +177,19 @@ impl Printer<'_> {
 /// Prints a finding as text; on a terminal, no line is wider than the terminal.
 fn print_text(finding: &Finding) {
     let text = finding.to_text();
-    if io::stdout().is_terminal() {
-        let width = terminal_width();
-        let lines = text.lines().flat_map(|line| wrapped(line, width));
-        lines.for_each(report::print);
-    } else {
-        report::print(text);
-    }
-}
-
-/// Breaks a line at spaces to at most `width` characters; all lines but the first are indented. Longer words stay whole.
-fn wrapped(line: &str, width: usize) -> Vec<String> {
-    let indent = line.len() - line.trim_start().len();
-    let mut lines = vec![line[..indent].to_string()];
-    let mut is_begun = false;
-    for word in line[indent..].split(' ') {
-        let last = lines.len() - 1;
-        let length = lines[last].chars().count() + word.chars().count() + 1;
-        if is_begun && length > width {
-            lines.push(format!("{INDENT}{word}"));
-            continue;
+    let Some(width) = wrap_width() else {
+        return report::print(text);
+    };
+    for line in text.lines() {
+        let pieces = wrapped(line.trim_start(), width.saturating_sub(INDENT.len()));
+        for (place, piece) in pieces.iter().enumerate() {
+            let is_first = place == 0 && !line.starts_with(INDENT);
+            report::print(format_args!(
+                "{}{piece}",
+                if is_first { "" } else { INDENT }
+            ));
         }
-        if is_begun {
-            lines[last].push(' ');
-        }
-        lines[last].push_str(word);
-        is_begun = true;
     }
-    lines
 }
 
 fn print_rebuilt(rebuilt: &ReconsolidatedDocument) {
@@ -277,18 +260,4 @@ fn in_words(located: &StorePath, summary: &CheckSummary, progress: &CheckProgres
     format!(
         "{place}: {dialects}{arrays} in {groups}, {keys}{decoded}: {errors}, {warnings}, {advice} advice"
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_lines_are_wrapped_at_spaces() {
-        let lines = wrapped("error: a: one two three", 16);
-        assert_eq!(lines, ["error: a: one", "    two three"]);
-        assert_eq!(wrapped("    see Zarr v2", 15), ["    see Zarr v2"]);
-        assert_eq!(wrapped("    see Zarr v2", 10), ["    see", "    Zarr", "    v2"]);
-        assert_eq!(wrapped("", 10), [""]);
-    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::cli::store_args::StoreArgs;
-use crate::cli::{DiffArgs, report};
+use crate::cli::{DiffArgs, format, report};
 use zarr_format::error::{Error, Result, printable};
 use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_export::compare;
@@ -110,7 +110,8 @@ fn state(place: &StorePath) -> HierarchyState {
 pub(super) fn print(nodes: &[Value]) {
     for node in nodes {
         let word = |name: &str| printable(node[name].as_str().unwrap_or_default());
-        let (change, kind, path) = (word("change"), word("kind"), word("path"));
+        let change = change_letter(node["change"].as_str());
+        let (kind, path) = (word("kind"), word("path"));
         report::print(format_args!("{change} {kind} /{path}"));
         for what in ["attributes", "metadata"] {
             for member in list(node, what) {
@@ -120,12 +121,22 @@ pub(super) fn print(nodes: &[Value]) {
         for region in list(node, "regions") {
             let bounds = list(region, "start").iter().zip(list(region, "stop"));
             let bounds: Vec<String> = bounds.map(|(from, to)| format!("{from}:{to}")).collect();
-            let count = &region["count"];
-            report::print(format_args!("    [{}] {count} elements", bounds.join(", ")));
+            let count = region["count"].as_u64().unwrap_or_default();
+            let count = format::count(count, "element");
+            report::print(format_args!("    [{}] {count}", bounds.join(", ")));
         }
         if let Some(error) = node["error"].as_str() {
             report::print(format_args!("    cannot be compared: {}", printable(error)));
         }
+    }
+}
+
+/// Returns the letter of a change, as in the list of changed keys.
+fn change_letter(change: Option<&str>) -> char {
+    match change {
+        Some("created") => 'A',
+        Some("deleted") => 'D',
+        _ => 'M',
     }
 }
 
@@ -138,8 +149,8 @@ fn print_member(what: &str, member: &Value) {
     let text = |which: &str| member.get(which).map(|value| printable(&value.to_string()));
     let text = match (text("before"), text("after")) {
         (Some(before), Some(after)) => format!("{before} -> {after}"),
-        (None, Some(after)) => format!("+ {after}"),
-        (Some(before), None) => format!("- {before}"),
+        (None, Some(after)) => format!("added {after}"),
+        (Some(before), None) => format!("removed {before}"),
         (None, None) => String::new(),
     };
     report::print(format_args!("    {what} {name}: {text}"));

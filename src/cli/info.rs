@@ -5,6 +5,7 @@ use std::ops::Range;
 use serde_json::{Value, json};
 
 use crate::cli::source::{NAMED_ONLY, SourceNode};
+use crate::cli::terminal::{wrap_width, wrapped};
 use crate::cli::{InfoArgs, format, report};
 use crate::view::plain;
 use zarr_format::error::{Error, Kind, Result, printable};
@@ -130,7 +131,7 @@ fn print_file(args: &InfoArgs, located: &StorePath, file: &NamedFile) {
         sheet.add("elements", format!("{data_type}, {}", format::shape(shape)));
     }
     match (error, length) {
-        (Some(why), _) => sheet.add("opens", format!("no: {why}")),
+        (Some(why), _) => sheet.add("cannot be opened", why),
         (None, Some(length)) => sheet.add("length", format::size(length)),
         (None, None) => sheet.add("length", "known when it is read"),
     }
@@ -199,7 +200,7 @@ fn shard_sheet(info: &ShardInfo) -> Sheet {
     let index = info
         .index
         .as_ref()
-        .map_or("no room for one".to_string(), range_text);
+        .map_or("missing: the shard is too short".to_string(), range_text);
     sheet.add(
         "index",
         format!("{index}, checksum {}", info.checksum.name()),
@@ -384,7 +385,7 @@ impl Sheet {
         );
         let documents: Vec<String> = info.documents.iter().map(format::text).collect();
         self.add(
-            "documents",
+            "metadata",
             match documents.as_slice() {
                 [] if info.is_consolidated => "consolidated metadata".to_string(),
                 [] => "none".to_string(),
@@ -394,7 +395,8 @@ impl Sheet {
         match &info.facts {
             NodeFacts::Group => self.add_group(info),
             NodeFacts::Array(array) => {
-                self.add_array(array, info.stored.as_ref());
+                let path = located.path.to_string();
+                self.add_array(array, info.stored.as_ref(), &path);
                 self.add_refused(&info.refused_files);
                 self.add_left_out(&info.left_out);
             }
@@ -423,7 +425,7 @@ impl Sheet {
                 }
                 self.add("children", text);
             }
-            Some(Err(error)) => self.add("children", format!("not known: {error}")),
+            Some(Err(error)) => self.add("children", format!("unknown: {error}")),
             None => {}
         }
         match &info.group_files {
@@ -434,7 +436,7 @@ impl Sheet {
                 self.add_refused(&files.refused);
                 self.add_left_out(&files.left_out);
             }
-            Some(Err(error)) => self.add("decoded files", format!("not known: {error}")),
+            Some(Err(error)) => self.add("decoded files", format!("unknown: {error}")),
             None => {}
         }
     }
@@ -459,12 +461,12 @@ impl Sheet {
             }
         }
         for (place, (why, formats)) in reasons.into_iter().enumerate() {
-            let title = if place == 0 { "no file of" } else { "" };
+            let title = if place == 0 { "unavailable" } else { "" };
             self.add(title, format!("{}: {why}", formats.join(", ")));
         }
     }
 
-    fn add_array(&mut self, array: &ArrayInfo, stored: Option<&Result<ChunkTotals>>) {
+    fn add_array(&mut self, array: &ArrayInfo, stored: Option<&Result<ChunkTotals>>, path: &str) {
         self.add("data type", data_type(array));
         self.add("shape", format::shape(&array.shape));
         if !array.dimension_names.is_empty() {
@@ -484,7 +486,7 @@ impl Sheet {
         }
         match &array.grid {
             Ok(counts) => self.add("grid", format::shape(counts)),
-            Err(error) => self.add("grid", format!("not known: {error}")),
+            Err(error) => self.add("grid", format!("unknown: {error}")),
         }
         for (place, codec) in array.codecs.iter().enumerate() {
             let name = if place == 0 { "codecs" } else { "" };
@@ -497,7 +499,7 @@ impl Sheet {
         }
         self.add("fill value", array.members["fill_value"].to_string());
         self.add_stored(array, stored);
-        self.add_reads(array);
+        self.add_reads(array, path);
     }
 
     fn add_stored(&mut self, array: &ArrayInfo, stored: Option<&Result<ChunkTotals>>) {
@@ -506,7 +508,7 @@ impl Sheet {
         }
         let stored = match stored {
             None => return,
-            Some(Err(error)) => return self.add("stored", format!("not known: {error}")),
+            Some(Err(error)) => return self.add("stored", format!("unknown: {error}")),
             Some(Ok(stored)) => stored,
         };
         let decoded = array
@@ -539,7 +541,7 @@ impl Sheet {
         }
     }
 
-    fn add_reads(&mut self, array: &ArrayInfo) {
+    fn add_reads(&mut self, array: &ArrayInfo, path: &str) {
         let cost = |cost: ReadCost, most: &str| {
             let memory = cost.memory.map_or("unknown".to_string(), format::bytes);
             let requests = format::count(cost.requests, "request");
@@ -553,7 +555,7 @@ impl Sheet {
             self.add("reading all", cost(costs.sequential, most));
         }
         if let Some(error) = &array.undecodable {
-            self.add("does not decode", error.to_string());
+            self.add("cannot be decoded", error.within(path).to_string());
         }
         if !array.files.is_empty() {
             self.add("decoded files", array.files.join(" "));
@@ -583,8 +585,16 @@ impl Sheet {
             .map(|(name, _)| name.len())
             .max()
             .unwrap_or(0);
+        let wrap_width = wrap_width();
         for (name, value) in &self.lines {
-            report::print(format_args!("  {name:width$}  {value}"));
+            let pieces = match wrap_width {
+                Some(all) => wrapped(value, all.saturating_sub(width + 4)),
+                None => vec![value.clone()],
+            };
+            for (place, piece) in pieces.iter().enumerate() {
+                let name = if place == 0 { name } else { "" };
+                report::print(format_args!("  {name:width$}  {piece}"));
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::cli::picture::{Drawing, GREY, Picture, Rgb, scaled_colour};
 use crate::cli::progress::Progress;
 use crate::cli::source::{SourceArray, SourceNode};
-use crate::cli::terminal::Paint;
+use crate::cli::terminal::{Paint, has_unicode};
 use crate::cli::{MapArgs, Measure, format, report};
 use zarr_format::error::{Error, Kind, Result, printable};
 use zarrfs_array::array::{OpenArray, ScanDetail};
@@ -122,6 +122,7 @@ struct Shades {
     by: Measure,
     /// The smallest and the largest measure of a chunk.
     range: Ends<f64>,
+    letters: Letters,
 }
 
 impl Shades {
@@ -130,6 +131,7 @@ impl Shades {
         Shades {
             by,
             range: ends.reduce(|all, cell| (all.0.min(cell.0), all.1.max(cell.1))),
+            letters: if has_unicode() { BLOCKS } else { ASCII },
         }
     }
 
@@ -162,16 +164,34 @@ impl Shades {
         let state = CellState::of(cell);
         match (state, self.by) {
             (CellState::Corrupt, _) => CORRUPT_LETTER,
-            (CellState::Missing, _) => MISSING_LETTER,
-            (CellState::Stored, Measure::Presence) => '\u{2588}',
-            (CellState::Partly, Measure::Presence) => '\u{2591}',
-            _ => self.share(cell).map_or(MISSING_LETTER, digit),
+            (CellState::Missing, _) => self.letters.missing,
+            (CellState::Stored, Measure::Presence) => self.letters.stored,
+            (CellState::Partly, Measure::Presence) => self.letters.partly,
+            _ => self.share(cell).map_or(self.letters.missing, digit),
         }
     }
 }
 
-const MISSING_LETTER: char = '\u{b7}';
 const CORRUPT_LETTER: char = 'X';
+
+/// The letters of cells without a measure.
+struct Letters {
+    stored: char,
+    partly: char,
+    missing: char,
+}
+
+const BLOCKS: Letters = Letters {
+    stored: '\u{2588}',
+    partly: '\u{2591}',
+    missing: '\u{b7}',
+};
+
+const ASCII: Letters = Letters {
+    stored: '#',
+    partly: '+',
+    missing: '.',
+};
 
 /// The state of a cell's chunks.
 #[derive(Clone, Copy, PartialEq)]
@@ -248,8 +268,8 @@ impl DrawnMap<'_> {
             Drawing::Letters => self.letters().iter().for_each(report::print),
             Drawing::File | Drawing::Facts => {}
         }
-        report::print(self.dimensions());
-        report::print(self.legend());
+        self.dimensions().iter().for_each(report::print);
+        self.legend().iter().for_each(report::print);
         report::print(format_args!(
             "{} of {} stored, grid {}",
             self.map.present,
@@ -259,7 +279,7 @@ impl DrawnMap<'_> {
         if let Some(inner) = self.inner.filter(|_| self.map.present > 0) {
             let inner = format::count(inner, "inner chunk");
             report::print(format_args!(
-                "each chunk is a shard of {inner}; use 'zarrfs map' with a chunk's key to see the inner chunks"
+                "each chunk is a shard of {inner}; to see them, map the key of a shard"
             ));
         }
         for chunk in &self.map.corrupt {
@@ -290,8 +310,8 @@ impl DrawnMap<'_> {
             .collect()
     }
 
-    /// Returns the row and column dimensions, and the chunks of the other dimensions in each cell.
-    fn dimensions(&self) -> String {
+    /// Returns lines with the row and column dimensions, and with the chunks of the other dimensions in each cell.
+    fn dimensions(&self) -> Vec<String> {
         let (rows, columns) = self.map.axes;
         let mut parts = Vec::new();
         for (what, axis) in [("rows", rows), ("columns", columns)] {
@@ -303,52 +323,48 @@ impl DrawnMap<'_> {
         }
         let grid = self.map.grid.iter().enumerate();
         let others = grid.filter(|(axis, _)| Some(*axis) != rows && Some(*axis) != columns);
-        let others: Vec<String> = others
-            .map(|(axis, &count)| {
-                let name = format::dimension(self.names, axis);
-                match count {
-                    0 | 1 => format!("{name} 0"),
-                    _ => format!("{name} 0 to {} together", count - 1),
-                }
-            })
-            .collect();
-        if !others.is_empty() {
-            parts.push(format!("along {}", others.join(", along ")));
-        }
+        let others = others.filter(|(_, count)| **count > 1);
+        parts.extend(others.map(|(axis, count)| {
+            let name = format::dimension(self.names, axis);
+            format!("each cell: all {count} chunks along {name}")
+        }));
         if parts.is_empty() {
             parts.push("no dimensions".to_string());
         }
-        parts.join("; ")
+        parts
     }
 
-    /// Returns the legend of letters or colours.
-    fn legend(&self) -> String {
+    /// Returns the lines of the legend of letters or colours.
+    fn legend(&self) -> Vec<String> {
         let per_cell = self.map.cells.iter().map(|cell| cell.chunks).max();
         let per_cell = per_cell.unwrap_or_default();
         let mut signs = match self.shades.by {
             Measure::Presence => self.signs_of_presence(per_cell),
             Measure::Size | Measure::Ratio => self.signs_of_measure(per_cell),
         };
-        signs.push(self.sign(MISSING_LETTER, "grey", GREY, "missing"));
+        let missing = self.shades.letters.missing;
+        signs.push(self.sign(missing, "grey", GREY, "missing"));
+        let mut lines = vec![signs.join(", ")];
         if !self.map.corrupt.is_empty() {
             let what = if per_cell > 1 {
                 "at least one cannot be decoded"
             } else {
                 "cannot be decoded"
             };
-            signs.push(self.sign(CORRUPT_LETTER, "red", CORRUPT, what));
+            lines.push(self.sign(CORRUPT_LETTER, "red", CORRUPT, what));
         }
         if per_cell > 1 {
             let up_to = format::count(per_cell, "chunk");
-            signs.push(format!("a cell shows up to {up_to}"));
+            lines.push(format!("a cell shows up to {up_to}"));
         }
-        signs.join(", ")
+        lines
     }
 
     fn signs_of_presence(&self, per_cell: u64) -> Vec<String> {
-        let mut signs = vec![self.sign('\u{2588}', "green", PRESENT, "stored")];
+        let letters = &self.shades.letters;
+        let mut signs = vec![self.sign(letters.stored, "green", PRESENT, "stored")];
         if per_cell > 1 {
-            signs.push(self.sign('\u{2591}', "yellow", PARTLY, "partly stored"));
+            signs.push(self.sign(letters.partly, "yellow", PARTLY, "partly stored"));
         }
         signs
     }

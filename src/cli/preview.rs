@@ -118,7 +118,8 @@ impl DrawnPlane<'_> {
         if !dark.is_empty() {
             signs.push(format!("{nothing} {}", dark.join(" and ")));
         }
-        let mut lines = vec![self.range_line(), self.plane_line()];
+        let mut lines = self.range_lines();
+        lines.extend(self.plane_lines());
         if !signs.is_empty() {
             lines.push(signs.join(", "));
         }
@@ -142,13 +143,13 @@ impl DrawnPlane<'_> {
         there.map(|(_, what)| what).collect()
     }
 
-    fn range_line(&self) -> String {
+    fn range_lines(&self) -> Vec<String> {
         let what = match self.array.data_type {
             DataType::Complex(_) => "magnitudes",
             _ => "values",
         };
         let Some(all) = self.ends(&self.plane.all) else {
-            return "no values".to_string();
+            return vec!["no values".to_string()];
         };
         let mut line = format!("{what} from {} to {}", all[0], all[1]);
         match self.ends(&self.plane.valued) {
@@ -161,14 +162,15 @@ impl DrawnPlane<'_> {
             }
             None => line += ", all of them the fill value",
         }
+        let mut lines = vec![line];
         if let Some(chunks) = self.plane.unread {
-            line += &format!(
-                "; of the drawn elements only (the whole plane has {}, {} decoded)",
+            lines.push(format!(
+                "of the drawn elements only: the whole plane has {}, {} decoded",
                 format::count(chunks.count, "chunk"),
                 format::bytes(chunks.bytes)
-            );
+            ));
         }
-        line
+        lines
     }
 
     /// Returns the smallest and the largest number as text.
@@ -193,8 +195,8 @@ impl DrawnPlane<'_> {
         time().unwrap_or_else(|| format::element(&self.array.data_type, element))
     }
 
-    /// Describes the plane, and the part of it that is drawn.
-    fn plane_line(&self) -> String {
+    /// Returns lines about the plane, and about the part of it that is drawn.
+    fn plane_lines(&self) -> Vec<String> {
         let (rows, columns) = self.plane.axes;
         let axes = self.plane.selection.axes.iter().enumerate();
         let place = |axis: usize| format::dimension(self.names, axis);
@@ -210,23 +212,24 @@ impl DrawnPlane<'_> {
         let others: Vec<String> = others
             .map(|(axis, selected)| format!("{} = {}", place(axis), selected.start))
             .collect();
+        let mut lines = match parts.as_slice() {
+            [] => vec!["one element".to_string()],
+            parts => vec![parts.join(", ")],
+        };
         if !others.is_empty() {
-            parts.push(format!("at {}", others.join(", ")));
+            lines.push(format!("at {}", others.join(", ")));
         }
-        if parts.is_empty() {
-            parts.push("one element".to_string());
-        }
-        let drawn = match self.plane.steps {
-            (1, 1) => String::new(),
-            (every, 1) => format!("; every {} row drawn", ordinal(every)),
-            (1, every) => format!("; every {} column drawn", ordinal(every)),
-            (rows, columns) => format!(
-                "; every {} row and every {} column drawn",
+        match self.plane.steps {
+            (1, 1) => {}
+            (every, 1) => lines.push(format!("every {} row drawn", ordinal(every))),
+            (1, every) => lines.push(format!("every {} column drawn", ordinal(every))),
+            (rows, columns) => lines.push(format!(
+                "every {} row and every {} column drawn",
                 ordinal(rows),
                 ordinal(columns)
-            ),
-        };
-        format!("{}{drawn}", parts.join(", "))
+            )),
+        }
+        lines
     }
 
     fn to_json(&self) -> Value {

@@ -88,3 +88,49 @@ pub(super) fn terminal_width() -> usize {
     let width = columns.ok().filter(|&width| width > 0).or_else(variable);
     usize::from(width.unwrap_or(80).clamp(1, 1000))
 }
+
+/// Returns the width at which sentences are wrapped, or `None` where lines stay whole for other programs: stdout is no
+/// terminal, and `COLUMNS` is not set.
+pub(super) fn wrap_width() -> Option<usize> {
+    let is_wrapped = io::stdout().is_terminal() || env::var_os("COLUMNS").is_some();
+    is_wrapped.then(terminal_width)
+}
+
+/// Breaks a line at spaces into pieces of at most `width` characters; longer words stay whole.
+pub(super) fn wrapped(line: &str, width: usize) -> Vec<String> {
+    let mut pieces = Vec::new();
+    let mut piece = String::new();
+    for word in line.split(' ') {
+        let length = piece.chars().count() + 1 + word.chars().count();
+        if !piece.is_empty() && length > width {
+            pieces.push(std::mem::take(&mut piece));
+        }
+        if !piece.is_empty() {
+            piece.push(' ');
+        }
+        piece.push_str(word);
+    }
+    pieces.push(piece);
+    pieces
+}
+
+/// Whether the locale has characters beyond ASCII.
+pub(super) fn has_unicode() -> bool {
+    let names = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter();
+    let mut values = names.filter_map(|name| env::var(name).ok());
+    let locale = values.find(|value| !value.is_empty()).unwrap_or_default();
+    let locale = locale.to_ascii_lowercase();
+    locale.contains("utf-8") || locale.contains("utf8")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_wrapped_at_spaces() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("one two three", 4), ["one", "two", "three"]);
+        assert_eq!(wrapped("", 10), [""]);
+    }
+}

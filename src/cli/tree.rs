@@ -297,7 +297,7 @@ fn facts(node: &TreeNode, paint: Paint) -> Vec<Fact> {
                     .map(|text| Fact::new(text, plain)),
             );
             if array.undecodable.is_some() {
-                facts.push(Fact::new("does not decode".to_string(), fault));
+                facts.push(Fact::new("cannot be decoded".to_string(), fault));
             }
             let unit = if array.inner_chunk_shapes.is_empty() {
                 "chunk"

@@ -290,7 +290,7 @@ def test_values_of_a_dataset_in_two_formats_do_not_differ(tmp_path):
     array = zarr.open_array(stores[1] / "t")
     array[5, 3, 7] = array[5, 3, 7] + 1
     status, out, _ = run("diff", "--values", *stores)
-    assert (status, out) == (1, "changed array /t\n    [5:6, 3:4, 7:8] 1 elements\n")
+    assert (status, out) == (1, "M array /t\n    [5:6, 3:4, 7:8] 1 element\n")
 
 
 def test_elements_of_other_types_are_compared_by_value(tmp_path):

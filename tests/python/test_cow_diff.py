@@ -266,11 +266,11 @@ def test_nodes_attributes_and_metadata_are_told(kind, changed, tmp_path):
     }
     text = zarrfs("diff", "--arrays", place, check=False).stdout
     for line in (
-        'changed group /\n    attributes deep: {"a":[1,2]} -> {"a":[1,3]}\n    attributes gone: - 1\n',
-        '    attributes new: + null\n    attributes title: "before" -> "after"\n',
-        'changed array /g/kept\n    attributes unit: "K" -> "C"\n',
-        'deleted array /g/removed\n',
-        'created array /renamed/in\n',
+        'M group /\n    attributes deep: {"a":[1,2]} -> {"a":[1,3]}\n    attributes gone: removed 1\n',
+        '    attributes new: added null\n    attributes title: "before" -> "after"\n',
+        'M array /g/kept\n    attributes unit: "K" -> "C"\n',
+        'D array /g/removed\n',
+        'A array /renamed/in\n',
     ):
         assert line in text, text
 

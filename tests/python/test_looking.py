@@ -25,7 +25,8 @@ def on_terminal(*arguments, rows=40, columns=80):
     """Runs the program on a terminal of its own; returns its status and what it wrote, a list of (seconds, bytes)."""
     main, side = pty.openpty()
     ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    environment = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")} | {"TERM": "xterm-256color"}
+    environment = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
+    environment |= {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
     began = time.monotonic()
     process = subprocess.Popen([mounting.program(), *map(str, arguments)], stdin=side, stdout=side, stderr=side, env=environment)
     os.close(side)

@@ -1425,13 +1425,25 @@ fn fits(finding: &Finding, (severity, code, key, part, heading): Expected) -> bo
 /// `None`.
 fn odd_message(finding: &Finding) -> Option<String> {
     const UNUSUAL: [&str; 12] = [
-        "so that", "document", "folder", "the text", " lies ", " lie ", "beside", "alone", "signs",
-        "does not read", "do not read", "does not decode",
+        "so that",
+        "document",
+        "folder",
+        "the text",
+        " lies ",
+        " lie ",
+        "beside",
+        "alone",
+        "signs",
+        "does not read",
+        "do not read",
+        "does not decode",
     ];
     let Finding {
         message, remedy, ..
     } = finding;
-    let is_odd = UNUSUAL.iter().any(|words| message.contains(words) || remedy.contains(words))
+    let is_odd = UNUSUAL
+        .iter()
+        .any(|words| message.contains(words) || remedy.contains(words))
         || message.ends_with('.')
         || remedy.ends_with('.');
     is_odd.then(|| finding.to_text())

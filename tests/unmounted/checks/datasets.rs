@@ -89,7 +89,10 @@ fn a_half_finished_append_is_told() {
     let expected = one(Error, "dimension-lengths-differ", "g", "time");
     assert_eq!(found(&store), expected);
     let line = findings(&store)[0].to_text();
-    assert!(line.contains("time has different lengths (time has 3, t has 4)"), "{line}");
+    assert!(
+        line.contains("time has different lengths (time has 3, t has 4)"),
+        "{line}"
+    );
     // Each group has its own dimensions, and so does each level of an image.
     let store = dataset([3, 3]);
     put(

@@ -113,7 +113,12 @@ fn lengths_that_differ_are_told_where_they_are() {
             "X",
             "indptr has 3 elements, but a matrix of 3 rows needs 4",
         ),
-        ("X/data", &[6], "X", "data has 6 elements, but indices has 5"),
+        (
+            "X/data",
+            &[6],
+            "X",
+            "data has 6 elements, but indices has 5",
+        ),
         (
             "layers/raw",
             &[3, 4],
@@ -167,9 +172,8 @@ fn parts_that_are_gone_are_told_with_what_needs_them() {
         let store = cells();
         store.erase(&self::key(&format!("{path}/zarr.json")));
         store.erase(&self::key(&format!("{path}/c/0")));
-        let expected = format!(
-            "table-part-missing {key}: {words} is missing; anndata cannot open this group"
-        );
+        let expected =
+            format!("table-part-missing {key}: {words} is missing; anndata cannot open this group");
         assert_eq!(told(&store), [expected]);
     }
 }

@@ -63,7 +63,7 @@ fn broken_nodes_are_shown_with_what_is_wrong() {
         "{text}"
     );
     assert!(
-        text.contains("odd  uint8 (4,)") && text.contains("does not decode"),
+        text.contains("odd  uint8 (4,)") && text.contains("cannot be decoded"),
         "{text}"
     );
     assert!(
@@ -72,7 +72,7 @@ fn broken_nodes_are_shown_with_what_is_wrong() {
     );
     let info = printed(&["info", &format!("{path}/odd")]);
     assert!(
-        info.contains("does not decode") && info.contains("nosuch"),
+        info.contains("cannot be decoded") && info.contains("nosuch"),
         "{info}"
     );
     assert!(!info.contains("decoded files"), "{info}");

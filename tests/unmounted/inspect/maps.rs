@@ -147,7 +147,7 @@ fn a_map_is_text_without_colours() {
             "\u{b7}\u{2588}\u{b7}\u{b7}"
         ]
     );
-    let expected = "rows: dimension 0, 3 chunks; columns: dimension 1, 4 chunks\n\u{2588} stored, \u{b7} missing\n\
+    let expected = "rows: dimension 0, 3 chunks\ncolumns: dimension 1, 4 chunks\n\u{2588} stored, \u{b7} missing\n\
                     3 of 12 chunks stored, grid (3, 4)\n";
     assert_eq!(legend, expected);
     let (lines, _) = drawn(&["map", "--axes", "1,0", path.to_str().unwrap()], 80);
@@ -159,7 +159,19 @@ fn a_map_is_text_without_colours() {
     );
     let output = run(&["map", "--data", path.to_str().unwrap()]);
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("\u{b7}X\u{b7}\u{b7}") && text.contains(", X cannot be decoded"));
+    assert!(text.contains("\u{b7}X\u{b7}\u{b7}") && text.contains("\nX cannot be decoded\n"));
+}
+
+#[test]
+fn a_map_is_ascii_without_a_locale_of_utf_8() {
+    let folder = tempfile::tempdir().unwrap();
+    patchy(folder.path());
+    let path = folder.path().join("a");
+    let mut map = command(&["map", path.to_str().unwrap()]);
+    let output = map.env("LC_ALL", "C").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("#...\n...#\n.#..\n"), "{text}");
+    assert!(text.contains("\n# stored, . missing\n"), "{text}");
 }
 
 /// Writes an array of 40 chunks with the first three stored.
@@ -182,7 +194,7 @@ fn a_cell_of_several_chunks_may_be_partly_stored() {
     let (lines, legend) = drawn(&["map", path], 20);
     assert_eq!(lines, [format!("\u{2588}\u{2591}{}", "\u{b7}".repeat(18))]);
     let signs =
-        "\u{2588} stored, \u{2591} partly stored, \u{b7} missing, a cell shows up to 2 chunks\n";
+        "\u{2588} stored, \u{2591} partly stored, \u{b7} missing\na cell shows up to 2 chunks\n";
     assert!(legend.contains(signs), "{legend}");
     let png = folder.path().join("map.png");
     let picture = printed(&["map", path, "-o", png.to_str().unwrap()]);
@@ -225,13 +237,13 @@ fn a_map_names_its_dimensions_and_the_chunks_along_the_others() {
     let pr = sample("climate.zarr/pr");
     let (lines, legend) = drawn(&["map", pr.to_str().unwrap()], 80);
     assert_eq!(lines.len(), 1);
-    let expected = "columns: time (dimension 0), 2 chunks; along lat (dimension 1) 0, along lon (dimension 2) 0\n";
+    let expected = "columns: time (dimension 0), 2 chunks\n\u{2588} stored";
     assert!(legend.starts_with(expected), "{legend}");
     let tas = sample("climate.zarr/tas");
     let (lines, legend) = drawn(&["map", tas.to_str().unwrap()], 80);
     assert_eq!(lines, ["\u{2588}\u{2588}"; 2]);
-    let expected = "rows: lat (dimension 1), 2 chunks; columns: lon (dimension 2), 2 chunks; \
-                    along time (dimension 0) 0 to 1 together\n";
+    let expected = "rows: lat (dimension 1), 2 chunks\ncolumns: lon (dimension 2), 2 chunks\n\
+                    each cell: all 2 chunks along time (dimension 0)\n";
     assert!(legend.starts_with(expected), "{legend}");
 }
 
@@ -280,7 +292,7 @@ fn grids_of_any_length_are_mapped() {
         let info: Value = serde_json::from_str(&printed(&["info", "--json", path])).unwrap();
         assert_eq!(info["stored"]["missing"], shape[0] * shape[1] - 1);
         let text = printed(&["preview", path]);
-        assert!(text.contains("; of the drawn elements only (the whole plane has "));
+        assert!(text.contains("\nof the drawn elements only: the whole plane has "));
         assert!(started.elapsed() < Duration::from_secs(60));
     }
 }
@@ -350,6 +362,6 @@ fn the_range_is_that_of_the_whole_plane_and_the_picture_has_its_shape() {
         let lines: Vec<&str> = picture.lines().collect();
         assert_eq!((lines.len(), lines[0].len()), size, "{text}");
         assert!(legend.starts_with("values from 7 to 231\n"), "{text}");
-        assert!(legend.contains("100 rows: dimension 0, 400 columns: dimension 1; every "));
+        assert!(legend.contains("100 rows: dimension 0, 400 columns: dimension 1\nevery "));
     }
 }

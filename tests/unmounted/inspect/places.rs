@@ -11,7 +11,7 @@ use crate::inspect::program::{GROUP, PROGRAM, array, printed, run, sample, store
 /// Returns the output of `info` without the lines that name the store.
 fn facts(path: &str) -> Vec<String> {
     let text = printed(&["info", path]);
-    let is_place = |line: &&str| line.starts_with("  store  ") || line.starts_with("  documents  ");
+    let is_place = |line: &&str| line.starts_with("  store  ") || line.starts_with("  metadata  ");
     let lines = text.lines().filter(|line| !is_place(line));
     // Keys are printed relative to the root of the store that was opened.
     lines.map(|line| line.replace("tas/c/", "c/")).collect()
@@ -60,7 +60,7 @@ fn a_server_that_lists_nothing_is_a_store() {
     let url = format!("http://{}/climate.zarr/tas", server.address);
     let text = printed(&["info", &url]);
     assert!(text.contains("data type        float32"), "{text}");
-    assert!(text.contains("stored           not known: "), "{text}");
+    assert!(text.contains("stored           unknown: "), "{text}");
     assert_eq!(
         printed(&["cat", "--select", "0,0,:3", &url]),
         printed(&["cat", "--select", "0,0,:3", &tas()])
@@ -139,7 +139,7 @@ fn what_a_mount_does_not_list_is_not_known() {
     printed(&["mount", &url, &dir]);
     let _mount = Mount(dir.clone());
     let text = printed(&["info", &format!("{dir}/tas")]);
-    assert!(text.contains("stored           not known: "), "{text}");
+    assert!(text.contains("stored           unknown: "), "{text}");
     assert!(
         text.contains(&format!("store            {url}/tas\n")),
         "{text}"

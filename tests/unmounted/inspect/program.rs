@@ -17,7 +17,11 @@ pub(crate) fn sample(name: &str) -> PathBuf {
 /// Returns the program with these arguments, without colours.
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
-    command.args(args).env("NO_COLOR", "1").env("COLUMNS", "80");
+    command.args(args);
+    command
+        .env("NO_COLOR", "1")
+        .env("COLUMNS", "80")
+        .env("LC_ALL", "C.UTF-8");
     command
 }
 

@@ -293,9 +293,7 @@ impl Group<'_> {
     fn differs(&self, key: &Key, message: String) -> Finding {
         let message = format!("{message}; anndata cannot open it");
         Finding::error("table-lengths-differ", key, message)
-            .with_remedy(
-                "copy both from another copy of the store, or write the object again",
-            )
+            .with_remedy("copy both from another copy of the store, or write the object again")
             .with_section(Spec::Anndata.section(self.heading))
     }
 }

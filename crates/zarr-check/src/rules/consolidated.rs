@@ -163,9 +163,7 @@ fn reserve_keys(context: &CheckContext, count: usize) -> Option<Reservation> {
 
 /// Reports copies whose keys do not fit in memory.
 fn too_many(key: &Key, count: usize) -> Finding {
-    let message = format!(
-        "{count} copies do not fit in --memory; missing copies are not reported"
-    );
+    let message = format!("{count} copies do not fit in --memory; missing copies are not reported");
     Finding::warning("consolidated-too-many", key, message).with_remedy("increase --memory")
 }
 
@@ -200,8 +198,7 @@ fn compare(context: &CheckContext, key: &Key, full: &Key, copy: &[u8]) -> Option
         // Writers copy the attributes even of a node without any.
         Ok(None) if full.name() == ZATTRS.as_bytes() && json_text::is_empty(copy) => return None,
         Ok(None) => {
-            let message =
-                format!("{full} is in the consolidated metadata, but not in the store");
+            let message = format!("{full} is in the consolidated metadata, but not in the store");
             let finding = Finding::error("consolidated-extra", key, message);
             // The copy may be all that is left of the document of an array whose chunks are still stored.
             let remedy = match full.parent() {

@@ -129,7 +129,8 @@ impl NamedArray {
         } = self;
         let message = format!("{attribute} names the array {name:?}, which does not exist");
         let finding = Finding::warning("variable-missing", by, message);
-        let remedy = "copy the array from another copy of the store, or remove its name from the attribute";
+        let remedy =
+            "copy the array from another copy of the store, or remove its name from the attribute";
         finding
             .with_part(*attribute)
             .with_remedy(remedy)
@@ -255,8 +256,7 @@ impl GroupArrays {
             "the dimension {name} has different lengths ({}); xarray cannot open the group",
             lengths.join(", ")
         );
-        let remedy =
-            "if an append was interrupted, resize the longer arrays to the shorter length and append again";
+        let remedy = "if an append was interrupted, resize the longer arrays to the shorter length and append again";
         let finding = if dimension.has_coordinates {
             Finding::error("dimension-lengths-differ", &self.group, message)
         } else {

@@ -66,10 +66,7 @@ pub(crate) fn broken_link(store: &dyn Store, key: &Key, error: &Error) -> Findin
         let message = "symbolic link to git-annex content that was not downloaded";
         return Finding::error(code, key, message).with_remedy(Remedy::AnnexGet);
     }
-    let message = format!(
-        "symbolic link that cannot be followed: {}",
-        error.detail()
-    );
+    let message = format!("symbolic link that cannot be followed: {}", error.detail());
     Finding::error(code, key, message)
 }
 

@@ -22,9 +22,8 @@ pub(crate) fn check_name(path: &Key, dialect: Option<&str>) -> Vec<Finding> {
         let finding = Finding::error("name-not-allowed", path, message);
         findings.push(finding.with_section(spec.section("Node names")));
     } else if is_draft && !path.name().iter().all(|&byte| is_plain(byte)) {
-        let message = format!(
-            "the name {text} has characters other than letters, digits, '-', '_' and '.'"
-        );
+        let message =
+            format!("the name {text} has characters other than letters, digits, '-', '_' and '.'");
         let finding = Finding::error("name-not-allowed", path, message);
         findings.push(finding.with_section(spec.section("Node names")));
     } else if dialect == Some("v3") && text.starts_with("__") {
@@ -65,7 +64,9 @@ fn portability(path: &Key) -> Option<String> {
         .chars()
         .find(|&c| "<>:\"\\|?*".contains(c) || c.is_control())
     {
-        return Some(format!("has the character {c:?}, which Windows does not allow"));
+        return Some(format!(
+            "has the character {c:?}, which Windows does not allow"
+        ));
     }
     if name.ends_with(['.', ' ']) {
         return Some("ends with a period or a space, which Windows drops".to_string());
@@ -104,9 +105,8 @@ pub(crate) fn check_siblings(
             findings.push(other_form(&path, &text, &first));
             continue;
         }
-        let message = format!(
-            "{text} and {first} differ only in case; macOS and Windows cannot store both"
-        );
+        let message =
+            format!("{text} and {first} differ only in case; macOS and Windows cannot store both");
         findings.push(match dialect {
             Some("draft2019") => Finding::error("names-differ-in-case", &path, message)
                 .with_section(Spec::of(dialect).section("Node names")),

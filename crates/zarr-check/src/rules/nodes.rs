@@ -85,7 +85,11 @@ pub(crate) fn chunks_missing(open: &OpenArray) -> Option<Finding> {
     } else {
         Finding::warning(code, path, message)
     };
-    Some(finding.with_remedy("if the array was written, copy its chunks from another copy of the store"))
+    Some(
+        finding.with_remedy(
+            "if the array was written, copy its chunks from another copy of the store",
+        ),
+    )
 }
 
 /// Whether writers are likely to have such an array with only the fill value, which they do not store: masks, counts,
@@ -101,9 +105,8 @@ fn is_likely_unwritten(array: &Array, chunks: u64) -> bool {
 
 /// Reports a node of another dialect than the group above it; readers of that dialect ignore the node.
 pub(crate) fn other_dialect(path: &Key, own: &str, above: &str) -> Finding {
-    let message = format!(
-        "the node is {own}, but its parent is {above}; readers of {above} do not see it"
-    );
+    let message =
+        format!("the node is {own}, but its parent is {above}; readers of {above} do not see it");
     Finding::warning("dialect-differs", path, message)
 }
 
@@ -163,13 +166,13 @@ pub(crate) fn collisions(documents: &[(Key, DocumentKind)]) -> Vec<Finding> {
         findings.push(finding.with_section(Spec::V2.section("Groups")));
     }
     if let (Some(key), Some(_)) = (v3, array.or(group)) {
-        let message = "the directory also has metadata files of v2; readers of v2 use those instead";
+        let message =
+            "the directory also has metadata files of v2; readers of v2 use those instead";
         let finding = Finding::warning("nodes-collide", key, message);
         findings.push(finding.with_section(Spec::V3.section("Comparison with Zarr v2")));
     }
     if let (Some(key), None) = (attributes, array.or(group)) {
-        let message =
-            "neither .zarray nor .zgroup is next to it; no reader sees these attributes";
+        let message = "neither .zarray nor .zgroup is next to it; no reader sees these attributes";
         let finding = Finding::warning("orphan-key", key, message);
         findings.push(finding.with_section(Spec::V2.section("Attributes")));
     }

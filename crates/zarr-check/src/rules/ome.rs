@@ -159,7 +159,11 @@ impl ImageCheck<'_> {
         let (part, path) = (&named.part, &named.path);
         let message = format!("{part} names {path:?}, which {problem}");
         let finding = Finding::error("image-path-missing", self.group, message);
-        named.annotate(finding.with_remedy("copy it from another copy of the store, or remove it from the attribute"))
+        named.annotate(
+            finding.with_remedy(
+                "copy it from another copy of the store, or remove it from the attribute",
+            ),
+        )
     }
 
     /// Checks the levels of an image: arrays with one dimension for each axis, from the largest to the smallest.
@@ -208,9 +212,8 @@ impl ImageCheck<'_> {
             return None;
         }
         let stored = datasets.map_or("missing".to_string(), shortened);
-        let message = format!(
-            "{part}: datasets is {stored}, but must be a list of objects with \"path\""
-        );
+        let message =
+            format!("{part}: datasets is {stored}, but must be a list of objects with \"path\"");
         let finding = Finding::error("attribute-invalid", self.group, message);
         Some(
             finding
@@ -237,19 +240,13 @@ impl ImageCheck<'_> {
                 list_names(&names),
                 list_names(&own)
             );
-            (
-                message,
-                "use the same names in the same order",
-            )
+            (message, "use the same names in the same order")
         } else {
             let message = format!(
                 "the image has {} axes, but {path:?} has {rank} dimensions",
                 axes.len()
             );
-            (
-                message,
-                "use one axis per dimension",
-            )
+            (message, "use one axis per dimension")
         };
         let finding = Finding::error("image-axes-differ", self.group, message).with_remedy(remedy);
         Some(
@@ -416,8 +413,7 @@ fn version_fault(entry: &NodeEntry, ome: &Value) -> Option<Finding> {
         .iter()
         .any(|name| ome.get(name).is_some());
     if needs_version && version.is_none() && entry.dialect() == Some("v3") {
-        let message =
-            "the attribute ome has no version; readers cannot tell how to read it";
+        let message = "the attribute ome has no version; readers cannot tell how to read it";
         let finding = Finding::error("attribute-invalid", &entry.path, message);
         let finding = finding.with_remedy("add \"version\": \"0.5\" to it");
         return Some(

@@ -25,10 +25,7 @@ const LEFTOVERS: [(Pattern, &str); 29] = [
         "an interrupted write of zarr-python or rclone",
     ),
     (Ends(".__lock"), "a lock of tensorstore"),
-    (
-        Begins(".nfs"),
-        "a file removed while open on NFS",
-    ),
+    (Begins(".nfs"), "a file removed while open on NFS"),
     (
         Begins(".fuse_hidden"),
         "a file removed while open on a FUSE mount",

@@ -283,8 +283,7 @@ impl<'a> ArrayKeys<'a> {
                 Finding::error("orphan-folder", &top, message).with_remedy("rename it to c");
             finding.with_section(self.spec().chunks())
         } else {
-            let message =
-                format!("stray directory: {key} in it is not a chunk of the array");
+            let message = format!("stray directory: {key} in it is not a chunk of the array");
             Finding::warning("orphan-folder", &top, message)
         });
         self.foreign = Some(top);
@@ -343,9 +342,8 @@ impl<'a> ArrayKeys<'a> {
             1 => format!("the chunk key {first} uses"),
             _ => format!("{count} chunk keys, such as {first}, use"),
         };
-        let message = format!(
-            "{keys} {own}, but the metadata say {metadata}; no reader finds these chunks"
-        );
+        let message =
+            format!("{keys} {own}, but the metadata say {metadata}; no reader finds these chunks");
         let finding = Finding::error(code, path, message)
             .with_remedy("correct the metadata, or rename the chunks");
         self.findings
@@ -373,9 +371,7 @@ fn wrong_length(
     needed: Option<u64>,
 ) -> Finding {
     let message = match needed {
-        Some(needed) => format!(
-            "the chunk has {size} bytes, but must have {needed}"
-        ),
+        Some(needed) => format!("the chunk has {size} bytes, but must have {needed}"),
         None => "the chunk is empty".to_string(),
     };
     Finding::error(code, chunk.key, message).with_remedy(Remedy::CopyAgain)

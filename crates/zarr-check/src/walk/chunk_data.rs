@@ -234,8 +234,7 @@ impl<'a> StoredChunk<'a> {
             let why = format!("{size} bytes exceed the limit of {bound} bytes");
             return Err(self.array.with_option(Error::too_large(key, why)));
         }
-        let why =
-            format!("{size} bytes are more than the {bound} that its codecs can make");
+        let why = format!("{size} bytes are more than the {bound} that its codecs can make");
         Err(Error::corrupt(key, why))
     }
 

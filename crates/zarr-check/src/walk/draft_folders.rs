@@ -131,11 +131,7 @@ fn check_data(
 
 /// Reports a folder that belongs to no node.
 fn orphan_folder(key: &Key, why: &str) -> Finding {
-    Finding::warning(
-        "orphan-folder",
-        key,
-        format!("stray directory: {why}"),
-    )
+    Finding::warning("orphan-folder", key, format!("stray directory: {why}"))
 }
 
 /// Checks the folder of the entry point, and the folders between it and the documents and chunks.
@@ -167,7 +163,10 @@ fn check_top(
             if known.iter().any(|known| known.below(&key).is_some()) {
                 open.push(key);
             } else {
-                findings.add(orphan_folder(&key, "the draft has no directory of this name"));
+                findings.add(orphan_folder(
+                    &key,
+                    "the draft has no directory of this name",
+                ));
             }
         }
     }

@@ -408,8 +408,7 @@ pub(crate) fn remove_miscased(findings: &mut NodeFindings) -> Option<(Key, &'sta
 }
 
 fn too_many(folder: &Key) -> Finding {
-    let message = format!(
-        "the group has more than {MAX_CHILDREN} children; the others are not checked"
-    );
+    let message =
+        format!("the group has more than {MAX_CHILDREN} children; the others are not checked");
     Finding::error("too-many-children", folder, message)
 }

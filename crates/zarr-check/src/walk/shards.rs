@@ -184,8 +184,12 @@ impl<'a> ShardReader<'a> {
     fn read_index(&self, level: &ShardLevel, part: &ObjectPart) -> Result<ShardIndex> {
         let size = part.length();
         let bytes = level.index_bytes() as u64;
-        let too_short =
-            || Error::corrupt("", format!("{size} bytes are too short for an index of {bytes} bytes"));
+        let too_short = || {
+            Error::corrupt(
+                "",
+                format!("{size} bytes are too short for an index of {bytes} bytes"),
+            )
+        };
         let spare = size.checked_sub(bytes).ok_or_else(too_short)?;
         let start = part.range.start + if level.index_at_end() { spare } else { 0 };
         let encoded = self.read(&(start..start + bytes))?;
@@ -251,10 +255,7 @@ impl<'a> ShardReader<'a> {
         }
         let unused = size.saturating_sub(used);
         if unused > 0 {
-            let message = format!(
-                "{unused} of {size} bytes of {} are unused",
-                part.words()
-            );
+            let message = format!("{unused} of {size} bytes of {} are unused", part.words());
             let finding = Finding::advice("shard-unused", self.key, message)
                 .with_remedy("write the shard again to save space");
             findings.add(finding.with_part(&part.name).with_section(FORMAT));

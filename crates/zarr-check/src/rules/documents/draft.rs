@@ -92,9 +92,7 @@ static OF_2020: DocumentRules = DocumentRules {
             UNDEFINED.to_string(),
             "zarr-python 2 with its experimental v3",
         ),
-        _ => {
-            Verdict::Discouraged(RESERVED.to_string())
-        }
+        _ => Verdict::Discouraged(RESERVED.to_string()),
     },
     others_section: None,
 };
@@ -103,7 +101,10 @@ static GROUPS_2020: DocumentRules = DocumentRules {
     section: Spec::Draft2020.section("Group metadata"),
     members: &[rule("attributes", object)],
     others: |name, _| match name {
-        "extensions" => Verdict::Habit("a group has only attributes".to_string(), "zarrita or GDAL before 3.8"),
+        "extensions" => Verdict::Habit(
+            "a group has only attributes".to_string(),
+            "zarrita or GDAL before 3.8",
+        ),
         _ => Verdict::Discouraged("the draft reserves all names but attributes".to_string()),
     },
     others_section: None,
@@ -188,7 +189,10 @@ fn encoding_2022(value: &Value, _: &Members) -> Verdict {
 
 fn suffix(value: &Value, _: &Members) -> Verdict {
     let is_name = |text: &str| !text.contains('/');
-    demand(value.as_str().is_some_and(is_name), "a string without a slash")
+    demand(
+        value.as_str().is_some_and(is_name),
+        "a string without a slash",
+    )
 }
 
 fn extensions(value: &Value, _: &Members) -> Verdict {
@@ -285,9 +289,10 @@ fn compressor(value: &Value, _: &Members) -> Verdict {
         Some("NONE" | "BYTE" | "BIT")
     );
     match value.get("codec") {
-        Some(codec) if is_uri(Some(codec)) && is_of_gdal => {
-            Verdict::Habit("an object with a number as the shuffle of blosc".to_string(), "GDAL")
-        }
+        Some(codec) if is_uri(Some(codec)) && is_of_gdal => Verdict::Habit(
+            "an object with a number as the shuffle of blosc".to_string(),
+            "GDAL",
+        ),
         None if value.is_null() => Verdict::Habit(expected(), "zarrita, acquire-zarr and others"),
         Some(codec) if is_uri(Some(codec)) => Verdict::Holds,
         Some(Value::String(_)) => Verdict::Habit(expected(), "sci-rs"),

@@ -42,9 +42,7 @@ fn data_type(value: &Value, _: &Members) -> Verdict {
     ];
     match value.as_str() {
         Some(name) if known.contains(&name) => Verdict::Holds,
-        Some("object" | "string") => {
-            Verdict::Habit("a number type".to_string(), "n5 for Java")
-        }
+        Some("object" | "string") => Verdict::Habit("a number type".to_string(), "n5 for Java"),
         _ => Verdict::Fails("a number type, such as uint16".to_string()),
     }
 }

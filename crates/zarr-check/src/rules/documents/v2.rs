@@ -33,9 +33,7 @@ pub(crate) const ARRAY: DocumentRules = DocumentRules {
         "_NCZARR_ARRAY"
         | "_nczarr_array"
         | "_NCZARR_DEFAULT_MAXSTRLEN"
-        | "_nczarr_default_maxstrlen" => {
-            Verdict::Habit(UNDEFINED.to_string(), "netcdf-c")
-        }
+        | "_nczarr_default_maxstrlen" => Verdict::Habit(UNDEFINED.to_string(), "netcdf-c"),
         "node_type" => Verdict::Habit(UNDEFINED.to_string(), "zarrs"),
         _ => Verdict::Discouraged(UNDEFINED.to_string()),
     },
@@ -82,7 +80,10 @@ fn dtype(value: &Value, _: &Members) -> Verdict {
                 .iter()
                 .filter_map(|field| field[0].as_str())
                 .collect();
-            demand(names.len() == fields.len(), "a list of fields with different names")
+            demand(
+                names.len() == fields.len(),
+                "a list of fields with different names",
+            )
         }
         _ => Verdict::Fails("a string or a list of fields".to_string()),
     }
@@ -129,7 +130,9 @@ fn compressor(value: &Value, _: &Members) -> Verdict {
     let is_text = |name: &str| value.get(name).is_some_and(Value::is_string);
     let expected = match id {
         Some("blosc") if is_text("shuffle") => "an object with a number as the shuffle of blosc",
-        Some("zstd") if is_text("checksum") => "an object with true or false as the checksum of zstd",
+        Some("zstd") if is_text("checksum") => {
+            "an object with true or false as the checksum of zstd"
+        }
         _ => return Verdict::Holds,
     };
     Verdict::Habit(expected.to_string(), "GDAL")

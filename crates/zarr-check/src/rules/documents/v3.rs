@@ -148,7 +148,9 @@ fn codecs(value: &Value, members: &Members) -> Verdict {
         .iter()
         .find(|codec| !matches!(extension(codec), Verdict::Holds))
     {
-        return Verdict::Fails(format!("a list of codecs, each with a name, which {codec} does not have"));
+        return Verdict::Fails(format!(
+            "a list of codecs, each with a name, which {codec} does not have"
+        ));
     }
     let rank = members
         .get("shape")
@@ -175,7 +177,8 @@ fn codecs(value: &Value, members: &Members) -> Verdict {
     let data_type = members.get("data_type").and_then(Value::as_str);
     let needs_order = needs_byte_order(list, has_byte_order(data_type.unwrap_or_default()));
     odd.unwrap_or(if needs_order {
-        let expected = "a list in which \"bytes\" has the endian \"little\" or \"big\"; readers assume little";
+        let expected =
+            "a list in which \"bytes\" has the endian \"little\" or \"big\"; readers assume little";
         Verdict::Tolerated(expected.to_string())
     } else {
         Verdict::Holds

@@ -149,8 +149,7 @@ pub(crate) fn fill_value(kind: ElementKind, value: &Value, words: &[&str]) -> Ve
                 "numpy's scalars in zarr.js and Java",
             ),
             _ if value.is_number() || value.is_string() => Verdict::Tolerated(
-                "true or false; readers take 0 and \"\" as false and others as true"
-                    .to_string(),
+                "true or false; readers take 0 and \"\" as false and others as true".to_string(),
             ),
             _ => demand(value.is_boolean(), "true or false"),
         },
