@@ -555,7 +555,14 @@ impl Sheet {
             self.add("reading all", cost(costs.sequential, most));
         }
         if let Some(error) = &array.undecodable {
-            self.add("cannot be decoded", error.within(path).to_string());
+            let error = error.within(path);
+            let is_own = error.subject() == path;
+            let why = if is_own {
+                error.detail().to_string()
+            } else {
+                error.to_string()
+            };
+            self.add("cannot be decoded", why);
         }
         if !array.files.is_empty() {
             self.add("decoded files", array.files.join(" "));

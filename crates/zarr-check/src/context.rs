@@ -170,7 +170,7 @@ impl CheckContext {
         if bytes > limit {
             let option = self.memory.option();
             let why = format!(
-                "needs {bytes} bytes of memory, but chunks get only {limit} of --memory {option}; increase --memory"
+                "needs {bytes} bytes at once, but --memory {option} leaves {limit}: give more --memory"
             );
             return Err(Error::too_large("", why));
         }

@@ -1430,7 +1430,6 @@ fn odd_message(finding: &Finding) -> Option<String> {
         "folder",
         "the text",
         " lies ",
-        " lie ",
         "beside",
         "alone",
         "signs",

@@ -71,11 +71,7 @@ fn an_index_larger_than_the_memory_is_told_and_not_read() {
         (finding.code, finding.severity),
         ("chunk-unreadable", Severity::Warning)
     );
-    assert!(
-        finding
-            .to_text()
-            .contains("bytes of memory, but chunks get only")
-    );
+    assert!(finding.to_text().contains("bytes at once, but --memory"));
 }
 
 #[test]

@@ -149,8 +149,8 @@ fn content_of_git_annex_that_was_not_fetched_is_told() {
         let lines = findings.iter().map(zarr_check::Finding::to_text);
         lines.collect::<Vec<_>>().join("\n")
     };
-    let line = "error: a/b/c/0/0: the symbolic link leads to content of git-annex that is not on this machine; \
-                run git annex get, or datalad get";
+    let line = "error: a/b/c/0/0: symbolic link to git-annex content that was not downloaded\n    \
+                run 'git annex get' or 'datalad get'";
     assert_eq!(told(), line);
     // After `git annex get`, the link leads out of the store.
     fs::create_dir_all(content.parent().unwrap()).unwrap();

@@ -89,7 +89,7 @@ fn blocks_of_n5_are_as_large_as_the_dataset_wants() {
     assert!(
         found[0]
             .1
-            .contains("the block has [2, 2] elements, but the dataset needs [2, 3]"),
+            .contains("the block has [2, 2] of [2, 3] elements"),
         "{found:?}"
     );
     for shape in [[4, 3], [2, 4]] {

@@ -46,9 +46,8 @@ impl CopiedKeys {
         if self.keys.contains(document) || self.is_left_out(document) {
             return None;
         }
-        let message = format!(
-            "{document} is missing from the consolidated metadata; readers that use them cannot see it"
-        );
+        let message =
+            format!("{document} is missing from the consolidated metadata; readers do not see it");
         let finding = Finding::error("consolidated-missing", self.holder.key(), message);
         let finding = finding.with_part(document.to_string()).with_remedy(FIX);
         Some(finding.with_section(self.section))
@@ -164,7 +163,7 @@ fn reserve_keys(context: &CheckContext, count: usize) -> Option<Reservation> {
 /// Reports copies whose keys do not fit in memory.
 fn too_many(key: &Key, count: usize) -> Finding {
     let message = format!("{count} copies do not fit in --memory; missing copies are not reported");
-    Finding::warning("consolidated-too-many", key, message).with_remedy("increase --memory")
+    Finding::warning("consolidated-too-many", key, message).with_remedy("give more --memory")
 }
 
 /// Returns the key of the document of a copy, or `None` if no document can have it.

@@ -129,8 +129,7 @@ impl NamedArray {
         } = self;
         let message = format!("{attribute} names the array {name:?}, which does not exist");
         let finding = Finding::warning("variable-missing", by, message);
-        let remedy =
-            "copy the array from another copy of the store, or remove its name from the attribute";
+        let remedy = "copy the array from another copy of the store, or remove its name";
         finding
             .with_part(*attribute)
             .with_remedy(remedy)
@@ -256,7 +255,7 @@ impl GroupArrays {
             "the dimension {name} has different lengths ({}); xarray cannot open the group",
             lengths.join(", ")
         );
-        let remedy = "if an append was interrupted, resize the longer arrays to the shorter length and append again";
+        let remedy = "if an append was interrupted, resize the longer arrays and append again";
         let finding = if dimension.has_coordinates {
             Finding::error("dimension-lengths-differ", &self.group, message)
         } else {
@@ -275,7 +274,7 @@ impl GroupArrays {
         };
         let other = self.first_named.as_ref()?.name();
         let message = format!(
-            "{member} is missing, but other arrays of the group have it, such as {}; xarray cannot open the group",
+            "{member} is missing, but {} has it; xarray cannot open the group",
             String::from_utf8_lossy(other)
         );
         let remedy = format!("add {member} to its {place}: a list with one name per dimension");

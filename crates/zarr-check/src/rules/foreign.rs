@@ -42,12 +42,8 @@ impl From<Remedy> for String {
     fn from(remedy: Remedy) -> String {
         let text = match remedy {
             CopyAgain => "copy it from another copy of the store, or write it again",
-            FetchAgain => {
-                "a server sent it instead of the data: download the store again, with credentials if needed"
-            }
-            StateCodec => {
-                "if all chunks are like this, correct the codec in the metadata; otherwise write the chunk again"
-            }
+            FetchAgain => "download the store again, with credentials if the server needs them",
+            StateCodec => "correct the codec in the metadata, or write the chunk again",
             LfsPull => "run 'git lfs pull'",
             AnnexGet => "run 'git annex get' or 'datalad get'",
         };

@@ -31,10 +31,10 @@ pub(crate) fn check_name(path: &Key, dialect: Option<&str>) -> Vec<Finding> {
         let finding = Finding::error("name-reserved", path, message);
         findings.push(finding.with_section(Spec::V3.section("Node names")));
     } else if dialect == Some("v3") && !path.name().iter().all(|&byte| is_plain(byte)) {
-        let message = format!(
-            "the name {text} has characters other than letters, digits, '-', '_' and '.', which are recommended"
-        );
-        let finding = Finding::warning("name-not-recommended", path, message);
+        let message =
+            format!("the name {text} has characters that the specification does not recommend");
+        let finding = Finding::warning("name-not-recommended", path, message)
+            .with_remedy("use only letters, digits, '-', '_' and '.'");
         findings.push(finding.with_section(Spec::V3.section("Node names")));
     }
     findings.extend(portability(path).map(|why| {
@@ -134,10 +134,10 @@ fn other_form(path: &Key, name: &str, first: &str) -> Finding {
         points.join(" ")
     };
     let (own, other) = (code_points(name), code_points(first));
-    let message = format!(
-        "{name} ({own}) and {first} ({other}) differ only in Unicode normalization; macOS cannot store both"
-    );
+    let message =
+        format!("{name} ({own}) and {first} ({other}) differ only in Unicode normalization");
     Finding::warning("names-differ-in-form", path, message)
+        .with_remedy("rename one of them: macOS cannot store both")
 }
 
 #[cfg(test)]

@@ -48,8 +48,16 @@ pub(crate) fn undecodable(path: &Key, error: &Error, dialect: Option<&str>) -> F
             let message = format!("the chunks are too large: {why}");
             Finding::warning("chunk-too-large", path, message)
         }
-        _ if why.subject() == "codecs" => Finding::warning("not-decodable", path, why.detail()),
+        _ if why.detail().starts_with("unsupported") => {
+            Finding::warning("not-decodable", path, why.detail())
+        }
         _ => {
+            let is_own = why.subject() == path.to_string();
+            let why = if is_own {
+                why.detail().to_string()
+            } else {
+                why.to_string()
+            };
             let message = format!("zarrfs cannot decode the array: {why}");
             Finding::warning("not-decodable", path, message)
         }
@@ -208,9 +216,8 @@ pub(crate) fn undescribed_top(
         _ => return None,
     };
     let path = &first.path;
-    let message = format!(
-        "the root has no {document}, but nodes such as {path} below it; Zarr libraries cannot open it"
-    );
+    let message =
+        format!("the root has no {document}, only nodes such as {path}; libraries cannot open it");
     let finding = Finding::error("group-implied", &top.path, message);
     let finding = finding
         .with_remedy(group_remedy(document))

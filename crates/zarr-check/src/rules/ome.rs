@@ -191,7 +191,7 @@ impl ImageCheck<'_> {
             let len = sides.fold(1_u64, |len, &side| len.saturating_mul(side));
             if last.replace(len).is_some_and(|last| len > last) {
                 let message = format!(
-                    "{} is larger than the previous level; levels must go from the largest to the smallest",
+                    "{} is larger than the previous level, but levels must shrink",
                     level.named.part
                 );
                 let finding = Finding::warning("image-levels-unordered", self.group, message);
@@ -426,9 +426,8 @@ fn version_fault(entry: &NodeEntry, ome: &Value) -> Option<Finding> {
         version.as_str().map_or(shortened(version), str::to_string)
     });
     let (part, message, remedy) = if is_ome && entry.dialect() == Some("v2") {
-        let message = format!(
-            "the attribute ome of OME-Zarr {stated} is in a Zarr v2 store; its readers need version 0.4, without ome"
-        );
+        let message =
+            format!("the attribute ome of OME-Zarr {stated} needs Zarr v3, but this is Zarr v2");
         let remedy =
             "move its members out of ome and set version 0.4, or convert the store to Zarr v3";
         ("ome", message, remedy)

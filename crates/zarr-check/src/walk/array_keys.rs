@@ -245,8 +245,7 @@ impl<'a> ArrayKeys<'a> {
             "chunk {indices:?} is outside the grid of {:?} chunks; no reader reads it",
             counts.unwrap_or_default()
         );
-        let remedy =
-            "remove it if the array was made smaller; otherwise correct the shape in the metadata";
+        let remedy = "remove it, or correct the shape in the metadata";
         let spec = self.spec();
         let section = if spec == Spec::V3 {
             spec.section("Resizing")
@@ -303,7 +302,7 @@ impl<'a> ArrayKeys<'a> {
         }
         let path = self.array.path();
         let message = format!(
-            "the keys of {other} of {all} chunks use \"/\", but .zarray has no dimension_separator, which means \".\""
+            "{other} of {all} chunk keys use \"/\", but .zarray has no dimension_separator"
         );
         let finding = Finding::error("separator-not-stated", path, message)
             .with_section(Spec::V2.section("Metadata"));

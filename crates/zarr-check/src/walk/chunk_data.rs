@@ -274,9 +274,8 @@ impl<'a> StoredChunk<'a> {
         if iter::zip(stored, &needed).all(|(stored, needed)| stored >= needed) {
             return None;
         }
-        let message = format!(
-            "the block has {stored:?} elements, but the dataset needs {needed:?}; missing ones read as zeros"
-        );
+        let message =
+            format!("the block has {stored:?} of {needed:?} elements; missing ones read as zeros");
         Some(Finding::warning("block-too-small", self.key, message))
     }
 }

@@ -351,7 +351,7 @@ fn finding_of(entry: &HiddenEntry, top: &Key) -> Option<Finding> {
         }
         HiddenReason::Respelled => {
             let message = format!(
-                "the name {name} is not a relative path with slashes (APPNOTE 4.4.17.1); other programs do not find it"
+                "the name {name} is not a relative path with slashes; other programs do not find it"
             );
             let finding = Finding::warning("entry-respelled", top, message);
             Some(finding.with_part(name))

@@ -323,7 +323,7 @@ impl NodeCheck<'_> {
         if is_top && !has_copies && children > 1 && self.context.is_remote {
             let path = &self.entry.path;
             let message = format!(
-                "the group has {children} children, but no consolidated metadata to open them in one request"
+                "without consolidated metadata, opening {children} children needs many requests"
             );
             let finding = Finding::advice("not-consolidated", path, message)
                 .with_remedy("run zarrfs check --fix consolidated");

@@ -210,7 +210,7 @@ impl<'a> ShardReader<'a> {
                 Ok(range) => entries.extend(range.map(|range| (number, range))),
                 Err(error) => {
                     let inner = part.name_of_inner(number);
-                    let message = format!("{inner} is outside the shard: {error}");
+                    let message = format!("{inner}: {}", error.detail());
                     let finding = Finding::error("shard-bounds", self.key, message);
                     findings.add(finding.with_part(inner).with_section(FORMAT));
                 }

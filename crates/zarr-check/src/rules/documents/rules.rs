@@ -154,7 +154,7 @@ impl DocumentRules {
             let text = shortened(value);
             let demand = Demand {
                 code: "member-unknown",
-                fact: format!("{name} is an unknown member, with the value {text}"),
+                fact: format!("unknown member {name} ({text})"),
                 must: "; ",
                 should: "; ",
             };
