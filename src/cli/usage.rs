@@ -193,7 +193,7 @@ mod tests {
             ),
             (
                 "zarrfs mount a b --memory 10",
-                "--memory 10: is too little memory: at least 1M, such as 256M; see 'zarrfs mount --help'",
+                "--memory 10: too little memory: use at least 1M, such as 256M; see 'zarrfs mount --help'",
             ),
             (
                 "zarrfs mount a b --concurrency 0",

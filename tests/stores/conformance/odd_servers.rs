@@ -374,7 +374,10 @@ fn what_is_lost_is_an_error_and_not_a_missing_chunk() {
     }
     for (name, why) in [
         ("a/gone", "was there and is gone (410)"),
-        ("a/lost", "to another server, which does not have the object (404)"),
+        (
+            "a/lost",
+            "to another server, which does not have the object (404)",
+        ),
     ] {
         let read = store.get(&UNLIMITED, &key(name), 100).map(drop);
         let part = store

@@ -1424,7 +1424,7 @@ fn fits(finding: &Finding, (severity, code, key, part, heading): Expected) -> bo
 /// Returns the text of a finding whose message or remedy breaks the style (the words of the field, no final period), or
 /// `None`.
 fn odd_message(finding: &Finding) -> Option<String> {
-    const UNUSUAL: [&str; 12] = [
+    const UNUSUAL: [&str; 11] = [
         "so that",
         "document",
         "folder",

@@ -187,7 +187,7 @@ fn what_says_why_a_file_is_not_there_names_the_array_as_it_was_typed() {
     let line = line.to_str().unwrap();
     let described = run(&["info", &format!("{line}/line.vrt")]);
     let told = String::from_utf8(described.stdout).unwrap();
-    let why = format!("no: {line}: vrt: ");
+    let why = format!("cannot be opened  {line}: vrt: ");
     assert!(told.contains(&why), "{told}");
     assert!(!described.status.success());
 }

@@ -163,6 +163,24 @@ fn a_map_is_text_without_colours() {
 }
 
 #[test]
+fn info_is_no_wider_than_the_terminal() {
+    let tas = sample("climate.zarr/tas");
+    let mut info = command(&["info", tas.to_str().unwrap()]);
+    let whole = String::from_utf8(info.output().unwrap().stdout).unwrap();
+    let wrapped = info.env("COLUMNS", "80").output().unwrap();
+    let wrapped = String::from_utf8(wrapped.stdout).unwrap();
+    let has_place = |line: &&str| line.starts_with("  store ");
+    let mut lines = wrapped.lines().filter(|line| !has_place(line));
+    assert!(lines.all(|line| line.chars().count() <= 80), "{wrapped}");
+    let words = |text: &str| {
+        text.split_whitespace()
+            .map(str::to_string)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(words(&wrapped), words(&whole));
+}
+
+#[test]
 fn a_map_is_ascii_without_a_locale_of_utf_8() {
     let folder = tempfile::tempdir().unwrap();
     patchy(folder.path());

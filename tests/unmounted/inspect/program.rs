@@ -20,7 +20,7 @@ pub(crate) fn command(args: &[&str]) -> Command {
     command.args(args);
     command
         .env("NO_COLOR", "1")
-        .env("COLUMNS", "80")
+        .env_remove("COLUMNS")
         .env("LC_ALL", "C.UTF-8");
     command
 }

@@ -120,7 +120,10 @@ fn a_folder_of_somebody_else_is_refused() {
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let (kind, text) = refused(folder.path()).unwrap();
     assert_eq!(kind, Kind::Denied);
-    assert!(text.contains("other users can write to --cache-dir"), "{text}");
+    assert!(
+        text.contains("other users can write to --cache-dir"),
+        "{text}"
+    );
     fs::write(folder.path().join("file"), "").unwrap();
     let (kind, text) = refused(&folder.path().join("file")).unwrap();
     assert_eq!(kind, Kind::NotADirectory);
