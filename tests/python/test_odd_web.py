@@ -92,6 +92,6 @@ def test_a_server_without_404_is_named_and_its_whole_arrays_are_read(store, miss
             read = subprocess.run(["cat", file], capture_output=True, timeout=mounting.LIMIT)
             assert read.returncode == 1
             assert b"Input/output error" in read.stderr
-            assert "for a key that cannot exist" in (mount.path / ".zarrfs/errors").read_text()
+            assert "configure the server to send 404" in (mount.path / ".zarrfs/errors").read_text()
         if missing[0] == 400:
             check_sparse(url, "--missing-is", "400")

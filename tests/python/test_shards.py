@@ -98,7 +98,7 @@ def test_a_corrupt_index_says_why(made):
     assert "checksum" in run("cat", f"{key}@0", status=2)[1]
     assert "checksum" in run("map", key, status=2)[1]
     key.write_bytes(b"short")
-    assert "no room" in told(key, status=1)["error"]
+    assert "too short" in told(key, status=1)["error"]
 
 
 def test_unused_bytes_are_told(made):

@@ -56,7 +56,7 @@ fn a_page_in_place_of_a_missing_key_is_an_error_that_says_so() {
     let store = opened(&server, RemoteConfig::default());
     let chunk = store.get(&UNLIMITED, &key("c"), 100).unwrap().unwrap();
     assert_eq!(chunk.bytes, CHUNK);
-    let says_so = |error: &Error| error.detail().contains("for a key that cannot exist");
+    let says_so = |error: &Error| error.detail().contains("configure the server to send 404");
     for error in errors(&*store, "d") {
         assert!(
             error.kind() == Kind::Unavailable && says_so(&error),

@@ -331,7 +331,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(
-            error.contains("known are application_credentials"),
+            error.contains("choose one of application_credentials"),
             "{error}"
         );
     }
