@@ -113,11 +113,11 @@ fn print_failures(path: &Path, failures: &FailureCount) {
     }
     let count = format::count(failures.count, "failure");
     if failures.hides_control {
-        report::print(format_args!("{count}; see the log of the mount"));
+        report::print(format_args!("{count}, see the log of the mount"));
     } else {
         let errors = path.join(CONTROL).join("errors");
         let errors = printable(&errors.display().to_string());
-        report::print(format_args!("{count}; see {errors}"));
+        report::print(format_args!("{count}, see {errors}"));
     }
 }
 

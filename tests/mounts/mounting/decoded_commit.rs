@@ -24,8 +24,8 @@ fn an_array_that_is_written_meanwhile_is_named() {
         String::from_utf8(output.unwrap().stdout).unwrap()
     };
     let stored = || std::fs::read(fixture.store.join("a/c/0")).unwrap();
-    let named = "1 array being written:\n    a: open for writing as a decoded file: what is not stored yet is for the \
-        next commit\n";
+    let named = "1 array being written:\n    a: open for writing as a decoded file; the next commit includes \
+        the rest\n";
     let file = OpenOptions::new()
         .write(true)
         .open(fixture.dir.join(".zarrfs/files/a/a.npy"))

@@ -193,7 +193,7 @@ fn without_the_device_the_error_names_the_manual_page() {
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(
         stderr(&output),
-        "zarrfs: /dev/fuse: not there; zarrfs(7) says what Docker, Slurm, WSL and others need; 'zarrfs cp', 'cat' and 'info' \
-         need no mount\n"
+        "zarrfs: /dev/fuse: not found; run 'modprobe fuse' as root, or start the container with --device /dev/fuse; for \
+         containers, Slurm and WSL see 'man 7 zarrfs'; 'zarrfs cp', 'cat' and 'info' need no mount\n"
     );
 }

@@ -241,7 +241,6 @@ fn a_server_without_tls_is_said_to_be_one() {
         }
     });
     let url = format!("https://127.0.0.1:{port}/x");
-    let why = "received corrupt message of type InvalidContentType: the server does not speak TLS, so its URL begins \
-               with http:";
+    let why = "the server does not speak TLS: use an http:// URL";
     fault(&["tree", &url], &format!("{url}: {why}"));
 }

@@ -271,7 +271,7 @@ fn a_bucket_whose_listing_is_cut_off_is_not_opened() {
     for (kind, why) in [
         (Listings::CutOff, "without a token or a name"),
         (Listings::EmptyPages, "pages have no new name"),
-        (Listings::WebPage, "no listing"),
+        (Listings::WebPage, "not a listing"),
     ] {
         let server = server(kind);
         let opened = open("s3://b", Duration::ZERO, remote(&server, false));

@@ -373,7 +373,7 @@ fn what_is_lost_is_an_error_and_not_a_missing_chunk() {
         );
     }
     for (name, why) in [
-        ("a/gone", "was there and is gone (410)"),
+        ("a/gone", "was deleted from the server (410)"),
         (
             "a/lost",
             "to another server, which does not have the object (404)",

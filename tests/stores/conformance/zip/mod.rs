@@ -286,7 +286,7 @@ fn a_folder_of_an_archive_is_a_store() {
     assert!(
         kind("in/ne")
             .to_string()
-            .starts_with("mem/a.zip: no folder in/ne")
+            .starts_with("mem/a.zip: no directory in/ne")
     );
 }
 
