@@ -154,7 +154,7 @@ pub(crate) fn innermost(fault: &(dyn std::error::Error + 'static)) -> String {
         return TRUSTS_NONE.to_string();
     }
     if text.starts_with(NO_TLS) {
-        return format!("the server does not speak TLS: use an http:// URL");
+        return "the server does not speak TLS: use an http:// URL".to_string();
     }
     let text = text.split("://").next().unwrap_or_default();
     text.chars().take(MAX_CAUSE).collect()
