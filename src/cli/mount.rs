@@ -56,7 +56,7 @@ fn serve(plan: &MountPlan, parent: Option<Parent>) -> Result<()> {
     let log = log_target::start(plan.log.as_deref(), parent.is_none(), plan.verbose)?;
     if hangup == Hangup::OpensLog {
         let listening = signals::at_hangup(move || log.reopen());
-        listening.map_err(|error| Error::os("listening for signals", error))?;
+        listening.map_err(|error| Error::os("cannot listen for signals", error))?;
     }
     let input = if plan.until_eof {
         // If the input ends before the mount is ready, the mountpoint is removed as after a mount.
@@ -100,7 +100,9 @@ fn serve(plan: &MountPlan, parent: Option<Parent>) -> Result<()> {
     if let Some(overlay) = views.overlay() {
         control_socket::end(overlay);
         if let Err(error) = overlay.close() {
-            log::warn!("the changes are checked at the next mount: {error}");
+            log::warn!(
+                "cannot close the changes directory, so the next mount checks the changes: {error}"
+            );
         }
     }
     remove_dir(plan);
