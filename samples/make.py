@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes the sample stores beside it: climate.zarr (final v3) and relief.zarr (v2).
+"""Makes the sample stores: climate.zarr (final v3), relief.zarr (v2) and cells.zarr (an OME-Zarr image, version 0.5).
 
     samples/make.py [FOLDER]
 
 The content is computed, so the same versions of zarr-python and numpy (those that `scripts/setup` installs)
-make the same stores again. The stores are small on purpose: they stand in the repository, and `scripts/try`
-and the tests mount them.
+make the same stores again. The stores are small, because they are in the repository. `scripts/try` and the tests mount
+them.
 """
 
 import base64
@@ -250,9 +250,41 @@ def relief(path):
     zarr.consolidate_metadata(path)
 
 
+def cells(path):
+    """Makes the OME-Zarr image: two channels of cells, in two resolutions, with axes c, y, x in micrometres."""
+    y, x = np.meshgrid(np.arange(96), np.arange(128), indexing="ij")
+    image = np.zeros((2, 96, 128), dtype="<u2")
+    for row, column, radius in ((20, 25, 11), (28, 80, 14), (64, 48, 13), (70, 104, 12)):
+        distance = np.hypot(y - row, x - column)
+        image[0] += (np.clip(radius - distance, 0, None) * 250).astype("<u2")
+        image[1] += (np.clip(radius / 3 - distance, 0, None) * 900).astype("<u2")
+    axes = [
+        {"name": "c", "type": "channel"},
+        {"name": "y", "type": "space", "unit": "micrometer"},
+        {"name": "x", "type": "space", "unit": "micrometer"},
+    ]
+    scales = [
+        {"path": str(level), "coordinateTransformations": [{"type": "scale", "scale": [1.0, 0.5 * 2**level, 0.5 * 2**level]}]}
+        for level in range(2)
+    ]
+    channels = [
+        {"label": label, "color": color, "active": True, "window": {"min": 0, "max": 4095, "start": 0, "end": end}}
+        for label, color, end in (("cytoplasm", "00FF00", 3500), ("nucleus", "0000FF", 4095))
+    ]
+    ome = {
+        "version": "0.5",
+        "multiscales": [{"name": "cells", "axes": axes, "datasets": scales}],
+        "omero": {"channels": channels},
+    }
+    root = zarr.create_group(path, zarr_format=3, attributes={"ome": ome})
+    for level in range(2):
+        data = image[:, :: 2**level, :: 2**level]
+        array(root, str(level), data, (1, 48, 64), ["c", "y", "x"], {}, fill_value=0, compressors=ZstdCodec(level=9))
+
+
 def main():
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
-    for name, make in (("climate.zarr", climate), ("relief.zarr", relief)):
+    for name, make in (("climate.zarr", climate), ("relief.zarr", relief), ("cells.zarr", cells)):
         shutil.rmtree(folder / name, ignore_errors=True)
         make(folder / name)
 

@@ -38,8 +38,8 @@ const LOG: &str = "Log";
     "zarrfs mount --view files data.zarr.zip /mnt/arrays"
     "zarrfs mount --anon s3://bucket/data.zarr /mnt/data"
     "zarrfs mount --cache-dir /var/tmp/zarrfs s3://bucket/data.zarr /mnt/data"
-    "zarrfs mount --view v2 data.zarr /mnt/data            # for programs that read only v2"
-    "zarrfs mount --cow changes data.zarr /mnt/data        # writable; the store stays as it is"
+    "zarrfs mount --view v2 data.zarr /mnt/data       # plain Zarr v2"
+    "zarrfs mount --cow changes data.zarr /mnt/data   # writable"
     "zarrfs mount -o allow_other,memory=256M data.zarr /mnt/data"
 ))]
 pub struct MountArgs {
@@ -109,7 +109,7 @@ pub struct MountArgs {
     /// Formats to list in directories, such as raw,tif or all
     ///
     /// A directory lists an array as NAME.npy (NAME.txt if its elements are strings). Every other format opens by name,
-    /// listed or not. 'chunks' lists the chunks of each array, and nc, h5 and csv the files of groups; zarrfs-files(7)
+    /// listed or not. 'chunks' lists the chunks of each array, and nc, h5 and csv the files of groups; zarrfs-formats(7)
     /// has all names.
     #[arg(long, value_name = "LIST", value_delimiter = ',', hide_short_help = true, help_heading = SHOWN)]
     pub list: Vec<ListedFormat>,
@@ -420,11 +420,11 @@ fn target_named(name: &str) -> Result<&'static Target> {
 /// What a map is coloured by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Measure {
-    /// Whether chunks are stored.
+    /// Whether each chunk is stored
     Presence,
-    /// How long they are as they are stored.
+    /// Stored size of each chunk
     Size,
-    /// How much longer they are decoded.
+    /// Decoded size divided by stored size
     Ratio,
 }
 

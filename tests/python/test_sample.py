@@ -145,7 +145,8 @@ def test_the_sample_is_what_make_py_makes(tmp_path):
     make = runpy.run_path(str(ROOT / "samples" / "make.py"))
     make["climate"](tmp_path / "climate.zarr")
     make["relief"](tmp_path / "relief.zarr")
-    for name in ("climate.zarr", "relief.zarr"):
+    make["cells"](tmp_path / "cells.zarr")
+    for name in ("climate.zarr", "relief.zarr", "cells.zarr"):
         assert layout.walk(tmp_path / name) == layout.walk(ROOT / "samples" / name)
         made = zarr.open_group(tmp_path / name, mode="r")
         kept = zarr.open_group(ROOT / "samples" / name, mode="r")

@@ -9,7 +9,7 @@ use std::fmt;
 /// The result of every fallible function.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The kind of fault. The errno table of `zarrfs-files(7)` lists each variant.
+/// The kind of fault. The errno table of `docs/reference/errors.md` lists each variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// No file or key has that name.
@@ -68,7 +68,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every variant that programs see, in the order of the table in `zarrfs-files(7)`.
+    /// Every variant that programs see, in the order of the table in `docs/reference/errors.md`.
     pub const ALL: [Kind; 25] = [
         Kind::NotFound,
         Kind::Removed,

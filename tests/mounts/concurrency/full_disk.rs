@@ -126,7 +126,10 @@ fn a_commit_without_room_for_copies_says_how_much_it_needs() {
     let filler = disk.fill();
     let error = fixture.commit_with(Default::default()).err().unwrap();
     assert_eq!(error.kind(), Kind::NoSpace, "{error}");
-    assert!(error.to_string().contains("2 files of 10 bytes"), "{error}");
+    assert!(
+        error.to_string().contains("2 files with 10 bytes"),
+        "{error}"
+    );
     disk.free(&filler);
     fixture.ends_as(&[("e/x", "seven.."), ("e/y", "3..")]);
 }

@@ -103,11 +103,11 @@ fn the_examples_are_understood() {
     };
     let helper = fixture.path("mount.zarrfs");
     symlink(PROGRAM, &helper).unwrap();
-    let doc = |name: &str| {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("doc");
+    let packaged = |name: &str| {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging");
         fs::read_to_string(folder.join(name)).unwrap()
     };
-    let (fstab, unit) = (doc("fstab"), doc("zarrfs.mount"));
+    let (fstab, unit) = (packaged("fstab"), packaged("zarrfs.mount"));
     let lines = fstab.lines().filter(|line| line.starts_with('/'));
     let fields = lines.map(|line| line.split_whitespace().nth(3).unwrap());
     let options = unit

@@ -242,7 +242,11 @@ fn the_mounts_of_this_machine_are_listed() {
     let upper = fixture.path("upper");
     fixture.mount(&["--cow", upper.to_str().unwrap()]);
     fs::write(fixture.dir.join("new"), "x").unwrap();
-    let output = Command::new(PROGRAM).arg("list").output().unwrap();
+    let output = Command::new(PROGRAM)
+        .arg("list")
+        .env("COLUMNS", "900")
+        .output()
+        .unwrap();
     let text = stdout(&output);
     let heading: Vec<&str> = text.lines().next().unwrap().split_whitespace().collect();
     assert_eq!(heading, ["STORE", "DIRECTORY", "VIEW", "CHANGES"]);

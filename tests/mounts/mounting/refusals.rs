@@ -123,7 +123,7 @@ fn what_is_wrong_is_said_once_with_its_exit_status() {
         status("rro"),
         (
             Some(1),
-            "zarrfs: -o rro: no such option; did you mean 'ro'?\n".to_string()
+            "zarrfs: -o rro: unknown option; did you mean 'ro'?\n".to_string()
         )
     );
     let output = Command::new(&helper).output().unwrap();
@@ -137,7 +137,7 @@ fn what_is_wrong_is_said_once_with_its_exit_status() {
     assert!(output.stdout.is_empty());
     assert_eq!(
         stderr(&output),
-        "zarrfs: unexpected argument 'b' found; try 'zarrfs umount --help'\n"
+        "zarrfs: unexpected argument 'b'; see 'zarrfs umount --help'\n"
     );
     assert!(fixture.mounted().is_none());
 }

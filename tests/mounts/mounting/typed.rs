@@ -40,7 +40,7 @@ fn a_store_and_a_directory_are_mounted() {
 }
 
 #[test]
-fn help_is_a_command_and_names_where_the_arrays_are() {
+fn help_is_a_command_and_has_examples() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -54,24 +54,22 @@ fn help_is_a_command_and_names_where_the_arrays_are() {
             );
             String::from_utf8(output.stdout).unwrap()
         });
-        for text in [long, short] {
-            let (_, examples) = text
-                .split_once("\nExamples:\n")
-                .unwrap_or_else(|| panic!("{text}"));
-            assert!(
-                examples.starts_with(&format!("  zarrfs {command}")),
-                "{text}"
-            );
-            assert!(
-                text.contains("DIR/.zarrfs/files has the decoded arrays"),
-                "{text}"
-            );
-        }
+        let (_, examples) = long
+            .split_once("\nExamples:\n")
+            .unwrap_or_else(|| panic!("{long}"));
+        assert!(
+            examples.starts_with(&format!("  zarrfs {command}")),
+            "{long}"
+        );
+        let more = format!("Run 'zarrfs {command} --help' for all options and examples.\n");
+        assert!(short.ends_with(&more), "{short}");
     }
     let output = zarrfs(&fixture, &["help"]);
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("ls /mnt/data/.zarrfs/files\n"), "{text}");
-    assert!(text.contains("[alias: unmount]"), "{text}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    for command in commands.split(' ') {
+        assert!(text.contains(&format!("\n  {command} ")), "{text}");
+    }
+    assert_eq!(zarrfs(&fixture, &[]).stdout, output.stdout);
 }
 
 /// Returns the headings of a help text, each with the names of its options.
@@ -101,14 +99,14 @@ fn options_stand_under_the_heading_that_fits() {
         ("mount", "verbose", "Log"),
         ("mount", "cow", "Changes"),
         ("mount", "read-only", "Changes"),
-        ("mount", "memory", "Limits"),
-        ("mount", "uid", "What is shown"),
-        ("mount", "profile", "Stores on the network"),
+        ("mount", "memory", "Tuning"),
+        ("mount", "uid", "Files"),
+        ("mount", "profile", "Remote stores"),
         ("status", "json", "Options"),
         ("diff", "arrays", "Options"),
         ("commit", "to", "Options"),
     ] {
-        let output = zarrfs(&fixture, &[command, "-h"]);
+        let output = zarrfs(&fixture, &[command, "--help"]);
         let groups = groups(&String::from_utf8(output.stdout).unwrap());
         let is_in = |(_, names): &&(String, Vec<String>)| names.iter().any(|name| name == option);
         let found: Vec<&str> = groups
@@ -166,25 +164,15 @@ fn what_is_wrong_with_a_value_is_said_with_what_to_do() {
     };
     let dir = fixture.dir.to_str().unwrap();
     let few = "too little memory: use at least 1M, such as 256M";
-    let help = "try 'zarrfs mount --help'";
+    let help = "see 'zarrfs mount --help'";
     for (option, value, expected) in [
-        (
-            "--memory",
-            "10",
-            format!("invalid value '10' for '--memory <SIZE>': '10': {few}; {help}"),
-        ),
-        (
-            "--memory",
-            "0",
-            format!("invalid value '0' for '--memory <SIZE>': '0': {few}; {help}"),
-        ),
+        ("--memory", "10", format!("--memory 10: {few}; {help}")),
+        ("--memory", "0", format!("--memory 0: {few}; {help}")),
         ("-o", "memory=10", format!("-o memory: '10': {few}")),
         (
             "--uid",
             "no.such.user",
-            format!(
-                "invalid value 'no.such.user' for '--uid <USER>': 'no.such.user': unknown user; {help}"
-            ),
+            format!("--uid no.such.user: unknown user; {help}"),
         ),
         (
             "-o",
@@ -203,8 +191,7 @@ fn what_is_wrong_with_a_value_is_said_with_what_to_do() {
         assert_eq!(said(&output.unwrap()), (Some(2), expected.to_string()));
     }
     let output = zarrfs(&fixture, &["umont", dir]);
-    let expected = "zarrfs: unrecognized subcommand 'umont'; some similar subcommands exist: 'unmount', 'mount', \
-                    'umount'; try 'zarrfs --help'\n";
+    let expected = "zarrfs: unknown command 'umont'; did you mean 'umount'?; see 'zarrfs --help'\n";
     assert_eq!(said(&output), (Some(2), expected.to_string()));
     let output = zarrfs(&fixture, &["status", dir]);
     let expected = format!("zarrfs: {dir}: neither a zarrfs mount nor a changes directory\n");

@@ -44,8 +44,11 @@ fn the_samples_are_healthy() {
         (output.status.code(), output.stderr.as_slice()),
         (Some(0), b"".as_slice())
     );
-    let output = run(&["check", "samples/relief.zarr"]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    for name in ["relief", "cells"] {
+        let output = run(&["check", "--data", &format!("samples/{name}.zarr")]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        assert!(text(&output).ends_with("0 errors, 0 warnings, 0 advice\n"));
+    }
 }
 
 #[test]

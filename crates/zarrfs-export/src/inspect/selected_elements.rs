@@ -177,7 +177,7 @@ pub fn open_file(
     }
     if parts.elements.is_none() {
         let why = format!(
-            "a .{} file is only the header of another file and cannot be written alone",
+            "a .{} file is only the header of another file: write a .tif, .nrrd or .npy file instead",
             format.extension
         );
         return Err(Error::unsupported(array.path(), why));
