@@ -134,7 +134,7 @@ fn is_refused<T>(answer: Result<T>) {
     let error = answer.err().unwrap();
     assert_eq!(error.kind(), Kind::Unavailable, "{error}");
     assert_eq!(error.errno(), Kind::Corrupt.errno(), "{error}");
-    assert!(error.to_string().contains("500 bytes came"), "{error}");
+    assert!(error.to_string().contains("has 500 bytes, but"), "{error}");
 }
 
 /// Invariant (stores): All bytes of an object are of one version: an answer of another length is an error.
