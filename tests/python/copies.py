@@ -34,7 +34,9 @@ class Copy:
         asked = to or self.place
         where = self.upper if self.mount is None else self.path
         environment = places.environment(getattr(asked, "keys", {}))
-        done = zarrfs(command, *asked.options, where, *words, check=False, environment=environment)
+        # A mount has options of its own in force, and refuses others.
+        options = () if to is None and self.mount is not None else asked.options
+        done = zarrfs(command, *options, where, *words, check=False, environment=environment)
         assert done.returncode == status, f"{command} {words}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout if status != 2 else done.stderr
 

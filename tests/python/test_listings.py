@@ -196,7 +196,7 @@ def test_a_word_that_is_no_form_is_refused(made, tmp_path):
     names = "npy, raw, txt, f.npy, nrrd, nhdr, mha, mhd, nii, fits, mrc, vti, tif, ome.tif, vrt, hdr, img, csv, ndjson, nc, h5, nc4"
     forms = f"row: unknown format; choose from {names}, chunks and all"
     for options, said in [
-        (["--list", "npy,row"], f"zarrfs: invalid value 'row' for '--list <LIST>': {forms}; try 'zarrfs mount --help'\n"),
+        (["--list", "npy,row"], f"zarrfs: --list {forms}; see 'zarrfs mount --help'\n"),
         (["-o", "list=npy:row"], f"zarrfs: -o list: {forms}\n"),
     ]:
         done = mounting.zarrfs("mount", *options, made, tmp_path / "none", check=False)

@@ -6,6 +6,7 @@ What is done to an interpreter as a whole (signals, forks, ends) is done to one 
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -110,10 +111,9 @@ def test_errors_are_the_sentences_of_the_program(sample, tmp_path, monkeypatch):
         (lambda: zarrfs.mount("none.zarr"), f"{Path('none.zarr').resolve()}: No such file or directory"),
         (lambda: zarrfs.mount(sample, place / "none"), f"{place}/none: No such file or directory"),
         (lambda: zarrfs.mount(sample, sample / "tas"), f"{sample}/tas: the mountpoint must not be inside the store"),
-        (lambda: zarrfs.mount(sample, memry="1G"), "unexpected argument '--memry' found; a similar argument exists"),
-        (lambda: zarrfs.mount(sample, memory=3), "3': too little memory: use at least 1M"),
-        (lambda: zarrfs.mount(sample, umask=0o7000), "'7000': not octal permissions"),
-        (lambda: zarrfs.mount(sample, timeout=-1.0), "'-1000ms': not a duration"),
+        (lambda: zarrfs.mount(sample, memory=3), "3: too little memory: use at least 1M"),
+        (lambda: zarrfs.mount(sample, umask=0o7000), "--umask 7000: not octal permissions"),
+        (lambda: zarrfs.mount(sample, timeout=-1.0), "-1000ms: not a duration"),
         (lambda: zarrfs.mount("--help"), f"{Path('--help').resolve()}: No such file"),
     ]
     for call, sentence in cases:
@@ -225,7 +225,7 @@ def test_only_a_commit_takes_as_long_as_it_needs(sample, tmp_path, monkeypatch):
 
 def test_options_are_those_of_the_command():
     text = mounting.zarrfs("mount", "--help").stdout
-    words = [line.split("--")[1].split()[0] for line in text.splitlines() if line.lstrip().startswith("-") and "--" in line]
+    words = [line.split("--")[1].split()[0] for line in text.splitlines() if re.match(r" {2,6}-", line) and "--" in line]
     known = {word.split("=")[0].rstrip(".").replace("-", "_") for word in words} - {"help", "version"}
     assert len(known) > 25
     assert set(zarrfs.MountOptions.__annotations__) == known - {"foreground"} | {"options"}

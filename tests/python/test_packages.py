@@ -26,11 +26,11 @@ LOCK = mounting.ROOT / "target/package.lock"
 TRIAL = r"""
 set -eu
 zarrfs --version
-man -P cat zarrfs-mount | grep -c -e --until-eof
-bash -c 'shopt -s extglob progcomp; source "$1"; COMP_WORDS=(zarrfs mount --until); COMP_CWORD=2; COMPREPLY=()
-    _zarrfs zarrfs --until mount; echo "${COMPREPLY[*]}"' - "$completions"
+man -P cat zarrfs-mount | grep -c -e --write-through
+bash -c 'shopt -s extglob progcomp; source "$1"; COMP_WORDS=(zarrfs mount --write); COMP_CWORD=2; COMPREPLY=()
+    _zarrfs zarrfs --write mount; echo "${COMPREPLY[*]}"' - "$completions"
 dir=$(mktemp -d)
-zarrfs mount "$sample" "$dir"
+zarrfs mount "$sample" "$dir" | sed -n 1p
 od -A n -t f4 -N 4 "$dir/.zarrfs/files/tas/tas.raw"
 zarrfs umount "$dir"
 rmdir "$dir"
@@ -50,7 +50,7 @@ def check_trial(text):
     """Checks what a trial has printed: the version, the manual, the completed option, the mount and the first element."""
     version, found, option, mounted, element = text.strip().splitlines()
     assert version.startswith("zarrfs ") and int(found) >= 1
-    assert option.strip() == "--until-eof"
+    assert option.strip() == "--write-through"
     assert "7 arrays in 2 groups" in mounted
     assert float(element) == 266.0
 

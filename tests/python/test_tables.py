@@ -498,7 +498,7 @@ def test_a_table_of_anndata_has_no_values_as_cf_means_them(annotated):
     """In v2 its fill value, 0, would stand for no value."""
     files, _ = annotated
     assert (files / "obs/obs.csv").exists() and not (files / "obs/obs.cf.csv").exists()
-    assert "the attributes of a table of AnnData are not those of CF; .csv has its values" in (files.parent / "errors").read_text()
+    assert "AnnData tables have no CF attributes to decode; use .csv for the stored values" in (files.parent / "errors").read_text()
 
 
 OBSERVED_IN_R = """
