@@ -1,7 +1,8 @@
 -- Turns a page of docs/reference into a manual page of section 7.
 --
 -- The first heading is the title, and the paragraph after it the line of NAME. Other headings move up by one level.
--- Links to other pages of the reference become references to their manual pages.
+-- Links to other pages of the reference become references to their manual pages. Tables become lists: their columns do
+-- not fit a terminal of 80 columns.
 
 local function manual_page(name)
     return name == "mounts" and "zarrfs" or "zarrfs-" .. name
@@ -18,6 +19,34 @@ local function link(element)
         return { pandoc.Str(text), pandoc.Str(" ("), reference, pandoc.Str("(7))") }
     end
     return element.content
+end
+
+local function inlines(cell)
+    return pandoc.utils.blocks_to_inlines(cell.contents)
+end
+
+local function table_as_list(element)
+    local heads = {}
+    for place, cell in ipairs(element.head.rows[1].cells) do
+        heads[place] = pandoc.utils.stringify(cell.contents)
+    end
+    local items = pandoc.List()
+    for _, row in ipairs(element.bodies[1].body) do
+        local text = pandoc.List(inlines(row.cells[1]))
+        text:insert(pandoc.Str(": "))
+        for place = 2, #row.cells do
+            -- Of two columns the second explains the first.
+            if #row.cells > 2 then
+                text:insert(pandoc.Str(heads[place] .. " "))
+            end
+            text:extend(inlines(row.cells[place]))
+            if place < #row.cells then
+                text:insert(pandoc.Str("; "))
+            end
+        end
+        items:insert({ pandoc.Plain(text) })
+    end
+    return pandoc.BulletList(items)
 end
 
 function Pandoc(document)
@@ -45,5 +74,6 @@ function Pandoc(document)
         end
     end
     document.blocks = blocks
+    document = document:walk({ Table = table_as_list })
     return document:walk({ Link = link, RawInline = function() return {} end })
 end
