@@ -71,7 +71,7 @@ impl MountPlan {
         values::check_store(store)?;
         let source = match zarrfs_store::local_folder(store) {
             // The daemon changes its working directory.
-            Some(folder) => values::absolute(Path::new(&folder))?
+            Some(folder) => values::absolute(&without_descriptor(Path::new(&folder)))?
                 .to_string_lossy()
                 .into_owned(),
             None => zarrfs_store::normalized(store),
@@ -273,6 +273,16 @@ impl MountPlan {
             .map(|(name, value)| (name.to_string(), value))
             .collect()
     }
+}
+
+/// Returns the directory that a path such as `/dev/fd/8` leads to, since the daemon closes inherited descriptors; returns
+/// any other path unchanged.
+fn without_descriptor(path: &Path) -> PathBuf {
+    let is_own = ["/dev/fd", "/proc/self/fd"]
+        .iter()
+        .any(|folder| path.starts_with(folder));
+    let resolved = is_own.then(|| path.canonicalize().ok()).flatten();
+    resolved.unwrap_or_else(|| path.to_path_buf())
 }
 
 /// Returns the default upper folder of `--write-through` for the store at `place`.

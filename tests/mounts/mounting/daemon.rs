@@ -4,6 +4,8 @@ use std::fs;
 use std::fs::File;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::process;
@@ -60,6 +62,8 @@ fn a_store_that_was_named_by_a_descriptor_stays() {
         return;
     };
     run(&fixture, "exec 8<\"$2\"; \"$1\" mount /dev/fd/8/. \"$3\"");
+    // A second later the root is looked for again.
+    thread::sleep(Duration::from_millis(1200));
     assert_eq!(fs::read(fixture.dir.join("a/c/0")).unwrap(), [7; 16]);
     assert!(fixture.umount(&fixture.dir).status.success());
 }
