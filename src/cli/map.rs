@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::cli::picture::{Drawing, GREY, Picture, Rgb, scaled_colour};
 use crate::cli::progress::Progress;
 use crate::cli::source::{SourceArray, SourceNode};
-use crate::cli::terminal::{Paint, has_unicode};
+use crate::cli::terminal::{Paint, is_utf8};
 use crate::cli::{MapArgs, Measure, format, report};
 use zarr_format::error::{Error, Kind, Result, printable};
 use zarrfs_array::array::{OpenArray, ScanDetail};
@@ -131,7 +131,7 @@ impl Shades {
         Shades {
             by,
             range: ends.reduce(|all, cell| (all.0.min(cell.0), all.1.max(cell.1))),
-            letters: if has_unicode() { BLOCKS } else { ASCII },
+            letters: if is_utf8() { BLOCKS } else { ASCII },
         }
     }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::cli::output_file::OutputFile;
-use crate::cli::terminal::{Paint, has_unicode, terminal_width};
+use crate::cli::terminal::{Paint, is_utf8, terminal_width};
 use zarr_format::error::{Error, Result};
 
 /// Red, green and blue.
@@ -32,7 +32,7 @@ impl Drawing {
         match (is_file, is_json) {
             (true, _) => Drawing::File,
             (false, true) => Drawing::Facts,
-            (false, false) if Paint::of_stdout().is_on() && has_unicode() => Drawing::Colours,
+            (false, false) if Paint::of_stdout().is_on() && is_utf8() => Drawing::Colours,
             (false, false) => Drawing::Letters,
         }
     }

@@ -114,15 +114,6 @@ pub(super) fn wrapped(line: &str, width: usize) -> Vec<String> {
     pieces
 }
 
-/// Whether the locale has characters beyond ASCII.
-pub(super) fn has_unicode() -> bool {
-    let names = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter();
-    let mut values = names.filter_map(|name| env::var(name).ok());
-    let locale = values.find(|value| !value.is_empty()).unwrap_or_default();
-    let locale = locale.to_ascii_lowercase();
-    locale.contains("utf-8") || locale.contains("utf8")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

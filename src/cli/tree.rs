@@ -165,18 +165,22 @@ struct Lines {
     branch: &'static str,
     last: &'static str,
     bar: &'static str,
+    /// Beside the facts of a group that has children below.
+    below: &'static str,
 }
 
 const LINES: Lines = Lines {
     branch: "\u{251c}\u{2500}\u{2500} ",
     last: "\u{2514}\u{2500}\u{2500} ",
     bar: "\u{2502}   ",
+    below: "\u{2502} ",
 };
 
 const ASCII_LINES: Lines = Lines {
     branch: "+-- ",
     last: "`-- ",
     bar: "|   ",
+    below: "| ",
 };
 
 /// Prints a tree line by line.
@@ -225,7 +229,7 @@ impl TreePrinter<'_> {
         self.bars.push(bar);
         // The branches of the children go on beside the facts.
         let below = if matches!(node.facts, NodeFacts::Group) && !node.is_cut {
-            lines.bar.get(..lines.bar.len() - 2).unwrap_or("  ")
+            lines.below
         } else {
             "  "
         };
