@@ -11,6 +11,7 @@ use crate::Key;
 use zarr_format::error::{Error, Kind};
 
 mod bucket;
+mod current;
 mod http;
 pub mod local;
 pub mod memory;

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use crate::backend::current::{Checked, Current};
 use crate::backend::{is_a_directory, too_long};
 use crate::request_context::RequestContext;
 use crate::{
@@ -16,8 +17,8 @@ use crate::{
 use zarr_format::error::{Error, Kind, Result, printable};
 
 mod archive;
+mod archive_object;
 mod checksums;
-mod current_archive;
 mod directory;
 mod index;
 mod inflate;
@@ -25,7 +26,7 @@ pub(crate) mod location;
 mod reader;
 
 use archive::Archive;
-use current_archive::{ArchiveObject, CurrentArchive};
+use archive_object::ArchiveObject;
 use index::{Compression, IndexedPath, ZipEntry};
 use inflate::Inflate;
 use reader::{DeflatedReader, InflateCache, StoredReader};
@@ -35,7 +36,7 @@ const FETCH_SIZE: u64 = 4 << 20;
 
 /// A zip archive, or a folder in one, as a store.
 pub struct ZipStore {
-    current: CurrentArchive,
+    current: Current<ArchiveObject>,
     inner: Key,
     inflate_cache: InflateCache,
     info: StoreInfo,
@@ -65,7 +66,12 @@ impl ZipStore {
             key: archive.clone(),
             display_name: display_name.to_string(),
         };
-        let (current, not_shown) = CurrentArchive::open(context, object, inner, replacements)?;
+        let base_info = object.base.info();
+        let (opened, stamp) = base_info.ask(context, |context| object.read(context, inner));
+        let (archive, omitted) = opened?;
+        let first = Checked::new(archive, stamp.request_time);
+        let not_shown = omitted.list.into_entries();
+        let current = Current::new(object, first, replacements);
         let info = StoreInfo {
             clock,
             hidden_entries: Arc::new(HiddenEntries::new(not_shown)),
