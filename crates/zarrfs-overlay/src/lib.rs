@@ -231,6 +231,7 @@ impl Overlay {
             store: Arc::new(self.clone()),
             hints: Arc::new(store::OverlayHints { overlay, below }),
             tree: Some(Arc::new(self.clone())),
+            repository: None,
         }
     }
 

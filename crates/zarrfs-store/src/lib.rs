@@ -58,10 +58,14 @@ pub mod sync;
 pub mod tree;
 mod version;
 
+pub use backend::reference::icechunk::{Icechunk, Revision};
+pub use backend::reference::targets::VirtualPrefix;
 pub use change_log::{ChangeLog, Dependencies, LogPosition, MovingPosition, QueryStamp};
 pub use condition::{Condition, ETag, PutBody};
 pub use listing::{FlatListing, HiddenEntries, HiddenEntry, HiddenReason, LeftOut, Listing, Name};
-pub use location::{canonical_location, local_folder, local_path, normalized, redacted};
+pub use location::{
+    at_revision, canonical_location, local_folder, local_path, normalized, redacted, split_revision,
+};
 pub(crate) use object::check_length;
 pub use object::{ByteRange, EntryKind, Meta, Object, Reader, scatter};
 pub use path_locks::{PathGuard, PathLocks};

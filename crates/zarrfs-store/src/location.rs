@@ -4,23 +4,65 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use zarr_format::error::Result;
+
+use crate::backend::reference::icechunk::Revision;
 use crate::backend::zip;
 
-/// Returns a location without its secrets: the user, password and query of a URL.
+/// Returns a location without its secrets: the user, password and query of a URL. The revision of an Icechunk
+/// repository stays.
 pub fn redacted(location: &str) -> String {
-    match local_folder(location) {
-        Some(_) => location.to_string(),
-        None => redacted_url(location),
+    let Ok((place, revision)) = split_revision(location) else {
+        return redacted_url(location);
+    };
+    let shown = match local_folder(&place) {
+        Some(_) => place,
+        None => redacted_url(&place),
+    };
+    at_revision(shown, revision)
+}
+
+/// Splits a path or URL from the revision of an Icechunk repository in its query: `s3://bucket/repo?branch=dev`.
+/// `Invalid` if the query names several revisions. A path that exists with its question mark has no query.
+pub fn split_revision(location: &str) -> Result<(String, Option<Revision>)> {
+    let Some((place, query)) = location.split_once('?') else {
+        return Ok((location.to_string(), None));
+    };
+    let is_path = scheme(location).is_none_or(|(scheme, _)| scheme.eq_ignore_ascii_case("file"));
+    if is_path && Path::new(location).exists() {
+        return Ok((location.to_string(), None));
+    }
+    let Some(revision) = Revision::in_query(query)? else {
+        return Ok((location.to_string(), None));
+    };
+    let is_revision = |part: &&str| matches!(Revision::in_query(part), Ok(Some(_)));
+    let rest: Vec<&str> = query.split('&').filter(|part| !is_revision(part)).collect();
+    let place = match rest.as_slice() {
+        [] => place.to_string(),
+        rest => format!("{place}?{}", rest.join("&")),
+    };
+    Ok((place, Some(revision)))
+}
+
+/// Returns a path or URL with the revision of an Icechunk repository in its query.
+pub fn at_revision(place: String, revision: Option<Revision>) -> String {
+    match revision {
+        Some(revision) if place.contains('?') => format!("{place}&{revision}"),
+        Some(revision) => format!("{place}?{revision}"),
+        None => place,
     }
 }
 
 /// Returns the canonical location of a store, the same for all spellings, without secrets. A local path is absolute,
 /// and symbolic links in its existing part are resolved.
 pub fn canonical_location(location: &str) -> String {
-    match local_folder(location) {
+    let (place, revision) =
+        split_revision(location).unwrap_or_else(|_| (location.to_string(), None));
+    let canonical = match local_folder(&place) {
         Some(folder) => resolved(Path::new(&folder)).to_string_lossy().into_owned(),
-        None => canonical_url(&redacted_url(&normalized(location))),
-    }
+        None => canonical_url(&redacted_url(&normalized(&place))),
+    };
+    at_revision(canonical, revision)
 }
 
 /// Returns an absolute path with the symbolic links of its existing part resolved.
@@ -76,8 +118,14 @@ pub fn local_path(location: &str) -> Option<PathBuf> {
     }
 }
 
-/// Returns the path of a local location, which may lead into an archive, or `None` for other URLs.
+/// Returns the path of a local location, which may lead into an archive, without the revision of an Icechunk
+/// repository, or `None` for other URLs.
 pub fn local_folder(location: &str) -> Option<String> {
+    if location.contains('?')
+        && let Ok((place, Some(_))) = split_revision(location)
+    {
+        return local_folder(&place);
+    }
     match scheme(location) {
         None => Some(location.to_string()),
         Some((scheme, rest)) if scheme.eq_ignore_ascii_case("file") => Some(file_url_path(rest)),
@@ -195,6 +243,33 @@ mod tests {
         ] {
             assert_eq!(canonical_location(url), expected);
         }
+    }
+
+    #[test]
+    fn a_revision_is_part_of_the_location() {
+        let split = |location: &str| split_revision(location).unwrap();
+        let dev = Some(Revision::Branch("dev".to_string()));
+        for (location, place) in [
+            ("s3://b/repo?branch=dev", "s3://b/repo"),
+            ("https://h/r?sig=1&branch=dev", "https://h/r?sig=1"),
+            ("./repo?branch=dev", "./repo"),
+        ] {
+            assert_eq!(
+                split(location),
+                (place.to_string(), dev.clone()),
+                "{location}"
+            );
+        }
+        for location in ["s3://b/repo", "https://h/r?sig=1", "/a/b?c"] {
+            assert_eq!(split(location), (location.to_string(), None));
+        }
+        assert!(split_revision("s3://b/r?branch=a&tag=b").is_err());
+        assert_eq!(local_folder("/a/repo?tag=v1").as_deref(), Some("/a/repo"));
+        assert_eq!(
+            redacted("https://me@h/r?sig=1&tag=v1"),
+            "https://h/r?tag=v1"
+        );
+        assert_eq!(canonical_location("s3://b/r/?tag=v1"), "s3://b/r?tag=v1");
     }
 
     #[test]

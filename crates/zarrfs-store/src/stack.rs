@@ -39,16 +39,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::reference::icechunk::{Icechunk, RepositoryStores, Revision, is_repository};
+use crate::backend::reference::targets::{Targets, VirtualPrefix};
 use crate::backend::{local, memory, remote_url, zip};
+use crate::layer::immutable::ImmutableStore;
 use crate::layer::liveness::LivenessStore;
 use crate::layer::readahead::{ReadaheadConfig, ReadaheadStore};
 use crate::layer::{counting, disk_cache, metadata_cache};
-use crate::location::{local_folder, normalized, redacted, scheme};
+use crate::location::{local_folder, normalized, redacted, scheme, split_revision};
 use crate::request_context::RequestContext;
 use crate::stats::Stats;
 use crate::sync::budget::MemoryBudget;
 use crate::{Hints, Key, NoHints, Store, Tree};
 use zarr_format::error::{Error, Kind, Result};
+
+/// The memory for manifests of a store that is opened without a budget, in bytes.
+const DEFAULT_MEMORY: u64 = 512 << 20;
 
 /// Options for opening a store.
 #[derive(Clone, Debug, Default)]
@@ -61,6 +67,16 @@ pub struct StoreConfig {
     pub disk_cache: Option<Arc<disk_cache::CacheDir>>,
     /// The budget for cached metadata of stores on the network; by default they have their own.
     pub memory: Option<Arc<MemoryBudget>>,
+    /// The prefixes below which an Icechunk repository or a reference file may name objects.
+    pub virtual_chunks: Vec<VirtualPrefix>,
+}
+
+impl StoreConfig {
+    /// Returns the budget for what is held of a store; one of its own if there is none.
+    fn budget(&self) -> Arc<MemoryBudget> {
+        let own = || MemoryBudget::new(DEFAULT_MEMORY, Arc::new(Stats::default()));
+        self.memory.clone().unwrap_or_else(own)
+    }
 }
 
 /// Options for a store on the network.
@@ -139,6 +155,8 @@ pub struct StoreStack {
     pub hints: Arc<dyn Hints>,
     /// The store as a writable file tree, if it is one.
     pub tree: Option<Arc<dyn Tree>>,
+    /// The Icechunk repository that the store is a snapshot of, if it is one.
+    pub repository: Option<Arc<Icechunk>>,
 }
 
 impl StoreStack {
@@ -149,8 +167,15 @@ impl StoreStack {
         config: &StoreConfig,
         stats: &Arc<Stats>,
     ) -> Result<StoreStack> {
-        let location = &normalized(location);
         let name = redacted(location);
+        let (location, revision) = split_revision(location)?;
+        let location = &normalized(&location);
+        let opening = Opening {
+            context,
+            location,
+            config,
+            stats,
+        };
         let Some(path) = local_folder(location) else {
             return match zip::location::in_url(location).map_err(|error| error.about(&name))? {
                 Some(zipped) => {
@@ -170,7 +195,7 @@ impl StoreStack {
                     )?;
                     Ok(StoreStack::plain(Arc::new(zip)))
                 }
-                None => open_remote(context, location, None, config, stats),
+                None => opening.remote_store(revision),
             };
         };
         match zip::location::in_path(Path::new(&path)).map_err(|error| error.about(&name))? {
@@ -191,7 +216,11 @@ impl StoreStack {
             }
             None => {
                 let local = local::LocalStore::open(Path::new(&path), config)?;
-                Ok(StoreStack::plain(counted(Arc::new(local), stats)))
+                let store = counted(Arc::new(local), stats);
+                match opening.revision_of(&*store, revision)? {
+                    Some(revision) => opening.icechunk(store, revision),
+                    None => Ok(StoreStack::plain(store)),
+                }
             }
         }
     }
@@ -202,6 +231,7 @@ impl StoreStack {
             store,
             hints: Arc::new(NoHints),
             tree: None,
+            repository: None,
         }
     }
 
@@ -267,6 +297,7 @@ fn with_metadata_cache(
         store: cache.clone(),
         hints: cache,
         tree: None,
+        repository: None,
     }
 }
 
@@ -279,11 +310,28 @@ fn open_remote(
     config: &StoreConfig,
     stats: &Arc<Stats>,
 ) -> Result<StoreStack> {
+    let store = open_url(location, only, config, stats)?;
+    if scheme(location).is_some_and(|(scheme, _)| scheme == "memory") {
+        return Ok(StoreStack::plain(store));
+    }
+    let store = match only {
+        // An archive is one object, and its absence is an error already.
+        Some(_) => store,
+        None => Arc::new(LivenessStore::new(store)),
+    };
+    let store = with_disk_cache(store, location, config);
+    Ok(with_metadata_cache(context, store, config))
+}
+
+/// Opens the store at a URL, without layers over it but the counters.
+fn open_url(
+    location: &str,
+    only: Option<&Key>,
+    config: &StoreConfig,
+    stats: &Arc<Stats>,
+) -> Result<Arc<dyn Store>> {
     match scheme(location) {
-        Some(("memory", _)) => {
-            let memory = Arc::new(memory::MemoryStore::default());
-            Ok(StoreStack::plain(counted(memory, stats)))
-        }
+        Some(("memory", _)) => Ok(counted(Arc::new(memory::MemoryStore::default()), stats)),
         Some((scheme, rest)) if remote_url::has_scheme(scheme) => {
             let shown = &redacted(location);
             let url = remote_url::RemoteUrl {
@@ -293,14 +341,7 @@ fn open_remote(
                 only,
             };
             let store = remote_url::open(url, &config.remote, stats)?;
-            let store = counted(store, stats);
-            let store = match only {
-                // An archive is one object, and its absence is an error already.
-                Some(_) => store,
-                None => Arc::new(LivenessStore::new(store)),
-            };
-            let store = with_disk_cache(store, location, config);
-            Ok(with_metadata_cache(context, store, config))
+            Ok(counted(store, stats))
         }
         Some((scheme, _)) => {
             let text = format!(
@@ -310,6 +351,105 @@ fn open_remote(
             Err(Error::unsupported(redacted(location), text))
         }
         None => Err(Error::invalid(redacted(location), "not a URL")),
+    }
+}
+
+/// The store that is being opened.
+struct Opening<'a> {
+    context: &'a RequestContext,
+    location: &'a str,
+    config: &'a StoreConfig,
+    stats: &'a Arc<Stats>,
+}
+
+impl Opening<'_> {
+    /// Opens the store at a URL: the keys as stored, or a revision of the Icechunk repository there.
+    fn remote_store(&self, revision: Option<Revision>) -> Result<StoreStack> {
+        if scheme(self.location).is_some_and(|(scheme, _)| scheme == "memory") {
+            return open_remote(self.context, self.location, None, self.config, self.stats);
+        }
+        let store = match open_url(self.location, None, self.config, self.stats) {
+            // A server that does not list names may still have the files of the branch.
+            Err(error) => match &revision {
+                Some(revision) => self.files_of(revision).ok_or(error)?,
+                None => return Err(error),
+            },
+            store => store?,
+        };
+        if let Some(revision) = revision {
+            return self.icechunk(store, revision);
+        }
+        let live = Arc::new(LivenessStore::new(store.clone()));
+        let cached = with_disk_cache(live, self.location, self.config);
+        let stack = with_metadata_cache(self.context, cached, self.config);
+        match self.revision_of(&*stack.store, None)? {
+            Some(revision) => self.icechunk(store, revision),
+            None => Ok(stack),
+        }
+    }
+
+    /// Opens a store of which only the files of this revision need exist; `None` if they do not.
+    fn files_of(&self, revision: &Revision) -> Option<Arc<dyn Store>> {
+        let branch = format!("refs/{}.{}/ref.json", revision.kind(), revision.name());
+        ["repo", &branch].into_iter().find_map(|key| {
+            let key = Key::new(key).ok()?;
+            open_url(self.location, Some(&key), self.config, self.stats).ok()
+        })
+    }
+
+    /// Returns the revision to show if the store is an Icechunk repository: the one that is asked for, or the default
+    /// one if the root has no Zarr metadata but the files of a repository.
+    fn revision_of(&self, store: &dyn Store, wanted: Option<Revision>) -> Result<Option<Revision>> {
+        if wanted.is_some() || !store.info().lists {
+            return Ok(wanted);
+        }
+        for name in ["zarr.json", ".zgroup", ".zarray"] {
+            if !matches!(store.head(self.context, &Key::new(name)?), Ok(None)) {
+                return Ok(None);
+            }
+        }
+        let is_one = is_repository(self.context, store)?;
+        Ok(is_one.then(Revision::default))
+    }
+
+    /// Opens a revision of the Icechunk repository whose files are in a store.
+    fn icechunk(&self, store: Arc<dyn Store>, revision: Revision) -> Result<StoreStack> {
+        let immutable = Arc::new(ImmutableStore::new(store.clone()));
+        let objects = with_disk_cache(immutable, self.location, self.config);
+        let targets = self.targets(Some(objects.clone()));
+        let stores = RepositoryStores {
+            heads: store,
+            objects,
+        };
+        let repository = Icechunk::new(stores, revision, targets, &self.config.budget());
+        let opened = repository.store(self.context);
+        let store = opened.map_err(|error| error.about(redacted(self.location)))?;
+        Ok(StoreStack {
+            repository: Some(Arc::new(repository)),
+            ..StoreStack::plain(store)
+        })
+    }
+
+    /// Returns the objects that references may name: those of `repository`, and those below the allowed prefixes.
+    fn targets(&self, repository: Option<Arc<dyn Store>>) -> Arc<Targets> {
+        let (config, stats) = (self.config.clone(), self.stats.clone());
+        let open = move |context: &RequestContext, prefix: &VirtualPrefix, key: &Key| {
+            if let Some(path) = local_folder(prefix.prefix()) {
+                let local = local::LocalStore::open(Path::new(&path), &config)?;
+                return Ok(counted(Arc::new(local), &stats));
+            }
+            let config = StoreConfig {
+                remote: prefix.config(&config.remote),
+                ..config.clone()
+            };
+            let stack = open_remote(context, prefix.prefix(), Some(key), &config, &stats)?;
+            Ok(stack.store)
+        };
+        Targets::new(
+            repository,
+            self.config.virtual_chunks.clone(),
+            Box::new(open),
+        )
     }
 }
 

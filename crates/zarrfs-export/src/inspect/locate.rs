@@ -131,7 +131,12 @@ type Candidate = (String, Result<Key>);
 /// Returns the prefixes of a location that may be stores, the longest first.
 fn candidates(location: &str, bounds: &SearchBounds) -> Result<Vec<Candidate>> {
     match zarrfs_store::local_folder(location) {
-        Some(folder) => in_path(Path::new(&folder), bounds.base.as_deref()),
+        Some(folder) => {
+            let (_, revision) = zarrfs_store::split_revision(location)?;
+            let candidates = in_path(Path::new(&folder), bounds.base.as_deref())?.into_iter();
+            let at = |(place, rest)| (zarrfs_store::at_revision(place, revision.clone()), rest);
+            Ok(candidates.map(at).collect())
+        }
         None => Ok(in_url(&zarrfs_store::normalized(location))),
     }
 }
@@ -186,6 +191,8 @@ fn key_of(url: &str, part: &str) -> Result<Key> {
 
 /// Returns the name of the root's own files in the files view: the store's name without extensions such as `.zarr`.
 pub fn root_name(source: &str) -> String {
+    let split = zarrfs_store::split_revision(source);
+    let source = &split.map_or_else(|_| source.to_string(), |(place, _)| place);
     let folder =
         zarrfs_store::local_folder(source).and_then(|folder| std::fs::canonicalize(folder).ok());
     let path = folder.map_or_else(

@@ -15,6 +15,7 @@ mod current;
 mod http;
 pub mod local;
 pub mod memory;
+pub mod reference;
 mod remote;
 pub(crate) mod remote_url;
 pub mod zip;

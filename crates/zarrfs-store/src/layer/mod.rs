@@ -19,6 +19,7 @@ use zarr_format::error::Result;
 
 pub mod counting;
 pub mod disk_cache;
+pub(crate) mod immutable;
 pub(crate) mod liveness;
 pub mod metadata_cache;
 pub mod name_sequence;

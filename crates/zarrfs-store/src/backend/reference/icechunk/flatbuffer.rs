@@ -1,0 +1,194 @@
+//! Reads tables, vectors and strings of a FlatBuffers buffer.
+//!
+//! Every position is checked against the buffer, so that a hostile buffer gives `Corrupt`. Nothing is copied, and no
+//! function follows more than one offset, so that a buffer with loops ends too.
+
+use zarr_format::error::{Error, Result};
+
+/// A table: fields by number.
+#[derive(Clone, Copy)]
+pub(super) struct Table<'a> {
+    bytes: &'a [u8],
+    start: usize,
+}
+
+/// A vector of elements of one size.
+#[derive(Clone, Copy)]
+pub(super) struct Vector<'a> {
+    bytes: &'a [u8],
+    start: usize,
+    length: usize,
+}
+
+impl<'a> Table<'a> {
+    /// Returns the root table of a buffer.
+    pub(super) fn root(bytes: &'a [u8]) -> Result<Table<'a>> {
+        Table::at(bytes, follow(bytes, 0)?)
+    }
+
+    fn at(bytes: &'a [u8], start: usize) -> Result<Table<'a>> {
+        let table = Table { bytes, start };
+        table.vtable()?;
+        Ok(table)
+    }
+
+    /// Returns the position of the table of field positions.
+    fn vtable(&self) -> Result<usize> {
+        let distance = i32::from_le_bytes(array(self.bytes, self.start)?);
+        let start = i64::try_from(self.start).map_err(|_| damaged())?;
+        usize::try_from(start - i64::from(distance)).map_err(|_| damaged())
+    }
+
+    /// Returns the position of a field, or `None` if the table does not have it.
+    fn field(&self, number: usize) -> Result<Option<usize>> {
+        let vtable = self.vtable()?;
+        let size = usize::from(u16::from_le_bytes(array(self.bytes, vtable)?));
+        let entry = 4 + 2 * number;
+        if entry + 2 > size {
+            return Ok(None);
+        }
+        let offset = u16::from_le_bytes(array(self.bytes, vtable + entry)?);
+        Ok((offset != 0).then(|| self.start + usize::from(offset)))
+    }
+
+    /// Returns the bytes of a field of `N` bytes: a struct or a number.
+    pub(super) fn fixed<const N: usize>(&self, number: usize) -> Result<Option<[u8; N]>> {
+        let field = self.field(number)?;
+        field.map(|start| array(self.bytes, start)).transpose()
+    }
+
+    /// Returns an unsigned number of one byte, 0 by default.
+    pub(super) fn u8(&self, number: usize) -> Result<u8> {
+        Ok(self.fixed::<1>(number)?.map_or(0, u8::from_le_bytes))
+    }
+
+    /// Returns an unsigned number of four bytes, 0 by default.
+    pub(super) fn u32(&self, number: usize) -> Result<u32> {
+        Ok(self.fixed(number)?.map_or(0, u32::from_le_bytes))
+    }
+
+    /// Returns a signed number of four bytes, 0 by default.
+    pub(super) fn i32(&self, number: usize) -> Result<i32> {
+        Ok(self.fixed(number)?.map_or(0, i32::from_le_bytes))
+    }
+
+    /// Returns an unsigned number of eight bytes, 0 by default.
+    pub(super) fn u64(&self, number: usize) -> Result<u64> {
+        Ok(self.fixed(number)?.map_or(0, u64::from_le_bytes))
+    }
+
+    /// Returns a table that a field names, or `None` if the table does not have the field.
+    pub(super) fn table(&self, number: usize) -> Result<Option<Table<'a>>> {
+        let Some(field) = self.field(number)? else {
+            return Ok(None);
+        };
+        Table::at(self.bytes, follow(self.bytes, field)?).map(Some)
+    }
+
+    /// Returns a vector of elements of `size` bytes, or `None` if the table does not have the field.
+    pub(super) fn vector(&self, number: usize, size: usize) -> Result<Option<Vector<'a>>> {
+        let Some(field) = self.field(number)? else {
+            return Ok(None);
+        };
+        let start = follow(self.bytes, field)?;
+        let length = u32::from_le_bytes(array(self.bytes, start)?);
+        let length = usize::try_from(length).map_err(|_| damaged())?;
+        let start = start + 4;
+        let end = length
+            .checked_mul(size)
+            .and_then(|size| start.checked_add(size));
+        if end.is_none_or(|end| end > self.bytes.len()) {
+            return Err(damaged());
+        }
+        Ok(Some(Vector {
+            bytes: self.bytes,
+            start,
+            length,
+        }))
+    }
+
+    /// Returns a vector of tables, empty if the table does not have the field.
+    pub(super) fn tables(&self, number: usize) -> Result<Vector<'a>> {
+        let vector = self.vector(number, 4)?;
+        Ok(vector.unwrap_or(Vector {
+            bytes: self.bytes,
+            start: 0,
+            length: 0,
+        }))
+    }
+
+    /// Returns a vector of bytes, or `None` if the table does not have the field.
+    pub(super) fn bytes(&self, number: usize) -> Result<Option<&'a [u8]>> {
+        let Some(vector) = self.vector(number, 1)? else {
+            return Ok(None);
+        };
+        let bytes = self.bytes.get(vector.start..vector.start + vector.length);
+        bytes.map(Some).ok_or_else(damaged)
+    }
+
+    /// Returns a string, or `None` if the table does not have the field.
+    pub(super) fn text(&self, number: usize) -> Result<Option<&'a str>> {
+        let bytes = self.bytes(number)?;
+        let text = bytes.map(std::str::from_utf8).transpose();
+        text.map_err(|_| Error::corrupt("", "a string is not UTF-8"))
+    }
+
+    /// Returns a string that every such table has.
+    pub(super) fn required_text(&self, number: usize) -> Result<&'a str> {
+        self.text(number)?.ok_or_else(damaged)
+    }
+}
+
+impl<'a> Vector<'a> {
+    /// Returns the number of elements.
+    pub(super) fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Returns an element of `N` bytes.
+    pub(super) fn fixed<const N: usize>(&self, index: usize) -> Result<[u8; N]> {
+        self.check(index)?;
+        array(self.bytes, self.start + N * index)
+    }
+
+    /// Returns an element that is a table.
+    pub(super) fn table(&self, index: usize) -> Result<Table<'a>> {
+        self.check(index)?;
+        Table::at(self.bytes, follow(self.bytes, self.start + 4 * index)?)
+    }
+
+    /// Returns all elements, which are tables.
+    pub(super) fn iter_tables(self) -> impl Iterator<Item = Result<Table<'a>>> {
+        (0..self.length).map(move |index| self.table(index))
+    }
+
+    /// Returns all elements, which are numbers of four bytes.
+    pub(super) fn iter_u32(self) -> impl Iterator<Item = Result<u32>> {
+        (0..self.length).map(move |index| self.fixed(index).map(u32::from_le_bytes))
+    }
+
+    fn check(&self, index: usize) -> Result<()> {
+        if index < self.length {
+            return Ok(());
+        }
+        Err(damaged())
+    }
+}
+
+/// Returns the position that the offset at `field` leads to.
+fn follow(bytes: &[u8], field: usize) -> Result<usize> {
+    let offset = u32::from_le_bytes(array(bytes, field)?);
+    let offset = usize::try_from(offset).map_err(|_| damaged())?;
+    field.checked_add(offset).ok_or_else(damaged)
+}
+
+/// Returns the `N` bytes from `start` on.
+fn array<const N: usize>(bytes: &[u8], start: usize) -> Result<[u8; N]> {
+    let part = bytes.get(start..).and_then(|rest| rest.first_chunk());
+    part.copied().ok_or_else(damaged)
+}
+
+/// Returns the error for a position outside the buffer.
+pub(super) fn damaged() -> Error {
+    Error::corrupt("", "the file is damaged: an offset in it leads nowhere")
+}

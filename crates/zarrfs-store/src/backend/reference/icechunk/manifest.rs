@@ -1,0 +1,244 @@
+//! A manifest: the references of the chunks of arrays.
+
+use std::cmp::Ordering;
+
+use bytes::Bytes;
+use percent_encoding::percent_decode_str;
+use zstd::dict::DecoderDictionary;
+
+use crate::Key;
+use crate::backend::reference::{Location, Part, PartIdentity, Reference};
+use crate::sync::budget::Reservation;
+use zarr_format::error::{Error, Result};
+
+use super::file::Id;
+use super::flatbuffer::{Table, Vector, damaged};
+
+/// The longest URL of a virtual chunk, in bytes.
+const MAX_LOCATION: usize = 4096;
+
+/// The identifier of a node in a repository.
+pub(super) type NodeId = [u8; 8];
+
+/// A manifest in memory.
+pub(super) struct Manifest {
+    buffer: Bytes,
+    /// The dictionary of compressed locations, if there is one.
+    dictionary: Option<DecoderDictionary<'static>>,
+    _memory: Reservation,
+}
+
+impl Manifest {
+    /// Checks a buffer: the references of each array must be in the order of their coordinates.
+    pub(super) fn new(buffer: Vec<u8>, memory: Reservation) -> Result<Manifest> {
+        let dictionary = Table::root(&buffer)?.bytes(2)?.map(DecoderDictionary::copy);
+        let manifest = Manifest {
+            buffer: buffer.into(),
+            dictionary,
+            _memory: memory,
+        };
+        for array in Table::root(&manifest.buffer)?.tables(1)?.iter_tables() {
+            ArrayReferences::new(array?)?.check_order()?;
+        }
+        Ok(manifest)
+    }
+
+    /// Returns the references of an array, or `None` if the manifest has none of it.
+    pub(super) fn of_array(&self, node: &NodeId) -> Result<Option<ArrayReferences<'_>>> {
+        for array in Table::root(&self.buffer)?.tables(1)?.iter_tables() {
+            let array = array?;
+            if array.fixed(0)?.as_ref() == Some(node) {
+                return ArrayReferences::new(array).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns where the bytes of a chunk are. `container` returns the URL prefix of a container of virtual chunks.
+    pub(super) fn reference(
+        &self,
+        chunk: Table<'_>,
+        container: impl Fn(&str) -> Option<String>,
+    ) -> Result<Reference> {
+        let (location, identity) = if let Some(id) = chunk.fixed(4)? {
+            let key = Key::new(format!("chunks/{}", Id(id)))?;
+            (Location::Repository(key), PartIdentity::Immutable)
+        } else if let Some(url) = self.location(chunk)? {
+            let url = absolute(&url, &container)?;
+            (Location::Url(url.into()), checksum(chunk)?)
+        } else {
+            let bytes = chunk.bytes(1)?.ok_or_else(damaged)?;
+            return Ok(Reference::Inline(self.buffer.slice_ref(bytes)));
+        };
+        Ok(Reference::Part(Part {
+            location,
+            identity,
+            offset: chunk.u64(2)?,
+            length: Some(chunk.u64(3)?),
+        }))
+    }
+
+    /// Returns the URL of a virtual chunk, or `None` if the chunk is not virtual.
+    fn location(&self, chunk: Table<'_>) -> Result<Option<String>> {
+        let Some(compressed) = chunk.bytes(8)? else {
+            return Ok(chunk.text(5)?.map(str::to_string));
+        };
+        let dictionary = self.dictionary.as_ref().ok_or_else(damaged)?;
+        let wrong = |error| Error::corrupt("", format!("cannot decompress a location: {error}"));
+        let mut decoder =
+            zstd::bulk::Decompressor::with_prepared_dictionary(dictionary).map_err(wrong)?;
+        let location = decoder
+            .decompress(compressed, MAX_LOCATION)
+            .map_err(wrong)?;
+        let location = String::from_utf8(location);
+        location
+            .map(Some)
+            .map_err(|error| Error::corrupt("", error))
+    }
+}
+
+/// Returns how a virtual chunk's reference identifies the object.
+fn checksum(chunk: Table<'_>) -> Result<PartIdentity> {
+    if let Some(etag) = chunk.text(6)? {
+        return Ok(PartIdentity::ETag(etag.into()));
+    }
+    Ok(match chunk.u32(7)? {
+        0 => PartIdentity::Unknown,
+        seconds => PartIdentity::NotModifiedAfter(seconds),
+    })
+}
+
+/// Returns a URL with the prefix of its container in place of `vcc://NAME`, and with its escapes decoded where a key of
+/// a bucket has none.
+fn absolute(url: &str, container: &dyn Fn(&str) -> Option<String>) -> Result<String> {
+    if let Some((name, path)) = url
+        .strip_prefix("vcc://")
+        .and_then(|rest| rest.split_once('/'))
+    {
+        let prefix = container(name).ok_or_else(|| {
+            let why = format!("the repository does not define the container '{name}' of a chunk");
+            Error::corrupt("", why)
+        })?;
+        let url = format!("{}/{path}", prefix.trim_end_matches('/'));
+        return absolute(&url, &|_| None);
+    }
+    let has_escapes = !url.starts_with("http") && !url.starts_with("file:") && url.contains('%');
+    if has_escapes {
+        return Ok(percent_decode_str(url).decode_utf8_lossy().into_owned());
+    }
+    Ok(url.to_string())
+}
+
+/// The references of an array in a manifest, in the order of their coordinates.
+#[derive(Clone, Copy)]
+pub(super) struct ArrayReferences<'a> {
+    chunks: Vector<'a>,
+}
+
+impl<'a> ArrayReferences<'a> {
+    fn new(array: Table<'a>) -> Result<ArrayReferences<'a>> {
+        Ok(ArrayReferences {
+            chunks: array.tables(1)?,
+        })
+    }
+
+    /// Returns `Corrupt` if the references are not in order, since a search would miss some.
+    fn check_order(&self) -> Result<()> {
+        for index in 1..self.chunks.len() {
+            let before = coordinates(self.chunks.table(index - 1)?)?;
+            if self.compare(index, &before)? != Ordering::Greater {
+                let why = "the references of a manifest are not in order";
+                return Err(Error::corrupt("", why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the reference of the chunk at these coordinates, or `None` if it is missing.
+    pub(super) fn find(&self, wanted: &[u32]) -> Result<Option<Table<'a>>> {
+        let index = self.first_from(wanted)?;
+        if index == self.chunks.len() || self.compare(index, wanted)? != Ordering::Equal {
+            return Ok(None);
+        }
+        self.chunks.table(index).map(Some)
+    }
+
+    /// Whether a reference begins with `prefix` and goes on with a coordinate below `end`.
+    pub(super) fn has_child(&self, prefix: &[u32], end: u32) -> Result<bool> {
+        let first = [prefix, &[0]].concat();
+        Ok(self
+            .child_from(prefix, &first)?
+            .is_some_and(|child| child < end))
+    }
+
+    /// Returns the coordinates that follow `prefix` in the references that begin with it, ascending, all below `end`.
+    /// Costs a search for each.
+    pub(super) fn children(&self, prefix: &[u32], end: u32) -> Result<Vec<u32>> {
+        let mut children = Vec::new();
+        let mut wanted = [prefix, &[0]].concat();
+        while let Some(child) = self
+            .child_from(prefix, &wanted)?
+            .filter(|&child| child < end)
+        {
+            children.push(child);
+            let Some(next) = child.checked_add(1) else {
+                break;
+            };
+            if let Some(last) = wanted.last_mut() {
+                *last = next;
+            }
+        }
+        Ok(children)
+    }
+
+    /// Returns the coordinate that follows `prefix` in the first reference that is not before `wanted`; `None` if that
+    /// does not begin with `prefix`.
+    fn child_from(&self, prefix: &[u32], wanted: &[u32]) -> Result<Option<u32>> {
+        let index = self.first_from(wanted)?;
+        if index == self.chunks.len() {
+            return Ok(None);
+        }
+        let found = coordinates(self.chunks.table(index)?)?;
+        let rest = found.strip_prefix(prefix);
+        Ok(rest.and_then(|rest| rest.first()).copied())
+    }
+
+    /// Returns the first reference whose coordinates are not before `wanted`.
+    fn first_from(&self, wanted: &[u32]) -> Result<usize> {
+        let (mut low, mut high) = (0, self.chunks.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.compare(middle, wanted)? == Ordering::Less {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+
+    /// Compares the coordinates of a reference with `wanted`.
+    fn compare(&self, index: usize, wanted: &[u32]) -> Result<Ordering> {
+        let chunk = self.chunks.table(index)?;
+        let found = chunk.vector(0, 4)?.ok_or_else(damaged)?;
+        for (position, &wanted) in wanted.iter().enumerate() {
+            if position == found.len() {
+                return Ok(Ordering::Less);
+            }
+            let found = u32::from_le_bytes(found.fixed(position)?);
+            if found != wanted {
+                return Ok(found.cmp(&wanted));
+            }
+        }
+        Ok(found.len().cmp(&wanted.len()))
+    }
+}
+
+/// Returns the coordinates of a chunk.
+fn coordinates(chunk: Table<'_>) -> Result<Vec<u32>> {
+    chunk
+        .vector(0, 4)?
+        .ok_or_else(damaged)?
+        .iter_u32()
+        .collect()
+}

@@ -1,0 +1,209 @@
+//! Icechunk repositories as stores: one snapshot, or all branches, tags and snapshots.
+//!
+//! Specifications 1, 2 and 2.1 of the format are read. The format is FlatBuffers tables in compressed files; our own
+//! reader checks every position, since repositories come from anybody.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::current::{Checked, Current, Source};
+use crate::backend::reference::ReferenceStore;
+use crate::backend::reference::targets::Targets;
+use crate::request_context::RequestContext;
+use crate::sync::budget::MemoryBudget;
+use crate::{ArchiveGeneration, Store, StoreInfo};
+use zarr_format::error::{Error, Kind, Result};
+
+mod file;
+mod flatbuffer;
+mod flexbuffer;
+mod manifest;
+mod refs;
+mod repository;
+mod revision;
+mod snapshot;
+
+use refs::RefsStore;
+use repository::Repository;
+pub(crate) use repository::is_repository;
+pub use revision::Revision;
+use snapshot::Snapshot;
+
+/// Why a repository cannot be changed.
+const READ_ONLY: &str = "Icechunk repositories are read-only: use --cow CHANGES for changes, and 'zarrfs commit --to' to write a new store";
+
+/// How long answers about a snapshot stay right.
+const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// The stores that a repository's files are in.
+pub(crate) struct RepositoryStores {
+    /// For branches, tags and the `repo` file, which change.
+    pub(crate) heads: Arc<dyn Store>,
+    /// For all other files, which never change once written.
+    pub(crate) objects: Arc<dyn Store>,
+}
+
+/// An open repository.
+pub struct Icechunk {
+    repository: Arc<Repository>,
+    revision: Revision,
+    targets: Arc<Targets>,
+}
+
+impl Icechunk {
+    /// Opens a repository at a revision. `targets` has the store of its files and the allowed virtual chunks.
+    pub(crate) fn new(
+        stores: RepositoryStores,
+        revision: Revision,
+        targets: Arc<Targets>,
+        memory: &Arc<MemoryBudget>,
+    ) -> Icechunk {
+        let RepositoryStores { heads, objects } = stores;
+        Icechunk {
+            repository: Arc::new(Repository::new(heads, objects, memory)),
+            revision,
+            targets,
+        }
+    }
+
+    /// Returns the store of the revision; `NotFound` if there is no such branch, tag or snapshot.
+    pub(crate) fn store(&self, context: &RequestContext) -> Result<Arc<dyn Store>> {
+        self.store_of(context, &self.revision)
+    }
+
+    /// Returns the store of any revision.
+    fn store_of(&self, context: &RequestContext, revision: &Revision) -> Result<Arc<dyn Store>> {
+        let source = RevisionSource {
+            repository: self.repository.clone(),
+            revision: revision.clone(),
+        };
+        let base = self.repository.heads().info();
+        let (opened, stamp) = base.ask(context, |context| source.open(context));
+        let first = Checked::new(opened?, stamp.request_time);
+        let info = self.info(revision);
+        let replacements = info.archive_generation.clone();
+        let current = Current::new(source, first, replacements);
+        let targets = self.targets.clone();
+        Ok(Arc::new(ReferenceStore::new(current, targets, info)))
+    }
+
+    /// Describes the store of a revision.
+    fn info(&self, revision: &Revision) -> StoreInfo {
+        let base = self.repository.heads().info();
+        let freshness = match revision {
+            Revision::Branch(_) => base.freshness,
+            Revision::Tag(_) | Revision::Snapshot(_) => FOREVER,
+        };
+        StoreInfo {
+            concurrency: base.concurrency,
+            server: base.server.clone(),
+            clock: base.clock.clone(),
+            unchangeable: Some(READ_ONLY),
+            ..StoreInfo::new(freshness)
+        }
+    }
+
+    /// Returns a store with a directory for each branch, tag and snapshot: `branch/NAME`, `tag/NAME`, `snapshot/ID`.
+    pub fn refs(self: &Arc<Self>) -> Arc<dyn Store> {
+        let info = StoreInfo {
+            archive_generation: Arc::new(ArchiveGeneration::default()),
+            ..self.info(&Revision::default())
+        };
+        Arc::new(RefsStore::new(self.clone(), info))
+    }
+
+    /// Returns the history as text, the latest commit first: identifier, time and first line of the message.
+    pub fn log(&self, context: &RequestContext) -> Result<String> {
+        let commits = self.repository.history(context, &self.revision)?;
+        let line = |commit: &repository::Commit| {
+            let message = commit.message.lines().next().unwrap_or_default();
+            format!("{}  {}  {message}\n", commit.id, utc(commit.time))
+        };
+        Ok(commits.iter().map(line).collect())
+    }
+
+    /// Returns the revision that is shown.
+    pub fn revision(&self) -> &Revision {
+        &self.revision
+    }
+
+    fn names(&self, context: &RequestContext, kind: &str) -> Result<Vec<String>> {
+        self.repository.names(context, kind)
+    }
+}
+
+/// Returns a time in microseconds since 1970 as `2026-11-30T09:00:00Z`.
+fn utc(microseconds: u64) -> String {
+    let seconds = microseconds / 1_000_000;
+    let (mut days, of_day) = (seconds / 86_400, seconds % 86_400);
+    // Days since March of the year 0, in eras of 400 years.
+    days += 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
+    let year = year + era * 400 + next;
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// The snapshot of a revision.
+struct RevisionSource {
+    repository: Arc<Repository>,
+    revision: Revision,
+}
+
+impl RevisionSource {
+    fn open(&self, context: &RequestContext) -> Result<Arc<Snapshot>> {
+        let id = self.repository.resolve(context, &self.revision)?;
+        self.repository.snapshot(context, id)
+    }
+}
+
+impl Source for RevisionSource {
+    type Content = Snapshot;
+
+    fn info(&self) -> &StoreInfo {
+        self.repository.heads().info()
+    }
+
+    /// Follows the tip of a branch. A tag never moves.
+    fn refresh(&self, context: &RequestContext, old: &Arc<Snapshot>) -> Result<Arc<Snapshot>> {
+        if !matches!(self.revision, Revision::Branch(_)) {
+            return Ok(old.clone());
+        }
+        let id = self.repository.resolve(context, &self.revision);
+        let id = id.map_err(|error| match error.kind() {
+            // A branch that was deleted does not make its chunks missing.
+            Kind::NotFound => Error::unavailable(&self.revision, error.detail()),
+            _ => error,
+        })?;
+        if id == old.id {
+            return Ok(old.clone());
+        }
+        self.repository.snapshot(context, id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_in_utc() {
+        for (seconds, expected) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_796_029_199, "2026-11-30T08:59:59Z"),
+        ] {
+            assert_eq!(utc(seconds * 1_000_000), expected);
+        }
+        assert!(!utc(u64::MAX).is_empty());
+    }
+}

@@ -1,0 +1,201 @@
+//! All branches, tags and snapshots of a repository as directories of one store.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use lru::LruCache;
+use parking_lot::Mutex;
+
+use crate::listing::NameList;
+use crate::request_context::RequestContext;
+use crate::{
+    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
+    Reader, Store, StoreInfo, Version, not_a_link,
+};
+use zarr_format::error::{Error, Kind, Result};
+
+use super::revision::Revision;
+use super::{Icechunk, READ_ONLY};
+
+/// The number of revisions whose stores stay open.
+const MAX_OPEN: NonZeroUsize = NonZeroUsize::new(16).unwrap();
+
+/// The directories of the store.
+const KINDS: [&str; 3] = ["branch", "tag", "snapshot"];
+
+/// A store with the keys `branch/NAME/KEY`, `tag/NAME/KEY` and `snapshot/ID/KEY`.
+pub(super) struct RefsStore {
+    repository: Arc<Icechunk>,
+    open: Mutex<LruCache<Revision, Arc<dyn Store>>>,
+    info: StoreInfo,
+}
+
+/// What a key of the store names.
+enum Place {
+    /// The root, or the directory of a kind of revision.
+    Directory(Option<&'static str>),
+    /// A key in a revision.
+    Inside(Arc<dyn Store>, Key),
+    /// Nothing.
+    Missing,
+}
+
+impl RefsStore {
+    pub(super) fn new(repository: Arc<Icechunk>, info: StoreInfo) -> RefsStore {
+        RefsStore {
+            repository,
+            open: Mutex::new(LruCache::new(MAX_OPEN)),
+            info,
+        }
+    }
+
+    /// Finds what a key names.
+    fn place(&self, context: &RequestContext, key: &Key) -> Result<Place> {
+        let mut names = key.names();
+        let Some(first) = names.next() else {
+            return Ok(Place::Directory(None));
+        };
+        let Some(kind) = KINDS.iter().find(|kind| kind.as_bytes() == first) else {
+            return Ok(Place::Missing);
+        };
+        let Some(name) = names.next() else {
+            return Ok(Place::Directory(Some(kind)));
+        };
+        let Ok(name) = std::str::from_utf8(name) else {
+            return Ok(Place::Missing);
+        };
+        let revision = match *kind {
+            "branch" => Revision::Branch(name.to_string()),
+            "tag" => Revision::Tag(name.to_string()),
+            _ => Revision::Snapshot(name.to_string()),
+        };
+        let rest = names.collect::<Vec<_>>().join(&b'/');
+        match self.store(context, revision) {
+            Ok(store) => Ok(Place::Inside(store, Key::new(rest)?)),
+            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Invalid) => {
+                Ok(Place::Missing)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the store of a revision.
+    fn store(&self, context: &RequestContext, revision: Revision) -> Result<Arc<dyn Store>> {
+        if let Some(store) = self.open.lock().get(&revision) {
+            return Ok(store.clone());
+        }
+        context.check_may_wait()?;
+        let store = self.repository.store_of(context, &revision)?;
+        self.open.lock().put(revision, store.clone());
+        Ok(store)
+    }
+
+    /// Runs a query in the revision that a key is in, or returns `None` elsewhere.
+    fn inside<T>(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        query: impl FnOnce(&dyn Store, &Key) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        match self.place(context, key)? {
+            Place::Inside(store, key) => query(&*store, &key),
+            Place::Directory(_) | Place::Missing => Ok(None),
+        }
+    }
+}
+
+impl Store for RefsStore {
+    fn get(&self, context: &RequestContext, key: &Key, limit: u64) -> Result<Option<Object>> {
+        self.inside(context, key, |store, key| store.get(context, key, limit))
+    }
+
+    fn get_range(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        range: ByteRange,
+    ) -> Result<Option<Object>> {
+        self.inside(context, key, |store, key| {
+            store.get_range(context, key, range)
+        })
+    }
+
+    fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
+        match self.place(context, key)? {
+            Place::Directory(_) => Ok(Some(Meta::prefix())),
+            Place::Inside(store, key) => store.head(context, &key),
+            Place::Missing => Ok(None),
+        }
+    }
+
+    fn version(&self, context: &RequestContext, key: &Key) -> Result<Option<Version>> {
+        self.inside(context, key, |store, key| store.version(context, key))
+    }
+
+    fn open(
+        &self,
+        context: &RequestContext,
+        key: &Key,
+        known: Option<&Meta>,
+    ) -> Result<Arc<dyn Reader>> {
+        match self.place(context, key)? {
+            Place::Inside(store, inner) => store
+                .open(context, &inner, known)
+                .map_err(|error| error.about(key)),
+            Place::Directory(_) => Err(Error::new(Kind::IsADirectory, key, "is a directory")),
+            Place::Missing => Err(Error::not_found(key)),
+        }
+    }
+
+    fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
+        let names = match self.place(context, prefix)? {
+            Place::Directory(None) => KINDS.map(str::to_string).to_vec(),
+            Place::Directory(Some(kind)) => self.repository.names(context, kind)?,
+            Place::Inside(store, key) => return store.list(context, &key),
+            Place::Missing => return Err(Error::not_found(prefix)),
+        };
+        let names = names
+            .into_iter()
+            .map(|name| (name.into_bytes(), EntryKind::Directory));
+        Ok(Box::new(NameList::new(names)))
+    }
+
+    fn list_all(
+        &self,
+        _context: &RequestContext,
+        _prefix: &Key,
+        _from: &Key,
+    ) -> Result<Option<Box<dyn FlatListing>>> {
+        Ok(None)
+    }
+
+    fn read_link(&self, _context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
+        Err(not_a_link(key))
+    }
+
+    fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
+        self.inside(context, key, |store, key| store.etag(context, key))
+    }
+
+    fn put(
+        &self,
+        _context: &RequestContext,
+        key: &Key,
+        _body: PutBody<'_>,
+        _condition: &Condition,
+    ) -> Result<ETag> {
+        Err(Error::new(Kind::ReadOnly, key, READ_ONLY))
+    }
+
+    fn erase(&self, _context: &RequestContext, key: &Key, _condition: &Condition) -> Result<()> {
+        Err(Error::new(Kind::ReadOnly, key, READ_ONLY))
+    }
+
+    fn erase_folder(&self, _context: &RequestContext, _prefix: &Key) -> Result<()> {
+        Ok(())
+    }
+
+    fn info(&self) -> &StoreInfo {
+        &self.info
+    }
+}

@@ -1,0 +1,380 @@
+//! A repository: its branches and tags, and its files by identifier.
+//!
+//! Specification 2 has branches, tags and history in one file, `repo`; specification 1 has an object for each branch
+//! and tag. All other files never change once written, so that they are read through a store of their own, whose caches
+//! keep them for good.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::request_context::RequestContext;
+use crate::sync::budget::{MemoryBudget, Priority, Reservation};
+use crate::sync::cache::Cache;
+use crate::sync::single_flight::JOIN_TIMEOUT;
+use crate::{EntryKind, Key, Store, Version};
+use zarr_format::error::{Error, Kind, Result};
+
+use super::file::{FileKind, Id, content};
+use super::flatbuffer::{Table, damaged};
+use super::flexbuffer;
+use super::manifest::Manifest;
+use super::revision::Revision;
+use super::snapshot::Snapshot;
+
+/// The file of specification 2.
+const REPO_FILE: &str = "repo";
+
+/// The longest document of a branch or tag.
+const MAX_REF: u64 = 64 << 10;
+
+/// The number of commits that the history shows.
+const MAX_HISTORY: usize = 10_000;
+
+/// How many times longer a file may be decompressed than it is expected to be, when its memory is reserved.
+const EXPECTED_RATIO: u64 = 8;
+
+/// A repository.
+pub(crate) struct Repository {
+    /// Branches, tags and the `repo` file, which change.
+    heads: Arc<dyn Store>,
+    /// Files by identifier, which never change.
+    objects: Arc<dyn Store>,
+    memory: Arc<MemoryBudget>,
+    manifests: Arc<Cache<Id, Arc<Manifest>>>,
+    repo_file: Mutex<Option<Arc<RepoFile>>>,
+}
+
+/// The `repo` file of specification 2.
+struct RepoFile {
+    version: Version,
+    buffer: Bytes,
+    _memory: Reservation,
+}
+
+/// A commit in the history.
+pub(crate) struct Commit {
+    pub(crate) id: String,
+    /// Microseconds since 1970.
+    pub(crate) time: u64,
+    pub(crate) message: String,
+}
+
+/// The decompressed content of a file, and its memory.
+struct Content {
+    buffer: Vec<u8>,
+    memory: Reservation,
+}
+
+impl Repository {
+    /// Opens the repository whose changing files are in `heads` and whose other files are in `objects`.
+    pub(crate) fn new(
+        heads: Arc<dyn Store>,
+        objects: Arc<dyn Store>,
+        memory: &Arc<MemoryBudget>,
+    ) -> Repository {
+        Repository {
+            heads,
+            objects,
+            memory: memory.clone(),
+            manifests: Cache::new(memory.clone(), Priority::Metadata, None),
+            repo_file: Mutex::default(),
+        }
+    }
+
+    /// Returns the store of the files that change.
+    pub(super) fn heads(&self) -> &Arc<dyn Store> {
+        &self.heads
+    }
+
+    /// Returns the snapshot that a revision names; `NotFound` if there is no such branch, tag or snapshot.
+    pub(super) fn resolve(&self, context: &RequestContext, revision: &Revision) -> Result<Id> {
+        if let Revision::Snapshot(name) = revision {
+            let why = "is no identifier of a snapshot, which has 20 digits and capital letters";
+            return Id::parse(name).ok_or_else(|| Error::invalid(name, why));
+        }
+        let found = match self.repo_file(context)? {
+            Some(file) => file.resolve(revision)?,
+            None => self.resolve_ref(context, revision)?,
+        };
+        match found {
+            Some(id) => Ok(id),
+            None => Err(self.no_such(context, revision)),
+        }
+    }
+
+    /// Returns the error for a branch or tag that does not exist.
+    fn no_such(&self, context: &RequestContext, revision: &Revision) -> Error {
+        let kind = revision.kind();
+        let names = self.names(context, kind).unwrap_or_default();
+        let known = match names.as_slice() {
+            [] => format!("no {kind} is known"),
+            names => {
+                let shown: Vec<&str> = names.iter().take(10).map(String::as_str).collect();
+                let more = if names.len() > 10 { ", ..." } else { "" };
+                format!("there are {}{more}", shown.join(", "))
+            }
+        };
+        let why = format!("the Icechunk repository has no such {kind}; {known}");
+        Error::new(Kind::NotFound, revision, why)
+    }
+
+    /// Returns the snapshot of a branch or tag of specification 1, or `None` if it does not exist.
+    fn resolve_ref(&self, context: &RequestContext, revision: &Revision) -> Result<Option<Id>> {
+        let folder = Key::new(format!("refs/{}.{}", revision.kind(), revision.name()))?;
+        if matches!(revision, Revision::Tag(_)) {
+            let deleted = folder.child(b"ref.json.deleted")?;
+            if self.heads.version(context, &deleted)?.is_some() {
+                return Ok(None);
+            }
+        }
+        let key = folder.child(b"ref.json")?;
+        let Some(object) = self.heads.get(context, &key, MAX_REF)? else {
+            return Ok(None);
+        };
+        let document: Option<Value> = serde_json::from_slice(&object.bytes).ok();
+        let id = document
+            .as_ref()
+            .and_then(|document| document.get("snapshot")?.as_str());
+        let id = id.and_then(Id::parse);
+        id.map(Some)
+            .ok_or_else(|| Error::corrupt(&key, "names no snapshot"))
+    }
+
+    /// Returns the names of the branches, tags or snapshots, sorted; `kind` is the word for them.
+    pub(super) fn names(&self, context: &RequestContext, kind: &str) -> Result<Vec<String>> {
+        if let Some(file) = self.repo_file(context)? {
+            return file.names(kind);
+        }
+        let (folder, prefix) = match kind {
+            "snapshot" => ("snapshots", String::new()),
+            kind => ("refs", format!("{kind}.")),
+        };
+        let folder = Key::new(folder)?;
+        let mut names = Vec::new();
+        let mut listing = match self.heads.list(context, &folder) {
+            Err(error) if error.kind() == Kind::NotFound => return Ok(names),
+            listing => listing?,
+        };
+        while let Some(name) = listing.next(context)? {
+            let name = String::from_utf8_lossy(&name.name).into_owned();
+            let Some(name) = name.strip_prefix(&prefix) else {
+                continue;
+            };
+            let is_tag = kind == "tag";
+            if is_tag
+                && self
+                    .resolve_ref(context, &Revision::Tag(name.to_string()))?
+                    .is_none()
+            {
+                continue;
+            }
+            names.push(name.to_string());
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Returns the `repo` file in its present version, or `None` in a repository of specification 1.
+    fn repo_file(&self, context: &RequestContext) -> Result<Option<Arc<RepoFile>>> {
+        let key = Key::new(REPO_FILE)?;
+        let last = self.repo_file.lock().clone();
+        if let Some(last) = last
+            && self.heads.version(context, &key)? == Some(last.version)
+        {
+            return Ok(Some(last));
+        }
+        let Some(object) = self.heads.get(context, &key, self.memory.limit())? else {
+            return Ok(None);
+        };
+        let content = self.content(&object.bytes, FileKind::Repository);
+        let content = content.map_err(|error| error.about(&key))?;
+        let file = Arc::new(RepoFile {
+            version: object.version,
+            buffer: content.buffer.into(),
+            _memory: content.memory,
+        });
+        *self.repo_file.lock() = Some(file.clone());
+        Ok(Some(file))
+    }
+
+    /// Returns the URL prefix of a container of virtual chunks, or `None` if the repository does not define it.
+    pub(super) fn container(&self, context: &RequestContext, name: &str) -> Option<String> {
+        let file = self.repo_file(context).ok()??;
+        let config = Table::root(&file.buffer).ok()?.bytes(9).ok()??;
+        let containers = flexbuffer::Value::root(config)?.get("virtual_chunk_containers")?;
+        let mut entries = containers.entries()?;
+        entries.find_map(|(key, value)| {
+            let own_name = value.get("name").and_then(flexbuffer::Value::text);
+            let is_named = own_name.map_or(key == name.as_bytes(), |own| own == name);
+            is_named.then(|| value.get("url_prefix")?.text().map(str::to_string))?
+        })
+    }
+
+    /// Reads a snapshot.
+    pub(super) fn snapshot(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        id: Id,
+    ) -> Result<Arc<Snapshot>> {
+        let key = Key::new(format!("snapshots/{id}"))?;
+        let content = self.read(context, &key, FileKind::Snapshot)?;
+        let snapshot = Snapshot::new(content.buffer, self.clone(), content.memory);
+        snapshot.map(Arc::new).map_err(|error| error.about(&key))
+    }
+
+    /// Returns a manifest, from memory if it is there.
+    pub(super) fn manifest(&self, context: &RequestContext, id: Id) -> Result<Arc<Manifest>> {
+        let deadline = Instant::now() + JOIN_TIMEOUT;
+        self.manifests.load(context, &id, deadline, || {
+            let key = Key::new(format!("manifests/{id}"))?;
+            let content = self.read(context, &key, FileKind::Manifest)?;
+            let manifest = Manifest::new(content.buffer, content.memory);
+            manifest.map(Arc::new).map_err(|error| error.about(&key))
+        })
+    }
+
+    /// Reads and decompresses a file; `Unavailable` if it is missing, since the repository names it.
+    fn read(&self, context: &RequestContext, key: &Key, kind: FileKind) -> Result<Content> {
+        let object = self.objects.get(context, key, self.memory.limit())?;
+        let object = object.ok_or_else(|| {
+            let why =
+                "the repository names this file, but it is missing; was it garbage-collected?";
+            Error::unavailable(key, why)
+        })?;
+        self.content(&object.bytes, kind)
+            .map_err(|error| error.about(key))
+    }
+
+    /// Decompresses a file within the memory budget.
+    fn content(&self, file: &[u8], kind: FileKind) -> Result<Content> {
+        let deadline = Instant::now() + JOIN_TIMEOUT;
+        let limit = self.memory.limit();
+        let expected = (file.len() as u64)
+            .saturating_mul(EXPECTED_RATIO)
+            .min(limit);
+        let mut memory = self.memory.reserve(expected, deadline)?;
+        let mut buffer = content(file, kind, limit)?;
+        buffer.shrink_to_fit();
+        let held = buffer.len() as u64;
+        if held > expected {
+            drop(memory);
+            memory = self.memory.reserve(held, deadline)?;
+        } else {
+            memory.shrink(expected - held);
+        }
+        Ok(Content { buffer, memory })
+    }
+
+    /// Returns the commits that led to a snapshot, the latest first, at most 10,000.
+    pub(crate) fn history(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        revision: &Revision,
+    ) -> Result<Vec<Commit>> {
+        let first = self.resolve(context, revision)?;
+        if let Some(file) = self.repo_file(context)? {
+            return file.history(first);
+        }
+        let (mut commits, mut seen, mut next) = (Vec::new(), HashSet::new(), Some(first));
+        while let Some(id) = next {
+            if commits.len() == MAX_HISTORY || !seen.insert(id) {
+                break;
+            }
+            let snapshot = match self.snapshot(context, id) {
+                // History that has expired ends here.
+                Err(error) if error.kind() == Kind::Unavailable && !commits.is_empty() => break,
+                snapshot => snapshot?,
+            };
+            commits.push(Commit {
+                id: id.to_string(),
+                time: snapshot.flushed_at()?,
+                message: snapshot.message()?.to_string(),
+            });
+            next = snapshot.parent()?;
+        }
+        Ok(commits)
+    }
+}
+
+impl RepoFile {
+    fn root(&self) -> Result<Table<'_>> {
+        Table::root(&self.buffer)
+    }
+
+    /// Returns the snapshot of a branch or tag, or `None` if it does not exist.
+    fn resolve(&self, revision: &Revision) -> Result<Option<Id>> {
+        let root = self.root()?;
+        let refs = root.tables(match revision {
+            Revision::Tag(_) => 1,
+            _ => 2,
+        })?;
+        for named in refs.iter_tables() {
+            let named = named?;
+            if named.required_text(0)? == revision.name() {
+                let index = usize::try_from(named.u32(1)?).map_err(|_| damaged())?;
+                let snapshot = root.tables(4)?.table(index)?;
+                return snapshot.fixed(0)?.map(Id).map(Some).ok_or_else(damaged);
+            }
+        }
+        Ok(None)
+    }
+
+    fn names(&self, kind: &str) -> Result<Vec<String>> {
+        let root = self.root()?;
+        let mut names: Vec<String> = match kind {
+            "snapshot" => {
+                let snapshots = root.tables(4)?.iter_tables();
+                let ids = snapshots.map(|info| info?.fixed(0)?.map(Id).ok_or_else(damaged));
+                ids.map(|id| id.map(|id| id.to_string()))
+                    .collect::<Result<_>>()?
+            }
+            kind => {
+                let refs = root
+                    .tables(if kind == "tag" { 1 } else { 2 })?
+                    .iter_tables();
+                let names = refs.map(|named| Ok(named?.required_text(0)?.to_string()));
+                names.collect::<Result<_>>()?
+            }
+        };
+        names.sort();
+        Ok(names)
+    }
+
+    fn history(&self, first: Id) -> Result<Vec<Commit>> {
+        let snapshots = self.root()?.tables(4)?;
+        let mut commits = Vec::new();
+        let mut next = (0..snapshots.len()).find_map(|index| {
+            let found = snapshots.table(index).and_then(|info| info.fixed(0));
+            matches!(found, Ok(Some(id)) if Id(id) == first).then_some(index)
+        });
+        while let Some(index) = next {
+            // A history with a loop ends too.
+            if commits.len() == MAX_HISTORY.min(snapshots.len()) {
+                break;
+            }
+            let info = snapshots.table(index)?;
+            commits.push(Commit {
+                id: Id(info.fixed(0)?.ok_or_else(damaged)?).to_string(),
+                time: info.u64(2)?,
+                message: info.required_text(3)?.to_string(),
+            });
+            next = usize::try_from(info.i32(1)?).ok();
+        }
+        Ok(commits)
+    }
+}
+
+/// Whether a store holds a repository at its root. Asks for names only, so that stores that cannot list have none.
+pub(crate) fn is_repository(context: &RequestContext, store: &dyn Store) -> Result<bool> {
+    let is = |name: &str, kind| -> Result<bool> {
+        let meta = store.head(context, &Key::new(name)?)?;
+        Ok(meta.is_some_and(|meta| meta.kind == kind))
+    };
+    Ok(is("snapshots", EntryKind::Directory)?
+        && (is(REPO_FILE, EntryKind::File)? || is("refs", EntryKind::Directory)?))
+}

@@ -1,0 +1,516 @@
+//! A snapshot: the nodes of a hierarchy and the manifests of their chunks.
+//!
+//! A key is a node's `zarr.json`, which the snapshot contains, or a chunk `c/0/1`, whose reference is in a manifest.
+//! The manifests of an array cover boxes of its chunk grid, in any order.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+
+use crate::backend::reference::{Entry, Reference, ReferenceTable};
+use crate::request_context::RequestContext;
+use crate::sync::budget::Reservation;
+use crate::{EntryKind, Key, Listing, Name, Version};
+use zarr_format::error::{Error, Result};
+
+use super::file::Id;
+use super::flatbuffer::{Table, Vector, damaged};
+use super::manifest::NodeId;
+use super::repository::Repository;
+
+/// The name of the metadata of a node.
+const DOCUMENT: &[u8] = b"zarr.json";
+
+/// The prefix of the chunks of an array.
+const CHUNKS: &[u8] = b"c";
+
+/// A snapshot in memory.
+pub(super) struct Snapshot {
+    pub(super) id: Id,
+    buffer: Bytes,
+    repository: Arc<Repository>,
+    _memory: Reservation,
+}
+
+/// A node of a snapshot.
+struct Node<'a> {
+    table: Table<'a>,
+}
+
+/// An array of a snapshot.
+struct ArrayNode {
+    id: NodeId,
+    /// The number of chunks along each dimension.
+    grid: Vec<u32>,
+    manifests: Vec<ManifestBox>,
+}
+
+/// A manifest and the box of the chunk grid that it covers; an empty box is the whole grid.
+struct ManifestBox {
+    id: Id,
+    extents: Vec<Range<u32>>,
+}
+
+/// Coordinates of chunks, or the beginning of them.
+struct ChunkPath {
+    coordinates: Vec<u32>,
+}
+
+impl Snapshot {
+    /// Checks a buffer: the nodes must be in the order of their paths.
+    pub(super) fn new(
+        buffer: Vec<u8>,
+        repository: Arc<Repository>,
+        memory: Reservation,
+    ) -> Result<Snapshot> {
+        let root = Table::root(&buffer)?;
+        let id = Id(root.fixed(0)?.ok_or_else(damaged)?);
+        let mut before = "";
+        for node in root.tables(2)?.iter_tables() {
+            let path = node?.required_text(1)?;
+            if path <= before || !path.starts_with('/') {
+                let why = "the nodes of a snapshot are not in order";
+                return Err(Error::corrupt("", why));
+            }
+            before = path;
+        }
+        Ok(Snapshot {
+            id,
+            buffer: buffer.into(),
+            repository,
+            _memory: memory,
+        })
+    }
+
+    fn root(&self) -> Result<Table<'_>> {
+        Table::root(&self.buffer)
+    }
+
+    fn nodes(&self) -> Result<Vector<'_>> {
+        self.root()?.tables(2)
+    }
+
+    /// Returns the identifier of the parent, which snapshots of specification 1 have.
+    pub(super) fn parent(&self) -> Result<Option<Id>> {
+        Ok(self.root()?.fixed(1)?.map(Id))
+    }
+
+    /// Returns the time of the commit, in microseconds since 1970.
+    pub(super) fn flushed_at(&self) -> Result<u64> {
+        self.root()?.u64(3)
+    }
+
+    /// Returns the message of the commit.
+    pub(super) fn message(&self) -> Result<&str> {
+        self.root()?.required_text(4)
+    }
+
+    /// Returns the position of the first node whose path is not before `path`.
+    fn first_from(&self, path: &str) -> Result<usize> {
+        let nodes = self.nodes()?;
+        let (mut low, mut high) = (0, nodes.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if nodes.table(middle)?.required_text(1)? < path {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+
+    /// Returns the node at a path, or `None` if there is none.
+    fn node(&self, path: &str) -> Result<Option<Node<'_>>> {
+        let nodes = self.nodes()?;
+        let position = self.first_from(path)?;
+        if position == nodes.len() {
+            return Ok(None);
+        }
+        let table = nodes.table(position)?;
+        Ok((table.required_text(1)? == path).then_some(Node { table }))
+    }
+
+    /// Returns the node with this key, or `None` if there is none.
+    fn node_of(&self, key: &Key) -> Result<Option<Node<'_>>> {
+        match std::str::from_utf8(key.as_bytes()) {
+            Ok(path) => self.node(&format!("/{path}")),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Returns the array above a key and the coordinates that the key names in it, or `None` if it names none.
+    fn chunk_path(&self, key: &Key) -> Result<Option<(ArrayNode, ChunkPath)>> {
+        let mut above = Some(key.clone());
+        while let Some(prefix) = above {
+            if let Some(node) = self.node_of(&prefix)? {
+                let rest = key.below(&prefix);
+                let path = rest.and_then(|rest| ChunkPath::parse(&rest));
+                let (Some(array), Some(path)) = (node.array()?, path) else {
+                    return Ok(None);
+                };
+                return Ok(array.contains(&path).then_some((array, path)));
+            }
+            above = prefix.parent();
+        }
+        Ok(None)
+    }
+
+    /// Returns what is at the coordinates of an array.
+    fn find_chunk(
+        &self,
+        context: &RequestContext,
+        array: &ArrayNode,
+        path: &ChunkPath,
+    ) -> Result<Entry> {
+        let is_chunk = path.coordinates.len() == array.grid.len();
+        for covered in array.manifests.iter().filter(|covered| covered.meets(path)) {
+            let manifest = self.repository.manifest(context, covered.id)?;
+            let Some(references) = manifest.of_array(&array.id)? else {
+                continue;
+            };
+            if !is_chunk {
+                let end = array.grid.get(path.coordinates.len()).copied();
+                let children = references.has_child(&path.coordinates, end.unwrap_or(0))?;
+                if children {
+                    return Ok(Entry {
+                        is_prefix: true,
+                        reference: None,
+                    });
+                }
+                continue;
+            }
+            let mut found = references.find(&path.coordinates)?;
+            if found.is_none() && path.coordinates.is_empty() {
+                // Older writers gave the only chunk of a scalar a coordinate.
+                found = references.find(&[0])?;
+            }
+            if let Some(chunk) = found {
+                let container = |name: &str| self.repository.container(context, name);
+                return Ok(Entry {
+                    reference: Some(manifest.reference(chunk, container)?),
+                    is_prefix: false,
+                });
+            }
+        }
+        Ok(Entry::default())
+    }
+
+    /// Lists the coordinates that follow those of `path` in the chunks of an array.
+    fn list_chunks(
+        &self,
+        context: &RequestContext,
+        array: &ArrayNode,
+        path: &ChunkPath,
+    ) -> Result<ChunkListing> {
+        let depth = path.coordinates.len();
+        let end = array.grid.get(depth).copied().unwrap_or(0);
+        let mut names = BTreeSet::new();
+        for covered in array.manifests.iter().filter(|covered| covered.meets(path)) {
+            let manifest = self.repository.manifest(context, covered.id)?;
+            if let Some(references) = manifest.of_array(&array.id)? {
+                names.extend(references.children(&path.coordinates, end)?);
+            }
+        }
+        Ok(ChunkListing {
+            names: names.into_iter().collect(),
+            position: 0,
+            kind: match depth + 1 == array.grid.len() {
+                true => EntryKind::File,
+                false => EntryKind::Directory,
+            },
+        })
+    }
+}
+
+impl<'a> Node<'a> {
+    /// Returns the bytes of `zarr.json`.
+    fn document(&self) -> Result<&'a [u8]> {
+        self.table.bytes(2)?.ok_or_else(damaged)
+    }
+
+    /// Returns the array, or `None` if the node is a group.
+    fn array(&self) -> Result<Option<ArrayNode>> {
+        if self.table.u8(3)? != 1 {
+            return Ok(None);
+        }
+        let data = self.table.table(4)?.ok_or_else(damaged)?;
+        let manifests = data.tables(2)?.iter_tables();
+        Ok(Some(ArrayNode {
+            id: self.table.fixed(0)?.ok_or_else(damaged)?,
+            grid: grid(data)?,
+            manifests: manifests
+                .map(|manifest| ManifestBox::new(manifest?))
+                .collect::<Result<_>>()?,
+        }))
+    }
+}
+
+/// Returns the number of chunks along each dimension of an array.
+fn grid(data: Table<'_>) -> Result<Vec<u32>> {
+    if let Some(shape) = data.vector(3, 4)? {
+        let dimensions = shape.iter_tables();
+        return dimensions.map(|dimension| dimension?.u32(1)).collect();
+    }
+    let Some(shape) = data.vector(0, 16)? else {
+        return Ok(Vec::new());
+    };
+    let count = |position| -> Result<u32> {
+        let [length, chunk] = halves(shape.fixed(position)?);
+        let chunks = if chunk == 0 {
+            0
+        } else {
+            length.div_ceil(chunk)
+        };
+        // No coordinate is beyond 32 bits.
+        Ok(u32::try_from(chunks).unwrap_or(u32::MAX))
+    };
+    (0..shape.len()).map(count).collect()
+}
+
+/// Splits 16 bytes into two numbers.
+fn halves(bytes: [u8; 16]) -> [u64; 2] {
+    let whole = u128::from_le_bytes(bytes);
+    [0, 64].map(|shift| u64::try_from((whole >> shift) & u128::from(u64::MAX)).unwrap_or(u64::MAX))
+}
+
+impl ArrayNode {
+    /// Whether a chunk or a prefix of chunks is inside the grid.
+    fn contains(&self, path: &ChunkPath) -> bool {
+        let coordinates = &path.coordinates;
+        let mut pairs = coordinates.iter().zip(&self.grid);
+        coordinates.len() <= self.grid.len() && pairs.all(|(at, count)| at < count)
+    }
+}
+
+impl ManifestBox {
+    fn new(table: Table<'_>) -> Result<ManifestBox> {
+        let extents = table.vector(1, 8)?;
+        let ranges = extents.iter().flat_map(|extents| {
+            (0..extents.len()).map(|position| {
+                let whole = u64::from_le_bytes(extents.fixed(position)?);
+                let half = |bits: u64| u32::try_from(bits & 0xffff_ffff).unwrap_or(u32::MAX);
+                Ok(half(whole)..half(whole >> 32))
+            })
+        });
+        Ok(ManifestBox {
+            id: Id(table.fixed(0)?.ok_or_else(damaged)?),
+            extents: ranges.collect::<Result<_>>()?,
+        })
+    }
+
+    /// Whether the box may have a chunk whose coordinates begin with those of `path`.
+    fn meets(&self, path: &ChunkPath) -> bool {
+        let mut pairs = path.coordinates.iter().zip(&self.extents);
+        pairs.all(|(at, extent)| extent.contains(at))
+    }
+}
+
+impl ChunkPath {
+    /// Parses `c`, `c/0`, `c/0/1`; `None` for anything else.
+    fn parse(key: &Key) -> Option<ChunkPath> {
+        let mut names = key.names();
+        if names.next()? != CHUNKS {
+            return None;
+        }
+        let coordinates = names.map(|name| {
+            let text = std::str::from_utf8(name).ok()?;
+            let number = text.parse::<u32>().ok()?;
+            // Not `01` or `+1`.
+            (number.to_string() == text).then_some(number)
+        });
+        Some(ChunkPath {
+            coordinates: coordinates.collect::<Option<_>>()?,
+        })
+    }
+}
+
+impl ReferenceTable for Snapshot {
+    fn find(&self, context: &RequestContext, key: &Key) -> Result<Entry> {
+        if key.name() == DOCUMENT
+            && let Some(parent) = key.parent()
+            && let Some(node) = self.node_of(&parent)?
+        {
+            let bytes = self.buffer.slice_ref(node.document()?);
+            return Ok(Entry {
+                reference: Some(Reference::Inline(bytes)),
+                is_prefix: false,
+            });
+        }
+        if key.is_root() || self.node_of(key)?.is_some() {
+            return Ok(Entry {
+                reference: None,
+                is_prefix: true,
+            });
+        }
+        match self.chunk_path(key)? {
+            Some((array, path)) => self.find_chunk(context, &array, &path),
+            None => Ok(Entry::default()),
+        }
+    }
+
+    fn list(self: Arc<Self>, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
+        let array = match self.node_of(prefix)? {
+            Some(node) => node.array()?,
+            None if prefix.is_root() => None,
+            None => {
+                let (array, path) = self
+                    .chunk_path(prefix)?
+                    .ok_or_else(|| Error::not_found(prefix))?;
+                return Ok(Box::new(self.list_chunks(context, &array, &path)?));
+            }
+        };
+        let Some(array) = array else {
+            return Ok(Box::new(NodeListing::new(self, prefix)?));
+        };
+        let chunks = ChunkPath {
+            coordinates: Vec::new(),
+        };
+        let found = self.find_chunk(context, &array, &chunks)?;
+        let kind = match (found.reference, found.is_prefix) {
+            (Some(_), _) => Some(EntryKind::File),
+            (None, true) => Some(EntryKind::Directory),
+            (None, false) => None,
+        };
+        let chunks = kind.map(|kind| (CHUNKS.to_vec(), kind));
+        let document = (DOCUMENT.to_vec(), EntryKind::File);
+        let names = crate::listing::NameList::new(chunks.into_iter().chain([document]));
+        Ok(Box::new(names))
+    }
+
+    fn modified(&self) -> SystemTime {
+        let microseconds = self.flushed_at().unwrap_or(0);
+        let time = UNIX_EPOCH.checked_add(Duration::from_micros(microseconds));
+        time.unwrap_or(UNIX_EPOCH)
+    }
+
+    fn version(&self) -> Version {
+        Version::of(&self.id.0)
+    }
+}
+
+/// Lists the coordinates of chunks along one dimension. The cursor of a name is its position, counted from 1.
+struct ChunkListing {
+    names: Vec<u32>,
+    position: usize,
+    kind: EntryKind,
+}
+
+impl Listing for ChunkListing {
+    fn next(&mut self, _context: &RequestContext) -> Result<Option<Name>> {
+        let Some(number) = self.names.get(self.position) else {
+            return Ok(None);
+        };
+        self.position += 1;
+        Ok(Some(Name {
+            name: number.to_string().into_bytes(),
+            kind: self.kind,
+            cursor: self.position as u64,
+            meta: None,
+        }))
+    }
+
+    fn seek(&mut self, _context: &RequestContext, cursor: u64) -> Result<()> {
+        self.position = usize::try_from(cursor).unwrap_or(usize::MAX);
+        Ok(())
+    }
+
+    fn may_wait(&self) -> bool {
+        false
+    }
+}
+
+/// Lists the children of a group, and then its document. The cursor of a name is the position after its node.
+struct NodeListing {
+    snapshot: Arc<Snapshot>,
+    /// The path of the group, with a slash at the end.
+    prefix: String,
+    start: usize,
+    position: usize,
+    count: usize,
+}
+
+impl NodeListing {
+    fn new(snapshot: Arc<Snapshot>, group: &Key) -> Result<NodeListing> {
+        let path = String::from_utf8_lossy(group.as_bytes());
+        let prefix = match group.is_root() {
+            true => "/".to_string(),
+            false => format!("/{path}/"),
+        };
+        let start = snapshot.first_from(&prefix)?;
+        let count = snapshot.nodes()?.len();
+        Ok(NodeListing {
+            snapshot,
+            prefix,
+            start,
+            position: start,
+            count,
+        })
+    }
+
+    /// Returns the name of the next child, and moves to the node after it.
+    fn next_child(&mut self) -> Result<Option<String>> {
+        while self.position < self.count {
+            let node = self.snapshot.nodes()?.table(self.position)?;
+            let path = node.required_text(1)?;
+            let Some(rest) = path.strip_prefix(&self.prefix) else {
+                self.position = self.count;
+                break;
+            };
+            match rest.split_once('/') {
+                // The root itself.
+                None if rest.is_empty() => self.position += 1,
+                None => {
+                    let name = rest.to_string();
+                    self.position += 1;
+                    return Ok(Some(name));
+                }
+                // All nodes below the child come together; `0` is the letter after the slash.
+                Some((child, _)) => {
+                    let after = format!("{}{child}0", self.prefix);
+                    self.position = self.snapshot.first_from(&after)?.max(self.position + 1);
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Listing for NodeListing {
+    fn next(&mut self, _context: &RequestContext) -> Result<Option<Name>> {
+        while let Some(name) = self.next_child()? {
+            // A name that is no key cannot be read either.
+            if Key::root().child(name.as_bytes()).is_ok() {
+                return Ok(Some(Name {
+                    name: name.into_bytes(),
+                    kind: EntryKind::Directory,
+                    cursor: self.position as u64 + 1,
+                    meta: None,
+                }));
+            }
+        }
+        if self.position > self.count {
+            return Ok(None);
+        }
+        self.position = self.count + 1;
+        Ok(Some(Name {
+            name: DOCUMENT.to_vec(),
+            kind: EntryKind::File,
+            cursor: self.position as u64 + 1,
+            meta: None,
+        }))
+    }
+
+    fn seek(&mut self, _context: &RequestContext, cursor: u64) -> Result<()> {
+        let position = usize::try_from(cursor).unwrap_or(usize::MAX);
+        self.position = position.saturating_sub(1).max(self.start);
+        Ok(())
+    }
+
+    fn may_wait(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,316 @@
+//! The objects outside a repository that references may name.
+//!
+//! Repositories and reference files come from anybody, and a reference may name any object: a local file, a server
+//! that only this machine reaches. An object is therefore read only below a prefix that the user allows
+//! (`--virtual-chunks`). The store of a prefix is opened when its first object is read.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use percent_encoding::percent_decode_str;
+
+use crate::backend::reference::Location;
+use crate::location::{local_folder, normalized, redacted};
+use crate::request_context::RequestContext;
+use crate::sync::single_flight::{JOIN_TIMEOUT, SingleFlight};
+use crate::{Key, RemoteConfig, Store};
+use zarr_format::error::{Error, Kind, Result};
+
+/// A prefix below which references may name objects, and how its store is reached.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct VirtualPrefix {
+    /// The URL or local path, without a slash at the end.
+    prefix: String,
+    /// Names and values of storage options; some values are secret.
+    options: Vec<(String, String)>,
+    /// Whether requests carry no credentials.
+    anonymous: bool,
+    /// URL of the server, unless the cloud's default applies.
+    endpoint: Option<String>,
+    /// Region of the bucket.
+    region: Option<String>,
+}
+
+impl VirtualPrefix {
+    /// Parses `PREFIX[,anon][,endpoint=URL][,region=NAME][,OPTION=VALUE]...`; `Invalid` if the prefix is empty or an
+    /// option has no value.
+    pub fn parse(text: &str) -> Result<VirtualPrefix> {
+        let mut parts = text.split(',');
+        let prefix = parts.next().unwrap_or_default().trim_end_matches('/');
+        let mut parsed = VirtualPrefix {
+            prefix: canonical(prefix)?,
+            ..VirtualPrefix::default()
+        };
+        for part in parts {
+            match part.split_once('=') {
+                None if part == "anon" => parsed.anonymous = true,
+                Some(("endpoint", url)) => parsed.endpoint = Some(url.to_string()),
+                Some(("region", name)) => parsed.region = Some(name.to_string()),
+                Some((name, value)) if !name.is_empty() => {
+                    parsed.options.push((name.to_string(), value.to_string()));
+                }
+                _ => {
+                    let why =
+                        "expected anon, endpoint=URL, region=NAME or OPTION=VALUE after a comma";
+                    return Err(Error::invalid(part, why));
+                }
+            }
+        }
+        Ok(parsed)
+    }
+
+    /// Returns the URL or local path.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Returns the options for the store of this prefix: those of the mount, but with credentials of its own.
+    pub(crate) fn config(&self, mount: &RemoteConfig) -> RemoteConfig {
+        RemoteConfig {
+            options: self.options.clone(),
+            anonymous: self.anonymous,
+            endpoint: self.endpoint.clone(),
+            region: self.region.clone(),
+            may_be_empty: false,
+            ..mount.clone()
+        }
+    }
+
+    /// Returns the key of a URL below this prefix, or `None` if it is not below it.
+    fn key_of(&self, url: &str) -> Option<Result<Key>> {
+        let rest = url.strip_prefix(&self.prefix)?.strip_prefix('/')?;
+        let is_http = url.starts_with("http://") || url.starts_with("https://");
+        let bytes = if is_http {
+            percent_decode_str(rest).collect()
+        } else {
+            rest.as_bytes().to_vec()
+        };
+        Some(Key::new(bytes))
+    }
+}
+
+impl std::fmt::Debug for VirtualPrefix {
+    /// Shows the prefix but no option, whose value may be secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("VirtualPrefix").field(&self.prefix).finish()
+    }
+}
+
+/// Returns a URL or path in the form in which prefixes and references are compared.
+fn canonical(url: &str) -> Result<String> {
+    if url.is_empty() {
+        return Err(Error::invalid("", "the prefix is empty"));
+    }
+    if let Some(path) = local_folder(url) {
+        let absolute = std::path::absolute(&path).map_err(|error| Error::os(&path, error))?;
+        return Ok(absolute.to_string_lossy().trim_end_matches('/').to_string());
+    }
+    let url = normalized(url);
+    Ok(match url.split_once("://") {
+        // Other programs write this name of the scheme.
+        Some(("gcs", rest)) => format!("gs://{rest}"),
+        Some(("s3a" | "s3n", rest)) => format!("s3://{rest}"),
+        _ => url,
+    })
+}
+
+/// Opens the store of an allowed prefix, of which the key will be read.
+pub(crate) type OpenPrefix =
+    Box<dyn Fn(&RequestContext, &VirtualPrefix, &Key) -> Result<Arc<dyn Store>> + Send + Sync>;
+
+/// The stores of the objects that references name.
+pub(crate) struct Targets {
+    /// The objects of the repository itself; `None` if it has none.
+    repository: Option<Arc<dyn Store>>,
+    allowed: Vec<VirtualPrefix>,
+    open: OpenPrefix,
+    opened: Mutex<HashMap<usize, Arc<dyn Store>>>,
+    opening: SingleFlight<usize, OpenedStore>,
+}
+
+/// A store, for callers that wait for it.
+#[derive(Clone)]
+struct OpenedStore(Arc<dyn Store>);
+
+/// An object that a reference names.
+pub(super) struct Target {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) key: Key,
+    /// The key in the repository, or the URL without its secrets.
+    name: String,
+}
+
+impl Target {
+    /// Returns the name in messages.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the object is a local file.
+    pub(super) fn is_local(&self) -> bool {
+        self.store.info().folder.is_some()
+    }
+
+    /// Returns the error for an object that is not there.
+    pub(super) fn missing(&self) -> Error {
+        Error::corrupt(
+            "",
+            format!("the bytes are in {}, which is missing", self.name),
+        )
+    }
+
+    /// Returns the error for an object that ends before a range.
+    pub(super) fn too_short(&self, offset: u64, length: u64) -> Error {
+        let name = &self.name;
+        let why = format!("the bytes are {length} at {offset} of {name}, which is shorter");
+        Error::corrupt("", why)
+    }
+}
+
+impl Targets {
+    /// Names the objects of `repository` and those below the prefixes in `allowed`, whose stores `open` opens.
+    pub(crate) fn new(
+        repository: Option<Arc<dyn Store>>,
+        allowed: Vec<VirtualPrefix>,
+        open: OpenPrefix,
+    ) -> Arc<Targets> {
+        Arc::new(Targets {
+            repository,
+            allowed,
+            open,
+            opened: Mutex::default(),
+            opening: SingleFlight::default(),
+        })
+    }
+
+    /// Returns the object at a location. `Denied` if no allowed prefix contains it.
+    pub(super) fn resolve(&self, context: &RequestContext, location: &Location) -> Result<Target> {
+        let url = match location {
+            Location::Repository(key) => return self.in_repository(key),
+            Location::Url(url) => canonical(url)?,
+        };
+        let name = redacted(&url);
+        let below =
+            |(number, prefix): (usize, &VirtualPrefix)| Some((number, prefix.key_of(&url)?));
+        let Some((number, key)) = self.allowed.iter().enumerate().find_map(below) else {
+            let folder = name
+                .rsplit_once('/')
+                .map_or(name.as_str(), |(folder, _)| folder);
+            let why = format!(
+                "the bytes are in {name}, outside the repository; if you trust it, allow it with --virtual-chunks {folder}"
+            );
+            return Err(Error::new(Kind::Denied, "", why));
+        };
+        let key = key.map_err(|error| error.about(&name))?;
+        let store = self.store(context, number, &key);
+        let store = store.map_err(|error| error.about(&name))?;
+        Ok(Target { store, key, name })
+    }
+
+    fn in_repository(&self, key: &Key) -> Result<Target> {
+        let store = self.repository.clone();
+        let store = store.ok_or_else(|| Error::not_found(key))?;
+        Ok(Target {
+            store,
+            key: key.clone(),
+            name: key.to_string(),
+        })
+    }
+
+    /// Returns the store of an allowed prefix.
+    fn store(&self, context: &RequestContext, number: usize, key: &Key) -> Result<Arc<dyn Store>> {
+        if let Some(store) = self.opened.lock().get(&number) {
+            return Ok(store.clone());
+        }
+        context.check_may_wait()?;
+        let prefix = self.allowed.get(number);
+        let prefix = prefix.ok_or_else(|| Error::not_found(key))?;
+        let deadline = Instant::now() + JOIN_TIMEOUT;
+        let OpenedStore(store) = self.opening.run(context, &number, deadline, || {
+            let opened = self.opened.lock().get(&number).cloned();
+            let store = opened.map_or_else(|| (self.open)(context, prefix, key), Ok)?;
+            self.opened.lock().insert(number, store.clone());
+            Ok(OpenedStore(store))
+        })?;
+        Ok(store)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::memory::MemoryStore;
+    use crate::request_context::UNLIMITED;
+
+    fn targets(allowed: &[&str]) -> Arc<Targets> {
+        let allowed = allowed
+            .iter()
+            .map(|text| VirtualPrefix::parse(text).unwrap());
+        let open: OpenPrefix = Box::new(|_, _, _| Ok(Arc::new(MemoryStore::default())));
+        Targets::new(None, allowed.collect(), open)
+    }
+
+    fn key(targets: &Targets, url: &str) -> Result<String> {
+        let target = targets.resolve(&UNLIMITED, &Location::Url(url.into()))?;
+        Ok(target.key.to_string())
+    }
+
+    #[test]
+    fn only_objects_below_an_allowed_prefix_are_read() {
+        let targets = targets(&["s3://bucket/a", "gs://other/", "/data/nc", "https://host/x"]);
+        for (url, expected) in [
+            ("s3://bucket/a/b/c.nc", "b/c.nc"),
+            ("S3://bucket/a/b", "b"),
+            ("gcs://other/b", "b"),
+            ("file:///data/nc/b%20c", "b c"),
+            ("/data/nc/b", "b"),
+            ("https://host/x/b%20c", "b c"),
+        ] {
+            assert_eq!(key(&targets, url).unwrap(), expected, "{url}");
+        }
+        for url in [
+            "s3://bucket/ab/c",
+            "s3://bucket/b",
+            "s3://other/a/b",
+            "/data/ncx/b",
+            "/data/nc",
+            "file:///etc/passwd",
+            "http://host/x/b",
+            "https://host.evil/x/b",
+        ] {
+            assert_eq!(
+                key(&targets, url).unwrap_err().kind(),
+                Kind::Denied,
+                "{url}"
+            );
+        }
+    }
+
+    #[test]
+    fn no_url_leaves_its_prefix() {
+        let targets = targets(&["s3://bucket/a", "/data/nc", "https://host/x"]);
+        for url in [
+            "s3://bucket/a/../b",
+            "/data/nc/../../etc/passwd",
+            "file:///data/nc/%2e%2e/b",
+            "https://host/x/%2e%2e/b",
+            "https://host/x//b",
+        ] {
+            assert!(key(&targets, url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn options_follow_a_prefix() {
+        let parsed =
+            VirtualPrefix::parse("s3://b/p/,anon,region=eu,endpoint=http://h:1,k=v=w").unwrap();
+        assert_eq!(parsed.prefix(), "s3://b/p");
+        assert!(parsed.anonymous && parsed.region.as_deref() == Some("eu"));
+        assert_eq!(parsed.endpoint.as_deref(), Some("http://h:1"));
+        assert_eq!(parsed.options, [("k".to_string(), "v=w".to_string())]);
+        assert!(VirtualPrefix::parse("").is_err());
+        assert!(VirtualPrefix::parse("s3://b,word").is_err());
+    }
+}
