@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, ValueEnum};
 
 use crate::cli::remote::RemoteArgs;
+use crate::cli::repository::RepositoryArgs;
 use crate::cli::spill::SpillChoice;
 use crate::cli::store_args::StoreArgs;
 use crate::cli::{spill, values};
@@ -76,6 +77,9 @@ pub struct MountArgs {
     /// How a remote store is reached
     #[command(flatten)]
     pub remote: RemoteArgs,
+    /// Which version of a repository is read
+    #[command(flatten)]
+    pub repository: RepositoryArgs,
     /// Memory limit of caches, such as 256M
     ///
     /// At least 1M [default: a quarter of the memory of the machine or container, at most 4G].

@@ -38,6 +38,7 @@ mod preview;
 mod progress;
 mod remote;
 mod report;
+mod repository;
 mod secrets;
 mod signals;
 mod source;

@@ -7,10 +7,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::cli::plan::MountPlan;
+use crate::cli::repository::at_chosen;
 use crate::cli::{remote, spill, usage, values};
 use crate::view::files::ListedFormat;
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::edit_distance::nearest;
+use zarrfs_store::{Revision, VirtualPrefix};
 
 /// Options without an effect: the options of mount(8) and systemd, and options that are always or never in force.
 const IGNORED: [&str; 34] = [
@@ -50,10 +52,11 @@ const IGNORED: [&str; 34] = [
     "comment",
 ];
 
-const KNOWN: [&str; 38] = [
+const KNOWN: [&str; 42] = [
     "allow_non_empty",
     "allow_other",
     "anon",
+    "branch",
     "cache_dir",
     "cache_size",
     "concurrency",
@@ -80,14 +83,17 @@ const KNOWN: [&str; 38] = [
     "readahead",
     "region",
     "ro",
+    "snapshot",
     "spill",
     "storage_option",
     "sync",
+    "tag",
     "timeout",
     "uid",
     "umask",
     "verbose",
     "view",
+    "virtual_chunks",
     "write_through",
 ];
 
@@ -211,6 +217,10 @@ fn apply_value(plan: &mut MountPlan, name: &str, value: &str) -> Result<()> {
         "readahead" => plan.readahead = values::size(value)?,
         "timeout" => set_timeout(plan, values::duration(value)?),
         "list" => plan.list = forms(value)?,
+        "branch" => plan.source = at_chosen(&plan.source, Revision::Branch(value.to_string()))?,
+        "tag" => plan.source = at_chosen(&plan.source, Revision::Tag(value.to_string()))?,
+        "snapshot" => plan.source = at_chosen(&plan.source, Revision::Snapshot(value.to_string()))?,
+        "virtual_chunks" => plan.store.virtual_chunks.push(VirtualPrefix::parse(value)?),
         _ => return Err(Error::invalid("", "takes no value")),
     }
     Ok(())

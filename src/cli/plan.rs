@@ -17,7 +17,7 @@ use crate::view::files::ListedFormat;
 use zarr_format::error::{Error, Result};
 use zarrfs_array::hierarchy::HierarchyConfig;
 use zarrfs_overlay::OverlayConfig;
-use zarrfs_store::StoreConfig;
+use zarrfs_store::{StoreConfig, VirtualPrefix};
 
 /// Default of --max-chunk, for plans and commands without that option.
 pub(super) const DEFAULT_MAX_CHUNK: u64 = 1 << 30;
@@ -69,13 +69,15 @@ impl MountPlan {
     /// Returns the plan of a mount without options.
     pub(super) fn plain(store: &str, dir: &Path) -> Result<MountPlan> {
         values::check_store(store)?;
-        let source = match zarrfs_store::local_folder(store) {
+        let (place, revision) = zarrfs_store::split_revision(store)?;
+        let place = match zarrfs_store::local_folder(&place) {
             // The daemon changes its working directory.
             Some(folder) => values::absolute(&without_descriptor(Path::new(&folder)))?
                 .to_string_lossy()
                 .into_owned(),
-            None => zarrfs_store::normalized(store),
+            None => zarrfs_store::normalized(&place),
         };
+        let source = zarrfs_store::at_revision(place, revision);
         Ok(MountPlan {
             source,
             dir: values::absolute(dir)?,
@@ -112,6 +114,7 @@ impl MountPlan {
             store: StoreConfig {
                 follow_symlinks: args.follow_symlinks,
                 remote: args.remote.config(args.timeout)?,
+                virtual_chunks: args.repository.virtual_chunks.clone(),
                 ..StoreConfig::default()
             },
             hierarchy: HierarchyConfig {
@@ -123,7 +126,7 @@ impl MountPlan {
             rebind: args.rebind,
             log: args.log.as_deref().map(values::absolute).transpose()?,
             verbose: args.verbose,
-            ..MountPlan::plain(&args.store, &args.dir)?
+            ..MountPlan::plain(&args.repository.location(&args.store)?, &args.dir)?
         };
         if let Some(upper) = &args.cow {
             plan.set_cow(upper)?;
@@ -229,6 +232,15 @@ impl MountPlan {
         chosen.map_or_else(|| "auto".to_string(), |chosen| chosen.to_string())
     }
 
+    /// Returns the prefixes of virtual chunks, without their options.
+    fn virtual_chunks_text(&self) -> String {
+        let prefixes = self.store.virtual_chunks.iter().map(VirtualPrefix::prefix);
+        match prefixes.collect::<Vec<_>>().as_slice() {
+            [] => "none".to_string(),
+            prefixes => prefixes.join(","),
+        }
+    }
+
     /// Returns the forms that are listed in addition to the default one.
     fn list_text(&self) -> String {
         let words: Vec<String> = self.list.iter().map(ToString::to_string).collect();
@@ -259,6 +271,7 @@ impl MountPlan {
             ("list", self.list_text()),
             ("follow_symlinks", self.store.follow_symlinks.to_string()),
             ("dialect", self.dialect_text()),
+            ("virtual_chunks", self.virtual_chunks_text()),
             ("consolidated", self.hierarchy.consolidated.to_string()),
             ("readahead", format::size(self.readahead)),
             ("until_eof", self.until_eof.to_string()),

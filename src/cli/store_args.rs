@@ -12,6 +12,7 @@ use clap::Args;
 use crate::cli::mount_facts::{CONTROL, MountFacts};
 use crate::cli::plan::{DEFAULT_MAX_CHUNK, DEFAULT_TIMEOUT, default_memory};
 use crate::cli::remote::RemoteArgs;
+use crate::cli::repository::RepositoryArgs;
 use crate::cli::spill::SpillChoice;
 use crate::cli::upper::open_upper;
 use crate::cli::{mount_facts, spill, values};
@@ -34,6 +35,9 @@ pub struct StoreArgs {
     /// How a remote store is reached
     #[command(flatten)]
     pub remote: RemoteArgs,
+    /// Which version of a repository is read
+    #[command(flatten)]
+    pub repository: RepositoryArgs,
     /// Dialect: v2, v3, draft2019, draft2020, draft2022 or n5
     ///
     /// Without this option the metadata files decide.
@@ -69,12 +73,14 @@ impl StoreArgs {
             max_chunk: DEFAULT_MAX_CHUNK,
             timeout: DEFAULT_TIMEOUT,
             remote: remote.clone(),
+            repository: RepositoryArgs::default(),
         }
     }
 
     /// Opens the store of `typed`, a path or URL of a store or of an entry in it, and finds the path in the store.
     pub(super) fn open(&self, typed: &str) -> Result<StorePath> {
         values::check_store(typed)?;
+        let typed = &self.repository.location(typed)?;
         let place = MountedPath::find(typed)?;
         let source = place
             .as_ref()
@@ -183,6 +189,7 @@ impl StoreArgs {
             store: StoreConfig {
                 follow_symlinks: self.follow_symlinks,
                 remote,
+                virtual_chunks: self.repository.virtual_chunks.clone(),
                 ..StoreConfig::default()
             },
             hierarchy: HierarchyConfig {

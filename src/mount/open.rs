@@ -265,13 +265,17 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
         &config.list,
     );
     let in_control: Arc<dyn View> = Arc::new(files.for_mount_dir(".zarrfs/files/"));
-    let views = vec![
+    let mut views = vec![
         (ViewKind::Store.name(), stored.clone()),
         (ViewKind::Files.name(), in_control),
         (ViewKind::V3.name(), plain[0].clone()),
         (ViewKind::V2.name(), plain[1].clone()),
     ];
-    let control = Control::new(views, stats.clone(), mount_json(config, lists));
+    if let Some(repository) = &stack.repository {
+        views.push(("refs", Arc::new(StoreView::new(repository.refs()))));
+    }
+    let control = Control::new(views, stats.clone(), mount_json(config, lists))
+        .with_repository(stack.repository.clone());
     Ok(Views {
         store: stack.store,
         overlay,
@@ -307,7 +311,10 @@ fn open_store(
             Overlay::open(upper, stack.store, name, how.clone())?
         };
         let opened = overlay.insert(opened);
-        Ok(opened.stack(stack.hints))
+        Ok(StoreStack {
+            repository: stack.repository,
+            ..opened.stack(stack.hints)
+        })
     })?;
     Ok((opened, overlay))
 }
@@ -330,6 +337,7 @@ fn with_synthetic_listings(
         store: store.clone(),
         hints: store,
         tree: stack.tree,
+        repository: stack.repository,
     }
 }
 

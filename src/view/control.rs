@@ -21,15 +21,18 @@ use crate::view::{
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_array::array::WrittenKey;
 use zarrfs_store::listing::NameList;
-use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::request_context::{RequestContext, WITHOUT_WAITING};
 use zarrfs_store::stats::Stats;
-use zarrfs_store::{EntryKind, Key, Listing};
+use zarrfs_store::{EntryKind, Icechunk, Key, Listing};
 
 /// The name of the control directory.
 pub const CONTROL: &[u8] = b".zarrfs";
 
 /// The files in it.
 const CONTROL_FILES: [&[u8]; 3] = [b"stats.json", b"mount.json", b"errors"];
+
+/// The file with the history of an Icechunk repository.
+const LOG: &[u8] = b"log";
 
 /// The extended attribute of a mount's root with the text of `mount.json`.
 pub const MOUNT_ATTRIBUTE: &[u8] = b"user.zarrfs.mount";
@@ -95,6 +98,8 @@ pub struct Control {
     stats: Arc<Stats>,
     /// The text of `mount.json`.
     mount: Vec<u8>,
+    /// The Icechunk repository that the mount shows a revision of, if it is one.
+    repository: Option<Arc<Icechunk>>,
     started: SystemTime,
 }
 
@@ -113,8 +118,14 @@ impl Control {
                 .collect(),
             stats,
             mount,
+            repository: None,
             started,
         }
+    }
+
+    /// Adds the history of a repository.
+    pub fn with_repository(self, repository: Option<Arc<Icechunk>>) -> Control {
+        Control { repository, ..self }
     }
 
     fn view(&self, name: &[u8]) -> Option<&ViewRoot> {
@@ -124,7 +135,18 @@ impl Control {
             .map(|(_, view)| view)
     }
 
-    fn file(&self, name: &[u8]) -> Option<Arc<dyn File>> {
+    fn file(&self, context: &RequestContext, name: &[u8]) -> Result<Option<Arc<dyn File>>> {
+        if name == LOG
+            && let Some(repository) = &self.repository
+        {
+            let text = repository.log(context)?;
+            return Ok(Some(self.text(text.into_bytes())));
+        }
+        Ok(self.own_file(name))
+    }
+
+    /// Returns a file that describes the mount, which needs no request to the store.
+    fn own_file(&self, name: &[u8]) -> Option<Arc<dyn File>> {
         match name {
             b"stats.json" => Some(Arc::new(Counters {
                 stats: self.stats.clone(),
@@ -149,8 +171,9 @@ impl Control {
             .views
             .iter()
             .map(|(name, _)| (name.as_bytes().to_vec(), EntryKind::Directory));
-        let files = CONTROL_FILES.map(|name| (name.to_vec(), EntryKind::File));
-        NameList::new(views.chain(files))
+        let log = self.repository.iter().map(|_| LOG);
+        let files = CONTROL_FILES.into_iter().chain(log);
+        NameList::new(views.chain(files.map(|name| (name.to_vec(), EntryKind::File))))
     }
 
     /// Returns an extended attribute of the root that describes the mount, or `None` if the name is not one of them.
@@ -233,7 +256,7 @@ impl ControlDirView {
         }
     }
 
-    fn target(&self, path: &Key) -> Result<ControlTarget<'_>> {
+    fn target(&self, context: &RequestContext, path: &Key) -> Result<ControlTarget<'_>> {
         let mut names = path.names();
         if names.next() != Some(CONTROL) || self.is_taken {
             return Ok(ControlTarget::View(&self.top, path.clone()));
@@ -254,7 +277,7 @@ impl ControlDirView {
                        an inner chunk";
             return Err(Error::new(Kind::Removed, path, why));
         }
-        match (self.control.file(name), names.next()) {
+        match (self.control.file(context, name)?, names.next()) {
             (Some(file), None) => Ok(ControlTarget::File(file)),
             _ => Ok(ControlTarget::Nothing),
         }
@@ -281,7 +304,7 @@ fn is_control(path: &Key) -> bool {
 
 impl View for ControlDirView {
     fn lookup(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
-        match self.target(path)? {
+        match self.target(context, path)? {
             ControlTarget::View(top, path) if path.is_root() => Ok(Some(top.attr(context))),
             ControlTarget::View(top, path) => top.view.lookup(context, &path),
             ControlTarget::Control => Ok(Some(Attr::of_directory(
@@ -301,7 +324,7 @@ impl View for ControlDirView {
     }
 
     fn measure(&self, context: &RequestContext, path: &Key) -> Result<Option<Attr>> {
-        match self.target(path)? {
+        match self.target(context, path)? {
             ControlTarget::View(top, path) if !path.is_root() => top.view.measure(context, &path),
             _ => self.lookup(context, path),
         }
@@ -319,7 +342,7 @@ impl View for ControlDirView {
         if let Some(value) = own.flatten() {
             return Ok(Some(value));
         }
-        match self.target(path)? {
+        match self.target(context, path)? {
             ControlTarget::View(top, path) => top.view.attribute(context, &path, name),
             _ => Ok(None),
         }
@@ -345,7 +368,7 @@ impl View for ControlDirView {
     }
 
     fn list(&self, context: &RequestContext, path: &Key) -> Result<Box<dyn Listing>> {
-        match self.target(path)? {
+        match self.target(context, path)? {
             ControlTarget::View(top, path) => top.view.list(context, &path),
             ControlTarget::Control => Ok(Box::new(self.control.names())),
             ControlTarget::File(_) => {
@@ -356,7 +379,7 @@ impl View for ControlDirView {
     }
 
     fn open(&self, context: &RequestContext, path: &Key) -> Result<OpenedFile> {
-        match self.target(path)? {
+        match self.target(context, path)? {
             ControlTarget::View(top, path) => top.view.open(context, &path),
             ControlTarget::Control => Err(Error::new(Kind::IsADirectory, path, "is a directory")),
             // The counters change without writes, so the kernel must not cache pages.
@@ -372,21 +395,22 @@ impl View for ControlDirView {
     }
 
     fn read_link(&self, context: &RequestContext, path: &Key) -> Result<Vec<u8>> {
-        match self.target(path)? {
+        match self.target(context, path)? {
             ControlTarget::View(top, path) => top.view.read_link(context, &path),
             _ => Err(Error::invalid(path, "not a symbolic link")),
         }
     }
 
     fn begin_writing(&self, path: &Key) -> Result<Option<WrittenKey>> {
-        match self.target(path)? {
+        // Every file that the control directory makes is read-only, so none is made here.
+        match self.target(&WITHOUT_WAITING, path)? {
             ControlTarget::View(top, path) => top.view.begin_writing(&path),
             _ => Ok(None),
         }
     }
 
     fn tree(&self, context: &RequestContext, path: &Key) -> Result<Option<PathInTree>> {
-        match self.target(path)? {
+        match self.target(context, path)? {
             ControlTarget::View(top, path) => top.view.tree(context, &path),
             _ => Ok(None),
         }
