@@ -10,7 +10,7 @@ use zarr_format::error::{Error, Result};
 use zarr_format::grid::Selection;
 use zarr_format::model::document::is_document;
 use zarrfs_array::array::OpenArray;
-use zarrfs_array::hierarchy::NodeEntry;
+use zarrfs_array::hierarchy::{NodeEntry, OtherFormat};
 use zarrfs_export::formats::axes::axes_of;
 use zarrfs_export::formats::{Format, Subject, npy};
 use zarrfs_export::inspect::access::OpenedStore;
@@ -24,6 +24,20 @@ use zarrfs_export::inspect::surrounding_nodes::SurroundingNodes;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 
+/// Warns of a store that is no Zarr store but one of another format.
+fn warn_of_other_format(located: &StorePath) {
+    let hierarchy = &located.opened.hierarchy;
+    let Ok(Some(root)) = hierarchy.root(&UNLIMITED) else {
+        return;
+    };
+    if root.version != 0 || root.node.is_err() || !located.path.is_root() {
+        return;
+    }
+    if let Some(other) = OtherFormat::of(&UNLIMITED, &**hierarchy.store()) {
+        report::warn(format_args!("{}: {}", located.source, other.sentence()));
+    }
+}
+
 /// A node that a command names.
 pub(super) struct SourceNode<'a> {
     store: &'a StoreArgs,
@@ -36,6 +50,7 @@ impl<'a> SourceNode<'a> {
     /// Opens the store of `typed`, a path or URL of a store or of an entry in it.
     pub(super) fn open(store: &'a StoreArgs, typed: &'a str) -> Result<SourceNode<'a>> {
         let located = store.open(typed)?;
+        warn_of_other_format(&located);
         Ok(SourceNode {
             store,
             typed,

@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 
 use zarr_format::error::Result;
 use zarr_format::model::{Array, Node};
-use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
+use zarrfs_array::hierarchy::{Hierarchy, NodeEntry, OtherFormat};
 use zarrfs_store::request_context::UNLIMITED;
-use zarrfs_store::{Key, Store};
 
 /// The dialect of a store, and the number of nodes counted.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -42,44 +41,6 @@ struct Example {
     size: u128,
 }
 
-/// A format that is not Zarr: names that its root always has, what it is, and the program that reads it.
-#[derive(Debug, PartialEq, Eq)]
-struct OtherFormat {
-    names: [&'static str; 2],
-    what: &'static str,
-    program: &'static str,
-}
-
-const OTHER_FORMATS: [OtherFormat; 3] = [
-    OtherFormat {
-        names: ["refs", "snapshots"],
-        what: "an Icechunk repository",
-        program: "icechunk",
-    },
-    OtherFormat {
-        names: ["repo", "snapshots"],
-        what: "an Icechunk repository",
-        program: "icechunk",
-    },
-    OtherFormat {
-        names: ["__schema", "__fragments"],
-        what: "a TileDB array",
-        program: "tiledb",
-    },
-];
-
-impl OtherFormat {
-    /// Returns the format of a root without metadata, or `None` if it is not one of these.
-    fn of(store: &dyn Store) -> Option<&'static OtherFormat> {
-        let exists = |name: &&'static str| {
-            let head = Key::new(*name).and_then(|key| store.head(&UNLIMITED, &key));
-            matches!(head, Ok(Some(_)))
-        };
-        let mut formats = OTHER_FORMATS.iter();
-        formats.find(|format| format.names.iter().all(&exists))
-    }
-}
-
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Root {
     /// A group or an array with a document.
@@ -89,6 +50,12 @@ enum Root {
     Folder,
     /// Metadata that cannot be read.
     Broken,
+}
+
+/// Limits of a walk.
+struct WalkBounds {
+    nodes: usize,
+    time: Duration,
 }
 
 impl StoreSummary {
@@ -105,18 +72,34 @@ impl StoreSummary {
         };
         summary.count(&root);
         if summary.root == Root::Folder {
-            summary.other = OtherFormat::of(&**hierarchy.store());
+            summary.other = OtherFormat::of(&UNLIMITED, &**hierarchy.store());
         }
-        if (is_local || root.is_consolidated()) && summary.root != Root::Broken {
-            // An error below the root is reported when the path is looked up.
-            summary.is_whole = summary.walk(hierarchy, root).unwrap_or(false);
-        }
+        let bounds = match summary.root {
+            Root::Broken => return Ok(summary),
+            _ if is_local || root.is_consolidated() => WalkBounds {
+                nodes: 300,
+                time: Duration::from_millis(30),
+            },
+            // The nodes below tell whether this is a store at all, such as an N5 container without attributes.
+            Root::Folder if hierarchy.store().info().lists => WalkBounds {
+                nodes: 8,
+                time: Duration::from_secs(2),
+            },
+            _ => return Ok(summary),
+        };
+        // An error below the root is reported when the path is looked up.
+        summary.is_whole = summary.walk(hierarchy, root, &bounds).unwrap_or(false);
         Ok(summary)
     }
 
-    /// Counts at most 300 nodes below the root, for at most 30 ms; returns whether all were counted.
-    fn walk(&mut self, hierarchy: &Arc<Hierarchy>, root: Arc<NodeEntry>) -> Result<bool> {
-        let end = Instant::now() + Duration::from_millis(30);
+    /// Counts nodes below the root within bounds; returns whether all were counted.
+    fn walk(
+        &mut self,
+        hierarchy: &Arc<Hierarchy>,
+        root: Arc<NodeEntry>,
+        bounds: &WalkBounds,
+    ) -> Result<bool> {
+        let end = Instant::now() + bounds.time;
         let mut visited = 0;
         let mut groups = vec![root];
         while let Some(group) = groups.pop() {
@@ -125,7 +108,7 @@ impl StoreSummary {
             }
             let mut children = hierarchy.children(&UNLIMITED, &group)?;
             while let Some(name) = children.next(&UNLIMITED)? {
-                if visited == 300 || Instant::now() > end {
+                if visited == bounds.nodes || Instant::now() > end {
                     return Ok(false);
                 }
                 visited += 1;
@@ -182,10 +165,8 @@ impl StoreSummary {
         if self.root != Root::Folder || self.dialect.is_some() {
             return None;
         }
-        if let Some(OtherFormat { what, program, .. }) = self.other {
-            return Some(format!(
-                "{what}, not a Zarr store; use {program} to read the data, or to write a Zarr store"
-            ));
+        if let Some(other) = self.other {
+            return Some(other.sentence());
         }
         let place = if self.is_whole { "" } else { " at the root" };
         Some(format!(
@@ -205,7 +186,10 @@ impl fmt::Display for StoreSummary {
         if dialect.starts_with('v') {
             f.write_str("Zarr ")?;
         }
-        write!(f, "{dialect}, ")?;
+        match dialect {
+            "n5" => f.write_str("N5, ")?,
+            dialect => write!(f, "{dialect}, ")?,
+        }
         let groups = counted(self.groups, "group");
         match (self.arrays, self.is_whole, &self.root) {
             (1, _, Root::Node) if self.groups == 0 => f.write_str("an array"),
@@ -227,6 +211,7 @@ fn counted(count: usize, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zarrfs_store::Key;
     use zarrfs_store::backend::memory::MemoryStore;
 
     const GROUP: &str = r#"{"zarr_format": 3, "node_type": "group"}"#;
@@ -283,10 +268,21 @@ mod tests {
         assert_eq!(warning(&folder, true).as_deref(), Some(whole));
         let root =
             "no Zarr metadata found at the root; check the path (directories are shown as groups)";
-        assert_eq!(warning(&folder, false).as_deref(), Some(root));
-        let icechunk = [("refs/branch.main/ref.json", "{}"), ("snapshots/1C", "x")];
-        let other = "an Icechunk repository, not a Zarr store; use icechunk to read the data, or to write a Zarr store";
-        assert_eq!(warning(&icechunk, true).as_deref(), Some(other));
+        let names: Vec<String> = (0..9).map(|number| format!("{number}/text")).collect();
+        let many: Vec<_> = names.iter().map(|name| (name.as_str(), "")).collect();
+        assert_eq!(warning(&many, false).as_deref(), Some(root));
+        assert_eq!(warning(&folder, false).as_deref(), Some(whole));
+        let dataset = r#"{"dimensions": [4], "blockSize": [2], "dataType": "uint8",
+            "compression": {"type": "raw"}}"#;
+        let container = summary(&[("a/attributes.json", dataset)], false);
+        assert_eq!(container.to_string(), "N5, 1 array in folders");
+        let volume = [
+            ("info", r#"{"type": "image", "scales": []}"#),
+            ("8_8_8/0-64", "x"),
+        ];
+        let other = "this is a Neuroglancer precomputed volume, not a Zarr store; use cloud-volume or tensorstore to read the data, \
+                     or to write a Zarr store";
+        assert_eq!(warning(&volume, false).as_deref(), Some(other));
         for document in [("zarr.json", GROUP), ("a/.zarray", ARRAY)] {
             assert_eq!(warning(&[document], true), None);
         }

@@ -315,8 +315,6 @@ def test_elements_of_other_types_are_compared_by_value(tmp_path):
 
 def test_what_is_no_store_is_named(tmp_path):
     for names, what in [
-        (["refs/branch.main/ref.json", "snapshots/1C", "manifests/5M"], "an Icechunk repository"),
-        (["repo", "snapshots/1C"], "an Icechunk repository"),
         (["manifest.ocdbt", "d/0"], "an OCDBT database"),
         (["__schema/x", "__fragments/x"], "a TileDB array"),
     ]:
@@ -333,7 +331,6 @@ def test_what_is_no_store_is_named(tmp_path):
     assert findings(tmp_path / "s.zarr") == []
     for content, what in [
         (b"\x89HDF\r\n\x1a\n" + bytes(100), "an HDF5 or netCDF-4 file"),
-        (b'{"version": 1, "refs": {".zgroup": "{}"}}', "a kerchunk reference file"),
         (b'{"zarr_format": 3, "node_type": "group"}', "use the directory that contains the file"),
         (b"version https://git-lfs.github.com/spec/v1\n", "run 'git lfs pull'"),
     ]:

@@ -50,8 +50,11 @@ use crate::location::{local_folder, normalized, redacted, scheme, split_revision
 use crate::request_context::RequestContext;
 use crate::stats::Stats;
 use crate::sync::budget::MemoryBudget;
-use crate::{Hints, Key, NoHints, Store, Tree};
+use crate::{ByteRange, Hints, Key, NoHints, Store, Tree};
 use zarr_format::error::{Error, Kind, Result};
+
+/// Bytes of a file that are enough to recognize it.
+const HEAD: u64 = 4096;
 
 /// The memory for manifests of a store that is opened without a budget, in bytes.
 const DEFAULT_MEMORY: u64 = 512 << 20;
@@ -203,14 +206,16 @@ impl StoreStack {
                 let local = local::LocalStore::open(&zipped.folder, config)?;
                 let base = counted(Arc::new(local), stats);
                 match zip::ZipStore::open(context, base, &zipped.archive, &zipped.inner, &name) {
-                    Err(error) if error.kind() == Kind::Corrupt && !zipped.is_named_zip() => {
-                        let text = match what_is(Path::new(&path)) {
-                            Some(what) => format!("not a Zarr store, but {what}"),
-                            None => "not a Zarr store: zarrfs opens directories and zip archives"
-                                .to_string(),
-                        };
-                        Err(Error::new(Kind::NotADirectory, name, text))
-                    }
+                    Err(error) if error.kind() == Kind::Corrupt && !zipped.is_named_zip() => Err(
+                        match first_bytes(Path::new(&path)).as_deref().and_then(what_is) {
+                            Some(what) => not_a_store(&name, what),
+                            None => {
+                                let why =
+                                    "not a Zarr store: zarrfs opens directories and zip archives";
+                                Error::new(Kind::NotADirectory, name, why)
+                            }
+                        },
+                    ),
                     zip => Ok(StoreStack::plain(Arc::new(zip?))),
                 }
             }
@@ -372,7 +377,7 @@ impl Opening<'_> {
             // A server that does not list names may still have the files of the branch.
             Err(error) => match &revision {
                 Some(revision) => self.files_of(revision).ok_or(error)?,
-                None => return Err(error),
+                None => return Err(self.error_of_file(error)),
             },
             store => store?,
         };
@@ -385,6 +390,23 @@ impl Opening<'_> {
         match self.revision_of(&*stack.store, None)? {
             Some(revision) => self.icechunk(store, revision),
             None => Ok(stack),
+        }
+    }
+
+    /// Returns the error for a URL that is no store: what the file at the URL is, if there is one and it is known.
+    fn error_of_file(&self, error: Error) -> Error {
+        let head = || -> Option<Vec<u8>> {
+            let (folder, name) = self.location.trim_end_matches('/').rsplit_once('/')?;
+            let key = Key::new(name).ok()?;
+            let store = open_url(folder, Some(&key), self.config, self.stats).ok()?;
+            let head = store.get_range(self.context, &key, ByteRange::Span(0..HEAD));
+            Some(head.ok()??.bytes)
+        };
+        let is_missing = error.kind() == Kind::NotFound && !self.location.contains('?');
+        let what = is_missing.then(head).flatten();
+        match what.as_deref().and_then(what_is) {
+            Some(what) => not_a_store(&redacted(self.location), what),
+            None => error,
         }
     }
 
@@ -453,13 +475,27 @@ impl Opening<'_> {
     }
 }
 
-/// Describes a file that was given in place of a store, for the error message.
-fn what_is(path: &Path) -> Option<&'static str> {
+/// Returns the first bytes of a local file, or `None` if it cannot be read.
+fn first_bytes(path: &Path) -> Option<Vec<u8>> {
     let mut head = Vec::new();
     let file = File::open(path).ok()?;
-    file.take(4096).read_to_end(&mut head).ok()?;
+    file.take(HEAD).read_to_end(&mut head).ok()?;
+    Some(head)
+}
+
+/// Returns the error for a file that was given in place of a store.
+fn not_a_store(name: &str, what: &str) -> Error {
+    Error::new(
+        Kind::NotADirectory,
+        name,
+        format!("not a Zarr store, but {what}"),
+    )
+}
+
+/// Describes a file that was given in place of a store by its first bytes.
+fn what_is(head: &[u8]) -> Option<&'static str> {
     let begins = |start: &[u8]| head.starts_with(start);
-    let text = String::from_utf8_lossy(&head);
+    let text = String::from_utf8_lossy(head);
     Some(match text.trim_start() {
         _ if begins(b"\x89HDF\r\n\x1a\n") => {
             "an HDF5 or netCDF-4 file: convert the file to Zarr, or use h5py or netCDF4"

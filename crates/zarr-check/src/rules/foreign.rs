@@ -1,12 +1,10 @@
 //! Recognizes bytes and folders of other formats by their signatures.
 
-use std::collections::BTreeSet;
-
 use crate::context::CheckContext;
 use crate::finding::Finding;
-use crate::walk::folder::{MAX_CHILDREN, StoredEntry, visit_folder};
 use zarr_format::model::{Array, CodecSpec};
-use zarrfs_array::hierarchy::NodeEntry;
+use zarrfs_array::hierarchy::{NodeEntry, OtherFormat};
+use zarrfs_store::request_context::UNLIMITED;
 
 /// The number of bytes of an object that are enough to recognize it.
 pub(crate) const HEAD: usize = 512;
@@ -312,40 +310,14 @@ fn names_of(codecs: &[CodecSpec]) -> Vec<String> {
     names
 }
 
-/// A format: top-level names that it always has, a description, and the program that reads it.
-type Format = (&'static [&'static str], &'static str, &'static str);
-
-const FORMATS: [Format; 6] = [
-    (&["refs", "snapshots"], "an Icechunk repository", "icechunk"),
-    (&["repo", "snapshots"], "an Icechunk repository", "icechunk"),
-    (&["manifest.ocdbt"], "an OCDBT database", "tensorstore"),
-    (&["__schema", "__fragments"], "a TileDB array", "tiledb"),
-    (&["_delta_log"], "a Delta table", "deltalake"),
-    (
-        &["info", "provenance"],
-        "a Neuroglancer precomputed volume",
-        "cloud-volume or tensorstore",
-    ),
-];
-
 /// Returns a finding if the folder has another format; it is not checked for Zarr nodes then.
 pub(crate) fn other_format(context: &CheckContext, top: &NodeEntry) -> Option<Finding> {
     if top.version != 0 || top.node.is_err() || !context.store().info().lists {
         return None;
     }
-    let mut names = BTreeSet::new();
-    let visited = visit_folder(context.store(), &top.path, &mut |entry| {
-        if let StoredEntry::Object(key, _) | StoredEntry::Folder(key) = entry
-            && names.len() < MAX_CHILDREN
-        {
-            names.insert(key.name().to_vec());
-        }
-    });
-    visited.ok()?;
-    let is_it = |(needed, ..): &&Format| needed.iter().all(|name| names.contains(name.as_bytes()));
-    let (_, what, program) = FORMATS.iter().find(is_it)?;
+    let OtherFormat { what, readers, .. } = OtherFormat::of(&UNLIMITED, context.store())?;
     let message = format!("this is {what}, not a Zarr or N5 store");
-    let remedy = format!("read it with {program}, which can write it as Zarr");
+    let remedy = format!("read it with {readers}, which can write it as Zarr");
     Some(Finding::error("no-store", &top.path, message).with_remedy(remedy))
 }
 

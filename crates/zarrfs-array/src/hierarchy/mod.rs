@@ -40,11 +40,13 @@ mod node_documents;
 mod node_entry;
 mod node_reader;
 mod node_reading;
+mod other_format;
 mod reconsolidation;
 
 pub use edit::{EditedNode, ExpectedNode};
 pub use node_documents::DocumentVersions;
 pub use node_entry::{BrokenDocument, BrokenNode, ConsolidatedCopy, ConsolidatedEntry, NodeEntry};
+pub use other_format::OtherFormat;
 pub use reconsolidation::ReconsolidatedDocument;
 
 /// The longest metadata document that is read, 64 MiB.
