@@ -46,8 +46,8 @@ const LOG: &str = "Log";
 pub struct MountArgs {
     /// Zarr store: a directory, a zip archive or a URL
     ///
-    /// The URL begins with s3://, gs://, az://, abfss://, http:// or https://. A path after a zip archive is a
-    /// directory in it.
+    /// The URL begins with s3://, gs://, az://, abfss://, http:// or https://. A path after a zip archive (.zip or .ozx)
+    /// is a directory in it. A directory can also be an Icechunk repository.
     pub store: String,
     /// Empty directory to mount the store at
     ///

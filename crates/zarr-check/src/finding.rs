@@ -150,7 +150,7 @@ impl Finding {
 }
 
 /// All codes, in the order of the manual. The meaning of a published code never changes.
-pub const CODES: [&str; 84] = [
+pub const CODES: [&str; 85] = [
     // Documents.
     "not-json",
     "not-an-object",
@@ -243,6 +243,7 @@ pub const CODES: [&str; 84] = [
     "compressor-idle",
     "not-consolidated",
     "view-without-node",
+    "ozx-layout",
 ];
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use crate::backend::zip::ArchiveLayout;
 use crate::request_context::RequestContext;
 use crate::sync::clock::Clock;
 use crate::{
@@ -130,6 +131,8 @@ pub struct StoreInfo {
     pub server: Option<Arc<str>>,
     /// Why the store is read-only, and the remedy; `None` if it can be changed.
     pub unchangeable: Option<&'static str>,
+    /// The layout of an archive with the name `.ozx`.
+    pub ozx_layout: Option<Arc<ArchiveLayout>>,
     /// Entries of the store that have no key.
     pub hidden_entries: Arc<HiddenEntries>,
     /// Log of the changes made through the store.
@@ -153,6 +156,7 @@ impl StoreInfo {
             folder: None,
             server: None,
             unchangeable: None,
+            ozx_layout: None,
             hidden_entries: Arc::default(),
             changes: Arc::default(),
             archive_generation: Arc::default(),

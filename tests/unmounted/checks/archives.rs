@@ -140,3 +140,49 @@ fn an_archive_that_shows_all_has_no_findings() {
     ];
     assert!(found(entries, "").is_empty());
 }
+
+/// Writes an archive with Python's order of entries, and returns the advice about it.
+fn advice(entries: Vec<Entry>, name: &str) -> Vec<String> {
+    let memory = MemoryStore::default();
+    let key = Key::new(name).unwrap();
+    memory.set(key.clone(), Archive::of(entries).bytes());
+    let root = Key::root();
+    let zip = ZipStore::open(&UNLIMITED, Arc::new(memory), &key, &root, name).unwrap();
+    let (found, _) = run(Arc::new(zip), How::default());
+    let advice = found
+        .into_iter()
+        .filter(|finding| finding.code == "ozx-layout");
+    advice.map(|finding| finding.message).collect()
+}
+
+#[test]
+fn an_ozx_archive_is_compared_with_the_recommended_layout() {
+    let entries = |names: &[&str]| {
+        let entries = names.iter().map(|name| Entry::new(name, GROUP));
+        entries.collect::<Vec<_>>()
+    };
+    let ordered = ["zarr.json", "a/zarr.json", "b/zarr.json", "a/c/zarr.json"];
+    let [found] = &advice(entries(&ordered), "a.ozx")[..] else {
+        panic!("no advice");
+    };
+    assert!(
+        found.contains("no ZIP64 archive") && found.contains("comment"),
+        "{found}"
+    );
+    assert!(
+        !found.contains("compressed") && !found.contains("first entries"),
+        "{found}"
+    );
+    for misplaced in [
+        &["a/zarr.json", "zarr.json"][..],
+        &["zarr.json", "a/c/zarr.json", "a/zarr.json"],
+        &["zarr.json", "stray", "a/zarr.json"],
+    ] {
+        let found = advice(entries(misplaced), "a.OZX").join("");
+        assert!(
+            found.contains("breadth-first order"),
+            "{misplaced:?}: {found}"
+        );
+    }
+    assert!(advice(entries(&ordered), "a.zip").is_empty());
+}

@@ -246,6 +246,7 @@ impl Reporter<'_> {
             self.add(&finding.with_remedy(remedy), 1);
         }
         self.add_all(hidden_entries(context, &start.path));
+        self.add_all(ozx_layout(context, &start.path).into_iter().collect());
         self.summary
     }
 }
@@ -323,6 +324,34 @@ fn parent_folders(group: &NodeEntry) -> Result<Vec<Key>> {
         None => Ok(vec![group.path.clone()]),
         Some(draft) => Ok(vec![draft.folder(&group.path)?, draft.data(&group.path)?]),
     }
+}
+
+/// Returns the advice for an archive of OME-Zarr that differs from the layout that RFC-9 recommends.
+fn ozx_layout(context: &CheckContext, top: &Key) -> Option<Finding> {
+    let layout = context.store().info().ozx_layout.as_ref()?;
+    let mut differences = Vec::new();
+    if let Some(key) = &layout.compressed {
+        differences.push(format!("entries are compressed, {key} first"));
+    }
+    if let Some(key) = &layout.misplaced {
+        let order = "the zarr.json files are not the first entries in breadth-first order";
+        differences.push(format!("{order}, {key} first"));
+    }
+    if !layout.is_zip64 {
+        differences.push("it is no ZIP64 archive".to_string());
+    }
+    if !layout.has_comment {
+        differences.push("the archive comment does not name the version of OME-Zarr".to_string());
+    }
+    if differences.is_empty() {
+        return None;
+    }
+    let message = format!(
+        "differs from the .ozx layout of RFC-9: {}",
+        differences.join("; ")
+    );
+    let remedy = "pack the store again with a program that writes this layout, such as ngff-zarr";
+    Some(Finding::advice("ozx-layout", top, message).with_remedy(remedy))
 }
 
 /// Returns a finding for each hidden entry at or below a node. In a bucket, they are only known after a listing.

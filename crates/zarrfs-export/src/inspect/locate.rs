@@ -204,7 +204,7 @@ pub fn root_name(source: &str) -> String {
         .rsplit('/')
         .next()
         .unwrap_or_default();
-    let bare = [".zip", ".zarr", ".n5"]
+    let bare = [".zip", ".ozx", ".zarr", ".n5"]
         .iter()
         .fold(name, |name, end| without_ending(name, end));
     if bare.is_empty() {
@@ -289,6 +289,7 @@ mod tests {
         assert_eq!(root_name("s3://bucket/a/data.zarr/"), "data");
         assert_eq!(root_name("s3://bucket/data.zarr.zip"), "data");
         assert_eq!(root_name("s3://bucket/data.zarr.ZIP"), "data");
+        assert_eq!(root_name("s3://bucket/data.ozx?branch=main"), "data");
         assert_eq!(root_name("s3://bucket/data.zarr.zip/in/ner"), "ner");
         assert_eq!(root_name("s3://bucket/\u{e4}ip"), "\u{e4}ip");
         assert_eq!(root_name("/no/such/.zarr"), "root");

@@ -22,6 +22,7 @@ use super::checksums::EntryChecksums;
 use super::directory;
 use super::directory::{OmittedEntries, plain_name};
 use super::index::{Compression, ZipEntry, ZipIndex};
+use super::layout::ArchiveLayout;
 use crate::request_context::RequestContext;
 
 /// Length of a local header without name and extra field (APPNOTE 4.3.7).
@@ -34,6 +35,7 @@ const MAX_READ_WITH_HEADER: u64 = 1 << 20;
 pub(super) struct Archive {
     pub(super) index: ZipIndex,
     pub(super) meta: Meta,
+    pub(super) layout: ArchiveLayout,
     /// The digest of the directory.
     digest: u64,
     reader: Arc<dyn Reader>,
@@ -71,6 +73,7 @@ impl Archive {
         let directory = read?;
         let archive = Archive {
             index: directory.index,
+            layout: directory.layout,
             digest: directory.digest,
             meta,
             reader,

@@ -15,6 +15,7 @@ use rawzip::{CompressionMethod, ErrorKind, ReaderAt, ZipArchive, ZipFileHeaderRe
 use twox_hash::XxHash64;
 
 use super::index::{Compression, IndexBuilder, ZipEntry, ZipIndex};
+use super::layout::{ArchiveLayout, LayoutBuilder};
 use crate::request_context::RequestContext;
 use crate::{HiddenEntry, HiddenReason, Key, Reader};
 use zarr_format::error::{Error, Kind, Result, printable};
@@ -22,12 +23,19 @@ use zarr_format::error::{Error, Kind, Result, printable};
 /// The end of central directory record (APPNOTE 4.3.16): signature, length, and length with the longest comment.
 const END_SIGNATURE: &[u8] = b"PK\x05\x06";
 const END_LEN: usize = 22;
+
+/// The locator of the ZIP64 end record (APPNOTE 4.3.15): signature and length.
+const LOCATOR_SIGNATURE: &[u8] = b"PK\x06\x07";
+const LOCATOR_LEN: u64 = 20;
+
 const MAX_END_LEN: usize = END_LEN + u16::MAX as usize;
 
 /// The parsed directory, with the entries that are left out.
 pub(super) struct CentralDirectory {
     pub(super) index: ZipIndex,
     pub(super) omitted: OmittedEntries,
+    /// The layout, as far as RFC-9 recommends one.
+    pub(super) layout: ArchiveLayout,
     /// A hash of the names, offsets, lengths, times and checksums of all entries.
     pub(super) digest: u64,
 }
@@ -90,6 +98,7 @@ pub(super) fn read(
     let mut window = vec![0; 1 << 20];
     let archive = locate(&source, size, &mut window)?;
     let mut builder = IndexBuilder::default();
+    let mut layout = LayoutBuilder::default();
     let mut omitted = OmittedEntries {
         list: OmittedList::of(folder),
         ..OmittedEntries::default()
@@ -102,7 +111,9 @@ pub(super) fn read(
         match records.next_entry() {
             Ok(Some(record)) => {
                 hash(&record, &mut hasher);
-                add_record(&record, &mut builder, &mut omitted)?;
+                if let Some(key) = add_record(&record, &mut builder, &mut omitted)? {
+                    layout.add(&record, &key);
+                }
             }
             Ok(None) => break,
             // Other data between the last record and the end is not an error.
@@ -121,6 +132,7 @@ pub(super) fn read(
     Ok(CentralDirectory {
         index,
         omitted,
+        layout: layout.finish(source.comment(), source.is_zip64()),
         digest: hasher.finish(),
     })
 }
@@ -156,12 +168,12 @@ fn locate<'a>(
     located.map_err(|(_, error)| zip_error(error))
 }
 
-/// Adds one record to the index, or counts it as left out.
+/// Adds one record to the index, or counts it as left out. Returns the key of a file that was added.
 fn add_record(
     record: &ZipFileHeaderRecord<'_>,
     builder: &mut IndexBuilder,
     omitted: &mut OmittedEntries,
-) -> Result<()> {
+) -> Result<Option<Key>> {
     let path = record.file_path();
     let name: &[u8] = path.as_ref();
     let plain = plain_name(name);
@@ -170,7 +182,7 @@ fn add_record(
     let key = Key::new(plain.strip_suffix(b"/").unwrap_or(&plain)).ok();
     if is_folder && key.as_ref().is_some_and(Key::is_root) {
         // The root folder, stored as `./`.
-        return Ok(());
+        return Ok(None);
     }
     let Some(key) = key.filter(|key| !key.is_root()) else {
         omitted.names += 1;
@@ -178,7 +190,7 @@ fn add_record(
             omitted.first = printable(&String::from_utf8_lossy(path.as_ref()));
         }
         omitted.list.add(name, &plain, HiddenReason::NoPath);
-        return Ok(());
+        return Ok(None);
     };
     if *plain != *name {
         let why = HiddenReason::Respelled;
@@ -187,10 +199,10 @@ fn add_record(
     if !is_folder && is_special(record) {
         omitted.specials += 1;
         omitted.list.add(name, &plain, HiddenReason::Special);
-        return Ok(());
+        return Ok(None);
     }
     if builder.add(&key, entry_of(record, is_folder), name.len()) {
-        return Ok(());
+        return Ok((!is_folder).then_some(key));
     }
     Err(Error::too_large(
         "",
@@ -312,6 +324,26 @@ impl<'a> ArchiveSource<'a> {
     }
 
     /// Returns the possible offsets of a record whose comment ends at the end of the archive, the last one first.
+    /// Returns the comment of the archive.
+    fn comment(&self) -> &[u8] {
+        let start = self
+            .ends()
+            .next()
+            .and_then(|end| end.checked_sub(self.tail_start));
+        let start = start.and_then(|start| usize::try_from(start).ok());
+        let comment = start.and_then(|start| self.tail.get(start + END_LEN..));
+        comment.unwrap_or_default()
+    }
+
+    /// Whether the locator of the ZIP64 record stands before an end record (APPNOTE 4.3.15).
+    fn is_zip64(&self) -> bool {
+        self.ends().any(|end| {
+            let locator = end.checked_sub(self.tail_start + LOCATOR_LEN);
+            let locator = locator.and_then(|start| self.tail.get(usize::try_from(start).ok()?..));
+            locator.is_some_and(|bytes| bytes.starts_with(LOCATOR_SIGNATURE))
+        })
+    }
+
     fn ends(&self) -> impl Iterator<Item = u64> {
         let records = self.tail.windows(END_LEN).enumerate().rev();
         records.filter_map(|(start, record)| {

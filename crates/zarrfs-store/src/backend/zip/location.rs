@@ -19,7 +19,7 @@ pub(crate) struct ArchiveLocation<Folder> {
 }
 
 impl<Folder> ArchiveLocation<Folder> {
-    /// Whether the archive's name ends in `.zip`.
+    /// Whether the archive's name ends in `.zip` or `.ozx`.
     pub(crate) fn is_named_zip(&self) -> bool {
         is_zip(self.archive.name())
     }
@@ -57,7 +57,7 @@ pub(crate) fn in_path(path: &Path) -> Result<Option<ArchiveLocation<PathBuf>>> {
     Ok(None)
 }
 
-/// Finds the first name that ends in `.zip` in the path of a URL, or returns `None` if there is none. The error is
+/// Finds the first name that ends in `.zip` or `.ozx` in the path of a URL, or returns `None` if there is none. The error is
 /// `Invalid` if the rest of the path cannot be a key. A query stays with the folder.
 pub(crate) fn in_url(url: &str) -> Result<Option<ArchiveLocation<String>>> {
     let (path, query) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
@@ -90,12 +90,14 @@ fn key_bytes(url: &str, part: &str) -> Vec<u8> {
     part.as_bytes().to_vec()
 }
 
+/// Whether a name is that of a zip archive: `.zip`, or `.ozx` for OME-Zarr.
 fn is_zip(name: &[u8]) -> bool {
     let ending = name
         .len()
         .checked_sub(4)
         .and_then(|start| name.get(start..));
-    ending.is_some_and(|ending| ending.eq_ignore_ascii_case(b".zip"))
+    let is = |known: &[u8]| ending.is_some_and(|ending| ending.eq_ignore_ascii_case(known));
+    is(b".zip") || is(b".ozx")
 }
 
 #[cfg(test)]
@@ -126,6 +128,7 @@ mod tests {
                 "b.zip",
                 "in/ner",
             ),
+            ("s3://bucket/b.ozx/c", "s3://bucket/", "b.ozx", "c"),
             ("s3://bucket/b.zip/c.zip", "s3://bucket/", "b.zip", "c.zip"),
             ("http://host/b%20c.zip/%23", "http://host/", "b c.zip", "#"),
             ("s3://bucket/b%20c.zip", "s3://bucket/", "b%20c.zip", ""),

@@ -22,6 +22,7 @@ mod checksums;
 mod directory;
 mod index;
 mod inflate;
+mod layout;
 pub(crate) mod location;
 mod reader;
 
@@ -29,6 +30,7 @@ use archive::Archive;
 use archive_object::ArchiveObject;
 use index::{Compression, IndexedPath, ZipEntry};
 use inflate::Inflate;
+pub use layout::ArchiveLayout;
 use reader::{DeflatedReader, InflateCache, StoredReader};
 
 /// Compressed bytes per fetch when an entry is read as a whole.
@@ -68,11 +70,14 @@ impl ZipStore {
         };
         let base_info = object.base.info();
         let (opened, stamp) = base_info.ask(context, |context| object.read(context, inner));
-        let (archive, omitted) = opened?;
-        let first = Checked::new(archive, stamp.request_time);
+        let (opened, omitted) = opened?;
+        let layout = opened.layout.clone();
+        let first = Checked::new(opened, stamp.request_time);
         let not_shown = omitted.list.into_entries();
         let current = Current::new(object, first, replacements);
+        let is_ozx = is_named_ozx(archive) && inner.is_root();
         let info = StoreInfo {
+            ozx_layout: is_ozx.then(|| Arc::new(layout)),
             clock,
             hidden_entries: Arc::new(HiddenEntries::new(not_shown)),
             unchangeable: Some(
@@ -302,6 +307,12 @@ impl Store for ZipStore {
     fn info(&self) -> &StoreInfo {
         &self.info
     }
+}
+
+/// Whether a name ends in `.ozx`, the extension of OME-NGFF RFC-9.
+fn is_named_ozx(archive: &Key) -> bool {
+    let name = archive.name().to_ascii_lowercase();
+    name.ends_with(b".ozx")
 }
 
 fn read_only(key: &Key) -> Error {
