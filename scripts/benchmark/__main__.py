@@ -19,6 +19,7 @@ import check
 import cold
 import costs
 import formats
+import icechunk_reads
 import listing
 import memory
 import plain
@@ -50,8 +51,9 @@ PARTS = {
     "scale": scale.run,
     "plain": plain.run,
     "check": check.run,
+    "icechunk": icechunk_reads.run,
 }
-EXTRA = {"formats", "list-stored", "stored", "costs", "walk", "remote", "write", "changes", "scale", "plain", "check"}
+EXTRA = {"formats", "list-stored", "stored", "costs", "walk", "remote", "write", "changes", "scale", "plain", "check", "icechunk"}
 
 
 def main():

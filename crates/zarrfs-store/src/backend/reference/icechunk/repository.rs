@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::thread;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -97,13 +98,31 @@ impl Repository {
             let why = "is no identifier of a snapshot, which has 20 digits and capital letters";
             return Id::parse(name).ok_or_else(|| Error::invalid(name, why));
         }
-        let found = match self.repo_file(context)? {
-            Some(file) => file.resolve(revision)?,
-            None => self.resolve_ref(context, revision)?,
-        };
-        match found {
+        match self.find(context, revision)? {
             Some(id) => Ok(id),
             None => Err(self.no_such(context, revision)),
+        }
+    }
+
+    /// Returns the snapshot of a branch or tag, or `None` if it does not exist.
+    fn find(&self, context: &RequestContext, revision: &Revision) -> Result<Option<Id>> {
+        let is_known = self.repo_file.lock().is_some();
+        if is_known || !context.may_wait() {
+            return match self.repo_file(context)? {
+                Some(file) => file.resolve(revision),
+                None => self.resolve_ref(context, revision),
+            };
+        }
+        // The requests for both specifications are made at once, since each takes a round trip to the server.
+        let (file, found) = thread::scope(|scope| {
+            let found = scope.spawn(|| self.resolve_ref(context, revision));
+            let file = self.repo_file(context);
+            let panicked = || Err(Error::unavailable(revision, "the request failed"));
+            (file, found.join().unwrap_or_else(|_| panicked()))
+        });
+        match file? {
+            Some(file) => file.resolve(revision),
+            None => found,
         }
     }
 
