@@ -49,6 +49,10 @@ class MountOptions(TypedDict, total=False):
     region: str
     missing_is: int
     profile: str
+    branch: str
+    tag: str
+    snapshot: str
+    virtual_chunks: Union[str, Sequence[str]]
     metadata_ttl: Duration
     concurrency: int
     cache_dir: Path

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, ValueEnum};
 
 use crate::cli::remote::RemoteArgs;
-use crate::cli::repository::RepositoryArgs;
+use crate::cli::repository::{RepositoryArgs, VirtualChunkArgs};
 use crate::cli::spill::SpillChoice;
 use crate::cli::store_args::StoreArgs;
 use crate::cli::{spill, values};
@@ -41,6 +41,7 @@ const LOG: &str = "Log";
     "zarrfs mount --cache-dir /var/tmp/zarrfs s3://bucket/data.zarr /mnt/data"
     "zarrfs mount --view v2 data.zarr /mnt/data       # plain Zarr v2"
     "zarrfs mount --cow changes data.zarr /mnt/data   # writable"
+    "zarrfs mount --tag v1 s3://bucket/repo /mnt/data   # Icechunk"
     "zarrfs mount -o allow_other,memory=256M data.zarr /mnt/data"
 ))]
 pub struct MountArgs {
@@ -262,6 +263,7 @@ pub struct StatusArgs {
     "zarrfs diff /mnt/data"
     "zarrfs diff --arrays /mnt/data"
     "zarrfs diff --values old.zarr s3://bucket/new.zarr"
+    "zarrfs diff --values 'repo?tag=v1' 'repo?branch=dev'   # Icechunk"
 ))]
 pub struct DiffArgs {
     /// Which changes
@@ -272,6 +274,9 @@ pub struct DiffArgs {
     /// PLACE is a store then too. Both are paths, URLs, or paths in a mount.
     #[arg(value_name = "OTHER", conflicts_with = "store", help_heading = None)]
     pub other: Option<String>,
+    /// Which objects outside two repositories are read
+    #[command(flatten)]
+    pub outside: VirtualChunkArgs,
     /// Compare only nodes, shapes and elements of two stores
     ///
     /// Attributes, names of dimensions, fill values, chunks, codecs and sizes of data types do not count.

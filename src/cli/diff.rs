@@ -16,7 +16,7 @@ use zarrfs_store::request_context::UNLIMITED;
 /// Prints the differences; returns whether there are none. `Unsupported` if no difference was found but some nodes
 /// cannot be compared.
 pub(super) fn diff(args: &DiffArgs, other: &str) -> Result<bool> {
-    let reading = StoreArgs::of_two(&args.place.remote);
+    let reading = StoreArgs::of_two(&args.place.remote, &args.outside);
     let before = reading.open(&args.place.place.to_string_lossy())?;
     let after = reading.open(other)?;
     check_described(&before)?;

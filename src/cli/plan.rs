@@ -114,7 +114,7 @@ impl MountPlan {
             store: StoreConfig {
                 follow_symlinks: args.follow_symlinks,
                 remote: args.remote.config(args.timeout)?,
-                virtual_chunks: args.repository.virtual_chunks.clone(),
+                virtual_chunks: args.repository.outside.virtual_chunks.clone(),
                 ..StoreConfig::default()
             },
             hierarchy: HierarchyConfig {

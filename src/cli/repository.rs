@@ -32,6 +32,15 @@ pub struct RepositoryArgs {
     /// The same as ?snapshot=ID after the path or URL.
     #[arg(long, value_name = "ID", hide_short_help = true)]
     pub snapshot: Option<String>,
+    /// Which objects outside the repository are read
+    #[command(flatten)]
+    pub outside: VirtualChunkArgs,
+}
+
+/// Which objects outside a repository are read.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = HEADING)]
+pub struct VirtualChunkArgs {
     /// Read chunks in files below this URL or directory; repeatable
     ///
     /// An Icechunk repository or a kerchunk reference file names files elsewhere. zarrfs reads them only below the

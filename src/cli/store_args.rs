@@ -12,7 +12,7 @@ use clap::Args;
 use crate::cli::mount_facts::{CONTROL, MountFacts};
 use crate::cli::plan::{DEFAULT_MAX_CHUNK, DEFAULT_TIMEOUT, default_memory};
 use crate::cli::remote::RemoteArgs;
-use crate::cli::repository::RepositoryArgs;
+use crate::cli::repository::{RepositoryArgs, VirtualChunkArgs};
 use crate::cli::spill::SpillChoice;
 use crate::cli::upper::open_upper;
 use crate::cli::{mount_facts, spill, values};
@@ -64,7 +64,7 @@ pub struct StoreArgs {
 
 impl StoreArgs {
     /// Returns the arguments for reading one of two stores: within half of the memory.
-    pub(super) fn of_two(remote: &RemoteArgs) -> StoreArgs {
+    pub(super) fn of_two(remote: &RemoteArgs, outside: &VirtualChunkArgs) -> StoreArgs {
         StoreArgs {
             dialect: None,
             consolidated: false,
@@ -73,7 +73,10 @@ impl StoreArgs {
             max_chunk: DEFAULT_MAX_CHUNK,
             timeout: DEFAULT_TIMEOUT,
             remote: remote.clone(),
-            repository: RepositoryArgs::default(),
+            repository: RepositoryArgs {
+                outside: outside.clone(),
+                ..RepositoryArgs::default()
+            },
         }
     }
 
@@ -189,7 +192,7 @@ impl StoreArgs {
             store: StoreConfig {
                 follow_symlinks: self.follow_symlinks,
                 remote,
-                virtual_chunks: self.repository.virtual_chunks.clone(),
+                virtual_chunks: self.repository.outside.virtual_chunks.clone(),
                 ..StoreConfig::default()
             },
             hierarchy: HierarchyConfig {
