@@ -120,13 +120,13 @@ fn plain() {
 
 #[test]
 fn memory() {
-    let (operations, run) = (75_000, 7500);
+    let (operations, run) = (30_000, 7500);
     repeat(Site::Memory, &Amount { operations, run });
 }
 
 #[test]
 fn folder() {
-    let (operations, run) = (75_000, 7500);
+    let (operations, run) = (30_000, 7500);
     repeat(Site::Folder, &Amount { operations, run });
 }
 
@@ -139,7 +139,7 @@ fn flaky() {
 #[test]
 fn local() {
     if crate::common::needs::mounts() {
-        let (operations, run) = (50_000, 5000);
+        let (operations, run) = (25_000, 5000);
         repeat(Site::Local, &Amount { operations, run });
     }
 }

@@ -176,7 +176,8 @@ impl<'a> Case<'a> {
 
 #[test]
 fn a_failed_call_is_an_error_once_where_nothing_is_remembered() {
-    fail_each(&Case::new(memory(), Duration::ZERO, &in_process::enter), 1);
+    // Without a TTL a step makes several times as many requests, and every other one fails.
+    fail_each(&Case::new(memory(), Duration::ZERO, &in_process::enter), 2);
 }
 
 #[test]
