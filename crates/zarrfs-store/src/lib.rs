@@ -58,6 +58,7 @@ pub mod sync;
 pub mod tree;
 mod version;
 
+pub use backend::Login;
 pub use backend::reference::icechunk::{Icechunk, Revision};
 pub use backend::reference::targets::VirtualPrefix;
 pub use change_log::{ChangeLog, Dependencies, LogPosition, MovingPosition, QueryStamp};

@@ -50,7 +50,7 @@ use crate::location::{local_folder, normalized, redacted, scheme, split_revision
 use crate::request_context::RequestContext;
 use crate::stats::Stats;
 use crate::sync::budget::MemoryBudget;
-use crate::{ByteRange, Hints, Key, NoHints, Store, Tree};
+use crate::{ByteRange, Hints, Key, Login, NoHints, Store, Tree};
 use zarr_format::error::{Error, Kind, Result};
 
 /// Bytes of a file that are enough to recognize it.
@@ -89,6 +89,8 @@ pub struct RemoteConfig {
     pub options: Vec<(String, String)>,
     /// Whether to send requests without credentials.
     pub anonymous: bool,
+    /// Credentials for web servers.
+    pub login: Login,
     /// Whether a bucket or prefix without keys opens as a store, which the program is about to create.
     pub may_be_empty: bool,
     /// URL of the server, unless the cloud's default applies.
@@ -114,6 +116,7 @@ impl Default for RemoteConfig {
         RemoteConfig {
             options: Vec::new(),
             anonymous: false,
+            login: Login::default(),
             may_be_empty: false,
             endpoint: None,
             region: None,

@@ -127,7 +127,8 @@ pub struct StoreInfo {
     pub freshness: Duration,
     /// The local folder that holds the store, if there is one.
     pub folder: Option<PathBuf>,
-    /// The server that options, the environment or a profile name, if the URL does not name it.
+    /// What distinguishes the store from others with its URL: the server that options, the environment or a profile
+    /// name, or a digest of the credentials for a web server.
     pub server: Option<Arc<str>>,
     /// Why the store is read-only, and the remedy; `None` if it can be changed.
     pub unchangeable: Option<&'static str>,

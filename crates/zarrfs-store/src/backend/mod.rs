@@ -20,6 +20,8 @@ mod remote;
 pub(crate) mod remote_url;
 pub mod zip;
 
+pub use remote::login::Login;
+
 /// Returns the error for a directory where an object is needed.
 fn is_a_directory(subject: impl Display) -> Error {
     Error::new(Kind::IsADirectory, subject, "is a directory")

@@ -4,12 +4,14 @@
 
 use std::sync::Arc;
 
+use url::Url;
+
 use crate::backend::bucket;
 use crate::backend::bucket::BucketStore;
 use crate::backend::http::HttpStore;
 use crate::stats::Stats;
 use crate::{Key, RemoteConfig, Store};
-use zarr_format::error::Result;
+use zarr_format::error::{Error, Result};
 
 /// A network URL to open.
 #[derive(Clone, Copy)]
@@ -32,6 +34,18 @@ fn is_http(scheme: &str) -> bool {
     matches!(scheme, "http" | "https")
 }
 
+/// Fails with `Invalid` for credentials of web servers: a bucket has credentials of its own.
+fn check_login(scheme: &str, config: &RemoteConfig) -> Result<()> {
+    let Some(option) = config.login.first_option() else {
+        return Ok(());
+    };
+    let why = format!(
+        "only for http:// and https:// URLs; a store at {scheme}:// has credentials of its own (see --profile and \
+         --storage-option)"
+    );
+    Err(Error::invalid(option, why))
+}
+
 /// Opens a store on the network. Fails within seconds with `Denied`, `NotFound`, `Invalid` or `Unavailable`.
 pub(crate) fn open(
     location: RemoteUrl<'_>,
@@ -45,12 +59,18 @@ pub(crate) fn open(
         only,
     } = location;
     if !is_http(scheme) {
+        check_login(scheme, config)?;
         let store = BucketStore::open(scheme, rest, display_name, config, stats)?;
         return Ok(Arc::new(store));
     }
     let url = format!("{scheme}:{rest}");
-    // If the bucket cannot be opened as one, it may still serve its objects as files.
-    if let Some(bucket) = BucketStore::open_cloud_url(&url, display_name, config, stats) {
+    let host = Url::parse(&url).ok();
+    let host = host.as_ref().and_then(Url::host_str);
+    // If the bucket cannot be opened as one, it may still serve its objects as files. A bucket would not be sent the
+    // credentials for its web server.
+    if !host.is_some_and(|host| config.login.is_for(host))
+        && let Some(bucket) = BucketStore::open_cloud_url(&url, display_name, config, stats)
+    {
         return Ok(Arc::new(bucket));
     }
     let store = HttpStore::open(&url, display_name, only, config, stats)?;

@@ -17,11 +17,12 @@ use futures_util::StreamExt;
 use http::{HeaderValue, StatusCode};
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody,
+    HttpResponseBody,
 };
 use object_store::{ClientOptions, PutPayload};
 
 use super::etag_watch::ETagWatch;
-use super::response::{ResponseHead, ResponseKind, SizedRange, Validators, refusal};
+use super::response::{ResponseHead, ResponseKind, SizedRange, Validators};
 use super::urls::UrlSpace;
 use super::webdav;
 use crate::backend::remote::connector::Connector;
@@ -57,6 +58,8 @@ pub(super) struct HttpEndpoint {
     missing_is: Option<u16>,
     /// Decides whether a refused key is missing; `None` if the server lists names or has no document at the root.
     pub(super) refusals: Option<RefusalProbe>,
+    /// What distinguishes the credentials from others (`StoreInfo::server`).
+    pub(super) login_identity: Option<Arc<str>>,
     /// Watches whether the server's ETags can be trusted.
     pub(super) etags: ETagWatch,
 }
@@ -195,7 +198,9 @@ impl HttpEndpoint {
             })?;
             options = options.with_config(key, value);
         }
-        let connector = Connector::new(stats.clone(), config.timeout);
+        let login = Arc::new(urls.bound_login(&config.login));
+        let identity = urls.login_identity(&login);
+        let connector = Connector::new(stats.clone(), config.timeout).with_login(login);
         // The text of the error may contain the value of an option.
         let http = connector
             .connect(&options)
@@ -208,6 +213,7 @@ impl HttpEndpoint {
             sends_parts: Arc::default(),
             missing_is: config.missing_is,
             refusals: None,
+            login_identity: identity,
             etags: ETagWatch::new(stats.clone()),
         })
     }
@@ -264,9 +270,6 @@ impl HttpEndpoint {
             .uri(url)
             // A compressed response has another length, and its ranges are useless.
             .header("accept-encoding", "identity");
-        if let Some(authorization) = &self.urls.authorization {
-            request = request.header("authorization", authorization);
-        }
         if let Some((name, value)) = &spec.header {
             let value = HeaderValue::from_str(value);
             request = request.header(*name, value.map_err(|_| invalid_request(spec.key))?);
@@ -355,20 +358,22 @@ impl HttpEndpoint {
         }
     }
 
-    /// Whether an error is a refusal (`Denied`) that means that the key is missing.
-    pub(super) async fn is_refused_as_missing(&self, error: &Error) -> bool {
+    /// Whether a response that is an error (`Denied`) means that the key is missing. A request for a login (401) never
+    /// does: metadata may be public, and chunks not.
+    pub(super) async fn is_refused_as_missing(&self, error: &Error, status: u16) -> bool {
         let Some(refusals) = &self.refusals else {
             return false;
         };
-        if error.kind() != Kind::Denied {
+        if error.kind() != Kind::Denied || status == 401 {
             return false;
         }
         let exists = async |key: &Key| {
             let spec = RequestSpec::first_byte(key);
-            match self.send(&spec).await?.status {
+            let response = self.send(&spec).await?;
+            match response.status {
                 200 | 206 | 416 => Ok(true),
                 404 => Ok(false),
-                status => Err(refusal(key, status)),
+                _ => Err(response.refusal(key)),
             }
         };
         matches!(refusals.is_missing(exists).await, Ok(true))
@@ -402,7 +407,8 @@ impl HttpEndpoint {
             None => {
                 let validators = response.validators();
                 let mut bytes = buffer::with_capacity(0);
-                self.append_body(key, response, &mut bytes, most).await?;
+                self.append_body(key, response.body, &mut bytes, most)
+                    .await?;
                 let meta = self.meta(key, validators, bytes.len() as u64).await;
                 (bytes, meta)
             }
@@ -430,7 +436,7 @@ impl HttpEndpoint {
         }
         let room = usize::try_from(length.min(MAX_PREALLOCATED)).unwrap_or_default();
         let mut bytes = buffer::with_capacity(room);
-        let mut broken = self.append_body(key, response, &mut bytes, most).await;
+        let mut broken = self.append_body(key, response.body, &mut bytes, most).await;
         let mut attempts = self.attempts();
         let mut known = 0;
         while (bytes.len() as u64) < length {
@@ -443,7 +449,7 @@ impl HttpEndpoint {
             self.pause(&mut attempts, fault).await?;
             let rest = part.start + bytes.len() as u64..part.end;
             let rest = self.resume(key, rest, meta).await?;
-            broken = self.append_body(key, rest, &mut bytes, most).await;
+            broken = self.append_body(key, rest.body, &mut bytes, most).await;
         }
         if bytes.len() as u64 != length {
             let text = "the response is longer than its Content-Length";
@@ -477,15 +483,15 @@ impl HttpEndpoint {
         }
     }
 
-    /// Appends the body of a response to `bytes`. The error is `TooLarge` if `bytes` would exceed `most` bytes.
+    /// Appends a body to `bytes`. The error is `TooLarge` if `bytes` would exceed `most` bytes.
     pub(super) async fn append_body(
         &self,
         key: &Key,
-        response: ResponseHead,
+        body: HttpResponseBody,
         bytes: &mut Vec<u8>,
         most: u64,
     ) -> Result<()> {
-        let mut pieces = response.body.bytes_stream();
+        let mut pieces = body.bytes_stream();
         loop {
             let Some(piece) = pieces.next().await else {
                 return Ok(());
@@ -514,12 +520,7 @@ impl HttpEndpoint {
             }
             let body = std::mem::replace(&mut response.body, String::new().into());
             let mut bytes = Vec::new();
-            let whole = ResponseHead {
-                body,
-                headers: response.headers.clone(),
-                ..response
-            };
-            let read = self.append_body(spec.key, whole, &mut bytes, MAX_DOCUMENT);
+            let read = self.append_body(spec.key, body, &mut bytes, MAX_DOCUMENT);
             match read.await {
                 Ok(()) => return Ok((response, bytes)),
                 Err(fault) => self.pause(&mut attempts, fault).await?,

@@ -206,7 +206,7 @@ async fn first_bytes(
     }
     let mut bytes = Vec::new();
     endpoint
-        .append_body(key, response, &mut bytes, end)
+        .append_body(key, response.body, &mut bytes, end)
         .await
         .ok()?;
     (bytes.len() as u64 == end).then_some((observed, bytes))

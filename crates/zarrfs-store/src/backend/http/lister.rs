@@ -67,7 +67,7 @@ impl FolderLister {
             404 | 409 => return Ok(None),
             // Some servers send this for other keys than folders; the response for the key itself then decides.
             405 if !prefix.is_root() => return Ok(None),
-            _ => return Err(refusal(prefix, response.status)),
+            _ => return Err(response.refusal(prefix)),
         }
         let resources = webdav::resources(&bytes).map_err(|error| error.about(prefix))?;
         let (mut entries, mut is_folder) = (Vec::new(), false);
@@ -93,7 +93,7 @@ impl FolderLister {
             let Some(names) = names else {
                 return match response.status {
                     200..=299 | 404 => Ok(None),
-                    _ => Err(refusal(prefix, response.status)),
+                    _ => Err(response.refusal(prefix)),
                 };
             };
             self.with_hidden(prefix, names).await.map(Some)

@@ -2,7 +2,7 @@
 //!
 //! An object is the content of exactly its URL. A folder is never an object, whatever page the server shows for it.
 //! Names come from WebDAV, from index pages, or are not available (`StoreInfo::lists`). A refusal (401, 403) is an
-//! error, never "missing", except on servers that list nothing and refuse missing keys (`RefusalProbe`).
+//! error, never "missing", except 403 on servers that list nothing and refuse missing keys (`RefusalProbe`).
 //!
 //! `endpoint` sends requests and reads bodies, and `response` interprets their heads. `object_client` looks up and
 //! fetches objects, `lister` lists folders, `writer` changes them, and `root_probe` finds out what the server can do.
@@ -103,6 +103,7 @@ impl HttpStore {
                 lists: objects.listing_method != ListingMethod::None,
                 concurrency: config.concurrency,
                 sends_parts: objects.endpoint.sends_parts.clone(),
+                server: objects.endpoint.login_identity.clone(),
                 ..info
             },
             lister: FolderLister::new(objects.clone()),

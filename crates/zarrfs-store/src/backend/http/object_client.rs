@@ -102,7 +102,7 @@ impl ObjectClient {
         match self.index(key).await? {
             (_, Some(_)) => Ok(true),
             (response, None) if matches!(response.status, 405 | 500..) => {
-                Err(refusal(key, response.status))
+                Err(response.refusal(key))
             }
             (_, None) => Ok(false),
         }
@@ -112,7 +112,11 @@ impl ObjectClient {
     async fn response_kind(&self, key: &Key, response: &ResponseHead) -> Result<ResponseKind> {
         let kind = match response.response_kind(key) {
             Err(error) if error.kind() == Kind::Denied => {
-                if self.endpoint.is_refused_as_missing(&error).await {
+                if self
+                    .endpoint
+                    .is_refused_as_missing(&error, response.status)
+                    .await
+                {
                     return Ok(ResponseKind::Missing);
                 }
                 return Err(self.with_option_hint(error, response.status));
@@ -146,7 +150,7 @@ impl ObjectClient {
     fn with_option_hint(&self, error: Error, status: u16) -> Error {
         let is_settled =
             self.listing_method != ListingMethod::None || self.endpoint.refusals.is_some();
-        if is_settled || !matches!(status, 401 | 403) {
+        if is_settled || status != 403 {
             return error;
         }
         let text = format!(
@@ -182,7 +186,7 @@ impl ObjectClient {
         match response.status {
             404 => return Ok(None),
             207 => {}
-            _ => return Err(refusal(key, response.status)),
+            _ => return Err(response.refusal(key)),
         }
         let resource = webdav::resources(&bytes).map_err(|error| error.about(key))?;
         let resource = resource.into_iter().next();

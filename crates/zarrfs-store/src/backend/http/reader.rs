@@ -59,7 +59,12 @@ impl HttpReader {
             match response.response_kind(&self.key) {
                 Ok(ResponseKind::There | ResponseKind::Page) => {}
                 Ok(_) => return Err(changed(&self.key)),
-                Err(error) if self.endpoint.is_refused_as_missing(&error).await => {
+                Err(error)
+                    if self
+                        .endpoint
+                        .is_refused_as_missing(&error, response.status)
+                        .await =>
+                {
                     return Err(changed(&self.key));
                 }
                 Err(error) => return Err(error),

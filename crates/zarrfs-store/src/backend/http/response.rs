@@ -6,7 +6,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use http::HeaderMap;
 use http::header::CONTENT_RANGE;
 use object_store::client::{HttpResponse, HttpResponseBody};
-use tower_http::follow_redirect::RequestUri;
 use url::Url;
 
 use super::index_page;
@@ -14,6 +13,8 @@ use super::urls::{UrlSpace, too_long};
 use crate::backend::remote::errors::ANSWERED;
 use crate::backend::remote::headers;
 use crate::backend::remote::headers::opaque_tag;
+use crate::backend::remote::login::sent_login::{LOGIN_OPTIONS, SentLogin};
+use crate::backend::remote::redirect::FinalUrl;
 use crate::{EntryKind, Key, Meta, Version};
 use zarr_format::error::{Error, Kind, Result};
 
@@ -63,6 +64,10 @@ pub(super) struct SizedRange {
 pub(super) struct ResponseHead {
     pub(super) status: u16,
     pub(super) origin: ResponseOrigin,
+    /// The host of the URL after all redirects, if it is on another server.
+    other_host: Option<String>,
+    /// The credentials that were sent.
+    login: SentLogin,
     pub(super) headers: HeaderMap,
     pub(super) body: HttpResponseBody,
 }
@@ -70,12 +75,16 @@ pub(super) struct ResponseHead {
 impl ResponseHead {
     /// Interprets the head of a response about `key`.
     pub(super) fn new(response: HttpResponse, urls: &UrlSpace, key: &Key) -> ResponseHead {
-        let origin = match final_url(&response) {
-            Some(url) if urls.is_of_elsewhere(key, &url) => ResponseOrigin::Moved,
-            Some(url) if !urls.is_of(key, &url) && urls.is_of_server(&url) => {
+        let url = response.extensions().get().map(|FinalUrl(url)| url);
+        let other = url.filter(|url| !urls.is_of_server(url));
+        let other_host = other.and_then(Url::host_str).map(str::to_string);
+        let login = response.extensions().get().copied().unwrap_or_default();
+        let origin = match url {
+            Some(url) if urls.is_of_elsewhere(key, url) => ResponseOrigin::Moved,
+            Some(url) if !urls.is_of(key, url) && urls.is_of_server(url) => {
                 ResponseOrigin::Elsewhere
             }
-            Some(url) if !urls.is_of(key, &url) => ResponseOrigin::OtherServer,
+            Some(url) if !urls.is_of(key, url) => ResponseOrigin::OtherServer,
             Some(url) if url.path().ends_with('/') => ResponseOrigin::Folder,
             Some(_) | None => ResponseOrigin::Object,
         };
@@ -83,6 +92,8 @@ impl ResponseHead {
         ResponseHead {
             status: parts.status.as_u16(),
             origin,
+            other_host,
+            login,
             headers: parts.headers,
             body,
         }
@@ -192,16 +203,47 @@ impl ResponseHead {
                 ResponseOrigin::Elsewhere | ResponseOrigin::OtherServer | ResponseOrigin::Moved,
                 200..=299,
             ) if index_page::is_html(self.content_type()) => {
-                let text =
-                    "the server redirects to a web page; check whether the server needs a password";
+                let host = self.other_host.as_ref();
+                let host = host.map_or_else(String::new, |host| format!(" at {host}"));
+                let text = format!(
+                    "the server redirects to a web page{host}, probably for a login; use {LOGIN_OPTIONS}"
+                );
                 Err(Error::new(Kind::Denied, key, text))
             }
             // "No content" does not mean an empty object.
             (_, 204 | 205) => Err(refusal(key, self.status)),
             (_, 200..=299) if index_page::is_html(self.content_type()) => Ok(ResponseKind::Page),
             (_, 200..=299) => Ok(ResponseKind::There),
-            (_, status) => Err(refusal(key, status)),
+            _ => Err(self.refusal(key)),
         }
+    }
+
+    /// Returns the error for the status. A refusal (401, 403) names the next step.
+    pub(super) fn refusal(&self, key: &Key) -> Error {
+        let status = self.status;
+        let error = refusal(key, status);
+        if !matches!(status, 401 | 403) {
+            return error;
+        }
+        let detail = match &self.other_host {
+            Some(host) if status == 401 => {
+                format!("the server redirects to {host}, which wants a login ({status})")
+            }
+            Some(host) => {
+                format!("the server redirects to {host}, which refused access ({status})")
+            }
+            None => error.detail().to_string(),
+        };
+        Error::new(error.kind(), key, self.with_login_hint(&detail))
+    }
+
+    /// Returns the text about a refusal with the next step.
+    pub(super) fn with_login_hint(&self, detail: &str) -> String {
+        let hint = match (&self.other_host, self.login) {
+            (Some(_), SentLogin::Nothing) if self.status == 401 => format!("use {LOGIN_OPTIONS}"),
+            (_, login) => login.hint(self.status),
+        };
+        format!("{detail}; {hint}")
     }
 }
 
@@ -231,7 +273,7 @@ impl Validators {
     }
 }
 
-/// Returns the error for a status.
+/// Returns the error for a status, without the next step.
 pub(super) fn refusal(key: &Key, status: u16) -> Error {
     let kind = match status {
         401 | 403 | 407 => Kind::Denied,
@@ -256,12 +298,6 @@ pub(super) fn version(tag: Option<&str>, modified: Option<SystemTime>, size: u64
         Some(name) => Version::of(name.as_bytes()),
         None => Version::transient(size, modified),
     }
-}
-
-/// Returns the URL after all redirects, or `None` if the client did not record it.
-fn final_url(response: &HttpResponse) -> Option<Url> {
-    let RequestUri(uri) = response.extensions().get()?;
-    Url::parse(&uri.to_string()).ok()
 }
 
 #[cfg(test)]

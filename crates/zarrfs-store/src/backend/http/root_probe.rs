@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::endpoint::RequestSpec;
 use super::object_client::ObjectClient;
-use super::response::{ResponseOrigin, refusal};
+use super::response::{ResponseHead, ResponseOrigin};
 use super::{ListingMethod, index_page, webdav};
 use crate::Presence;
 use crate::backend::remote::refusal_probe::RefusalProbe;
@@ -114,7 +114,7 @@ impl RootProbe {
             self.objects.listing_method = ListingMethod::IndexPages;
             return Ok(());
         }
-        self.probe_documents(response.status, response.origin)
+        self.probe_documents(&response)
     }
 
     /// Whether the server responds to PROPFIND with XML. The depth is 0, since a root may have many names.
@@ -134,9 +134,8 @@ impl RootProbe {
             && resources.is_ok_and(|found| found.iter().any(|one| one.is_folder)))
     }
 
-    /// Requests documents of a root node until one is found; `status` and `origin` are from the response for the folder
-    /// itself.
-    fn probe_documents(&mut self, status: u16, origin: ResponseOrigin) -> Result<()> {
+    /// Requests documents of a root node until one is found; `folder` is the response for the folder itself.
+    fn probe_documents(&mut self, folder: &ResponseHead) -> Result<()> {
         let keys: Vec<Key> = document::at_root().map(Key::new).collect::<Result<_>>()?;
         let (likely, others): (Vec<Key>, Vec<Key>) = keys.into_iter().partition(is_likely);
         let endpoint = &self.objects.endpoint;
@@ -162,10 +161,9 @@ impl RootProbe {
         if let Some(Err(error)) = answers.into_iter().find(Result::is_err) {
             return Err(error);
         }
-        match (status, origin) {
+        match (folder.status, folder.origin) {
             // A folder that permits no listing and has no document.
             (403, ResponseOrigin::Folder) => Ok(()),
-            (401 | 403 | 407, _) => Err(refusal(&Key::root(), status)),
             (404, _) => {
                 let text = "nothing is stored here (404): check the URL";
                 Err(Error::new(Kind::NotFound, "", text))
@@ -174,7 +172,7 @@ impl RootProbe {
                 let text = "no Zarr metadata found, and the server lists no names: check the URL";
                 Err(Error::new(Kind::NotFound, "", text))
             }
-            _ => Err(refusal(&Key::root(), status)),
+            _ => Err(folder.refusal(&Key::root())),
         }
     }
 

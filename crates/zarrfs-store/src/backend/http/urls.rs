@@ -3,6 +3,8 @@
 //! Every byte of a key is escaped in one way only, so that every key has exactly one URL. Names are compared after
 //! unescaping. User, password and query are sent with each request and never appear in messages.
 
+use std::sync::Arc;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
@@ -12,6 +14,8 @@ use url::Url;
 
 use crate::Key;
 use crate::backend::opaque_debug;
+use crate::backend::remote::login::Login;
+use crate::backend::remote::login::origin_login::{OriginLogin, UrlUser};
 use zarr_format::error::{Error, Kind, Result};
 
 /// Bytes that are escaped in a URL: all except the unreserved characters of RFC 3986, section 2.3.
@@ -26,8 +30,8 @@ pub(super) struct UrlSpace {
     /// Without user, password and query; ends with a slash.
     folder: Url,
     query: Option<String>,
-    /// The value of the header `Authorization`, made of user and password.
-    pub(super) authorization: Option<HeaderValue>,
+    /// User and password.
+    user: UrlUser,
 }
 
 opaque_debug!(UrlSpace);
@@ -57,7 +61,7 @@ impl UrlSpace {
         if folder.host_str().is_none_or(str::is_empty) {
             return Err(invalid());
         }
-        let authorization = authorization(&folder).map_err(|_| invalid())?;
+        let user = user(&folder).map_err(|_| invalid())?;
         let query = folder.query().map(str::to_string);
         folder.set_query(None);
         folder.set_fragment(None);
@@ -70,7 +74,7 @@ impl UrlSpace {
         Ok(UrlSpace {
             folder,
             query,
-            authorization,
+            user,
         })
     }
 
@@ -95,6 +99,16 @@ impl UrlSpace {
             url.push_str(query);
         }
         Ok(url)
+    }
+
+    /// Binds credentials, and the user of the URL, to the server.
+    pub(super) fn bound_login(&self, login: &Login) -> OriginLogin {
+        OriginLogin::new(login, self.folder.origin(), self.user.clone())
+    }
+
+    /// Returns what distinguishes the store, apart from its URL, from one with other credentials.
+    pub(super) fn login_identity(&self, login: &OriginLogin) -> Option<Arc<str>> {
+        login.identity(&self.folder)
     }
 
     /// Whether the connection to the server is unencrypted.
@@ -178,18 +192,21 @@ fn names(url: &Url) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Returns the header for a URL's user and password (RFC 7617), or `None` if it has neither. Fails if a header cannot
-/// hold them.
-fn authorization(url: &Url) -> std::result::Result<Option<HeaderValue>, InvalidHeaderValue> {
+/// Returns a URL's user, and the header for user and password (RFC 7617). Fails if a header cannot hold them.
+fn user(url: &Url) -> std::result::Result<UrlUser, InvalidHeaderValue> {
     if url.username().is_empty() && url.password().is_none() {
-        return Ok(None);
+        return Ok(UrlUser::default());
     }
     let mut pair: Vec<u8> = percent_decode_str(url.username()).collect();
+    let name = String::from_utf8_lossy(&pair).into_owned();
     pair.push(b':');
     pair.extend(percent_decode_str(url.password().unwrap_or_default()));
     let mut value = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(pair)))?;
     value.set_sensitive(true);
-    Ok(Some(value))
+    Ok(UrlUser {
+        name: (!name.is_empty()).then_some(name),
+        authorization: Some(value),
+    })
 }
 
 #[cfg(test)]
@@ -230,7 +247,8 @@ mod tests {
             urls.url(&key(b"b"), true).unwrap(),
             "https://host/a/b/?sig=x&t=1"
         );
-        let header = urls.authorization.as_ref().unwrap();
+        assert_eq!(urls.user.name.as_deref(), Some("me"));
+        let header = urls.user.authorization.as_ref().unwrap();
         assert_eq!(header.to_str().unwrap(), "Basic bWU6cEBzcw==");
         assert!(!format!("{urls:?} {header:?}").contains("sig"));
         for bad in ["http://", "http://me:hush@/a", "http://me:hush@[::1/a"] {

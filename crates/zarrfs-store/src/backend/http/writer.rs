@@ -14,7 +14,7 @@ use super::ListingMethod;
 use super::endpoint::RequestSpec;
 use super::object_client::{LookupResult, ObjectClient};
 use super::reader::HttpReader;
-use super::response::{ResponseHead, refusal};
+use super::response::ResponseHead;
 use crate::backend::is_a_directory;
 use crate::backend::remote::condition_probe::{
     ConditionProbe, ConditionTrial, EnforcedConditions, UNUSED_ETAG, trial_key,
@@ -186,7 +186,7 @@ impl HttpWriter {
             405 if self.is_folder(key)? => {
                 return Err(is_a_directory(key));
             }
-            status => return Err(self.change_refusal(key, status)),
+            _ => return Err(self.change_refusal(key, &response)),
         };
         let change = KeyChange { writer: self, key };
         match change.probe()? {
@@ -223,21 +223,22 @@ impl HttpWriter {
             };
             self.objects.endpoint.change(key, &spec)
         };
-        let mut status = make()?.status;
-        if matches!(status, 404 | 409) {
+        let mut response = make()?;
+        if matches!(response.status, 404 | 409) {
             self.make_folder(&key.parent().unwrap_or_default())?;
-            status = make()?.status;
+            response = make()?;
         }
-        match status {
+        match response.status {
             // 405 means that the folder exists.
             200..=299 | 405 => Ok(()),
-            _ => Err(self.change_refusal(key, status)),
+            _ => Err(self.change_refusal(key, &response)),
         }
     }
 
     /// Returns the error for a change that this server refuses. On a WebDAV server, 404 means a race with another
     /// program. A plain file server, such as Caddy, may send it for every method that it does not support.
-    fn change_refusal(&self, key: &Key, status: u16) -> Error {
+    fn change_refusal(&self, key: &Key, response: &ResponseHead) -> Error {
+        let status = response.status;
         if status == 404 && self.objects.listing_method != ListingMethod::WebDav {
             return Error::new(Kind::ReadOnly, key, format!("{TAKES_NO_CHANGES} (404)"));
         }
@@ -251,9 +252,13 @@ impl HttpWriter {
                 "the server cannot create the parent directory",
             ),
             507 => (Kind::NoSpace, "the server is out of space"),
-            _ => return refusal(key, status),
+            _ => return response.refusal(key),
         };
-        Error::new(kind, key, format!("{why} ({status})"))
+        let detail = format!("{why} ({status})");
+        match status {
+            401 | 403 => Error::new(kind, key, response.with_login_hint(&detail)),
+            _ => Error::new(kind, key, detail),
+        }
     }
 
     /// Removes an object if the condition holds. The condition is checked just before in any case.
@@ -303,7 +308,7 @@ impl HttpWriter {
                 Err(self.ignored(key, response.status, "but still has the object"))
             }
             200..=299 => Ok(()),
-            status => Err(self.change_refusal(key, status)),
+            _ => Err(self.change_refusal(key, &response)),
         }
     }
 

@@ -15,6 +15,7 @@ use object_store::client::{
 
 use super::hedge::HedgingClient;
 use super::http_client::NetworkConnector;
+use super::login::origin_login::OriginLogin;
 use super::retry::is_transient_status;
 use super::runtime::{LastResponse, record_arrival, record_response};
 use crate::backend::opaque_debug;
@@ -47,8 +48,17 @@ impl Connector {
     pub(crate) fn new(stats: Arc<Stats>, time: Duration) -> Connector {
         Connector {
             stats,
-            below: Arc::new(NetworkConnector),
+            below: Arc::new(NetworkConnector::default()),
             time,
+        }
+    }
+
+    /// Returns the connector with credentials that are added to each request.
+    pub(crate) fn with_login(self, login: Arc<OriginLogin>) -> Connector {
+        let login = Some(login);
+        Connector {
+            below: Arc::new(NetworkConnector { login }),
+            ..self
         }
     }
 

@@ -1,7 +1,7 @@
-//! Builds the HTTP client from its options, with object_store's settings but a stricter redirect policy.
+//! Builds the HTTP client from its options, with object_store's settings but its own redirects.
 //!
 //! object_store's own client follows every redirect, and has no setting for that. So the client is built here, from the
-//! settings that `--option` accepts and the defaults of object_store.
+//! settings that `--option` accepts and the defaults of object_store, and `redirect` follows redirects.
 
 use std::fmt::Display;
 use std::io;
@@ -17,11 +17,14 @@ use object_store::client::{
 };
 use object_store::{ClientConfigKey, ClientOptions};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::redirect::Policy;
 use reqwest::{Certificate, ClientBuilder, NoProxy, Proxy};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-use super::{errors, redirect, tls};
+use super::login::origin_login::OriginLogin;
+use super::redirect::RedirectingClient;
+use super::{errors, tls};
 use crate::RemoteConfig;
 use crate::backend::opaque_debug;
 use crate::edit_distance::nearest;
@@ -29,7 +32,10 @@ use zarr_format::error::Error;
 
 /// Makes clients that use the network.
 #[derive(Debug, Default)]
-pub(super) struct NetworkConnector;
+pub(super) struct NetworkConnector {
+    /// The credentials of a store on a web server.
+    pub(super) login: Option<Arc<OriginLogin>>,
+}
 
 impl HttpConnector for NetworkConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
@@ -42,6 +48,7 @@ impl HttpConnector for NetworkConnector {
             client.map_err(|error| refused(&error))
         });
         let client = ProxiedClient::new(HttpClient::new(client?), &settings);
+        let client = RedirectingClient::new(HttpClient::new(client), self.login.clone());
         Ok(HttpClient::new(client))
     }
 }
@@ -52,7 +59,7 @@ struct ClientSettings<'a>(&'a ClientOptions);
 impl ClientSettings<'_> {
     fn builder(&self) -> object_store::Result<ClientBuilder> {
         let mut builder = ClientBuilder::new()
-            .redirect(redirect::policy())
+            .redirect(Policy::none())
             .https_only(!self.flag(ClientConfigKey::AllowHttp)?)
             .no_gzip()
             .no_brotli()
@@ -301,7 +308,7 @@ mod tests {
     use super::*;
 
     fn connect(key: ClientConfigKey, value: &str) -> object_store::Result<HttpClient> {
-        NetworkConnector.connect(&ClientOptions::new().with_config(key, value))
+        NetworkConnector::default().connect(&ClientOptions::new().with_config(key, value))
     }
 
     #[test]

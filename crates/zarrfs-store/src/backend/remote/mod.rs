@@ -1,9 +1,9 @@
 //! Code that the network stores share.
 //!
 //! `http_client` builds the HTTP client, over which `hedge` and `connector` put second requests and counters. `runtime`
-//! waits for requests, `limits` and `retry` bound them, `headers` and `errors` interpret the answers. `write_retry`,
-//! `condition_probe` and `refusal_probe` settle what a server leaves open. All asynchronous code of zarrfs is here and
-//! in `bucket` and `http`, which use this folder.
+//! waits for requests, `limits` and `retry` bound them, `headers` and `errors` interpret the answers. `redirect`
+//! follows redirects, with the credentials of `login`. `write_retry`, `condition_probe` and `refusal_probe` settle what
+//! a server leaves open. All asynchronous code of zarrfs is here and in `bucket` and `http`, which use this folder.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ pub(super) mod headers;
 mod hedge;
 pub(super) mod http_client;
 pub(super) mod limits;
-mod redirect;
+pub(super) mod login;
+pub(super) mod redirect;
 pub(super) mod refusal_probe;
 pub(super) mod retry;
 pub(super) mod runtime;

@@ -1,31 +1,171 @@
-//! Refuses redirects from a public host to this machine or a private network.
+//! Follows redirects, with the credentials of each server and no others.
 //!
-//! A server on the internet must not choose requests inside the network. A private host may redirect within its
-//! network. A name is judged by its addresses at the time of the redirect. The client resolves it again, so a change of
-//! the addresses in between goes unnoticed.
+//! Credentials of a request are dropped when it leaves the server that they are for: scheme, host and port.
+//!
+//! A server on the internet must not choose requests inside the network, so a redirect from a public host to this
+//! machine or a private network is refused. A private host may redirect within its network. A name is judged by its
+//! addresses at the time of the redirect. The client resolves it again, so a change of the addresses in between goes
+//! unnoticed.
 
+use std::io;
 use std::net::{IpAddr, Ipv6Addr, ToSocketAddrs};
+use std::sync::Arc;
 
-use reqwest::redirect::Policy;
+use http::header::{
+    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HeaderName, LOCATION,
+    PROXY_AUTHORIZATION, TRANSFER_ENCODING,
+};
+use http::{Method, StatusCode};
+use object_store::client::{
+    HttpClient, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse, HttpService,
+};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use url::Url;
 
-/// Returns the redirect policy of the client.
-pub(super) fn policy() -> Policy {
-    Policy::custom(|attempt| {
-        let refused = match attempt.previous() {
-            [] => None,
-            hops if hops.len() > 10 => Some("too many redirects".to_string()),
-            [first, ..] => refusal(first, attempt.url(), resolves_inside),
+use super::login::origin_login::{Hop, OriginLogin};
+use super::login::sent_login::SentLogin;
+use crate::backend::opaque_debug;
+
+/// Maximum number of redirects of a request.
+const MAX_REDIRECTS: usize = 10;
+
+/// Headers with credentials of a single server.
+const SECRET: [HeaderName; 3] = [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION];
+
+/// Headers about a body.
+const OF_BODY: [HeaderName; 4] = [
+    CONTENT_ENCODING,
+    CONTENT_LENGTH,
+    CONTENT_TYPE,
+    TRANSFER_ENCODING,
+];
+
+/// The URL of a response after all redirects. It is an extension of the response.
+#[derive(Clone)]
+pub(crate) struct FinalUrl(pub(crate) Url);
+
+/// A client that follows redirects and adds credentials. Each response has the extensions `FinalUrl` and, with
+/// credentials for the store, `SentLogin`.
+pub(super) struct RedirectingClient {
+    below: HttpClient,
+    login: Option<Arc<OriginLogin>>,
+}
+
+opaque_debug!(RedirectingClient);
+
+impl RedirectingClient {
+    /// Wraps a client that follows no redirects.
+    pub(super) fn new(below: HttpClient, login: Option<Arc<OriginLogin>>) -> RedirectingClient {
+        RedirectingClient { below, login }
+    }
+
+    /// Sends a request to one server. A token that has expired is renewed once.
+    async fn send(&self, request: HttpRequest, hop: &Hop<'_>) -> Result<HttpResponse, HttpError> {
+        let mut response = match &self.login {
+            Some(login) => self.send_signed(login, request, hop).await?,
+            None => self.below.execute(request).await?,
         };
-        match refused {
-            None => attempt.follow(),
-            Some(text) => {
-                let kind = std::io::ErrorKind::PermissionDenied;
-                attempt.error(std::io::Error::new(kind, text))
-            }
+        let url = hop.url.clone();
+        response.extensions_mut().insert(FinalUrl(url));
+        Ok(response)
+    }
+
+    async fn send_signed(
+        &self,
+        login: &OriginLogin,
+        request: HttpRequest,
+        hop: &Hop<'_>,
+    ) -> Result<HttpResponse, HttpError> {
+        let mut signed = request;
+        let sent = login.sign(signed.headers_mut(), hop).await;
+        let again = (sent == SentLogin::Token).then(|| signed.clone());
+        let mut response = self.below.execute(signed).await?;
+        if response.status() == StatusCode::UNAUTHORIZED
+            && let Some(mut again) = again
+            && let Some(token) = login.renewed_token(again.headers()).await
+        {
+            again.headers_mut().insert(AUTHORIZATION, token);
+            response = self.below.execute(again).await?;
         }
-    })
+        response.extensions_mut().insert(sent);
+        Ok(response)
+    }
+}
+
+#[async_trait::async_trait]
+impl HttpService for RedirectingClient {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let first = Url::parse(&request.uri().to_string()).map_err(|error| failed(&error))?;
+        let (mut url, mut request) = (first.clone(), request);
+        let mut was_encrypted = false;
+        for _ in 0..=MAX_REDIRECTS {
+            was_encrypted |= url.scheme() == "https";
+            let hop = Hop {
+                url: &url,
+                is_downgraded: was_encrypted && url.scheme() != "https",
+            };
+            let again = request.clone();
+            let response = self.send(request, &hop).await?;
+            let Some(target) = target(&response, &url) else {
+                return Ok(response);
+            };
+            if let Some(why) = refusal(&first, &target, resolves_inside) {
+                return Err(failed(&why));
+            }
+            let Some(next) = redirected(again, response.status(), &url, &target) else {
+                return Ok(response);
+            };
+            (url, request) = (target, next);
+        }
+        Err(failed(&"too many redirects"))
+    }
+}
+
+/// Returns the error for a redirect that is not followed.
+fn failed(why: &dyn std::fmt::Display) -> HttpError {
+    let why = io::Error::new(io::ErrorKind::PermissionDenied, why.to_string());
+    HttpError::new(HttpErrorKind::Unknown, why)
+}
+
+/// Returns the URL that a response redirects to, or `None` if it is no redirect that can be followed.
+fn target(response: &HttpResponse, url: &Url) -> Option<Url> {
+    let is_redirect = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
+    let location = response.headers().get(LOCATION).filter(|_| is_redirect)?;
+    let location = std::str::from_utf8(location.as_bytes()).ok()?;
+    let mut target = url.join(location).ok()?;
+    // A server must not choose credentials.
+    target.set_username("").ok()?;
+    target.set_password(None).ok()?;
+    target.set_fragment(None);
+    matches!(target.scheme(), "http" | "https").then_some(target)
+}
+
+/// Returns the request for the target of a redirect (RFC 9110, section 15.4), or `None` if the URL cannot be requested.
+fn redirected(
+    mut request: HttpRequest,
+    status: StatusCode,
+    from: &Url,
+    target: &Url,
+) -> Option<HttpRequest> {
+    let becomes_get = match status {
+        StatusCode::SEE_OTHER => request.method() != Method::HEAD,
+        StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND => request.method() == Method::POST,
+        _ => false,
+    };
+    if becomes_get {
+        *request.method_mut() = Method::GET;
+        *request.body_mut() = HttpRequestBody::empty();
+        for name in OF_BODY {
+            request.headers_mut().remove(name);
+        }
+    }
+    if target.origin() != from.origin() {
+        for name in SECRET {
+            request.headers_mut().remove(name);
+        }
+    }
+    *request.uri_mut() = target.as_str().parse().ok()?;
+    Some(request)
 }
 
 /// Returns the reason why a redirect is refused, or `None` if it is followed. `resolves_inside` resolves a host name.
@@ -89,7 +229,13 @@ fn is_private_v6(address: Ipv6Addr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use parking_lot::Mutex;
+    use tokio::runtime::Builder;
+
     use super::*;
+    use crate::backend::remote::errors;
+    use crate::backend::remote::login::Login;
+    use crate::backend::remote::login::origin_login::UrlUser;
 
     fn redirected(from: &str, to: &str) -> Option<String> {
         let resolves_inside = |host: &str| host.ends_with(".inside.example");
@@ -98,6 +244,166 @@ mod tests {
             &to.parse().unwrap(),
             resolves_inside,
         )
+    }
+
+    /// A server that answers by URL, and what it was asked.
+    #[derive(Clone)]
+    struct Server {
+        answer: fn(&HttpRequest) -> (u16, &'static str),
+        requests: Arc<Mutex<Vec<HttpRequest>>>,
+    }
+
+    opaque_debug!(Server);
+
+    #[async_trait::async_trait]
+    impl HttpService for Server {
+        async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+            let (status, location) = (self.answer)(&request);
+            self.requests.lock().push(request);
+            let response = http::Response::builder().status(status);
+            let response = response.header(LOCATION, location);
+            Ok(response.body(String::new().into()).unwrap())
+        }
+    }
+
+    impl Server {
+        fn new(answer: fn(&HttpRequest) -> (u16, &'static str)) -> Server {
+            Server {
+                answer,
+                requests: Arc::default(),
+            }
+        }
+
+        fn send(
+            &self,
+            login: Option<Arc<OriginLogin>>,
+            request: HttpRequest,
+        ) -> Result<HttpResponse, HttpError> {
+            let client = RedirectingClient::new(HttpClient::new(self.clone()), login);
+            let mut runtime = Builder::new_multi_thread();
+            let runtime = runtime.worker_threads(1).build().unwrap();
+            runtime.block_on(client.call(request))
+        }
+
+        /// Returns the methods, URLs, values of `Authorization`, and lengths of bodies of all requests.
+        fn seen(&self) -> Vec<String> {
+            let requests = self.requests.lock();
+            let lines = requests.iter().map(|request| {
+                let authorization = request.headers().get(AUTHORIZATION);
+                let authorization = authorization.map_or("", |value| value.to_str().unwrap());
+                let length = request.body().content_length();
+                let (method, uri) = (request.method(), request.uri());
+                format!("{method} {uri} {authorization} {length}")
+            });
+            lines.collect()
+        }
+    }
+
+    fn request(method: Method, url: &str, body: &str) -> HttpRequest {
+        http::Request::builder()
+            .method(method)
+            .uri(url)
+            .header(AUTHORIZATION, "mine")
+            .header(CONTENT_TYPE, "text/plain")
+            .body(body.to_string().into())
+            .unwrap()
+    }
+
+    #[test]
+    fn credentials_stay_on_their_server() {
+        let server = Server::new(|request| match request.uri().path() {
+            "/a" => (302, "/b?x"),
+            "/b" => (307, "https://me:pw@other.example/c#d"),
+            "/c" => (301, "https://data.example/e"),
+            _ => (200, ""),
+        });
+        let response = server.send(None, request(Method::GET, "https://data.example/a", ""));
+        let response = response.unwrap();
+        let FinalUrl(url) = response.extensions().get().unwrap();
+        assert_eq!(url.as_str(), "https://data.example/e");
+        let expected = [
+            "GET https://data.example/a mine 0",
+            "GET https://data.example/b?x mine 0",
+            "GET https://other.example/c  0",
+            "GET https://data.example/e  0",
+        ];
+        assert_eq!(server.seen(), expected);
+    }
+
+    #[test]
+    fn a_see_other_becomes_a_get() {
+        let server = Server::new(|request| match request.uri().path() {
+            "/a" => (307, "/b"),
+            "/b" => (303, "/c"),
+            _ => (200, ""),
+        });
+        let put = request(Method::PUT, "http://10.0.0.1/a", "body");
+        server.send(None, put).unwrap();
+        let expected = [
+            "PUT http://10.0.0.1/a mine 4",
+            "PUT http://10.0.0.1/b mine 4",
+            "GET http://10.0.0.1/c mine 0",
+        ];
+        assert_eq!(server.seen(), expected);
+        assert!(
+            !server.requests.lock()[2]
+                .headers()
+                .contains_key(CONTENT_TYPE)
+        );
+    }
+
+    #[test]
+    fn redirects_end() {
+        let server = Server::new(|_| (302, "/"));
+        let error = server.send(None, request(Method::GET, "http://10.0.0.1/", ""));
+        assert!(errors::innermost(&error.unwrap_err()).contains("too many redirects"));
+        assert_eq!(server.seen().len(), MAX_REDIRECTS + 1);
+        for location in ["", "ftp://10.0.0.1/", "http://[", "data:x"] {
+            let server = match location {
+                "" => Server::new(|_| (304, "/b")),
+                "http://[" => Server::new(|_| (302, "http://[")),
+                "data:x" => Server::new(|_| (302, "data:x")),
+                _ => Server::new(|_| (302, "ftp://10.0.0.1/")),
+            };
+            let sent = server.send(None, request(Method::GET, "http://10.0.0.1/", ""));
+            assert!(sent.unwrap().status().as_u16() >= 302, "{location}");
+            assert_eq!(server.seen().len(), 1, "{location}");
+        }
+    }
+
+    #[test]
+    fn a_refused_token_is_renewed_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        std::fs::write(&path, "one").unwrap();
+        let mut login = Login::default();
+        login.set_bearer_token_file(&path).unwrap();
+        let origin = Url::parse("http://10.0.0.1/").unwrap().origin();
+        let login = Arc::new(OriginLogin::new(&login, origin, UrlUser::default()));
+        let server = Server::new(|request| {
+            let is_valid = request.headers()[AUTHORIZATION] == "Bearer two";
+            (if is_valid { 200 } else { 401 }, "")
+        });
+        let send = || {
+            let mut put = request(Method::PUT, "http://10.0.0.1/", "body");
+            put.headers_mut().remove(AUTHORIZATION);
+            let sent = server.send(Some(login.clone()), put).unwrap();
+            assert_eq!(sent.extensions().get(), Some(&SentLogin::Token));
+            (sent.status().as_u16(), server.seen())
+        };
+        let (status, seen) = send();
+        assert_eq!((status, seen.len()), (401, 1));
+        std::fs::write(&path, "two").unwrap();
+        let (status, seen) = send();
+        let expected = [
+            "PUT http://10.0.0.1/ Bearer one 4",
+            "PUT http://10.0.0.1/ Bearer one 4",
+            "PUT http://10.0.0.1/ Bearer two 4",
+        ];
+        assert_eq!(
+            (status, seen.as_slice()),
+            (200, expected.map(str::to_string).as_slice())
+        );
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Identifies a store in the cache by URL and server.
 //!
-//! The whole URL counts: a user, password or query may change a web server's response. The server of a bucket comes
-//! from options, the environment or a profile. Credentials, home folder and machine do not count, since they change no
-//! byte of a bucket's objects: all users who may read the cache folder share its entries. For a local server such as
-//! `localhost` the process's network counts, since another network has another such server.
+//! The whole URL counts: a user, password or query may change a web server's response, and so may other credentials for
+//! it (`StoreInfo::server`). The server of a bucket comes from options, the environment or a profile. Credentials, home
+//! folder and machine do not count, since they change no byte of a bucket's objects: all users who may read the cache
+//! folder share its entries. For a local server such as `localhost` the process's network counts, since another network
+//! has another such server.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
