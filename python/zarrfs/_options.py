@@ -44,6 +44,9 @@ class MountOptions(TypedDict, total=False):
     dialect: str
     consolidated: bool
     storage_option: Union[str, Sequence[str], Mapping[str, str]]
+    header: Union[str, Sequence[str], Mapping[str, str]]
+    bearer_token_file: Path
+    netrc: bool
     anon: bool
     endpoint: str
     region: str
@@ -100,7 +103,8 @@ def _option(name: str, value: Any) -> List[str]:
     if value is True:
         return [_flag(name)]
     if isinstance(value, Mapping):
-        value = [f"{key}={text}" for key, text in value.items()]
+        mark = ": " if name == "header" else "="
+        value = [f"{key}{mark}{text}" for key, text in value.items()]
     if isinstance(value, (str, bytes, os.PathLike)) or not isinstance(value, Sequence):
         value = [value]
     texts = [_text(name, single) for single in value]

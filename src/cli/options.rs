@@ -52,10 +52,11 @@ const IGNORED: [&str; 34] = [
     "comment",
 ];
 
-const KNOWN: [&str; 42] = [
+const KNOWN: [&str; 45] = [
     "allow_non_empty",
     "allow_other",
     "anon",
+    "bearer_token_file",
     "branch",
     "cache_dir",
     "cache_size",
@@ -68,6 +69,7 @@ const KNOWN: [&str; 42] = [
     "follow_symlinks",
     "fsname",
     "gid",
+    "header",
     "immutable",
     "list",
     "log",
@@ -76,6 +78,7 @@ const KNOWN: [&str; 42] = [
     "memory",
     "metadata_ttl",
     "missing_is",
+    "netrc",
     "noatime",
     "noexec",
     "passthrough",
@@ -171,7 +174,7 @@ fn is_ignored(name: &str) -> bool {
 }
 
 fn apply_switch(plan: &mut MountPlan, name: &str) -> Result<()> {
-    if remote::apply_switch(&mut plan.store.remote, name) {
+    if remote::apply_switch(&mut plan.store.remote, name)? {
         return Ok(());
     }
     match name {

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{env, fmt};
 
 use clap::{ArgAction, Args};
 
 use crate::cli::{format, values};
 use zarr_format::error::{Error, Result};
-use zarrfs_store::RemoteConfig;
+use zarrfs_store::{Login, RemoteConfig};
 
 /// The heading of options of remote stores.
 pub(super) const HEADING: &str = "Remote stores";
@@ -37,6 +38,23 @@ pub struct RemoteArgs {
     /// zarrfs-stores(7) lists the options of each kind of store. --option is another name of this option.
     #[arg(long = "storage-option", alias = "option", value_name = "KEY=VALUE", action = ArgAction::Append, value_parser = pair, hide_short_help = true)]
     pub settings: Vec<(String, String)>,
+    /// HTTP header 'Name: value' to send, or @FILE; repeatable
+    ///
+    /// A file has one header on each line. The headers go to the web server of the store, and to no other server that
+    /// it redirects to. Other users cannot see values in the list of processes, but a shell keeps them in its history:
+    /// prefer a file.
+    #[arg(long = "header", value_name = "HEADER|@FILE", action = ArgAction::Append, hide_short_help = true)]
+    pub headers: Vec<HeaderText>,
+    /// File with the bearer token to send to a web server
+    ///
+    /// zarrfs reads the file again when it changes, and when the server refuses the token (401).
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub bearer_token_file: Option<PathBuf>,
+    /// Take user and password for web servers from ~/.netrc
+    ///
+    /// The environment variable NETRC names another file.
+    #[arg(long, hide_short_help = true)]
+    pub netrc: bool,
     /// Keep downloaded data in this directory
     ///
     /// Later mounts use the data again. --cache is another name of this option.
@@ -64,6 +82,22 @@ pub struct RemoteArgs {
     pub missing_is: Option<u16>,
 }
 
+/// A value of `--header`, which may be secret.
+#[derive(Clone)]
+pub struct HeaderText(String);
+
+impl From<String> for HeaderText {
+    fn from(text: String) -> HeaderText {
+        HeaderText(text)
+    }
+}
+
+impl fmt::Debug for HeaderText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HeaderText")
+    }
+}
+
 /// The TTL of names and metadata of a store that never changes.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
@@ -79,6 +113,7 @@ impl RemoteArgs {
             cache_size: self.cache_size,
             options: self.options(),
             anonymous: self.anon,
+            login: self.login()?,
             may_be_empty: false,
             endpoint: self.endpoint.clone(),
             region: self.region.clone(),
@@ -101,6 +136,9 @@ impl RemoteArgs {
             (self.region.is_some(), "--region"),
             (self.profile.is_some(), "--profile"),
             (!self.settings.is_empty(), "--storage-option"),
+            (!self.headers.is_empty(), "--header"),
+            (self.bearer_token_file.is_some(), "--bearer-token-file"),
+            (self.netrc, "--netrc"),
             (self.cache_dir.is_some(), "--cache-dir"),
             (self.immutable, "--immutable"),
             (self.missing_is.is_some(), "--missing-is"),
@@ -109,11 +147,39 @@ impl RemoteArgs {
         first.map(|(_, name)| name)
     }
 
+    /// Reads the credentials for web servers.
+    fn login(&self) -> Result<Login> {
+        let mut login = Login::default();
+        for header in &self.headers {
+            login.add_headers(&header.0)?;
+        }
+        if let Some(path) = &self.bearer_token_file {
+            login.set_bearer_token_file(&values::absolute(path)?)?;
+        }
+        if self.netrc {
+            login.set_netrc(&netrc_file()?)?;
+        }
+        Ok(login)
+    }
+
     /// Returns the options of the store, including the profile.
     fn options(&self) -> Vec<(String, String)> {
         let profile = self.profile.iter();
         let profile = profile.map(|name| ("profile".to_string(), name.clone()));
         self.settings.iter().cloned().chain(profile).collect()
+    }
+}
+
+/// Returns the path of the netrc file.
+fn netrc_file() -> Result<PathBuf> {
+    let given = env::var_os("NETRC").filter(|path| !path.is_empty());
+    let home = || env::home_dir().map(|home| home.join(".netrc"));
+    match given.map(PathBuf::from).or_else(home) {
+        Some(path) => values::absolute(&path),
+        None => {
+            let why = "you have no home directory: name the file in the environment variable NETRC";
+            Err(Error::invalid("--netrc", why))
+        }
     }
 }
 
@@ -127,13 +193,14 @@ fn pair(text: &str) -> std::result::Result<(String, String), String> {
 }
 
 /// Sets an `-o` option without a value; returns false if the name is not one of them.
-pub(super) fn apply_switch(config: &mut RemoteConfig, name: &str) -> bool {
+pub(super) fn apply_switch(config: &mut RemoteConfig, name: &str) -> Result<bool> {
     match name {
         "anon" => config.anonymous = true,
         "immutable" => config.metadata_ttl = FOREVER,
-        _ => return false,
+        "netrc" => config.login.set_netrc(&netrc_file()?)?,
+        _ => return Ok(false),
     }
-    true
+    Ok(true)
 }
 
 /// Sets an `-o` option with a value; returns false if the name is not one of them.
@@ -142,6 +209,12 @@ pub(super) fn apply_value(config: &mut RemoteConfig, name: &str, value: &str) ->
         "storage_option" => {
             let pair = pair(value).map_err(|text| Error::invalid("", text))?;
             config.options.push(pair);
+        }
+        "header" => config.login.add_headers(value).map_err(without_option)?,
+        "bearer_token_file" => {
+            let path = values::absolute(Path::new(value))?;
+            let set = config.login.set_bearer_token_file(&path);
+            set.map_err(without_option)?;
         }
         "endpoint" => config.endpoint = Some(value.to_string()),
         "region" => config.region = Some(value.to_string()),
@@ -157,6 +230,11 @@ pub(super) fn apply_value(config: &mut RemoteConfig, name: &str, value: &str) ->
         _ => return Ok(false),
     }
     Ok(true)
+}
+
+/// Returns the error about an option without the name that the option has in other places.
+fn without_option(error: Error) -> Error {
+    Error::new(error.kind(), "", error.detail())
 }
 
 /// Parses the status of a missing key. Server errors, and statuses about the form or time of a request, are refused: a
@@ -187,14 +265,19 @@ fn ttl(text: &str) -> Result<Duration> {
 /// Returns the options in force for `mount.json`, without values that may be secrets.
 pub(super) fn options_in_force(config: &RemoteConfig) -> Vec<(&'static str, String)> {
     let names = config.options.iter().map(|(name, _)| name.as_str());
+    let headers: Vec<&str> = config.login.header_names().collect();
+    let path =
+        |path: Option<&Path>| path.map_or_else(String::new, |path| path.display().to_string());
     let endpoint = config.endpoint.as_deref().map(zarrfs_store::redacted);
-    let cache_dir = config.cache_dir.as_ref();
     let ttl = match config.metadata_ttl {
         FOREVER => "forever".to_string(),
         ttl => format::duration(ttl),
     };
     vec![
         ("storage_option", names.collect::<Vec<_>>().join(",")),
+        ("header", headers.join(",")),
+        ("bearer_token_file", path(config.login.bearer_token_file())),
+        ("netrc", path(config.login.netrc())),
         ("anon", config.anonymous.to_string()),
         ("endpoint", endpoint.unwrap_or_default()),
         ("region", config.region.clone().unwrap_or_default()),
@@ -206,10 +289,7 @@ pub(super) fn options_in_force(config: &RemoteConfig) -> Vec<(&'static str, Stri
         ),
         ("metadata_ttl", ttl),
         ("concurrency", config.concurrency.to_string()),
-        (
-            "cache_dir",
-            cache_dir.map_or_else(String::new, |path| path.display().to_string()),
-        ),
+        ("cache_dir", path(config.cache_dir.as_deref())),
         ("cache_size", format::size(config.cache_size)),
     ]
 }
@@ -223,11 +303,14 @@ mod tests {
         let mut config = RemoteConfig::default();
         assert!(apply_value(&mut config, "storage_option", "secret_access_key=hush").unwrap());
         assert!(apply_value(&mut config, "endpoint", "http://me:hush@host/?a=hush").unwrap());
+        assert!(apply_value(&mut config, "header", "X-Key: hush").unwrap());
+        let error = apply_value(&mut config, "header", "Host: hush").unwrap_err();
+        assert!(!error.to_string().contains("hush"), "{error}");
         assert!(apply_value(&mut config, "concurrency", "0").is_err());
         assert!(apply_value(&mut config, "missing_is", "500").is_err());
         let text = format!("{:?} {config:?}", options_in_force(&config));
         assert!(
-            text.contains("secret_access_key") && !text.contains("hush"),
+            text.contains("secret_access_key") && text.contains("x-key") && !text.contains("hush"),
             "{text}"
         );
     }

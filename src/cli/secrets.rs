@@ -64,8 +64,11 @@ fn restart(real: &[OsString], redacted: &[OsString]) -> std::io::Result<()> {
     Err(command.exec())
 }
 
-/// Returns the arguments without the values of store options and possible secrets in URLs.
-fn redacted(args: &[OsString]) -> Vec<OsString> {
+/// Options whose values are secret from this character on.
+const SECRET: [(&str, char); 3] = [("storage-option", '='), ("option", '='), ("header", ':')];
+
+/// Returns the arguments without the values of store options, headers, and possible secrets in URLs.
+pub(super) fn redacted(args: &[OsString]) -> Vec<OsString> {
     let mut before = OsStr::new("");
     let mut redacted = Vec::with_capacity(args.len());
     for arg in args {
@@ -76,36 +79,49 @@ fn redacted(args: &[OsString]) -> Vec<OsString> {
 }
 
 fn redact(before: &OsStr, arg: &OsStr) -> OsString {
-    let Some(text) = arg.to_str() else {
+    let text = arg.to_string_lossy();
+    let redacted = redact_text(before, &text);
+    if redacted == text {
         return arg.to_os_string();
-    };
-    const NAMES: [&str; 2] = ["--option", "--storage-option"];
-    if NAMES.iter().any(|name| before == *name) {
-        return without_value(text).into();
     }
-    for name in NAMES {
-        if let Some(pair) = text
-            .strip_prefix(name)
-            .and_then(|rest| rest.strip_prefix('='))
-        {
-            return format!("{name}={}", without_value(pair)).into();
+    redacted.into()
+}
+
+fn redact_text(before: &OsStr, text: &str) -> String {
+    let before = before.to_str().and_then(|before| before.strip_prefix("--"));
+    for (name, mark) in SECRET {
+        if before == Some(name) {
+            return without_value(text, mark);
         }
     }
-    if let Some((start, rest)) = text.split_once("option=") {
-        // In an -o list; the text after it may be the rest of a value that contains a comma.
-        return format!("{start}option={}", without_value(rest)).into();
+    // As one word, or in an -o list; the text after it may be the rest of a value that contains a comma.
+    let places = SECRET.iter().filter_map(|(name, mark)| {
+        let end = name.rsplit('-').next().unwrap_or_default();
+        let place = text.find(&format!("{end}="))? + end.len() + 1;
+        Some((place, *mark))
+    });
+    if let Some((place, mark)) = places.min()
+        && let Some((start, value)) = text.split_at_checked(place)
+    {
+        return format!("{start}{}", without_value(value, mark));
     }
     if let Some((option, url)) = text.split_once('=')
         && option.starts_with("--")
     {
-        return format!("{option}={}", zarrfs_store::redacted(url)).into();
+        return format!("{option}={}", zarrfs_store::redacted(url));
     }
-    zarrfs_store::redacted(text).into()
+    zarrfs_store::redacted(text)
 }
 
-fn without_value(pair: &str) -> String {
-    let key = pair.split('=').next().unwrap_or_default();
-    format!("{key}=")
+/// Returns the name before the mark, or `@FILE`, and nothing else.
+fn without_value(text: &str, mark: char) -> String {
+    match text.split_once(mark) {
+        _ if mark == ':' && text.starts_with('@') => {
+            text.split(',').next().unwrap_or_default().to_string()
+        }
+        Some((name, _)) if !name.contains(char::is_whitespace) => format!("{name}{mark}"),
+        Some(_) | None => mark.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -132,6 +148,41 @@ mod tests {
             redacted_line(line),
             "mount.zarrfs s3://b/a /mnt -o ro,option=k="
         );
+    }
+
+    #[test]
+    fn values_of_headers_are_left_out() {
+        for (line, expected) in [
+            ("zarrfs ls u --header A:hush", "zarrfs ls u --header A:"),
+            ("zarrfs ls u --header=A:hush", "zarrfs ls u --header=A:"),
+            ("zarrfs ls u --header hush", "zarrfs ls u --header :"),
+            ("zarrfs ls u --header=hush=hush", "zarrfs ls u --header=:"),
+            (
+                "zarrfs ls u --header @/a/b --netrc",
+                "zarrfs ls u --header @/a/b --netrc",
+            ),
+            (
+                "zarrfs u d -o ro,header=A:hush,option=b=hush",
+                "zarrfs u d -o ro,header=A:",
+            ),
+            (
+                "zarrfs u d -o header=@/a,storage_option=b=hush",
+                "zarrfs u d -o header=@/a",
+            ),
+            (
+                "zarrfs u d -o storage_option=b=hush,header=A:hush",
+                "zarrfs u d -o storage_option=b=",
+            ),
+        ] {
+            assert_eq!(redacted_line(line), expected);
+        }
+        let header = OsString::from("Authorization: Bearer hush");
+        let words = redacted(&["--header".into(), header]);
+        assert_eq!(words, ["--header", "Authorization:"]);
+        let not_utf8 = OsString::from_vec(b"A: hush\xff".to_vec());
+        assert_eq!(redacted(&["--header".into(), not_utf8]), ["--header", "A:"]);
+        let path = [OsString::from_vec(b"/x\xff".to_vec())];
+        assert_eq!(redacted(&path), path);
     }
 
     #[test]
