@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
+use crate::cli::secrets;
 use zarr_format::error::printable;
 use zarrfs_store::edit_distance::nearest;
 
@@ -21,10 +22,11 @@ pub(super) fn line(error: &Error, command: &Command, args: &[OsString]) -> Strin
             _ => None,
         },
         ErrorKind::ValueValidation | ErrorKind::InvalidValue => invalid_value(error),
-        ErrorKind::InvalidUtf8 => args
+        ErrorKind::InvalidUtf8 => secrets::redacted(args)
             .iter()
-            .find(|arg| arg.to_str().is_none())
-            .map(|arg| format!("'{}' is not UTF-8", arg.to_string_lossy())),
+            .zip(args)
+            .find(|(_, arg)| arg.to_str().is_none())
+            .map(|(shown, _)| format!("'{}' is not UTF-8", shown.to_string_lossy())),
         _ => None,
     };
     let text = text.unwrap_or_else(|| first_paragraph(&error.render().to_string()));
@@ -97,6 +99,10 @@ fn invalid_value(error: &Error) -> Option<String> {
         .iter()
         .find_map(|prefix| why.strip_prefix(prefix).map(str::to_string))
         .unwrap_or(why);
+    // Its value may be a secret.
+    if name == "--storage-option" {
+        return Some(format!("{name}: {why}"));
+    }
     Some(format!("{name} {value}: {why}"))
 }
 
@@ -198,6 +204,10 @@ mod tests {
             (
                 "zarrfs mount a b --concurrency 0",
                 "--concurrency 0: choose a number from 1 to 1024; see 'zarrfs mount --help'",
+            ),
+            (
+                "zarrfs mount a b --storage-option hush",
+                "--storage-option: write an option as KEY=VALUE; see 'zarrfs mount --help'",
             ),
             (
                 "zarrfs mount a b --timeout",
