@@ -128,6 +128,7 @@ pub(crate) fn over(store: Arc<dyn Store>) -> OpenedStore {
             store,
             hints: Arc::new(NoHints),
             tree: None,
+            repository: None,
         },
         hierarchy,
         memory: budget,
