@@ -35,6 +35,10 @@ pub(super) fn cp(args: &CpArgs) -> Result<bool> {
         let copied = cp_as(args, located, target);
         return node.name_errors(copied);
     }
+    if args.file.is_dir() {
+        let why = "is a directory; add the name of a file, such as tas.npy";
+        return Err(Error::invalid(args.file.display(), why));
+    }
     let entry = located.opened.hierarchy.node(&UNLIMITED, &located.path)?;
     if let Some(group) = entry.filter(|entry| matches!(entry.node, Ok(Node::Group(_)))) {
         return cp_group(args, located, &group, selection);

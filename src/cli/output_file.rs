@@ -90,7 +90,13 @@ impl OutputFile<'_> {
         let partial = target.with_file_name(partial);
         let failed = |error| Error::os(path.display(), error);
         remove_on_signal(&partial).map_err(failed)?;
-        let file = File::create(&partial).map_err(failed)?;
+        let file = File::create(&partial).map_err(|error| match target.parent() {
+            Some(parent) if error.kind() == io::ErrorKind::NotFound => {
+                let why = format!("there is no directory {}", parent.display());
+                Error::new(Kind::NotFound, path.display(), why)
+            }
+            _ => failed(error),
+        })?;
         Ok(OutputFile {
             path,
             file,

@@ -297,6 +297,10 @@ fn a_format_has_one_name_for_cat_and_cp() {
         );
         assert_eq!(failed(&["cat", "--select", "0", "--format", name, psl]), cp);
     }
+    let folder_name = folder.path().to_str().unwrap();
+    assert!(failed(&["cp", psl, folder_name]).contains("is a directory; add the name of a file"));
+    let beyond = folder.path().join("none/a.npy");
+    assert!(failed(&["cp", psl, beyond.to_str().unwrap()]).contains("there is no directory "));
     // The same for a format that the file extension selects.
     for name in ["npy", "a.NPY", "a.npy/b"] {
         let to = folder.path().join(name);

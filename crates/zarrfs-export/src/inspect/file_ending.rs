@@ -234,7 +234,11 @@ impl FileContent {
         let endings = name.match_indices('.').map(|(dot, _)| dot + 1);
         let mut endings = endings.filter_map(|start| name.get(start..));
         let found = endings.find_map(FileContent::of_extension);
-        found.ok_or_else(|| unknown_format(name, "the file name does not end in a format"))
+        found.ok_or_else(|| {
+            let why = "the file name does not end in a format, such as .npy, .tif, .nc4 or .csv; \
+                       'zarrfs info PATH' lists the formats of an array";
+            Error::invalid(name, why)
+        })
     }
 
     /// Parses the name of a format: exactly `EXT` or `cf.EXT`.

@@ -1,7 +1,7 @@
 //! Describes a decoded file of a group or array by its name.
 
 use crate::formats::group::OrReason;
-use crate::formats::{FORMATS, Subject, TakenDimension, cf};
+use crate::formats::{FORMATS, Subject, TakenDimension, VARIABLE_FORMATS, cf};
 use crate::inspect::coordinates::ArrayInGroup;
 use crate::inspect::coordinates::CoordinateLines;
 use crate::inspect::file_ending::{FileEnding, GroupChoice, removed_format};
@@ -110,7 +110,9 @@ impl NamedFile {
             self.format = choice.format.extension;
             self.length = length_of(context, place.entry, &choice, source.file(context, &choice));
         } else {
-            let names: Vec<&str> = FORMATS.iter().map(|format| format.extension).collect();
+            let alone = FORMATS.iter().map(|format| format.extension);
+            let grouped = VARIABLE_FORMATS.iter().map(|format| format.extension);
+            let names: Vec<&str> = alone.chain(grouped).collect();
             let why = format!(
                 "the file name does not end in a format; choose one of {}",
                 names.join(", ")
