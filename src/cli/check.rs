@@ -169,7 +169,11 @@ impl Printer<'_> {
             let summary = json_line(&to_json(summary, progress));
             report::print(format_args!("], \"summary\": {summary}}}"));
         } else {
-            report::print(in_words(located, summary, progress));
+            let line = in_words(located, summary, progress);
+            match wrap_width() {
+                Some(width) => wrapped(&line, width).iter().for_each(report::print),
+                None => report::print(line),
+            }
         }
     }
 }

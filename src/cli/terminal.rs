@@ -96,19 +96,29 @@ pub(super) fn wrap_width() -> Option<usize> {
     is_wrapped.then(terminal_width)
 }
 
-/// Breaks a line at spaces into pieces of at most `width` characters; longer words stay whole.
+/// Breaks a line at spaces into pieces of at most `width` characters. Longer words, such as JSON, are cut after commas;
+/// those without commas stay whole, such as paths.
 pub(super) fn wrapped(line: &str, width: usize) -> Vec<String> {
     let mut pieces = Vec::new();
     let mut piece = String::new();
     for word in line.split(' ') {
-        let length = piece.chars().count() + 1 + word.chars().count();
-        if !piece.is_empty() && length > width {
-            pieces.push(std::mem::take(&mut piece));
+        let is_long = word.chars().count() > width;
+        let parts = if is_long {
+            word.split_inclusive(',').collect()
+        } else {
+            vec![word]
+        };
+        for (place, part) in parts.into_iter().enumerate() {
+            let is_first = place == 0;
+            let length = piece.chars().count() + usize::from(is_first) + part.chars().count();
+            if !piece.is_empty() && length > width {
+                pieces.push(std::mem::take(&mut piece));
+            }
+            if !piece.is_empty() && is_first {
+                piece.push(' ');
+            }
+            piece.push_str(part);
         }
-        if !piece.is_empty() {
-            piece.push(' ');
-        }
-        piece.push_str(word);
     }
     pieces.push(piece);
     pieces
@@ -123,5 +133,13 @@ mod tests {
         assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
         assert_eq!(wrapped("one two three", 4), ["one", "two", "three"]);
         assert_eq!(wrapped("", 10), [""]);
+        assert_eq!(wrapped("a /long/path", 4), ["a", "/long/path"]);
+    }
+
+    #[test]
+    fn long_words_are_cut_after_commas() {
+        let text = r#"ome: {"a":1,"b":2,"c":3} end"#;
+        let pieces = ["ome:", r#"{"a":1,"#, r#""b":2,"#, r#""c":3}"#, "end"];
+        assert_eq!(wrapped(text, 9), pieces);
     }
 }
