@@ -1,5 +1,6 @@
 //! `zarrfs diff --arrays` and `zarrfs diff A B`: prints differences, node by node.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -144,14 +145,95 @@ fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value[name].as_array().map_or(&[], Vec::as_slice)
 }
 
+/// Prints a changed member; of a long object or array only the values that differ.
 fn print_member(what: &str, member: &Value) {
     let name = printable(member["name"].as_str().unwrap_or_default());
-    let text = |which: &str| member.get(which).map(|value| printable(&value.to_string()));
-    let text = match (text("before"), text("after")) {
-        (Some(before), Some(after)) => format!("{before} -> {after}"),
-        (None, Some(after)) => format!("added {after}"),
-        (Some(before), None) => format!("removed {before}"),
-        (None, None) => String::new(),
-    };
-    report::print(format_args!("    {what} {name}: {text}"));
+    for Difference {
+        place,
+        before,
+        after,
+    } in Difference::between(name, member.get("before"), member.get("after"))
+    {
+        let text = |value: Option<&Value>| value.map(|value| printable(&value.to_string()));
+        let text = match (text(before), text(after)) {
+            (Some(before), Some(after)) => format!("{before} -> {after}"),
+            (None, Some(after)) => format!("added {after}"),
+            (Some(before), None) => format!("removed {before}"),
+            (None, None) => String::new(),
+        };
+        report::print(format_args!("    {what} {place}: {text}"));
+    }
+}
+
+/// A value of a member that differs.
+struct Difference<'a> {
+    /// The name of the member, and the way from it: `ome.omero.channels[1].label`.
+    place: String,
+    before: Option<&'a Value>,
+    after: Option<&'a Value>,
+}
+
+impl<'a> Difference<'a> {
+    /// Length of JSON text that is printed whole.
+    const SHORT: usize = 60;
+
+    /// Returns the differences between two values: the values themselves if they are short or of different kinds.
+    fn between(
+        place: String,
+        before: Option<&'a Value>,
+        after: Option<&'a Value>,
+    ) -> Vec<Difference<'a>> {
+        let is_long = |value: Option<&Value>| {
+            value.is_some_and(|value| value.to_string().len() > Difference::SHORT)
+        };
+        let is_divided = is_long(before) || is_long(after);
+        match (before, after) {
+            (Some(before), Some(after)) if before == after => Vec::new(),
+            (Some(Value::Object(old)), Some(Value::Object(new))) if is_divided => {
+                let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+                let inner = |name: &String| {
+                    let place = format!("{place}.{}", printable(name));
+                    Difference::between(place, old.get(name), new.get(name))
+                };
+                names.into_iter().flat_map(inner).collect()
+            }
+            (Some(Value::Array(old)), Some(Value::Array(new)))
+                if is_divided && old.len() == new.len() =>
+            {
+                let pairs = old.iter().zip(new).enumerate();
+                let inner = |(index, (old, new))| {
+                    Difference::between(format!("{place}[{index}]"), Some(old), Some(new))
+                };
+                pairs.flat_map(inner).collect()
+            }
+            _ => vec![Difference {
+                place,
+                before,
+                after,
+            }],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn places(before: &Value, after: &Value) -> Vec<String> {
+        let found = Difference::between("ome".to_string(), Some(before), Some(after));
+        found.into_iter().map(|found| found.place).collect()
+    }
+
+    #[test]
+    fn long_members_show_the_values_that_differ() {
+        let name = "x".repeat(60);
+        let before = json!({"name": name, "channels": [{"label": "a"}, {"label": "b"}]});
+        let after = json!({"name": name, "channels": [{"label": "a"}, {"label": "c"}], "new": 1});
+        assert_eq!(places(&before, &after), ["ome.channels", "ome.new"]);
+        let before = json!({"channels": [{"label": name}, {"label": "b"}]});
+        let after = json!({"channels": [{"label": name}, {"label": "c"}]});
+        assert_eq!(places(&before, &after), ["ome.channels[1]"]);
+        assert_eq!(places(&json!({"a": 1}), &json!({"a": 2})), ["ome"]);
+    }
 }
