@@ -105,7 +105,7 @@ fn check_changed(core: &OverlayCore, layers: &[Arc<ChangeLayer>], path: &Key) ->
     if is_changed {
         return Ok(());
     }
-    let why = "no changes at this path";
+    let why = "no changes at this path; 'zarrfs diff' lists the paths";
     Err(Error::new(Kind::NotFound, path, why))
 }
 

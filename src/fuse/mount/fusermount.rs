@@ -75,7 +75,12 @@ pub(super) fn unmount(path: &Path) -> Result<()> {
     if end.status.success() {
         return Ok(());
     }
-    Err(refused(path, message(&end.stderr)))
+    let mut why = message(&end.stderr);
+    // The caller has found the mount in the kernel's table: the entry belongs to somebody else.
+    if why.contains("not found in /etc/mtab") {
+        why = "mounted by another user; unmount it as that user or as root".to_string();
+    }
+    Err(refused(path, why))
 }
 
 /// Returns the program's stderr as one line.
@@ -86,6 +91,9 @@ fn message(stderr: &[u8]) -> String {
 
 /// Adds the hint to permission errors; other messages explain themselves.
 fn with_hint(message: String) -> String {
+    if message.contains("/dev/fuse: Permission denied") {
+        return format!("{message}; run 'chmod 666 {DEVICE}' as root; {HINT}");
+    }
     let faults = ["Operation not permitted", "Permission denied"];
     if faults.iter().any(|fault| message.contains(fault)) {
         format!("{message}; {HINT}")

@@ -100,7 +100,10 @@ fn that_there_is_nothing_to_discard_is_no_fault() {
     let (upper, dir) = (fixture.path("upper"), fixture.dir.to_str().unwrap());
     fixture.mount(&["--cow", upper.to_str().unwrap()]);
     answer(&["discard", dir], "nothing to discard");
-    fault(&["discard", dir, "a"], "a: no changes at this path");
+    fault(
+        &["discard", dir, "a"],
+        "a: no changes at this path; 'zarrfs diff' lists the paths",
+    );
     fs::write(fixture.dir.join("new"), [0; 3000]).unwrap();
     let store = fixture.store.display();
     answer(

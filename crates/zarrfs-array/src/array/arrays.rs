@@ -191,7 +191,9 @@ impl Arrays {
             return Ok(array);
         }
         let array = entry.array();
-        let array = array.ok_or_else(|| Error::invalid(&entry.path, "not an array"))?;
+        let array = array.ok_or_else(|| {
+            Error::invalid(&entry.path, "not an array; 'zarrfs tree' lists the arrays")
+        })?;
         let array = Arc::new(array.without_attributes());
         let room = self.engine.room_of(&array);
         let _opening = self.opening.lock();

@@ -94,7 +94,7 @@ const NO_CREDENTIALS: &str = "no credentials from ";
 pub(crate) fn with_host(host: Option<&str>, cause: String) -> String {
     match host {
         Some(host) if is_name_lookup(&cause) && !cause.starts_with(PROXY) => {
-            format!("{host}: {cause}")
+            format!("{host}: {cause}; check the name and the network")
         }
         _ => cause,
     }
@@ -239,7 +239,8 @@ mod tests {
             ..LastResponse::default()
         };
         let named = request_error(&generic(cause), &last, "a").to_string();
-        assert_eq!(named, format!("a: no.such.host: {cause}"));
+        let hint = "check the name and the network";
+        assert_eq!(named, format!("a: no.such.host: {cause}; {hint}"));
         let other = request_error(&generic("connection refused"), &last, "a").to_string();
         assert_eq!(other, "a: connection refused");
     }

@@ -7,7 +7,7 @@
 //! A machine may trust no certificates at all, as small containers do. Servers without TLS still work there, and for
 //! servers with TLS the error says what to install.
 
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
@@ -29,9 +29,13 @@ pub(super) fn client_config(
     http1_only: bool,
 ) -> Result<ClientConfig, Error> {
     let native = rustls_native_certs::load_native_certs();
-    for error in &native.errors {
-        log::warn!("cannot read trusted certificates: {error}");
-    }
+    // Each client of a store loads them.
+    static WARNED: Once = Once::new();
+    WARNED.call_once(|| {
+        for error in &native.errors {
+            log::warn!("cannot read trusted certificates: {error}");
+        }
+    });
     let mut trusted = native.certs;
     trusted.extend(others);
     let verifier: Arc<dyn ServerCertVerifier> = match Verifier::new(trusted, &provider)? {
