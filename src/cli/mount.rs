@@ -225,7 +225,11 @@ fn description(plan: &MountPlan, views: &Views) -> Result<String> {
                 "  arrays:  {}  (and .raw .nc .tif ...; see zarrfs info)",
                 path.display()
             ),
-            None => format!("  arrays:  {}", files.display()),
+            None if !found.is_zarr => format!("  arrays:  {}", files.display()),
+            None => format!(
+                "  arrays:  {}  (as .npy .raw .nc .tif ...; see zarrfs info)",
+                files.display()
+            ),
         });
     }
     lines.extend(where_changes_go(plan, &dir));

@@ -149,6 +149,8 @@ pub struct Description {
     pub summary: String,
     /// The path of an array file in the files view, or `None` if no array below the root is known.
     pub example: Option<String>,
+    /// Whether the store has Zarr metadata.
+    pub is_zarr: bool,
 }
 
 impl Views {
@@ -223,12 +225,14 @@ impl Views {
     /// Describes the contents of the store, if they are known soon; warns if it is not a Zarr hierarchy.
     pub fn describe(&self, source: &str) -> Result<Description> {
         let summary = StoreSummary::read(&self.hierarchy, self.is_local)?;
-        if let Some(warning) = summary.warning() {
+        let warning = summary.warning();
+        if let Some(warning) = &warning {
             log::warn!("{source}: {warning}");
         }
         Ok(Description {
             summary: summary.to_string(),
             example: summary.example().map(str::to_string),
+            is_zarr: warning.is_none(),
         })
     }
 
