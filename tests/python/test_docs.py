@@ -54,7 +54,9 @@ def script_of(text):
     """Returns a script of all blocks that run, and the outputs that the page shows, by the number of the block."""
     lines, shown = ["set -e"], {}
     for place, (language, more, body) in enumerate(BLOCK.findall(text)):
-        if "not-run" in more or language not in ("sh", "console", "python"):
+        # scripts/notebook runs cells: see test_a_notebook_prints_what_it_shows.
+        is_run = "not-run" not in more and "cell" not in more
+        if not is_run or language not in ("sh", "console", "python"):
             continue
         lines.append(f"printf '\\001{place}\\n'")
         if language == "python":
@@ -115,6 +117,14 @@ def test_commands_print_what_the_page_shows(path, tmp_path):
             assert line.split()[0] in words, f"{line!r} is not in:\n{output}"
     left = [line for line in mounts if str(here) in line]
     assert not left, "the page does not unmount"
+
+
+def test_a_notebook_prints_what_it_shows():
+    needs.require("root", os.geteuid() == 0)
+    needs.require("fuse", os.path.exists("/dev/fuse"))
+    command = [ROOT / "scripts/notebook", "--check", mounting.program()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")
