@@ -1,10 +1,10 @@
-"""Measures zarrfs beside its peers, side by side in one run, and prints ratios with their aims.
+"""Measures zarrfs and its peers in one run, and prints ratios with their aims.
 
     scripts/bench [--rounds N] [--size MIB] [--share PART] [--only WORD] [--before PROGRAM] [PART...]
 
 Every number is a median over interleaved rounds: in each round every peer has its turn, and a ratio is the
-median of the rounds' ratios, so that a busy minute harms all alike. The arrays are kept in target/bench.
-With --before, an older build of zarrfs is one more peer of every part but memory: none may be below 0.97 of it.
+median of the rounds' ratios. So a busy minute affects all peers. The arrays stay in target/bench. With --before, an
+older build of zarrfs is one more peer of every part except memory: no part may be below 0.97 of it.
 """
 
 import argparse

@@ -117,7 +117,7 @@ def store(case, size):
 
 
 def in_v2(case, size):
-    """Returns the store of a case in v2, which readers have that know no other; nothing of shards."""
+    """Returns the store of a case in v2, for readers of v2 only; `None` for shards."""
     if case.options.get("zarr_format") == 2:
         return store(case, size)
     if "shards" in case.options:

@@ -1,6 +1,9 @@
-"""Many files at once: `tar x` of a v2 store with small chunks through a mount with --cow beside a plain folder and
-beside bindfs, which shows a folder through FUSE and does nothing else; the commit of chunks: to a folder beside `cp -r`, to an S3 server 20 ms away beside `rclone copy`; and closes with
---write-through of files that go to a server 50 ms away side by side, beside the close of one."""
+"""Many files at once, in three parts.
+
+`tar x` of a v2 store with small chunks into a mount with --cow, compared with a plain directory and with bindfs, which
+only passes a directory through FUSE. The commit of chunks: to a directory, compared with `cp -r`, and to an S3 server
+20 ms away, compared with `rclone copy`. Concurrent closes with --write-through of files for a server 50 ms away,
+compared with one close."""
 
 import contextlib
 import io
@@ -77,7 +80,7 @@ def unpacked(folder, arguments):
 
 
 def committed(folder, arguments):
-    """Returns the rows of a commit to a folder, which is on the disk when it ends, as a copy is that was synced."""
+    """Returns the rows of a commit to a directory. It is compared with a synced copy, since a commit syncs too."""
     source = chunks_in(folder / "array")
     ours, copied, synced = [], [], []
     for number in range(arguments.rounds):
@@ -115,7 +118,7 @@ def committed_far_away(folder, arguments):
 
 @contextlib.contextmanager
 def server_far_away(latency):
-    """Gives the endpoint of an S3 server so many milliseconds away."""
+    """Yields the endpoint of an S3 server with this latency in milliseconds."""
     with tempfile.TemporaryDirectory(prefix="zarrfs-weed-") as logs:
         try:
             server = seaweedfs.SeaweedFS(logs)
@@ -148,7 +151,7 @@ def commit_far_away(folder, source, endpoint, number):
 
 
 def closed_far_away(folder, arguments):
-    """Returns the row of closes of files that a server is given when they are closed."""
+    """Returns the row of closes that write files to a server."""
     several, one = [], []
     with server_far_away(CLOSE_LATENCY) as endpoint:
         for number in range(arguments.rounds):
@@ -161,7 +164,7 @@ def closed_far_away(folder, arguments):
 
 
 def closed(path, names):
-    """Returns how long it takes to close files that were written, at once."""
+    """Returns the seconds to close written files, all at once."""
     files = [open(path / name, "wb", buffering=0) for name in names]
     for file in files:
         file.write(os.urandom(CLOSE_BYTES))
@@ -175,14 +178,14 @@ def closed(path, names):
 
 
 def chunks_of(count, length):
-    """Yields the names in the folder of an array of so many chunks, and what they hold."""
+    """Yields the names and contents of the files of an array with this number of chunks."""
     yield ".zarray", (ARRAY % (count * length, length)).encode()
     for number in range(count):
         yield str(number), os.urandom(length)
 
 
 def chunks_in(folder):
-    """Returns a folder with an array, made the first time."""
+    """Returns a directory with an array; makes it the first time."""
     if not folder.exists():
         folder.mkdir()
         for name, content in chunks_of(CHUNKS, CHUNK_BYTES):
@@ -191,7 +194,7 @@ def chunks_in(folder):
 
 
 def fresh(place):
-    """Makes a folder with an empty store in it."""
+    """Makes a directory with an empty store."""
     (place / "store").mkdir(parents=True)
     (place / "store/.zgroup").write_text(GROUP)
     return place

@@ -1,10 +1,10 @@
-"""`zarrfs check`: the data of a store of 1 GiB beside the codec alone, and the keys of a store behind a server with latency.
+"""`zarrfs check`: the data of a store of 1 GiB, compared with the codec, and the keys of a store on a slow server.
 
-The codec alone is the zarrs crate, which decodes the same array in process on all cores. A remote check is beside the
-least time of the requests that any check has to make, one for each document, for each chunk that is decoded, and for each
-page of the list of all keys: as many at a time as the option says, each as long as the server's latency. The server is
-one of the benchmark's own, which takes next to nothing beside the latency: a client that does nothing else than make the
-same requests again, as many at a time, shows how far from the least time that is on this machine.
+The zarrs crate measures the codec: it decodes the same array in its process on all cores. A remote check is compared
+with the least time of its requests: one for each metadata file, for each decoded chunk, and for each page of the list
+of all keys. The option limits how many run at a time, and each takes the latency of the server. The server is the
+benchmark's own, and adds almost nothing to the latency. A client that only repeats the same requests, as many at a
+time, shows how close to the least time this machine can get.
 """
 
 import os
@@ -25,16 +25,16 @@ from test_check_memory import held
 SIZE = 1024
 CASES = ["zstd-1M", "blosc-lz4-1M", "gzip-4M", "sharded-zstd-8M-16K"]
 
-# Memory of a check, and what a process has beside it.
+# Memory of a check, and other memory of a process.
 BUDGET = 512
 SLACK = 64
 
 LATENCY_MS = 20
-# What --concurrency is unless it is given.
+# The default of --concurrency.
 CONCURRENCY = 32
 KEYS = 10_000
 
-# Names that one answer of the server lists, and those that are documents.
+# Names in one answer of the server, and names of metadata files.
 PAGE = 1000
 DOCUMENTS = {"zarr.json", ".zarray", ".zgroup", ".zattrs"}
 
@@ -69,7 +69,7 @@ def data(case, arguments):
 
 
 def check(*arguments):
-    """Checks a store; returns the Read, and the most memory that the process held."""
+    """Checks a store; returns the Read, and the peak memory of the process."""
     command = [mounting.program(), "check", *map(str, arguments)]
     start, peak = time.perf_counter(), 0
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -83,7 +83,7 @@ def check(*arguments):
 
 
 def remote(arguments):
-    """Returns the rows of checks of 10,000 keys: documents of many arrays, and chunks of one."""
+    """Returns the rows of checks of 10,000 keys: metadata files of many arrays, and chunks of one."""
     bucket = arrays.FOLDER / "check"
     many, flat = bucket / "bucket" / "many.zarr", bucket / "bucket" / "chunks.zarr"
     made(many, lambda store: scale_stores.documents(store, KEYS // 2, 600))
@@ -105,7 +105,7 @@ def made(store, make):
 
 
 def beside_least(server, task, rounds):
-    """Yields the row of a check beside the least time that its requests take."""
+    """Yields the row that compares a check with the least time of its requests."""
     case, store, options = task
     place = [f"s3://bucket/{store.name}", "--endpoint", server.url, "--anon"]
     needed = requests_needed(store, "--data" in options)
@@ -131,7 +131,7 @@ def beside_least(server, task, rounds):
 
 
 def requests_needed(store, data):
-    """Returns how many requests a check of a store has to make at least."""
+    """Returns the least number of requests of a check."""
     names = [name for _, _, names in os.walk(store) for name in names]
     read = len(names) if data else sum(name in DOCUMENTS for name in names)
     return read + -(-len(names) // PAGE)

@@ -1,5 +1,5 @@
-"""Where the processor time of a cold read goes: samples of perf, by what the daemon did, in CPU seconds a GiB. The reader's
-own time, in which the kernel copies pages to it, is beside them."""
+"""Processor time of a cold read: samples of perf by the daemon's kind of work, in CPU seconds per GiB. A further row has
+the reader's own time, in which the kernel copies pages to it."""
 
 import re
 import shutil

@@ -2,7 +2,7 @@
 
     direct_read.py tensorstore|zarr STORE [ENDPOINT]
 
-STORE is a folder, or with ENDPOINT an s3:// URL that anybody may read. Prints seconds, bytes and CPU seconds;
+STORE is a directory, or with ENDPOINT a public s3:// URL. Prints seconds, bytes and CPU seconds;
 imports are not counted.
 """
 

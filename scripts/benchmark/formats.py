@@ -1,8 +1,8 @@
-"""Whole files in each format beside `.npy` of the same array; files whose elements are moved or converted, and values as
-they are meant, beside numpy that does the same to a `.npy`.
+"""Whole files in each format, compared with `.npy` of the same array. Files with moved or converted elements, and CF
+values, are compared with numpy, which does the same to a `.npy`.
 
-The array's chunks are decoded and in the daemon's memory, and the page cache has nothing of a file: what is measured is
-what a format costs, not what the codec does.
+The decoded chunks are in the daemon's memory, and no page of a file is in the page cache. So the rows show the cost of a
+format, without the codec.
 """
 
 import time
@@ -42,7 +42,7 @@ def run(arguments):
 
 
 def moved(store, arguments):
-    """Returns the rows of elements in another order, beside numpy that moves those of a `.npy`."""
+    """Returns the rows of elements in another order, compared with numpy, which moves the elements of a `.npy`."""
     moves = {".f.npy": np.asfortranarray, ".fits": lambda values: values.astype(">f4")}
     rows = []
     with peers.Ours(store, "--memory", f"{2 * arguments.size + 64}M") as mount:
@@ -55,7 +55,7 @@ def moved(store, arguments):
 
 
 def beside_numpy(mount, ending, move):
-    """Reads the file with this ending, then `.npy`, of which numpy moves the elements; both into fresh memory."""
+    """Reads the file with this ending, then `.npy`, and lets numpy move its elements; both into fresh memory."""
     return timed(named(mount, ending), lambda path: np.fromfile(path, "u1")), timed(
         mount.npy, lambda path: move(np.load(path))
     )
@@ -93,7 +93,7 @@ def packed(size):
 
 
 def meant(arguments):
-    """Returns the row of values that the daemon scales, beside those that numpy does."""
+    """Returns the row of values that the daemon scales, compared with numpy."""
     store = packed(arguments.size)
     arrays.warm_up(store)
     ours, theirs = [], []
@@ -107,7 +107,7 @@ def meant(arguments):
 
 
 def scaled(values):
-    """Returns what the attributes mean, as xarray computes it."""
+    """Returns the CF values, as xarray computes them."""
     decoded = values.astype("f8")
     decoded[decoded == -32768] = np.nan
     decoded *= SCALE

@@ -1,6 +1,8 @@
-"""Memory that is there: the host of a virtual machine takes back what was freed some seconds ago, and gives it again page
-by page as it is touched, at 2 seconds a GiB. Who touches fresh memory first would pay for the others, so each peer starts
-with free memory that was touched a moment ago. What a host charges is not measured."""
+"""Memory from the host of a virtual machine.
+
+The host takes freed memory back after some seconds, and returns it page by page when it is touched, at 2 seconds per
+GiB. The first peer to touch fresh memory would pay for the others. So each peer starts with free memory that was touched a
+moment ago, and the time of the host is not measured."""
 
 import contextlib
 import mmap
@@ -11,11 +13,11 @@ MIB = 1 << 20
 # <linux/mman.h>; Python's mmap has no name for it. Since Linux 5.14.
 MADV_POPULATE_WRITE = 23
 
-# Beside what is read or written: as much as a daemon may hold.
+# In addition to the data: the memory that a daemon may hold.
 BESIDE = 512 * MIB
 
-# The kernel tells its host what is free 2 seconds after the first page was freed. Memory that is held until all earlier
-# pages were told of stays for 2 seconds when it is freed, however much was freed before.
+# The kernel reports free pages to its host 2 seconds after the first page was freed. If a program holds memory until all
+# earlier pages were reported, this memory stays for 2 seconds after it is freed.
 HELD = 2.5
 
 

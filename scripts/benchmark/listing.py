@@ -28,7 +28,7 @@ def computed(arguments):
 
 
 def stored(arguments):
-    """The store view of a folder with a million keys."""
+    """The store view of a directory with a million keys."""
     store = Path(warm_folder("zarrfs-bench-stored.zarr"))
     try:
         zarr.create_array(store, shape=(COUNT,), chunks=(1,), dtype="u1")

@@ -1,4 +1,4 @@
-"""The benchmark's own server of objects, and a client that makes the same requests as another one and nothing else."""
+"""The benchmark's own object server, and a client that only repeats the requests of another client."""
 
 import subprocess
 
@@ -7,7 +7,7 @@ from servers.hadro import Hadro
 
 
 class ObjectServer(Hadro):
-    """Serves `data` as hadro does, and so fast that it does not limit what is measured; it has no faults but latency."""
+    """Serves `data` as hadro does, but faster, so that it does not limit the measured programs. It only adds latency."""
 
     def find(self):
         return peers.EXAMPLES / "object_server"
@@ -17,7 +17,7 @@ class ObjectServer(Hadro):
 
 
 def same_requests(server, paths, concurrency):
-    """Makes requests again, so many at a time; returns the seconds that they took."""
+    """Repeats requests, this many at a time; returns the seconds that they took."""
     host = server.url.partition("://")[2]
     command = [peers.EXAMPLES / "same_requests", host, concurrency]
     made = "".join(f"{path}\n" for path in paths)

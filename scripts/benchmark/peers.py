@@ -1,4 +1,4 @@
-"""What is measured: the mounted daemon, and the peers beside it."""
+"""The measured programs: the mounted daemon and its peers."""
 
 import json
 import os
@@ -18,8 +18,8 @@ import mounting
 
 EXAMPLES = mounting.ROOT / "target" / "release" / "examples"
 
-# What one read took: the reader's CPU seconds, those of the daemon that served it, how many of them in the daemon's own
-# code, and how many pages of fresh memory the kernel gave to the daemon.
+# The cost of one read: the reader's CPU seconds, the daemon's CPU seconds, the seconds in the daemon's own code, and the
+# number of fresh pages that the kernel gave to the daemon.
 Read = namedtuple("Read", "seconds bytes cpu served user faults", defaults=[0.0, 0.0, 0])
 
 
@@ -46,7 +46,7 @@ class Ours(mounting.Daemon):
         return layout.decoded(self.files, self.store, "/", "npy")
 
     def read(self, mode, *more):
-        """Reads the decoded file and adds what the daemon spent on it."""
+        """Reads the decoded file, and adds the CPU time of the daemon."""
         before, faults = self.cpu_times(), self.faults()
         read = read_file(mode, self.npy, *more)
         user, system = (b - a for a, b in zip(before, self.cpu_times()))
@@ -85,7 +85,7 @@ def has_bindfs():
 
 @contextmanager
 def bound(folder):
-    """Gives a folder as bindfs shows it through FUSE; changes go to the folder."""
+    """Yields a mount of bindfs, which passes a directory through FUSE; changes go to the directory."""
     with tempfile.TemporaryDirectory(prefix="zarrfs-bound-") as path:
         subprocess.run(["bindfs", folder, path], check=True)
         try:
@@ -210,7 +210,7 @@ def gdal(store):
 
 
 def tensorstore(store):
-    """Reads the whole array with tensorstore, in C order; the array is opened anew, with no cache."""
+    """Reads the whole array with tensorstore, in C order; it opens the array again, without a cache."""
     import tensorstore as ts
 
     driver = "zarr3" if (store / "zarr.json").exists() else "zarr"

@@ -1,8 +1,9 @@
-"""Arrays read whole through the plain views: a sharded one by a reader that knows v2 alone, warm beside the same array
-stored plain, and cold beside zarr-python 3 on the original.
+"""Whole arrays read through the plain views: a sharded array by a reader of v2 only.
 
-A cold read has its chunks on the disk and a mount that is new, a warm one is the second of a mount. Each is made by a
-process of its own, whose imports do not count.
+Warm reads are compared with the same array stored plain, and cold reads with zarr-python 3 on the original.
+
+A cold read has its chunks on the disk and a new mount. A warm read is the second one of a mount. Each read has its own
+process, and the time of imports does not count.
 """
 
 import os
@@ -53,7 +54,7 @@ def run(arguments):
 
 
 def measure_warm(case, store, arguments):
-    """Returns the rows of an array that is read again, over the v2 view and where it is stored as the view shows it."""
+    """Returns the rows of warm reads, over the v2 view and from a store with the files of that view."""
     plain = as_shown(case, arguments.size)
     arrays.warm_up(store)
     arrays.warm_up(plain)

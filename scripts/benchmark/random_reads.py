@@ -13,7 +13,7 @@ READ_BYTES = DAEMON_READS * 4096
 
 def run(arguments):
     rows = []
-    # A read of 4 KiB lies in 8 cubes of 64, and in one plane or two.
+    # A read of 4 KiB touches 8 cubes of 64, and one or two planes.
     for name, places in (("zstd-1M", "8 chunks"), ("planes-zstd-1M", "1 chunk")):
         store = arrays.store(arrays.case(name), arguments.size)
         arrays.warm_up(store)
@@ -37,13 +37,13 @@ def older(store, arguments):
 
 
 def decode_all(mount):
-    """Has every chunk in memory: those that a reader in order had whole are there no more."""
+    """Decodes every chunk into memory: a sequential reader lets zarrfs drop the chunks that it has read."""
     mount.read("whole")
     forgotten(mount, DAEMON_READS)
 
 
 def forgotten(mount, seed):
-    """Reads at random places of a file that the page cache has no more."""
+    """Reads at random places of a file that is not in the page cache."""
     peers.read_file("forget", mount.npy)
     host_memory.touch(READ_BYTES)
     return mount.read("random", DAEMON_READS, seed)

@@ -1,8 +1,8 @@
-"""Reads of an S3 server with latency: the mount beside rclone's, and beside libraries that read it directly.
+"""Reads of an S3 server with latency: the mount, compared with rclone's mount and with libraries that read directly.
 
-The server is the benchmark's own (`object_server.py`), since a listing by hadro takes as long as there are keys below its
-prefix, 0.1 s for 8,192. Requests are counted: all of a mount, from its start to its end. The least is one for each
-object that is read, or for a thousand names. Rows of a web server follow (`web.py`).
+The server is the benchmark's own (`object_server.py`), since a listing by hadro takes longer with more keys
+below its prefix, 0.1 s for 8,192. All requests of a mount count, from its start to its end. The least number is one for
+each object that is read, or for a thousand names. Rows of a web server follow (`web.py`).
 """
 
 import tempfile

@@ -35,7 +35,7 @@ RCLONE = [
 
 @contextmanager
 def zarrfs(bucket, store):
-    """Gives the folder at which zarrfs has mounted a store."""
+    """Yields the mountpoint of a store that zarrfs has mounted."""
     url = f"s3://{bucket.name}/{store}"
     with mounting.Daemon(url, "--endpoint", bucket.endpoint, "--anon") as mount:
         yield mount.path
@@ -43,7 +43,7 @@ def zarrfs(bucket, store):
 
 @contextmanager
 def rclone_mount(bucket, store, *options):
-    """Gives the folder at which rclone has mounted a store."""
+    """Yields the mountpoint of a store that rclone has mounted."""
     with tempfile.TemporaryDirectory(prefix="zarrfs-rclone-") as folder:
         point, cache = Path(folder) / "mount", Path(folder) / "cache"
         point.mkdir()

@@ -1,4 +1,4 @@
-"""An array of which a row of chunks is twice the memory budget, with a spill file."""
+"""An array with rows of chunks of twice the memory budget, with a spill file."""
 
 from statistics import median
 

@@ -1,7 +1,7 @@
-"""Stores of many arrays, long documents and many chunks: what a mount costs beside the plain folder.
+"""Stores of many arrays, long metadata files and many chunks: the cost of a mount, compared with the plain directory.
 
-Each store is made in a temporary folder, with --share as a part of its size. Each command has a mount of its own, so that
-its peak is known; the plain folder is read once before it is measured.
+Each store is made in a temporary directory; --share gives a part of its size. Each command has its own mount, which
+shows its peak of memory. The plain directory is read once before it is measured.
 """
 
 import os
@@ -20,7 +20,7 @@ import table
 
 MIB = 1 << 20
 
-# A command and what is run of it, in a shell, with the folder as $0 and the longest one in it as $1.
+# A name, and its shell command, with the directory as $0 and its longest directory as $1.
 COMMANDS = {
     "ls -l": 'ls -l "$0/$1"',
     "ls -lR": 'ls -lR "$0"',
@@ -29,7 +29,7 @@ COMMANDS = {
     "du": 'du -s "$0"',
 }
 
-# What is run where each command takes minutes.
+# The commands for stores where each command takes minutes.
 FEW_COMMANDS = ("ls -l", "find", "du")
 
 # A store: how it is made at a share of its size, the mount's options, aims (MiB resident, and the ratio of `find` to the plain
@@ -52,7 +52,7 @@ def consolidated(make, array):
 
 
 def many_documents(store, share):
-    """Makes 346 MB of documents."""
+    """Makes 346 MB of metadata files."""
     scale_stores.documents(store, scale_archives.counted(1500, share), 230_000)
     return "group0/array0"
 
@@ -91,11 +91,11 @@ CASES = [
     ),
 ]
 
-# The most bytes of memory for each of a document, and for each name.
+# Maximum bytes of memory per byte of a metadata file, and per name.
 TIMES_DOCUMENT = 4
 BYTES_A_NAME = 200
 
-# MiB that a mount may keep beside a document that it has read, and how long it takes to give back the rest.
+# MiB that a mount may keep after it has read a metadata file, and the time until it has returned the rest.
 KEPT = 8
 IDLE_SECONDS = 22
 
@@ -192,7 +192,7 @@ def decoded_file(folder):
 
 
 def documents(case, store):
-    """Yields the rows of reading one long document in both views, each with a mount of its own."""
+    """Yields the rows of reading one long metadata file in both views, each with its own mount."""
     views = {
         "store": ["old/.zattrs", "new/zarr.json"],
         "files": ["old/attributes.json", "old/metadata.json", "new/attributes.json", "new/metadata.json"],
@@ -222,7 +222,7 @@ def documents(case, store):
 
 
 def flat(case, store, chunks):
-    """Yields the rows of a folder of many names: the memory of each while the kernel knows it, and afterwards."""
+    """Yields the rows of a directory of many names: memory per name while the kernel knows it, and afterwards."""
     yield timed(case, shell('du -s "$0"', store), "plain du", None)
     for options in ((), ("--cow",)):
         for view in ("store", "files"):
@@ -240,8 +240,8 @@ def flat(case, store, chunks):
             yield table.Row("", left / chunks, "when forgotten", None, "bytes", 0, None, True)
 
 
-# What is done with a bucket, in a shell with its mount as $0, and the most requests that it may make: one key costs the
-# same in a bucket of any size.
+# Shell commands for a bucket, with its mount as $0, and the maximum number of requests: one key costs the same in a
+# bucket of any size.
 BUCKET_COMMANDS = {
     "ls -f many | head, store view": ('ls -f "$0"/many | head -5', 20),
     "stat of a chunk, store view": ('stat "$0"/many/500000', 2),

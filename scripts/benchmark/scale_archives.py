@@ -1,7 +1,6 @@
-"""Archives as several fields have them, for the part `scale`: written as bytes and text, without a library.
+"""Archives of several fields, for the part `scale`: written as bytes and text, without a library.
 
-What makes one takes a folder that is not there yet and a share of its full size, and returns the path of one of its
-arrays.
+Each function makes one. It takes a new directory and a share of the full size, and returns the path of an array.
 """
 
 import os
@@ -9,7 +8,7 @@ import struct
 
 from scale_stores import CHUNK, V2_ARRAY, V3_ARRAY, V3_GROUP, attributes, write
 
-# An inner chunk that is not there, in the index of a shard.
+# A missing inner chunk in the index of a shard.
 NO_INNER = bytes([0xFF]) * 16
 
 
@@ -24,7 +23,7 @@ def put(path, content):
 
 
 def era5(store, share):
-    """Ten variables of v2, 130,000 chunk files each, all in the folder of their array."""
+    """Ten variables of v2, 130,000 chunk files each, all in the directory of their array."""
     chunks = counted(130_000, share)
     write(store / ".zgroup", {"zarr_format": 2})
     for number in range(10):
@@ -60,7 +59,7 @@ def plate(store, share):
 
 
 def sharded(store, share):
-    """An array of 10^6 x 10^6 elements in shards of 10^4 x 10^4, of which a hundred are stored, with one inner chunk of
+    """An array of 10^6 x 10^6 elements in shards of 10^4 x 10^4, a hundred of them stored, with one inner chunk of
     100 x 100 each."""
     index = [{"name": "bytes", "configuration": {"endian": "little"}}]
     grid = {"name": "regular", "configuration": {"chunk_shape": [10_000, 10_000]}}
@@ -83,7 +82,7 @@ def sharded(store, share):
 
 
 def sparse(store, share):
-    """An array of 10^9 chunks, of which a thousand are stored."""
+    """An array of 10^9 chunks, a thousand of them stored."""
     write(store / ".zgroup", {"zarr_format": 2})
     write(store / "rare" / ".zarray", V2_ARRAY | {"shape": [2 * 10**9]})
     for number in range(counted(1000, share)):
@@ -106,7 +105,7 @@ def strings(store, share):
 
 
 def one_group(store, share):
-    """A group with a million arrays, none of which has a chunk."""
+    """A group with a million arrays without chunks."""
     arrays = counted(1_000_000, share)
     write(store / "zarr.json", V3_GROUP)
     write(store / "group" / "zarr.json", V3_GROUP)

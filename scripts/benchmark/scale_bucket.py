@@ -1,4 +1,4 @@
-"""A bucket of a million keys for the part `scale`: a server that makes the pages of its listings as they are asked for."""
+"""A bucket of a million keys for the part `scale`: a server that computes each page of its listings on request."""
 
 import bisect
 import http.server
@@ -30,7 +30,7 @@ class Bucket:
         self.requests = 0
 
     def content(self, key):
-        """Returns the bytes of an object; nothing if there is none."""
+        """Returns the bytes of an object, or `None` if it is missing."""
         return self.documents.get(key, CHUNK) if key in self.known else None
 
     def page(self, prefix, delimiter, start):

@@ -1,6 +1,6 @@
-"""The stores of the part `scale`: many arrays, long documents and many chunks, written as text without a library.
+"""The stores of the part `scale`: many arrays, long metadata files and many chunks, written as text without a library.
 
-What makes a store takes a folder that is not there yet, and its size in names or bytes.
+Each function makes a store. It takes a new directory, and the size in names or bytes.
 """
 
 import json
@@ -49,7 +49,7 @@ def write(path, document):
 
 
 def documents(store, arrays, length):
-    """Makes a hierarchy of final v3 whose arrays have documents of `length` bytes each, in groups of a hundred."""
+    """Makes a hierarchy of final v3. Its arrays have metadata files of `length` bytes, in groups of a hundred."""
     write(store / "zarr.json", V3_GROUP)
     for number in range(arrays):
         group = store / f"group{number // 100}"
@@ -93,7 +93,7 @@ def consolidated_v3(store, arrays, length):
 
 
 def long_attributes(store, length):
-    """Makes a v2 array and a final-v3 array whose documents have about `length` bytes, and not more."""
+    """Makes a v2 array and a final-v3 array with metadata files of about `length` bytes, and not more."""
     long = attributes(length - 4096)
     write(store / ".zgroup", {"zarr_format": 2})
     write(store / "old" / ".zarray", V2_ARRAY)
@@ -102,7 +102,7 @@ def long_attributes(store, length):
 
 
 def flat_array(store, chunks):
-    """Makes an array whose chunks lie in one folder, all stored."""
+    """Makes an array with all chunks stored, in one directory."""
     write(store / ".zarray", V2_ARRAY | {"shape": [2 * chunks]})
     for number in range(chunks):
         file = os.open(store / str(number), os.O_CREAT | os.O_WRONLY)

@@ -1,4 +1,4 @@
-"""A server behind a link with latency: a relay, whose client gets each answer so much later than the server gives it."""
+"""A server behind a link with latency: a relay that delays each answer."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ PIECE = 1 << 18
 
 @contextlib.contextmanager
 def slow_link(port, latency_ms):
-    """Gives the port at which the server of a port of this machine is reached over such a link."""
+    """Yields the port of a relay to the server at a port of this machine."""
     ports = queue.Queue()
     loop = asyncio.new_event_loop()
     serving = loop.create_task(serve(port, latency_ms / 1000, ports))

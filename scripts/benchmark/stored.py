@@ -1,4 +1,4 @@
-"""A stored file of a store on this machine beside the file itself: read by the kernel with --passthrough, and by zarrfs."""
+"""A stored file of a local store, compared with the file itself: read by the kernel (--passthrough), and by zarrfs."""
 
 import os
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""Rows of the benchmark's table: what was measured, the peer beside it, the ratio, and the aim."""
+"""Rows of the benchmark's table: the measured case, the peer, the ratio, and the aim."""
 
 from collections import namedtuple
 from statistics import median

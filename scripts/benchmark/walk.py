@@ -1,5 +1,6 @@
-"""Programs that walk a hierarchy of many small arrays: `find`, `ls -lR` and `du` of the store view, beside the plain folder
-and beside bindfs, which shows a folder through FUSE and does nothing else."""
+"""Programs that walk a hierarchy of many small arrays: `find`, `ls -lR` and `du` of the store view.
+
+They are compared with the plain directory, and with bindfs, which only passes a directory through FUSE."""
 
 import os
 import shutil

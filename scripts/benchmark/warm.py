@@ -18,7 +18,7 @@ def run(arguments):
     done = {"ours": [], "tmpfs": [], "disk": [], "before": []}
     for number in range(arguments.rounds):
         with ExitStack() as mounts:
-            # The kernel has larger pages for what is read later, so everybody is read anew in each round, and the
+            # The kernel uses larger pages for files that are read later, so each round reads all of them again, and the
             # builds take turns at being first.
             files = [("ours", mounts.enter_context(peers.Ours(store)).npy)]
             if arguments.before:

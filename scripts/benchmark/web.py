@@ -1,7 +1,7 @@
-"""A store of CMIP6's kind on a web server without listings, its metadata consolidated: the mount beside zarr-python.
+"""A store like CMIP6's on a web server without listings, with consolidated metadata: the mount and zarr-python.
 
-Seconds, and all requests of a mount from its start to its end. The least is one for each document that is read, and
-one for each chunk that is looked at.
+The rows have seconds, and all requests of a mount from its start to its end. The least number is one for each metadata
+file that is read, and one for each chunk that is looked up.
 """
 
 import subprocess
@@ -28,7 +28,7 @@ NAME = "CMIP6-like over HTTP"
 PYTHON = mounting.ROOT / ".peers" / "bin" / "python"
 DIRECT = Path(__file__).with_name("direct_web.py")
 
-# What is timed: `act` on the folder of a mount, the peer's word for the same, and how many requests it needs.
+# A timed task: `act` on the directory of a mount, the peer's name for it, and the number of requests that it needs.
 Task = namedtuple("Task", "name act peer least")
 
 

@@ -1,5 +1,5 @@
-"""Writes through a mount with --cow: an array by zarr-python, beside a plain folder; a decoded file in place, beside
-zarr-python's own writes of the same chunks."""
+"""Writes through a mount with --cow: an array by zarr-python, compared with a plain directory; a decoded file in place,
+compared with zarr-python's own writes of the same chunks."""
 
 import os
 import shutil

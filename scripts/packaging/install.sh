@@ -1,18 +1,19 @@
 #!/bin/sh
-# Installs zarrfs from the folder of this script, for one user or as root for all, and removes it again.
+# Installs zarrfs from the directory of this script, for one user, or as root for all users; or removes it.
 #
 #     ./install.sh [--prefix DIR]             to ~/.local, as root to /usr/local, or to DIR
-#     ./install.sh --remove [--prefix DIR]    all that was installed there
+#     ./install.sh --remove [--prefix DIR]    removes all installed files
 #
-# DIR/share/zarrfs/install.sh is a copy, for removing. It overwrites no file that it has not installed itself. What is to be
-# installed is noted before the first file is, so that an installation that was interrupted can be removed, or made anew.
+# To remove zarrfs later, run the copy DIR/share/zarrfs/install.sh. The script overwrites only files that it has
+# installed itself. It writes the list of files before it copies the first one. So you can remove or repeat an
+# interrupted installation.
 
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 is_root=$([ "$(id -u)" -eq 0 ] && echo yes || echo)
 prefix=$([ "$is_root" ] && echo /usr/local || echo "${HOME:?}/.local")
 remove=
-# What root installs is for everybody.
+# Files that root installs are for all users.
 [ -z "$is_root" ] || umask 022
 
 fail() {
@@ -23,7 +24,7 @@ fail() {
 while [ $# -gt 0 ]; do
     case $1 in
         --prefix)
-            [ $# -gt 1 ] || fail "--prefix needs a folder"
+            [ $# -gt 1 ] || fail "--prefix needs a directory"
             mkdir -p -- "$2" && prefix=$(cd -- "$2" && pwd)
             shift
             ;;
@@ -36,7 +37,7 @@ done
 own=$prefix/share/zarrfs
 list=$own/installed
 
-# Removes what the list names: files first, then the folders that were made for them, as far as they are empty.
+# Removes the files of the list, then the directories that were made for them, if they are empty.
 remove_installed() {
     [ -f "$list" ] || fail "nothing was installed in $prefix"
     names=$(cat "$list")
@@ -46,13 +47,13 @@ remove_installed() {
     done
 }
 
-# note LINE: that it goes into the list.
+# note LINE: adds a line to the list.
 note() {
     made="$made
 $1"
 }
 
-# note_file FILE: that it is ours, as are the folders above it that are not there; refuses one that is somebody else's.
+# note_file FILE: adds a file and its missing directories to the list; fails if the file exists and is not ours.
 note_file() {
     if [ -e "$1" ] || [ -h "$1" ]; then
         grep -qxF "file $1" "$list" 2>/dev/null || fail "$1 is there already, and not of install.sh"
@@ -67,13 +68,13 @@ note_folder() {
     note_folder "$(dirname "$1")"
 }
 
-# Prints what is to be installed, relative to the prefix. Users have no use for units of the system and mount helpers.
+# Prints the files to install, relative to the prefix. Only root needs the units of systemd and mount.zarrfs.
 wanted() {
     cd "$here"
     find bin share ${is_root:+lib sbin} \( -type f -o -type l \) | sort
 }
 
-# Writes the list of what is to be installed, and the copy of this script that removes it.
+# Writes the list of files, and the copy of this script that removes them.
 note_all() {
     made=$(cat "$list" 2>/dev/null || true)
     for file in $(wanted); do
@@ -99,7 +100,7 @@ install_all() {
     note_all
     for file in $(wanted); do
         mkdir -p -- "$(dirname "$prefix/$file")"
-        # What an installation that was interrupted has left would keep its mode, or lead elsewhere.
+        # A file of an interrupted installation would keep its mode, and a link would lead elsewhere.
         rm -f -- "$own/new"
         cp -P -- "$here/$file" "$own/new"
         mv -f -- "$own/new" "$prefix/$file"
