@@ -1,14 +1,14 @@
 //! Options of remote stores: clap definitions, and the configuration made from them.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{env, fmt};
 
 use clap::{ArgAction, Args};
 
 use crate::cli::{format, values};
 use zarr_format::error::{Error, Result};
-use zarrfs_store::{Login, RemoteConfig};
+use zarrfs_store::{Login, RemoteConfig, default_netrc};
 
 /// The heading of options of remote stores.
 pub(super) const HEADING: &str = "Remote stores";
@@ -157,7 +157,7 @@ impl RemoteArgs {
             login.set_bearer_token_file(&values::absolute(path)?)?;
         }
         if self.netrc {
-            login.set_netrc(&netrc_file()?)?;
+            login.set_netrc(&default_netrc()?)?;
         }
         Ok(login)
     }
@@ -167,19 +167,6 @@ impl RemoteArgs {
         let profile = self.profile.iter();
         let profile = profile.map(|name| ("profile".to_string(), name.clone()));
         self.settings.iter().cloned().chain(profile).collect()
-    }
-}
-
-/// Returns the path of the netrc file.
-fn netrc_file() -> Result<PathBuf> {
-    let given = env::var_os("NETRC").filter(|path| !path.is_empty());
-    let home = || env::home_dir().map(|home| home.join(".netrc"));
-    match given.map(PathBuf::from).or_else(home) {
-        Some(path) => values::absolute(&path),
-        None => {
-            let why = "you have no home directory: name the file in the environment variable NETRC";
-            Err(Error::invalid("--netrc", why))
-        }
     }
 }
 
@@ -197,7 +184,7 @@ pub(super) fn apply_switch(config: &mut RemoteConfig, name: &str) -> Result<bool
     match name {
         "anon" => config.anonymous = true,
         "immutable" => config.metadata_ttl = FOREVER,
-        "netrc" => config.login.set_netrc(&netrc_file()?)?,
+        "netrc" => config.login.set_netrc(&default_netrc()?)?,
         _ => return Ok(false),
     }
     Ok(true)

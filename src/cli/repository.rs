@@ -44,8 +44,9 @@ pub struct VirtualChunkArgs {
     /// Read chunks in files below this URL or directory; repeatable
     ///
     /// An Icechunk repository or a kerchunk reference file names files elsewhere. zarrfs reads them only below the
-    /// prefixes that you give. Options for a prefix follow it after commas: anon, endpoint=URL, region=NAME, or a
-    /// backend option such as access_key_id=....
+    /// prefixes that you give. Options for a prefix follow it after commas: anon, netrc, endpoint=URL, region=NAME,
+    /// header=LINE, bearer_token_file=FILE, or a backend option such as access_key_id=.... Credentials of the store
+    /// itself are not sent there.
     #[arg(long, value_name = "PREFIX", value_parser = prefix, action = ArgAction::Append, hide_short_help = true)]
     pub virtual_chunks: Vec<VirtualPrefix>,
 }

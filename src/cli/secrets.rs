@@ -65,7 +65,13 @@ fn restart(real: &[OsString], redacted: &[OsString]) -> std::io::Result<()> {
 }
 
 /// Options whose values are secret from this character on.
-const SECRET: [(&str, char); 3] = [("storage-option", '='), ("option", '='), ("header", ':')];
+const SECRET: [(&str, char); 4] = [
+    ("storage-option", '='),
+    ("option", '='),
+    ("header", ':'),
+    // The options of a prefix follow it.
+    ("virtual-chunks", ','),
+];
 
 /// Returns the arguments without the values of store options, headers, and possible secrets in URLs.
 pub(super) fn redacted(args: &[OsString]) -> Vec<OsString> {
@@ -119,6 +125,9 @@ fn without_value(text: &str, mark: char) -> String {
         _ if mark == ':' && text.starts_with('@') => {
             text.split(',').next().unwrap_or_default().to_string()
         }
+        // A prefix alone has no secret but those of a URL.
+        None if mark == ',' => zarrfs_store::redacted(text),
+        Some((name, _)) if mark == ',' => format!("{}{mark}", zarrfs_store::redacted(name)),
         Some((name, _)) if !name.contains(char::is_whitespace) => format!("{name}{mark}"),
         Some(_) | None => mark.to_string(),
     }
@@ -148,6 +157,26 @@ mod tests {
             redacted_line(line),
             "mount.zarrfs s3://b/a /mnt -o ro,option=k="
         );
+    }
+
+    #[test]
+    fn options_of_prefixes_are_left_out() {
+        for (line, expected) in [
+            (
+                "ls --virtual-chunks s3://b/p",
+                "ls --virtual-chunks s3://b/p",
+            ),
+            (
+                "ls --virtual-chunks s3://b/p,secret_access_key=hush,anon",
+                "ls --virtual-chunks s3://b/p,",
+            ),
+            (
+                "ls --virtual-chunks=s3://b/p,k=hush",
+                "ls --virtual-chunks=s3://b/p,",
+            ),
+        ] {
+            assert_eq!(redacted_line(line), expected);
+        }
     }
 
     #[test]

@@ -58,9 +58,9 @@ pub mod sync;
 pub mod tree;
 mod version;
 
-pub use backend::Login;
 pub use backend::reference::icechunk::{Icechunk, Revision};
 pub use backend::reference::targets::VirtualPrefix;
+pub use backend::{Login, default_netrc};
 pub use change_log::{ChangeLog, Dependencies, LogPosition, MovingPosition, QueryStamp};
 pub use condition::{Condition, ETag, PutBody};
 pub use listing::{FlatListing, HiddenEntries, HiddenEntry, HiddenReason, LeftOut, Listing, Name};

@@ -20,7 +20,7 @@ mod remote;
 pub(crate) mod remote_url;
 pub mod zip;
 
-pub use remote::login::Login;
+pub use remote::login::{Login, default_netrc};
 
 /// Returns the error for a directory where an object is needed.
 fn is_a_directory(subject: impl Display) -> Error {

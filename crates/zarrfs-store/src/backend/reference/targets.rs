@@ -11,15 +11,16 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 
+use crate::backend::default_netrc;
 use crate::backend::reference::Location;
 use crate::location::{local_folder, normalized, redacted};
 use crate::request_context::RequestContext;
 use crate::sync::single_flight::{JOIN_TIMEOUT, SingleFlight};
-use crate::{Key, RemoteConfig, Store};
+use crate::{Key, Login, RemoteConfig, Store};
 use zarr_format::error::{Error, Kind, Result};
 
 /// A prefix below which references may name objects, and how its store is reached.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub struct VirtualPrefix {
     /// The URL or local path, without a slash at the end.
     prefix: String,
@@ -31,10 +32,13 @@ pub struct VirtualPrefix {
     endpoint: Option<String>,
     /// Region of the bucket.
     region: Option<String>,
+    /// Credentials for a web server.
+    login: Login,
 }
 
 impl VirtualPrefix {
-    /// Parses `PREFIX[,anon][,endpoint=URL][,region=NAME][,OPTION=VALUE]...`; `Invalid` if the prefix is empty or an
+    /// Parses a prefix and its options, with commas between them: `anon`, `netrc`, `endpoint=URL`, `region=NAME`,
+    /// `header=LINE`, `bearer_token_file=FILE` or a storage option `NAME=VALUE`. `Invalid` if the prefix is empty or an
     /// option has no value.
     pub fn parse(text: &str) -> Result<VirtualPrefix> {
         let mut parts = text.split(',');
@@ -46,15 +50,21 @@ impl VirtualPrefix {
         for part in parts {
             match part.split_once('=') {
                 None if part == "anon" => parsed.anonymous = true,
+                None if part == "netrc" => parsed.login.set_netrc(&default_netrc()?)?,
+                Some(("header", line)) => parsed.login.add_headers(line)?,
+                Some(("bearer_token_file", file)) => {
+                    let path = std::path::absolute(file).map_err(|error| Error::os(file, error))?;
+                    parsed.login.set_bearer_token_file(&path)?;
+                }
                 Some(("endpoint", url)) => parsed.endpoint = Some(url.to_string()),
                 Some(("region", name)) => parsed.region = Some(name.to_string()),
                 Some((name, value)) if !name.is_empty() => {
                     parsed.options.push((name.to_string(), value.to_string()));
                 }
                 _ => {
-                    let why =
-                        "expected anon, endpoint=URL, region=NAME or OPTION=VALUE after a comma";
-                    return Err(Error::invalid(part, why));
+                    // The part may be a secret, so the error does not repeat it.
+                    let why = "expected anon, netrc or NAME=VALUE after each comma";
+                    return Err(Error::invalid(&parsed.prefix, why));
                 }
             }
         }
@@ -66,13 +76,15 @@ impl VirtualPrefix {
         &self.prefix
     }
 
-    /// Returns the options for the store of this prefix: those of the mount, but with credentials of its own.
+    /// Returns the options for the store of this prefix: those of the mount, but with credentials of its own. Those of
+    /// the mount are for the store that it shows.
     pub(crate) fn config(&self, mount: &RemoteConfig) -> RemoteConfig {
         RemoteConfig {
             options: self.options.clone(),
             anonymous: self.anonymous,
             endpoint: self.endpoint.clone(),
             region: self.region.clone(),
+            login: self.login.clone(),
             may_be_empty: false,
             ..mount.clone()
         }
@@ -310,7 +322,15 @@ mod tests {
         assert!(parsed.anonymous && parsed.region.as_deref() == Some("eu"));
         assert_eq!(parsed.endpoint.as_deref(), Some("http://h:1"));
         assert_eq!(parsed.options, [("k".to_string(), "v=w".to_string())]);
+        let mount = RemoteConfig::default();
+        let with_login =
+            VirtualPrefix::parse("https://h/p,header=Authorization: Bearer x").unwrap();
+        assert_eq!(
+            with_login.config(&mount).login.first_option(),
+            Some("--header")
+        );
         assert!(VirtualPrefix::parse("").is_err());
-        assert!(VirtualPrefix::parse("s3://b,word").is_err());
+        let error = VirtualPrefix::parse("s3://b,word").unwrap_err().to_string();
+        assert!(!error.contains("word"), "{error}");
     }
 }

@@ -3,10 +3,11 @@
 //! `Login` has the credentials, and `OriginLogin` binds them to the server of one store. `netrc` and `token_file` read
 //! the files, `header_line` parses a header. No error, log message or `Debug` output here has a secret.
 
+use std::env;
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use http::header::AUTHORIZATION;
@@ -125,6 +126,17 @@ impl Login {
     pub fn netrc(&self) -> Option<&Path> {
         self.netrc.as_ref().map(|netrc| netrc.path())
     }
+}
+
+/// Returns the path of the netrc file: that in the environment variable NETRC, or `~/.netrc`.
+pub fn default_netrc() -> Result<PathBuf> {
+    let given = env::var_os("NETRC").filter(|path| !path.is_empty());
+    let home = || env::home_dir().map(|home| home.join(".netrc"));
+    let Some(path) = given.map(PathBuf::from).or_else(home) else {
+        let why = "you have no home directory: name the file in the environment variable NETRC";
+        return Err(Error::invalid(NETRC, why));
+    };
+    std::path::absolute(&path).map_err(|error| Error::os(path.display(), error))
 }
 
 /// The options, as errors name them.
