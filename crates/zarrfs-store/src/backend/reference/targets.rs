@@ -210,8 +210,12 @@ impl Targets {
             let folder = name
                 .rsplit_once('/')
                 .map_or(name.as_str(), |(folder, _)| folder);
+            let whole = match self.repository {
+                Some(_) => "repository",
+                None => "reference file",
+            };
             let why = format!(
-                "the bytes are in {name}, outside the repository; if you trust it, allow it with --virtual-chunks {folder}"
+                "the bytes are in {name}, outside the {whole}; if you trust it, allow it with --virtual-chunks {folder}"
             );
             return Err(Error::new(Kind::Denied, "", why));
         };
