@@ -11,7 +11,7 @@
 //!                             |
 //!          +------------------+------------------+
 //!          |                  |                  |
-//!         zip                 |                  |           an archive, wherever it is
+//!   zip, references           |                  |           an archive or reference file, wherever it is
 //!          |                  |                  |
 //!          +--------+---------+                  |
 //!                   |                            |
@@ -40,7 +40,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::reference::icechunk::{Icechunk, RepositoryStores, Revision, is_repository};
+use crate::backend::reference::kerchunk::{
+    self, HEAD, JsonContent, ReferenceLocation, ReferenceOptions, json_content,
+};
 use crate::backend::reference::targets::{Targets, VirtualPrefix};
+use crate::backend::zip::location::ArchiveLocation;
 use crate::backend::{local, memory, remote_url, zip};
 use crate::layer::immutable::ImmutableStore;
 use crate::layer::liveness::LivenessStore;
@@ -58,6 +62,10 @@ const HEAD: u64 = 4096;
 
 /// The memory for manifests of a store that is opened without a budget, in bytes.
 const DEFAULT_MEMORY: u64 = 512 << 20;
+
+/// Why a metadata document opens as no store.
+const NO_DOCUMENT: &str =
+    "not a Zarr store, but a metadata file of Zarr: use the directory that contains the file";
 
 /// Options for opening a store.
 #[derive(Clone, Debug, Default)]
@@ -143,7 +151,8 @@ impl fmt::Debug for RemoteConfig {
 /// Opens the store at a path or URL. `Unsupported` for an unknown scheme; `NotFound` or `Denied` from the store.
 ///
 /// A file in the middle of a path, or a component of a URL that ends in `.zip`, is a zip archive; the rest is a folder
-/// in the archive. The counters count requests for the archive, not for its entries.
+/// in the archive. The counters count requests for the archive, not for its entries. A file that contains references,
+/// and a component of a URL that ends in `.json`, is a reference file.
 pub fn open(
     context: &RequestContext,
     location: &str,
@@ -201,13 +210,19 @@ impl StoreStack {
                     )?;
                     Ok(StoreStack::plain(Arc::new(zip)))
                 }
-                None => opening.remote_store(revision),
+                None => match opening.remote_reference_file()? {
+                    Some(stack) => Ok(stack),
+                    None => opening.remote_store(revision),
+                },
             };
         };
         match zip::location::in_path(Path::new(&path)).map_err(|error| error.about(&name))? {
             Some(zipped) => {
                 let local = local::LocalStore::open(&zipped.folder, config)?;
                 let base = counted(Arc::new(local), stats);
+                if let Some(stack) = opening.local_reference_file(&base, &zipped)? {
+                    return Ok(stack);
+                }
                 match zip::ZipStore::open(context, base, &zipped.archive, &zipped.inner, &name) {
                     Err(error) if error.kind() == Kind::Corrupt && !zipped.is_named_zip() => Err(
                         match first_bytes(Path::new(&path)).as_deref().and_then(what_is) {
@@ -455,6 +470,86 @@ impl Opening<'_> {
         })
     }
 
+    /// Opens the reference file that is a local file; `None` if the file contains anything else.
+    fn local_reference_file(
+        &self,
+        base: &Arc<dyn Store>,
+        file: &ArchiveLocation<PathBuf>,
+    ) -> Result<Option<StoreStack>> {
+        let head = base.get_range(self.context, &file.archive, ByteRange::Span(0..HEAD as u64))?;
+        let content = head.map_or(JsonContent::NoObject, |head| json_content(&head.bytes));
+        match content {
+            JsonContent::References => {}
+            JsonContent::Unknown if file.is_named_json() => {}
+            _ => return Ok(None),
+        }
+        let folder = file.folder.to_string_lossy();
+        self.reference_file(base.clone(), &folder, &file.archive, &file.inner)
+            .map(Some)
+    }
+
+    /// Opens the reference file that the path of a URL contains; `None` if it contains none.
+    fn remote_reference_file(&self) -> Result<Option<StoreStack>> {
+        let name = redacted(self.location);
+        let found = zip::location::json_in_url(self.location);
+        let Some(file) = found.map_err(|error| error.about(&name))? else {
+            return Ok(None);
+        };
+        let span = ByteRange::Span(0..HEAD as u64);
+        let key = &file.archive;
+        let opened = open_remote(
+            self.context,
+            &file.folder,
+            Some(key),
+            self.config,
+            self.stats,
+        );
+        let head = opened.and_then(|stack| {
+            let head = stack.store.get_range(self.context, key, span)?;
+            Ok(head.map(|head| (stack.store, json_content(&head.bytes))))
+        });
+        let (base, content) = match head {
+            Ok(Some(found)) => found,
+            // A folder may have such a name, too.
+            Ok(None) => return Ok(None),
+            Err(error) if error.kind() == Kind::NotFound => return Ok(None),
+            Err(error) => return Err(error.about(&name)),
+        };
+        match content {
+            JsonContent::NoObject => Ok(None),
+            JsonContent::Document => Err(Error::new(Kind::NotADirectory, name, NO_DOCUMENT)),
+            JsonContent::References | JsonContent::Unknown => self
+                .reference_file(base, &file.folder, key, &file.inner)
+                .map(Some),
+        }
+    }
+
+    /// Opens the folder `inner` of the reference file `key` of the store `base`, whose path or URL is `folder`.
+    fn reference_file(
+        &self,
+        base: Arc<dyn Store>,
+        folder: &str,
+        key: &Key,
+        inner: &Key,
+    ) -> Result<StoreStack> {
+        let location = ReferenceLocation {
+            base,
+            folder,
+            inner: inner.clone(),
+            display_name: &redacted(self.location),
+        };
+        let store = kerchunk::open_file(self.context, location, key, self.reference_options())?;
+        Ok(StoreStack::plain(store))
+    }
+
+    fn reference_options(&self) -> ReferenceOptions {
+        ReferenceOptions {
+            targets: self.targets(None),
+            memory: self.config.budget(),
+            concurrency: self.config.remote.concurrency,
+        }
+    }
+
     /// Returns the objects that references may name: those of `repository`, and those below the allowed prefixes.
     fn targets(&self, repository: Option<Arc<dyn Store>>) -> Arc<Targets> {
         let (config, stats) = (self.config.clone(), self.stats.clone());
@@ -509,9 +604,6 @@ fn what_is(head: &[u8]) -> Option<&'static str> {
         }
         _ if begins(b"\x1f\x8b") => "a gzip file, such as .tar.gz: unpack it",
         _ if head.get(257..262) == Some(b"ustar".as_slice()) => "a tar archive: unpack it",
-        text if text.starts_with('{') && text.contains("\"refs\"") => {
-            "a kerchunk reference file: use fsspec"
-        }
         text if text.starts_with('{') && text.contains("\"zarr_format\"") => {
             "a metadata file of Zarr: use the directory that contains the file"
         }

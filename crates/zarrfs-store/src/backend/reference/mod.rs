@@ -21,6 +21,7 @@ use crate::{
 use zarr_format::error::{Error, Kind, Result};
 
 pub mod icechunk;
+pub(crate) mod kerchunk;
 mod part;
 pub(crate) mod targets;
 

@@ -23,6 +23,11 @@ impl<Folder> ArchiveLocation<Folder> {
     pub(crate) fn is_named_zip(&self) -> bool {
         is_zip(self.archive.name())
     }
+
+    /// Whether the file's name ends in `.json`.
+    pub(crate) fn is_named_json(&self) -> bool {
+        is_json(self.archive.name())
+    }
 }
 
 /// Finds the local file on a path, or returns `None` if there is none. The error is `Invalid` if the rest of the path
@@ -60,6 +65,18 @@ pub(crate) fn in_path(path: &Path) -> Result<Option<ArchiveLocation<PathBuf>>> {
 /// Finds the first name that ends in `.zip` or `.ozx` in the path of a URL, or returns `None` if there is none. The error is
 /// `Invalid` if the rest of the path cannot be a key. A query stays with the folder.
 pub(crate) fn in_url(url: &str) -> Result<Option<ArchiveLocation<String>>> {
+    file_in_url(url, is_zip)
+}
+
+/// Finds the first name that ends in `.json` in the path of a URL, which may be a reference file, like `in_url`.
+pub(crate) fn json_in_url(url: &str) -> Result<Option<ArchiveLocation<String>>> {
+    file_in_url(url, is_json)
+}
+
+fn file_in_url(
+    url: &str,
+    is_file: impl Fn(&[u8]) -> bool,
+) -> Result<Option<ArchiveLocation<String>>> {
     let (path, query) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
     let Some(host) = path.find("://").map(|end| end + 3) else {
         return Ok(None);
@@ -68,7 +85,7 @@ pub(crate) fn in_url(url: &str) -> Result<Option<ArchiveLocation<String>>> {
     for name in path.get(host..).unwrap_or_default().split('/') {
         let end = start + name.len();
         // The first part is the name of the host or bucket.
-        if start > host && is_zip(name.as_bytes()) {
+        if start > host && is_file(name.as_bytes()) {
             let folder = path.get(..start).unwrap_or_default();
             let inner = path.get(end..).unwrap_or_default().trim_matches('/');
             return Ok(Some(ArchiveLocation {
@@ -92,12 +109,17 @@ fn key_bytes(url: &str, part: &str) -> Vec<u8> {
 
 /// Whether a name is that of a zip archive: `.zip`, or `.ozx` for OME-Zarr.
 fn is_zip(name: &[u8]) -> bool {
-    let ending = name
-        .len()
-        .checked_sub(4)
-        .and_then(|start| name.get(start..));
-    let is = |known: &[u8]| ending.is_some_and(|ending| ending.eq_ignore_ascii_case(known));
-    is(b".zip") || is(b".ozx")
+    ends_in(name, b".zip") || ends_in(name, b".ozx")
+}
+
+fn is_json(name: &[u8]) -> bool {
+    ends_in(name, b".json")
+}
+
+fn ends_in(name: &[u8], expected: &[u8]) -> bool {
+    let start = name.len().checked_sub(expected.len());
+    let ending = start.and_then(|start| name.get(start..));
+    ending.is_some_and(|ending| ending.eq_ignore_ascii_case(expected))
 }
 
 #[cfg(test)]

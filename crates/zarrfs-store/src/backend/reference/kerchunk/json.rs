@@ -1,0 +1,356 @@
+//! JSON text read piece by piece: members of objects, strings, and values as written.
+//!
+//! A reference file may have a gigabyte, so that no tree of it is built, and its text is never in memory as a whole.
+//! Values are returned as written: Python writes NaN into metadata, which is no JSON.
+
+use zarr_format::error::{Error, Result};
+
+/// The source of a text.
+pub(super) trait Pieces {
+    /// Returns the next piece; an empty one at the end.
+    fn next(&mut self) -> Result<Vec<u8>>;
+}
+
+/// A text in memory.
+pub(super) struct WholeText(pub(super) Vec<u8>);
+
+impl Pieces for WholeText {
+    fn next(&mut self) -> Result<Vec<u8>> {
+        Ok(std::mem::take(&mut self.0))
+    }
+}
+
+/// Reads a text.
+pub(super) struct JsonReader<P> {
+    pieces: P,
+    piece: Vec<u8>,
+    /// The position in the piece.
+    at: usize,
+    /// The length of the pieces before.
+    before: u64,
+    /// The longest string or value.
+    limit: u64,
+}
+
+/// A value in an array.
+pub(super) enum Scalar {
+    /// A string, in the buffer.
+    Text,
+    /// Anything else, as written, in the buffer.
+    Other,
+}
+
+impl<P: Pieces> JsonReader<P> {
+    /// Reads a text of which no string or value is longer than `limit` bytes.
+    pub(super) fn new(pieces: P, limit: u64) -> JsonReader<P> {
+        JsonReader {
+            pieces,
+            piece: Vec::new(),
+            at: 0,
+            before: 0,
+            limit,
+        }
+    }
+
+    /// Returns the error for a text that is not as expected here.
+    pub(super) fn damaged(&self, what: &str) -> Error {
+        let position = self.before.saturating_add(self.at as u64);
+        Error::corrupt("", format!("{what} at byte {position}"))
+    }
+
+    /// Returns the rest of the piece, which is empty only at the end of the text.
+    fn rest(&mut self) -> Result<&[u8]> {
+        if self.at >= self.piece.len() {
+            self.before = self.before.saturating_add(self.piece.len() as u64);
+            self.at = 0;
+            self.piece = self.pieces.next()?;
+        }
+        Ok(self.piece.get(self.at..).unwrap_or_default())
+    }
+
+    fn next_byte(&mut self) -> Result<u8> {
+        let byte = self.rest()?.first().copied();
+        let byte = byte.ok_or_else(|| self.damaged("the JSON text ends"))?;
+        self.at += 1;
+        Ok(byte)
+    }
+
+    /// Skips white space and returns the byte after it, which stays; `None` at the end of the text.
+    fn peek(&mut self) -> Result<Option<u8>> {
+        loop {
+            let rest = self.rest()?;
+            let length = rest.len();
+            let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
+            let spaces = rest.iter().take_while(|byte| is_space(byte)).count();
+            let found = rest.get(spaces).copied();
+            self.at += spaces;
+            if found.is_some() || length == 0 {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Returns the byte that the next value begins with.
+    pub(super) fn begins(&mut self) -> Result<u8> {
+        let byte = self.peek()?;
+        byte.ok_or_else(|| self.damaged("the JSON text ends"))
+    }
+
+    /// Reads one byte after white space.
+    pub(super) fn expect(&mut self, expected: u8) -> Result<()> {
+        if self.begins()? != expected {
+            let what = format!("not JSON: no '{}'", char::from(expected));
+            return Err(self.damaged(&what));
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// Returns an error unless the text ends here.
+    pub(super) fn end(&mut self) -> Result<()> {
+        match self.peek()? {
+            None => Ok(()),
+            Some(_) => Err(self.damaged("not JSON: text after the end")),
+        }
+    }
+
+    /// Moves to the next member of an object or array that ends with `close`; false if there is none. `is_first` says
+    /// that no comma comes before it, and becomes false.
+    pub(super) fn next_item(&mut self, close: u8, is_first: &mut bool) -> Result<bool> {
+        let byte = self.begins()?;
+        if byte == close {
+            self.at += 1;
+            return Ok(false);
+        }
+        if !std::mem::replace(is_first, false) {
+            self.expect(b',')?;
+            self.begins()?;
+        }
+        Ok(true)
+    }
+
+    /// Moves to the value of the next member of an object and reads its name; false if there is none.
+    pub(super) fn next_member(&mut self, is_first: &mut bool, name: &mut Vec<u8>) -> Result<bool> {
+        if !self.next_item(b'}', is_first)? {
+            return Ok(false);
+        }
+        self.string(name)?;
+        self.expect(b':')?;
+        Ok(true)
+    }
+
+    /// Reads a string into `out`.
+    pub(super) fn string(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        out.clear();
+        self.expect(b'"')?;
+        loop {
+            self.copy_until(out, |byte| byte == b'"' || byte == b'\\')?;
+            match self.next_byte()? {
+                b'"' => return Ok(()),
+                _ => self.escape(out)?,
+            }
+        }
+    }
+
+    /// Copies bytes up to one that ends them, which stays.
+    fn copy_until(&mut self, out: &mut Vec<u8>, ends: impl Fn(u8) -> bool) -> Result<()> {
+        loop {
+            let limit = self.limit;
+            let rest = self.rest()?;
+            let end = rest.iter().position(|&byte| ends(byte));
+            let part = rest.get(..end.unwrap_or(rest.len())).unwrap_or_default();
+            if (out.len() as u64).saturating_add(part.len() as u64) > limit {
+                return Err(too_long(limit));
+            }
+            out.extend_from_slice(part);
+            let (length, at_end) = (part.len(), rest.is_empty());
+            self.at += length;
+            if end.is_some() || at_end {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads the rest of an escape.
+    fn escape(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        let byte = match self.next_byte()? {
+            b'n' => b'\n',
+            b't' => b'\t',
+            b'r' => b'\r',
+            b'b' => 8,
+            b'f' => 12,
+            b'u' => return self.unicode(out),
+            byte @ (b'"' | b'\\' | b'/') => byte,
+            _ => return Err(self.damaged("not JSON: an unknown escape")),
+        };
+        out.push(byte);
+        Ok(())
+    }
+
+    /// Reads `1234` of `\u1234`, with the second half of a pair if there is one.
+    fn unicode(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        let mut code = self.hex()?;
+        if (0xd800..0xdc00).contains(&code) {
+            let begins = (self.next_byte()?, self.next_byte()?);
+            let low = if begins == (b'\\', b'u') {
+                self.hex()?
+            } else {
+                0
+            };
+            if !(0xdc00..0xe000).contains(&low) {
+                return Err(self.damaged("not JSON: half a character"));
+            }
+            code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+        }
+        let letter =
+            char::from_u32(code).ok_or_else(|| self.damaged("not JSON: half a character"))?;
+        out.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+        Ok(())
+    }
+
+    fn hex(&mut self) -> Result<u32> {
+        let mut code = 0;
+        for _ in 0..4 {
+            let digit = char::from(self.next_byte()?).to_digit(16);
+            let digit = digit.ok_or_else(|| self.damaged("not JSON: an unknown escape"))?;
+            code = code * 16 + digit;
+        }
+        Ok(code)
+    }
+
+    /// Reads a value into `out` as it is written. Brackets are counted but not matched.
+    pub(super) fn value(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        out.clear();
+        let (mut depth, mut in_string) = (0u64, false);
+        self.begins()?;
+        loop {
+            if depth == 0 && !in_string && !matches!(self.rest()?.first(), Some(b'{' | b'[' | b'"'))
+            {
+                return self.word(out);
+            }
+            let byte = self.next_byte()?;
+            out.push(byte);
+            match (in_string, byte) {
+                (true, b'\\') => out.push(self.next_byte()?),
+                (_, b'"') => in_string = !in_string,
+                (false, b'{' | b'[') => depth += 1,
+                (false, b'}' | b']') => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            if depth == 0 && !in_string {
+                return Ok(());
+            }
+            if in_string {
+                self.copy_until(out, |byte| byte == b'"' || byte == b'\\')?;
+            } else {
+                let ends = |byte| matches!(byte, b'"' | b'{' | b'}' | b'[' | b']');
+                self.copy_until(out, ends)?;
+            }
+        }
+    }
+
+    /// Reads a number or a name such as `true`.
+    fn word(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        let ends = |byte: u8| !(byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'));
+        self.copy_until(out, ends)?;
+        if out.is_empty() {
+            return Err(self.damaged("not JSON: no value"));
+        }
+        Ok(())
+    }
+
+    /// Reads a string, or another value as it is written.
+    pub(super) fn scalar(&mut self, out: &mut Vec<u8>) -> Result<Scalar> {
+        if self.begins()? == b'"' {
+            self.string(out)?;
+            return Ok(Scalar::Text);
+        }
+        self.value(out)?;
+        Ok(Scalar::Other)
+    }
+}
+
+/// Returns the error for a value that is longer than the memory for it.
+fn too_long(limit: u64) -> Error {
+    let why = format!("a value has more than {limit} bytes: give more --memory");
+    Error::too_large("", why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a text in pieces of `size` bytes.
+    struct Small<'a>(&'a [u8], usize);
+
+    impl Pieces for Small<'_> {
+        fn next(&mut self) -> Result<Vec<u8>> {
+            let (piece, rest) = self.0.split_at(self.1.min(self.0.len()));
+            self.0 = rest;
+            Ok(piece.to_vec())
+        }
+    }
+
+    fn members(text: &str, size: usize) -> Result<Vec<(String, String)>> {
+        let mut reader = JsonReader::new(Small(text.as_bytes(), size), 1 << 20);
+        let (mut is_first, mut name, mut value, mut found) =
+            (true, Vec::new(), Vec::new(), Vec::new());
+        reader.expect(b'{')?;
+        while reader.next_member(&mut is_first, &mut name)? {
+            reader.scalar(&mut value)?;
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            found.push((text(&name), text(&value)));
+        }
+        reader.end()?;
+        Ok(found)
+    }
+
+    #[test]
+    fn values_are_read_as_they_are_written() {
+        let text = r#" {"a" : "x\n\u00e9\ud83d\ude00\"" , "b":{"c": [1, NaN, "}\""]},"d":-1.5e3 ,"e":[ ], "":null} "#;
+        for size in [1, 2, 3, 7, 1000] {
+            let found = members(text, size).unwrap();
+            let expected = [
+                ("a", "x\n\u{e9}\u{1f600}\""),
+                ("b", r#"{"c": [1, NaN, "}\""]}"#),
+                ("d", "-1.5e3"),
+                ("e", "[ ]"),
+                ("", "null"),
+            ];
+            let expected = expected.map(|(name, value)| (name.to_string(), value.to_string()));
+            assert_eq!(found, expected, "{size}");
+        }
+    }
+
+    #[test]
+    fn damaged_texts_are_errors() {
+        let text = r#"{"a":"x\u00e9","b":{"c":[1,2]},"d":12}"#;
+        for length in 0..text.len() {
+            assert!(members(&text[..length], 5).is_err(), "{length}");
+        }
+        for bad in [
+            "[]",
+            "{} x",
+            "{,}",
+            r#"{"a" 1}"#,
+            r#"{"a":}"#,
+            r#"{"a":"\x"}"#,
+            r#"{"a":"\ud800"}"#,
+        ] {
+            assert!(members(bad, 3).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn no_value_is_longer_than_the_limit() {
+        let text = format!(r#"{{"a":"{}"}}"#, "x".repeat(100));
+        let mut reader = JsonReader::new(WholeText(text.into_bytes()), 50);
+        let (mut name, mut value) = (Vec::new(), Vec::new());
+        reader.expect(b'{').unwrap();
+        assert!(reader.next_member(&mut true, &mut name).unwrap());
+        assert_eq!(
+            reader.string(&mut value).unwrap_err().kind(),
+            zarr_format::error::Kind::TooLarge
+        );
+    }
+}

@@ -1,0 +1,62 @@
+//! The memory of a table while it grows, reserved in steps.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::sync::budget::{MemoryBudget, Reservation};
+use crate::sync::single_flight::JOIN_TIMEOUT;
+use zarr_format::error::{Error, Result};
+
+/// The most bytes that are reserved at once.
+const STEP: u64 = 4 << 20;
+
+/// Reserved bytes that grow and shrink.
+pub(super) struct GrowingMemory {
+    budget: Arc<MemoryBudget>,
+    parts: Vec<Reservation>,
+    step: u64,
+}
+
+impl GrowingMemory {
+    /// Reserves nothing yet.
+    pub(super) fn new(budget: &Arc<MemoryBudget>) -> GrowingMemory {
+        GrowingMemory {
+            budget: budget.clone(),
+            parts: Vec::new(),
+            step: STEP.min(budget.limit() / 16).max(1),
+        }
+    }
+
+    /// Returns the budget.
+    pub(super) fn budget(&self) -> &Arc<MemoryBudget> {
+        &self.budget
+    }
+
+    fn reserved(&self) -> u64 {
+        self.parts.len() as u64 * self.step
+    }
+
+    /// Makes sure that `bytes` are reserved; `TooLarge` if they exceed the memory.
+    pub(super) fn hold(&mut self, bytes: u64) -> Result<()> {
+        let limit = self.budget.limit();
+        if bytes > limit {
+            let option = self.budget.option();
+            let why = format!(
+                "the references take more than the {limit} bytes that --memory {option} leaves: give more --memory"
+            );
+            return Err(Error::too_large("", why));
+        }
+        while self.reserved() < bytes {
+            let deadline = Instant::now() + JOIN_TIMEOUT;
+            self.parts.push(self.budget.reserve(self.step, deadline)?);
+        }
+        Ok(())
+    }
+
+    /// Releases all but `bytes`, rounded up to a step.
+    pub(super) fn release_to(&mut self, bytes: u64) {
+        let parts = bytes.div_ceil(self.step);
+        self.parts
+            .truncate(usize::try_from(parts).unwrap_or(usize::MAX));
+    }
+}

@@ -1,0 +1,159 @@
+//! Reference files as stores: kerchunk's JSON, and fsspec's folders of Parquet files.
+//!
+//! A reference file names, for each key of a hierarchy, a range of another object, such as a netCDF file, or contains
+//! the bytes. A file may have millions of references, so that it is read piece by piece into a compressed table
+//! (`pages`) within the memory budget; the files of a Parquet folder are read when their references are needed.
+
+use std::sync::Arc;
+
+use crate::backend::current::{Checked, Current};
+use crate::backend::reference::targets::Targets;
+use crate::backend::reference::{ReferenceStore, ReferenceTable};
+use crate::request_context::RequestContext;
+use crate::sync::budget::MemoryBudget;
+use crate::{HiddenEntries, Key, Store, StoreInfo};
+use zarr_format::error::{Error, Kind, Result};
+
+mod file;
+mod generated;
+mod json;
+mod memory;
+mod pages;
+mod references;
+mod table;
+mod targets;
+mod template;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use file::ReferenceFile;
+use json::{JsonReader, WholeText};
+use targets::TargetBase;
+
+/// Why references cannot be changed.
+const READ_ONLY: &str = "reference files are read-only: use --cow CHANGES for changes, and 'zarrfs commit --to' to write a new store";
+
+/// How much of a file is read to tell what it is, in bytes.
+pub(crate) const HEAD: usize = 4096;
+
+/// Where a reference file or folder is.
+pub(crate) struct ReferenceLocation<'a> {
+    /// The store that holds it.
+    pub(crate) base: Arc<dyn Store>,
+    /// The path or URL of its folder, from which relative targets count.
+    pub(crate) folder: &'a str,
+    /// The prefix of the references that is shown as the store.
+    pub(crate) inner: Key,
+    /// The name in messages.
+    pub(crate) display_name: &'a str,
+}
+
+/// What references need to be read.
+pub(crate) struct ReferenceOptions {
+    /// The objects that references may name.
+    pub(crate) targets: Arc<Targets>,
+    pub(crate) memory: Arc<MemoryBudget>,
+    /// Number of keys to request concurrently.
+    pub(crate) concurrency: usize,
+}
+
+/// Opens the reference file that is the object `key`. `NotFound` if the file or `inner` is missing, `Corrupt` if the
+/// file is no reference file.
+pub(crate) fn open_file(
+    context: &RequestContext,
+    location: ReferenceLocation<'_>,
+    key: &Key,
+    options: ReferenceOptions,
+) -> Result<Arc<dyn Store>> {
+    let hidden = Arc::new(HiddenEntries::default());
+    let source = ReferenceFile {
+        base: location.base.clone(),
+        key: key.clone(),
+        inner: location.inner.clone(),
+        folder: TargetBase::new(location.folder),
+        memory: options.memory.clone(),
+        hidden: hidden.clone(),
+        display_name: location.display_name.to_string(),
+    };
+    let (opened, stamp) = location
+        .base
+        .info()
+        .ask(context, |context| source.read(context));
+    let first = opened?;
+    if !first.find(context, &Key::root())?.is_prefix {
+        let inner = &location.inner;
+        let why = format!("no directory {inner} in the reference file");
+        return Err(Error::new(Kind::NotFound, location.display_name, why));
+    }
+    let info = info(&*location.base, hidden, options.concurrency);
+    let checked = Checked::new(first, stamp.request_time);
+    let current = Current::new(source, checked, info.archive_generation.clone());
+    Ok(Arc::new(ReferenceStore::new(
+        current,
+        options.targets,
+        info,
+    )))
+}
+
+/// Describes a store of references that are in `base`.
+fn info(base: &dyn Store, hidden_entries: Arc<HiddenEntries>, concurrency: usize) -> StoreInfo {
+    let base = base.info();
+    StoreInfo {
+        concurrency: concurrency.max(base.concurrency),
+        server: base.server.clone(),
+        clock: base.clock.clone(),
+        unchangeable: Some(READ_ONLY),
+        hidden_entries,
+        ..StoreInfo::new(base.freshness)
+    }
+}
+
+/// What the beginning of a JSON file says of its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JsonContent {
+    /// References.
+    References,
+    /// A metadata document of Zarr.
+    Document,
+    /// An object of something else, or too little to tell.
+    Unknown,
+    /// No JSON object.
+    NoObject,
+}
+
+/// Tells what a JSON file contains by its first bytes.
+pub(crate) fn json_content(head: &[u8]) -> JsonContent {
+    let mut reader = JsonReader::new(WholeText(head.to_vec()), HEAD as u64);
+    if reader.expect(b'{').is_err() {
+        return JsonContent::NoObject;
+    }
+    let (mut is_first, mut name, mut value) = (true, Vec::new(), Vec::new());
+    while let Ok(true) = reader.next_member(&mut is_first, &mut name) {
+        let Ok(begins) = reader.begins() else {
+            break;
+        };
+        let last = name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        match (name.as_slice(), begins) {
+            (b"zarr_format" | b"zarr_consolidated_format" | b"node_type", _) => {
+                return JsonContent::Document;
+            }
+            (b"refs", b'{') => return JsonContent::References,
+            (_, b'"' | b'{') if METADATA.contains(&last) => return JsonContent::References,
+            _ => {}
+        }
+        if reader.value(&mut value).is_err() {
+            break;
+        }
+    }
+    JsonContent::Unknown
+}
+
+/// Names of metadata documents among references.
+const METADATA: [&[u8]; 5] = [
+    b".zgroup",
+    b".zarray",
+    b".zattrs",
+    b".zmetadata",
+    b"zarr.json",
+];

@@ -1,0 +1,196 @@
+//! The text of a reference file: keys and references, of version 0 or 1.
+//!
+//! Version 0 is an object of references. Version 1 has them in its member `refs`, beside `templates` for their URLs and
+//! `gen`, which makes more of them. The members come in any order.
+
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use serde_json::Value as Json;
+
+use zarr_format::error::{Error, Result};
+
+use super::generated::add_generated;
+use super::json::{JsonReader, Pieces, Scalar};
+use super::table::{Damage, Table, TableBuilder};
+use super::targets::TargetBase;
+use super::template::{Names, Templates};
+
+/// Base64 as Python reads it, with or without the padding.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// The longest text of `templates` and of `gen`.
+const MAX_RULES: usize = 16 << 20;
+
+/// Reads the text of a reference file.
+pub(super) struct ReferenceText<P> {
+    reader: JsonReader<P>,
+    table: TableBuilder,
+    /// A key and a value, whose memory is used again for the next one.
+    key: Vec<u8>,
+    value: Vec<u8>,
+    decoded: Vec<u8>,
+    templates: Templates,
+    generators: Option<Json>,
+}
+
+impl<P: Pieces> ReferenceText<P> {
+    /// Reads the text of `pieces` into a table.
+    pub(super) fn new(pieces: P, table: TableBuilder) -> ReferenceText<P> {
+        ReferenceText {
+            reader: JsonReader::new(pieces, table.limit()),
+            table,
+            key: Vec::new(),
+            value: Vec::new(),
+            decoded: Vec::new(),
+            templates: Templates::new(),
+            generators: None,
+        }
+    }
+
+    /// Returns the table. `base` is the folder from which relative targets count.
+    pub(super) fn table(mut self, base: &TargetBase) -> Result<Table> {
+        let (mut is_first, mut has_refs) = (true, false);
+        self.reader.expect(b'{')?;
+        while self.reader.next_member(&mut is_first, &mut self.key)? {
+            let begins = self.reader.begins()?;
+            match (self.key.as_slice(), begins) {
+                (b"refs", b'{') => {
+                    self.table.clear();
+                    has_refs = true;
+                    self.references()?;
+                }
+                (b"templates", b'{') => self.read_templates()?,
+                (b"gen", b'[') => self.generators = Some(self.rules()?),
+                _ if has_refs => self.reader.value(&mut self.value)?,
+                (b"version", b'0'..=b'9') => self.reader.value(&mut self.value)?,
+                (_, begins) => self.reference(begins)?,
+            }
+        }
+        self.reader.end()?;
+        if let Some(generators) = &self.generators {
+            add_generated(&mut self.table, generators, &self.templates)?;
+        }
+        let names = Names {
+            templates: &self.templates,
+            values: &[],
+        };
+        let expand = |target: &str| {
+            // Without templates, braces are part of a name.
+            if self.templates.is_empty() {
+                return Ok(base.resolve(target));
+            }
+            names.render(target).map(|url| base.resolve(&url))
+        };
+        self.table.finish(expand)
+    }
+
+    /// Reads the members of `refs`.
+    fn references(&mut self) -> Result<()> {
+        let mut is_first = true;
+        self.reader.expect(b'{')?;
+        while self.reader.next_member(&mut is_first, &mut self.key)? {
+            let begins = self.reader.begins()?;
+            self.reference(begins)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the reference of the key; `begins` is its first byte.
+    fn reference(&mut self, begins: u8) -> Result<()> {
+        match begins {
+            b'"' => self.text(),
+            b'[' => self.part(),
+            b'{' => {
+                self.reader.value(&mut self.value)?;
+                self.table.add_value(&self.key, &self.value)
+            }
+            _ => {
+                self.reader.value(&mut self.value)?;
+                self.table.add_damaged(&self.key, Damage::NoReference)
+            }
+        }
+    }
+
+    /// Reads bytes: text, or `base64:` and base64.
+    fn text(&mut self) -> Result<()> {
+        self.reader.string(&mut self.value)?;
+        let Some(encoded) = self.value.strip_prefix(b"base64:") else {
+            return self.table.add_value(&self.key, &self.value);
+        };
+        self.decoded.clear();
+        match BASE64.decode_vec(encoded, &mut self.decoded) {
+            Ok(()) => self.table.add_value(&self.key, &self.decoded),
+            Err(_) => self.table.add_damaged(&self.key, Damage::NoBase64),
+        }
+    }
+
+    /// Reads `[URL]` or `[URL, OFFSET, LENGTH]`.
+    fn part(&mut self) -> Result<()> {
+        let (mut is_first, mut count, mut damage) = (true, 0, None);
+        let mut range = [None, None];
+        let mut url = std::mem::take(&mut self.decoded);
+        self.reader.expect(b'[')?;
+        while self.reader.next_item(b']', &mut is_first)? {
+            let scalar = match count {
+                0 => self.reader.scalar(&mut url)?,
+                _ => self.reader.scalar(&mut self.value)?,
+            };
+            match (count, scalar) {
+                (0, Scalar::Text) => {}
+                (1 | 2, Scalar::Other) => match (number(&self.value), range.get_mut(count - 1)) {
+                    (Some(number), Some(place)) => *place = Some(number),
+                    _ => damage = Some(Damage::NoNumber),
+                },
+                _ => damage = damage.or(Some(Damage::NoReference)),
+            }
+            count += 1;
+        }
+        let text = std::str::from_utf8(&url);
+        let added = match (damage, count, range, text) {
+            (Some(damage), ..) => self.table.add_damaged(&self.key, damage),
+            (None, _, _, Err(_)) => self.table.add_damaged(&self.key, Damage::NoUtf8),
+            (None, 1, _, Ok(url)) => self.table.add_part(&self.key, url, 0, None),
+            (None, 3, [Some(offset), Some(length)], Ok(url)) => {
+                self.table.add_part(&self.key, url, offset, Some(length))
+            }
+            _ => self.table.add_damaged(&self.key, Damage::NoReference),
+        };
+        self.decoded = url;
+        added
+    }
+
+    /// Reads the value of `templates` or `gen`, which must not be long.
+    fn rules(&mut self) -> Result<Json> {
+        self.reader.value(&mut self.value)?;
+        if self.value.len() > MAX_RULES {
+            let why = format!("templates or gen has more than {MAX_RULES} bytes");
+            return Err(Error::too_large("", why));
+        }
+        let parsed = serde_json::from_slice(&self.value);
+        parsed.map_err(|error| {
+            self.reader
+                .damaged(&format!("templates or gen is not JSON: {error}"))
+        })
+    }
+
+    fn read_templates(&mut self) -> Result<()> {
+        let rules = self.rules()?;
+        let members = rules.as_object().into_iter().flatten();
+        self.templates = members
+            .filter_map(|(name, text)| Some((name.clone(), text.as_str()?.to_string())))
+            .collect();
+        Ok(())
+    }
+}
+
+/// Returns a number from 0 on, within 63 bits, that may be written as `1000.0`.
+fn number(text: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(text).ok()?;
+    let whole = text.strip_suffix(".0").unwrap_or(text);
+    let number = whole.parse::<u64>().ok()?;
+    (number <= i64::MAX.unsigned_abs()).then_some(number)
+}

@@ -1,0 +1,383 @@
+//! A table of references: keys in order, the objects that they name, and bytes of its own.
+//!
+//! Keys come in any order. They are sorted in batches, and the batches merged, so that the table needs hardly more
+//! memory while it is made than afterwards. Of several references to one key, the last one counts.
+
+use std::sync::Arc;
+
+use crate::request_context::RequestContext;
+use crate::sync::budget::MemoryBudget;
+use crate::{EntryKind, HiddenEntries, Key, Listing, Name};
+use zarr_format::error::{Error, Result};
+
+use super::memory::GrowingMemory;
+use super::pages::{Cursor, Entries, PageWriter, Pages, Place, SEPARATOR};
+use super::targets::{Target, TargetNames};
+use super::values::Values;
+use crate::backend::reference::{Entry, Location, Part, PartIdentity, Reference};
+
+/// The length of a batch, in bytes, of names and of records.
+const BATCH: u64 = 48 << 20;
+
+/// What is wrong with a reference, by number.
+const REASONS: [&str; 4] = [
+    "the reference is neither text nor [URL] nor [URL, OFFSET, LENGTH]",
+    "the offset or length of the reference is not a number from 0 on",
+    "the text after 'base64:' is not base64",
+    "the URL of the reference is not UTF-8",
+];
+
+/// What is wrong with a reference.
+#[derive(Clone, Copy)]
+pub(super) enum Damage {
+    NoReference,
+    NoNumber,
+    NoBase64,
+    NoUtf8,
+}
+
+/// Sorted references.
+pub(super) struct Table {
+    pages: Pages,
+    values: Values,
+    targets: Vec<Target>,
+    _memory: GrowingMemory,
+}
+
+/// Collects references.
+pub(super) struct TableBuilder {
+    memory: GrowingMemory,
+    names: Vec<u8>,
+    records: Vec<Record>,
+    batch: u64,
+    runs: Vec<Pages>,
+    runs_held: u64,
+    values: Values,
+    targets: TargetNames,
+    hidden: Arc<HiddenEntries>,
+}
+
+/// A reference whose name is in the batch.
+struct Record {
+    start: u32,
+    length: u32,
+    place: Place,
+}
+
+impl TableBuilder {
+    /// Begins an empty table. Keys that are no paths go into `hidden`.
+    pub(super) fn new(memory: &Arc<MemoryBudget>, hidden: &Arc<HiddenEntries>) -> TableBuilder {
+        TableBuilder {
+            memory: GrowingMemory::new(memory),
+            names: Vec::new(),
+            records: Vec::new(),
+            batch: BATCH.min(memory.limit() / 8),
+            runs: Vec::new(),
+            runs_held: 0,
+            values: Values::default(),
+            targets: TargetNames::default(),
+            hidden: hidden.clone(),
+        }
+    }
+
+    /// Returns the longest value that fits.
+    pub(super) fn limit(&self) -> u64 {
+        self.memory.budget().limit() / 2
+    }
+
+    /// Drops all references.
+    pub(super) fn clear(&mut self) {
+        let (memory, hidden) = (self.memory.budget().clone(), self.hidden.clone());
+        *self = TableBuilder::new(&memory, &hidden);
+    }
+
+    /// Adds bytes under a key.
+    pub(super) fn add_value(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.memory.hold(self.held() + value.len() as u64)?;
+        let place = self.values.add(value);
+        let place = place.ok_or_else(|| Error::too_large("", "more than 4 GiB in one value"))?;
+        self.add(key, place)
+    }
+
+    /// Adds a range of an object, up to its end if there is no length.
+    pub(super) fn add_part(
+        &mut self,
+        key: &[u8],
+        url: &str,
+        offset: u64,
+        length: Option<u64>,
+    ) -> Result<()> {
+        let url = self.targets.number(url);
+        let url = url.ok_or_else(|| Error::too_large("", "more than 4 billion URLs"))?;
+        let place = Place::Part {
+            url,
+            offset,
+            length,
+        };
+        self.add(key, place)
+    }
+
+    /// Adds a reference that cannot be read.
+    pub(super) fn add_damaged(&mut self, key: &[u8], damage: Damage) -> Result<()> {
+        let reason = damage as u32;
+        self.add(key, Place::Damaged { reason })
+    }
+
+    fn add(&mut self, key: &[u8], place: Place) -> Result<()> {
+        if key.is_empty() || Key::new(key).is_err() {
+            self.hidden.record(&String::from_utf8_lossy(key));
+            return Ok(());
+        }
+        let (Ok(start), Ok(length)) = (u32::try_from(self.names.len()), u32::try_from(key.len()))
+        else {
+            return Err(Error::too_large("", "a key is too long"));
+        };
+        self.names.extend(key.iter().map(|&byte| name_byte(byte)));
+        self.records.push(Record {
+            start,
+            length,
+            place,
+        });
+        let used = self.names.len() + self.records.len() * size_of::<Record>();
+        if used as u64 > self.batch {
+            self.close_batch();
+        }
+        self.memory.hold(self.held())
+    }
+
+    /// Returns the bytes of memory in use.
+    fn held(&self) -> u64 {
+        let batch = self.names.capacity() + self.records.capacity() * size_of::<Record>();
+        batch as u64 + self.runs_held + self.values.held() + self.targets.held()
+    }
+
+    /// Sorts the batch into a run of its own.
+    fn close_batch(&mut self) {
+        if self.records.is_empty() {
+            return;
+        }
+        let names = &self.names;
+        let name = |record: &Record| {
+            let start = record.start as usize;
+            let name = names.get(start..start + record.length as usize);
+            name.unwrap_or_default()
+        };
+        // The sort is stable, so that the last of several references stays the last.
+        self.records.sort_by(|a, b| name(a).cmp(name(b)));
+        let mut writer = PageWriter::default();
+        let mut records = self.records.iter().peekable();
+        while let Some(record) = records.next() {
+            let next = records.peek().map(|next| name(next));
+            if next != Some(name(record)) {
+                writer.push(name(record), record.place);
+            }
+        }
+        let run = writer.finish();
+        self.runs_held += run.held();
+        self.runs.push(run);
+        self.names.clear();
+        self.records.clear();
+    }
+
+    /// Sorts the references. `expand` makes the URL of a target out of its text, or says why there is none.
+    pub(super) fn finish(
+        mut self,
+        expand: impl Fn(&str) -> std::result::Result<String, String>,
+    ) -> Result<Table> {
+        self.close_batch();
+        self.names = Vec::new();
+        self.records = Vec::new();
+        self.values.close();
+        let pages = match self.runs.len() {
+            0 | 1 => self.runs.pop().unwrap_or_default(),
+            _ => self.merge()?,
+        };
+        let expanded = self.targets.expand(expand);
+        let mut memory = self.memory;
+        let held = pages.held() + self.values.held() + expanded.held;
+        memory.hold(held)?;
+        memory.release_to(held);
+        Ok(Table {
+            pages,
+            values: self.values,
+            targets: expanded.list,
+            _memory: memory,
+        })
+    }
+
+    /// Merges the runs. A key of a later run replaces that of an earlier one.
+    fn merge(&mut self) -> Result<Pages> {
+        let runs = std::mem::take(&mut self.runs);
+        let mut runs: Vec<Entries> = runs.into_iter().map(Pages::into_entries).collect();
+        runs.iter_mut().for_each(|run| {
+            run.advance();
+        });
+        let mut writer = PageWriter::default();
+        loop {
+            let name = |run: &Entries| run.cursor.place.map(|_| run.cursor.name.clone());
+            let mut least: Option<usize> = None;
+            for (number, run) in runs.iter().enumerate() {
+                let is_less = |other: &Entries| run.cursor.name <= other.cursor.name;
+                let is_first = least.and_then(|least| runs.get(least)).is_none_or(is_less);
+                if run.cursor.place.is_some() && is_first {
+                    least = Some(number);
+                }
+            }
+            let Some(run) = least.and_then(|least| runs.get(least)) else {
+                break;
+            };
+            let (Some(place), Some(name)) = (run.cursor.place, name(run)) else {
+                break;
+            };
+            writer.push(&name, place);
+            for run in &mut runs {
+                if run.cursor.place.is_some() && run.cursor.name == name {
+                    self.runs_held = self.runs_held.saturating_sub(run.advance());
+                }
+            }
+            self.memory.hold(self.held() + writer.held())?;
+        }
+        self.runs_held = 0;
+        Ok(writer.finish())
+    }
+}
+
+impl Table {
+    /// Finds a key.
+    pub(super) fn find(&self, key: &Key) -> Result<Entry> {
+        if key.is_root() {
+            return Ok(Entry {
+                reference: None,
+                is_prefix: true,
+            });
+        }
+        let name = name_of(key);
+        let mut cursor = self.pages.first_from(&name);
+        let mut entry = Entry::default();
+        if let Some(place) = cursor.place
+            && cursor.name == name
+        {
+            let reference = self.reference(place);
+            entry.reference = Some(reference.map_err(|error| error.about(key))?);
+            self.pages.advance(&mut cursor);
+        }
+        entry.is_prefix = cursor.place.is_some() && is_below(&cursor.name, &name);
+        Ok(entry)
+    }
+
+    /// Returns the reference at a place; `Corrupt` if it is damaged.
+    fn reference(&self, place: Place) -> Result<Reference> {
+        let unknown = || Error::corrupt("", "the reference is damaged");
+        match place {
+            Place::Inline {
+                block,
+                start,
+                length,
+            } => {
+                let value = self.values.get(block, start, length);
+                Ok(Reference::Inline(value.ok_or_else(unknown)?))
+            }
+            Place::Damaged { reason } => {
+                let reason = REASONS.get(reason as usize).ok_or_else(unknown)?;
+                Err(Error::corrupt("", *reason))
+            }
+            Place::Part {
+                url,
+                offset,
+                length,
+            } => {
+                let url = match self.targets.get(url as usize).ok_or_else(unknown)? {
+                    Target::Url(url) => url.clone(),
+                    Target::Damaged(why) => return Err(Error::corrupt("", why)),
+                };
+                Ok(Reference::Part(Part {
+                    location: Location::Url(url),
+                    offset,
+                    length,
+                    identity: PartIdentity::Unknown,
+                }))
+            }
+        }
+    }
+
+    /// Lists the direct children of a prefix.
+    pub(super) fn list(self: Arc<Self>, prefix: &Key) -> TableListing {
+        let mut name = name_of(prefix);
+        if !prefix.is_root() {
+            name.push(SEPARATOR);
+        }
+        let first = self.pages.first_from(&name);
+        TableListing {
+            table: self,
+            prefix: name,
+            start: first.position(),
+            next: first,
+        }
+    }
+}
+
+/// Returns the name of a key in the table.
+fn name_of(key: &Key) -> Vec<u8> {
+    key.as_bytes().iter().map(|&byte| name_byte(byte)).collect()
+}
+
+fn name_byte(byte: u8) -> u8 {
+    if byte == b'/' { SEPARATOR } else { byte }
+}
+
+fn is_below(name: &[u8], folder: &[u8]) -> bool {
+    name.strip_prefix(folder)
+        .is_some_and(|rest| rest.first() == Some(&SEPARATOR))
+}
+
+/// Lists the children of a prefix. The cursor of a name is the position of the entry after it, counted from 1.
+pub(super) struct TableListing {
+    table: Arc<Table>,
+    /// The prefix, with a separator at the end.
+    prefix: Vec<u8>,
+    start: u64,
+    next: Cursor,
+}
+
+impl TableListing {
+    /// Returns the next child, and moves to the entry after everything below it.
+    fn next_child(&mut self) -> Option<(Vec<u8>, EntryKind)> {
+        self.next.place?;
+        let pages = &self.table.pages;
+        let rest = self.next.name.strip_prefix(self.prefix.as_slice())?;
+        let length = rest.iter().position(|&byte| byte == SEPARATOR);
+        let name = rest.get(..length.unwrap_or(rest.len()))?.to_vec();
+        let full = [self.prefix.as_slice(), &name].concat();
+        if length.is_none() {
+            pages.advance(&mut self.next);
+        }
+        let is_folder = self.next.place.is_some() && is_below(&self.next.name, &full);
+        if !is_folder {
+            return Some((name, EntryKind::File));
+        }
+        let after = [full.as_slice(), &[SEPARATOR + 1]].concat();
+        self.next = pages.first_from(&after);
+        Some((name, EntryKind::Directory))
+    }
+}
+
+impl Listing for TableListing {
+    fn next(&mut self, _context: &RequestContext) -> Result<Option<Name>> {
+        Ok(self.next_child().map(|(name, kind)| Name {
+            name,
+            kind,
+            cursor: self.next.position() + 1,
+            meta: None,
+        }))
+    }
+
+    fn seek(&mut self, _context: &RequestContext, cursor: u64) -> Result<()> {
+        let position = cursor.saturating_sub(1).max(self.start);
+        self.next = self.table.pages.at(position);
+        Ok(())
+    }
+
+    fn may_wait(&self) -> bool {
+        false
+    }
+}
