@@ -8,6 +8,7 @@ import html
 import threading
 import urllib.parse
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from http.server import ThreadingHTTPServer
 
 import odd_bucket
@@ -38,8 +39,15 @@ class Handler(odd_bucket.OddBucket):
 
     def send_listing(self, query):
         """Answers ListObjectsV2 in one page."""
-        names = self.names(query.get("prefix", ""), query.get("delimiter", ""), query.get("start-after", ""))
-        shown = "".join(names[: int(query.get("max-keys", 1000))])
+        prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
+        names = {}
+        for file in sorted(file for file in self.server.folder.rglob("*") if file.is_file()):
+            key = str(file.relative_to(self.server.folder))
+            end = key.find(delimiter, len(prefix)) if delimiter else -1
+            if key.startswith(prefix):
+                names[key if end < 0 else key[: end + 1]] = element(file, key) if end < 0 else None
+        named = [odd_bucket.element(name, None) if facts is None else facts for name, facts in names.items()]
+        shown = "".join(named[: int(query.get("max-keys", 1000))])
         self.send_text(200, f"<ListBucketResult><IsTruncated>false</IsTruncated>{shown}</ListBucketResult>")
 
     def send_index(self, folder):
@@ -47,6 +55,17 @@ class Handler(odd_bucket.OddBucket):
         links = "".join(f'<li><a href="{urllib.parse.quote(name)}">{html.escape(name)}</a></li>' for name in names)
         page = f"<html><title>Directory listing for {self.path}</title><body><ul>{links}</ul></body></html>"
         self.send_bytes(200, page.encode(), {"Content-Type": "text/html"})
+
+
+def element(file, key):
+    """Returns the element of an object in a listing."""
+    facts = file.stat()
+    modified = datetime.fromtimestamp(facts.st_mtime, timezone.utc)
+    return (
+        f"<Contents><Key>{html.escape(key)}</Key><Size>{facts.st_size}</Size>"
+        f"<ETag>&quot;{facts.st_mtime_ns:x}&quot;</ETag>"
+        f"<LastModified>{modified:%Y-%m-%dT%H:%M:%S.000Z}</LastModified></Contents>"
+    )
 
 
 class Server(ThreadingHTTPServer):

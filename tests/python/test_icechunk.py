@@ -73,6 +73,9 @@ def virtual(request, tmp_path):
     for folder in [LOCAL, LOCAL / "named", tmp_path / "virtual"]:
         folder.mkdir(exist_ok=True)
         for name in ["grid.nc", "a b%.nc"]:
+            content = (tmp_path / "grid.nc").read_bytes()
+            if (folder / name).exists() and (folder / name).read_bytes() == content:
+                continue
             copy = folder / f"{name}.{os.getpid()}"
             shutil.copy(tmp_path / "grid.nc", copy)
             os.utime(copy, (MODIFIED, MODIFIED))
@@ -117,6 +120,14 @@ def error_of(path):
     return failed.value.errno
 
 
+def fails(path):
+    try:
+        path.read_bytes()
+    except OSError:
+        return True
+    return False
+
+
 def test_the_tip_of_main_is_shown(history, mounted):
     mount = mounted(history.repo)
     main = history.revisions()["branch=main"]
@@ -125,8 +136,8 @@ def test_the_tip_of_main_is_shown(history, mounted):
     for view in ["v3", "v2"]:
         check_store(mount.path / ".zarrfs" / view, main)
     assert (mount.path / ".zarrfs/log").read_text() == log_of(main)
-    dataset = xarray.open_dataset(mount.path, engine="zarr", consolidated=False, drop_variables=["text"])
-    assert dataset["tas"].dims == ("lat", "lon")
+    dataset = xarray.open_dataset(mount.path / "cf", engine="zarr", consolidated=False)
+    assert dataset["temp"].sel(y=1.0).values.tolist() == [6, 7, 8]
     assert not os.access(mount.path / "zarr.json", os.W_OK)
 
 
@@ -257,6 +268,8 @@ def test_a_commit_is_followed(history, mounted):
         inode = os.stat(key).st_ino
         history.become_later()
         later = history.revisions("later")["branch=main"]
+        # The TTL of a local store is a second.
+        assert mounting.wait_until(lambda: not (mount.path / "scalar").exists(), 5)
         check_store(mount.path, later)
         check_files(mount.files, history.repo, later)
         assert os.stat(key).st_ino != inode
@@ -288,8 +301,10 @@ def test_a_commit_is_followed_on_s3(history, mounted):
 def test_a_branch_that_is_deleted_is_an_error(history, mounted):
     """Its chunks must not look missing."""
     mount = mounted(history.repo, "--branch", "old")
+    key = mount.path / "tas/c/0/1"
     history.become_later()
-    assert error_of(mount.path / "tas/c/0/1") == errno.EIO
+    assert mounting.wait_until(lambda: fails(key), 5)
+    assert error_of(key) == errno.EIO
     assert error_of(layout.decoded(mount.files, history.repo, "tas", "npy")) == errno.EIO
     assert "old" in (mount.path / ".zarrfs/errors").read_text()
 
@@ -327,6 +342,7 @@ def test_the_disk_cache_keeps_chunks_for_good(history, mounted, tmp_path):
             options += ["--cache-dir", tmp_path / "cache"]
             mount = mounted(store, *options)
             check_store(mount.path, main)
+            check_files(mount.files, history.repo, main)
             mount = mounted(store, *options)
             server.asked.clear()
             check_store(mount.path, main)
@@ -423,7 +439,9 @@ def test_virtual_chunks_on_s3(virtual, mounted, tmp_path):
         assert len([line for line in server.asked if line.startswith("HEAD")]) <= 2, server.asked
 
 
+@pytest.mark.parametrize("virtual", [2], indirect=True)
 def test_virtual_chunks_on_a_web_server(virtual, mounted):
+    """icechunk-python 1.1 drops the port of the URL."""
     arrays = virtual.expected["arrays"]
     with icechunk_server.serving(virtual.folder, port=HTTP_PORT, lists=False) as server:
         mount = mounted(virtual.repo, "--virtual-chunks", f"{server.url}/virtual/")
@@ -441,4 +459,5 @@ def test_a_virtual_object_that_changes(virtual, mounted):
         grid = virtual.folder / "virtual/grid.nc"
         content = grid.read_bytes().replace(before, bytes(len(before)))
         grid.write_bytes(content)
-        assert mounting.wait_until(lambda: key.read_bytes() == bytes(len(before)), 5)
+        # A reader that opened the key before may get ESTALE.
+        assert mounting.wait_until(lambda: not fails(key) and key.read_bytes() == bytes(len(before)), 5)

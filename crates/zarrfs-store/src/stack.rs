@@ -57,9 +57,6 @@ use crate::sync::budget::MemoryBudget;
 use crate::{ByteRange, Hints, Key, Login, NoHints, Store, Tree};
 use zarr_format::error::{Error, Kind, Result};
 
-/// Bytes of a file that are enough to recognize it.
-const HEAD: u64 = 4096;
-
 /// The memory for manifests of a store that is opened without a budget, in bytes.
 const DEFAULT_MEMORY: u64 = 512 << 20;
 
@@ -394,7 +391,15 @@ impl Opening<'_> {
         let store = match open_url(self.location, None, self.config, self.stats) {
             // A server that does not list names may still have the files of the branch.
             Err(error) => match &revision {
-                Some(revision) => self.files_of(revision).ok_or(error)?,
+                Some(revision) => self.files_of(revision).ok_or_else(|| {
+                    let why = format!(
+                        "neither {revision} nor anything else is here: check the URL and the name"
+                    );
+                    match error.kind() {
+                        Kind::NotFound => Error::new(Kind::NotFound, redacted(self.location), why),
+                        _ => error,
+                    }
+                })?,
                 None => return Err(self.error_of_file(error)),
             },
             store => store?,
@@ -417,7 +422,7 @@ impl Opening<'_> {
             let (folder, name) = self.location.trim_end_matches('/').rsplit_once('/')?;
             let key = Key::new(name).ok()?;
             let store = open_url(folder, Some(&key), self.config, self.stats).ok()?;
-            let head = store.get_range(self.context, &key, ByteRange::Span(0..HEAD));
+            let head = store.get_range(self.context, &key, ByteRange::Span(0..HEAD as u64));
             Some(head.ok()??.bytes)
         };
         let is_missing = error.kind() == Kind::NotFound && !self.location.contains('?');
@@ -577,7 +582,7 @@ impl Opening<'_> {
 fn first_bytes(path: &Path) -> Option<Vec<u8>> {
     let mut head = Vec::new();
     let file = File::open(path).ok()?;
-    file.take(HEAD).read_to_end(&mut head).ok()?;
+    file.take(HEAD as u64).read_to_end(&mut head).ok()?;
     Some(head)
 }
 

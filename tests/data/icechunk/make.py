@@ -139,6 +139,10 @@ class Maker:
         native = make("native", shape=(33, 65), chunks=(16, 16), dtype="i8", compressors=None)
         native[...] = np.arange(33 * 65).reshape(33, 65)
         make("ragged", shape=(1000,), chunks=(100,), dtype="u1", fill_value=9)[250:380] = 1
+        cf = root.create_group("cf")
+        cf.create_array("y", shape=(5,), chunks=(5,), dtype="f8", dimension_names=["y"])[...] = np.arange(5) / 2
+        temp = cf.create_array("temp", shape=(5, 3), chunks=(2, 2), dtype="f4", dimension_names=["y", "x"])
+        temp[...] = np.arange(15).reshape(5, 3)
         nested = root.create_group("nested", attributes={"deep": True})
         for name in ["a", "a-b", "a/b", "a0", "a.b", "a/c", "a b", "\u00e9\u4e2d", "\u00e9\u4e2d/x", "a/b/c-d", "A"]:
             nested.require_group(name)

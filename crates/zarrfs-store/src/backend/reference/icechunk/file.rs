@@ -57,6 +57,7 @@ pub(super) fn content(file: &[u8], kind: FileKind, limit: u64) -> Result<Vec<u8>
         return Err(Error::unsupported("", why));
     }
     match compression {
+        0 if body.len() as u64 > limit => Err(too_long(limit)),
         0 => Ok(body.to_vec()),
         1 => decompressed(body, limit),
         other => Err(Error::unsupported(
@@ -66,17 +67,37 @@ pub(super) fn content(file: &[u8], kind: FileKind, limit: u64) -> Result<Vec<u8>
     }
 }
 
+/// Returns the length of the buffer in a file, if the header says it: that of a hostile file may be wrong.
+pub(super) fn content_len(file: &[u8]) -> Option<u64> {
+    let body = file.get(HEADER_LEN..)?;
+    match file.get(HEADER_LEN - 1)? {
+        0 => Some(body.len() as u64),
+        _ => zstd::zstd_safe::get_frame_content_size(body).ok()?,
+    }
+}
+
 fn decompressed(body: &[u8], limit: u64) -> Result<Vec<u8>> {
     let damaged = |error| Error::corrupt("", format!("cannot be decompressed: {error}"));
     let decoder = zstd::stream::read::Decoder::with_buffer(body).map_err(damaged)?;
+    let room = limit.saturating_add(1);
     let mut content = Vec::new();
-    let mut bounded = decoder.take(limit.saturating_add(1));
-    bounded.read_to_end(&mut content).map_err(damaged)?;
+    // Room for all at once: a buffer that grows by doubling would exceed the limit.
+    let reserved = content.try_reserve_exact(usize::try_from(room).unwrap_or(usize::MAX));
+    reserved.map_err(|error| Error::too_large("", error))?;
+    decoder
+        .take(room)
+        .read_to_end(&mut content)
+        .map_err(damaged)?;
     if content.len() as u64 > limit {
-        let why = format!("has more than {limit} bytes decompressed: give more --memory");
-        return Err(Error::too_large("", why));
+        return Err(too_long(limit));
     }
+    content.shrink_to_fit();
     Ok(content)
+}
+
+fn too_long(limit: u64) -> Error {
+    let why = format!("has more than {limit} bytes decompressed: give more --memory");
+    Error::too_large("", why)
 }
 
 fn not_a(kind: FileKind) -> Error {

@@ -20,6 +20,29 @@ pub(super) struct Vector<'a> {
     length: usize,
 }
 
+/// A vector of unsigned numbers of four bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Numbers<'a> {
+    digits: &'a [[u8; 4]],
+}
+
+impl Numbers<'_> {
+    /// Returns the number of numbers.
+    pub(super) fn len(&self) -> usize {
+        self.digits.len()
+    }
+
+    /// Returns the number at a position.
+    pub(super) fn get(&self, position: usize) -> Option<u32> {
+        self.digits.get(position).copied().map(u32::from_le_bytes)
+    }
+
+    /// Returns the numbers.
+    pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
+        self.digits.iter().copied().map(u32::from_le_bytes)
+    }
+}
+
 impl<'a> Table<'a> {
     /// Returns the root table of a buffer.
     pub(super) fn root(bytes: &'a [u8]) -> Result<Table<'a>> {
@@ -126,6 +149,17 @@ impl<'a> Table<'a> {
         bytes.map(Some).ok_or_else(damaged)
     }
 
+    /// Returns a vector of numbers of four bytes, or `None` if the table does not have the field.
+    pub(super) fn u32s(&self, number: usize) -> Result<Option<Numbers<'a>>> {
+        let Some(vector) = self.vector(number, 4)? else {
+            return Ok(None);
+        };
+        let end = vector.start + 4 * vector.length;
+        let bytes = self.bytes.get(vector.start..end).ok_or_else(damaged)?;
+        let (digits, _) = bytes.as_chunks();
+        Ok(Some(Numbers { digits }))
+    }
+
     /// Returns a string, or `None` if the table does not have the field.
     pub(super) fn text(&self, number: usize) -> Result<Option<&'a str>> {
         let bytes = self.bytes(number)?;
@@ -160,11 +194,6 @@ impl<'a> Vector<'a> {
     /// Returns all elements, which are tables.
     pub(super) fn iter_tables(self) -> impl Iterator<Item = Result<Table<'a>>> {
         (0..self.length).map(move |index| self.table(index))
-    }
-
-    /// Returns all elements, which are numbers of four bytes.
-    pub(super) fn iter_u32(self) -> impl Iterator<Item = Result<u32>> {
-        (0..self.length).map(move |index| self.fixed(index).map(u32::from_le_bytes))
     }
 
     fn check(&self, index: usize) -> Result<()> {

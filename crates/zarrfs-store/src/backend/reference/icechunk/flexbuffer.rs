@@ -14,6 +14,12 @@ pub(super) struct Value<'a> {
     packed: u8,
 }
 
+/// The most entries of a map that are read: a hostile one has entries without end.
+const MAX_ENTRIES: usize = 10_000;
+
+/// The longest key of a map.
+const MAX_KEY: usize = 1024;
+
 const STRING: u8 = 5;
 const MAP: u8 = 9;
 
@@ -63,7 +69,7 @@ impl<'a> Value<'a> {
         let entry = move |index: usize| {
             let key_at = keys.checked_add(index.checked_mul(key_width)?)?;
             let key = bytes.get(key_at.checked_sub(number(bytes, key_at, key_width)?)?..)?;
-            let end = key.iter().position(|&byte| byte == 0)?;
+            let end = key.iter().take(MAX_KEY).position(|&byte| byte == 0)?;
             let value = Value {
                 bytes,
                 position: start.checked_add(index.checked_mul(width)?)?,
@@ -72,7 +78,7 @@ impl<'a> Value<'a> {
             };
             Some((key.get(..end)?, value))
         };
-        Some((0..length).map_while(entry))
+        Some((0..length.min(MAX_ENTRIES)).map_while(entry))
     }
 
     /// Returns the position that the offset leads to.

@@ -12,10 +12,13 @@ use crate::sync::budget::Reservation;
 use zarr_format::error::{Error, Result};
 
 use super::file::Id;
-use super::flatbuffer::{Table, Vector, damaged};
+use super::flatbuffer::{Numbers, Table, Vector, damaged};
 
 /// The longest URL of a virtual chunk, in bytes.
 const MAX_LOCATION: usize = 4096;
+
+/// The highest number of dimensions.
+const MAX_DIMENSIONS: usize = 256;
 
 /// The identifier of a node in a repository.
 pub(super) type NodeId = [u8; 8];
@@ -37,8 +40,15 @@ impl Manifest {
             dictionary,
             _memory: memory,
         };
+        let mut count = 0;
         for array in Table::root(&manifest.buffer)?.tables(1)?.iter_tables() {
-            ArrayReferences::new(array?)?.check_order()?;
+            let references = ArrayReferences::new(array?)?;
+            // Arrays share no references; without the limit, a small file could have a check without end.
+            count += references.chunks.len();
+            if count > manifest.buffer.len() {
+                return Err(damaged());
+            }
+            references.check_order()?;
         }
         Ok(manifest)
     }
@@ -58,7 +68,7 @@ impl Manifest {
     pub(super) fn reference(
         &self,
         chunk: Table<'_>,
-        container: impl Fn(&str) -> Option<String>,
+        container: impl Fn(&str) -> Result<Option<String>>,
     ) -> Result<Reference> {
         let (location, identity) = if let Some(id) = chunk.fixed(4)? {
             let key = Key::new(format!("chunks/{}", Id(id)))?;
@@ -68,7 +78,8 @@ impl Manifest {
             (Location::Url(url.into()), checksum(chunk)?)
         } else {
             let bytes = chunk.bytes(1)?.ok_or_else(damaged)?;
-            return Ok(Reference::Inline(self.buffer.slice_ref(bytes)));
+            // A copy, since a part of the buffer would keep all of it in memory.
+            return Ok(Reference::Inline(Bytes::copy_from_slice(bytes)));
         };
         Ok(Reference::Part(Part {
             location,
@@ -110,17 +121,17 @@ fn checksum(chunk: Table<'_>) -> Result<PartIdentity> {
 
 /// Returns a URL with the prefix of its container in place of `vcc://NAME`, and with its escapes decoded where a key of
 /// a bucket has none.
-fn absolute(url: &str, container: &dyn Fn(&str) -> Option<String>) -> Result<String> {
+fn absolute(url: &str, container: &dyn Fn(&str) -> Result<Option<String>>) -> Result<String> {
     if let Some((name, path)) = url
         .strip_prefix("vcc://")
         .and_then(|rest| rest.split_once('/'))
     {
-        let prefix = container(name).ok_or_else(|| {
+        let prefix = container(name)?.ok_or_else(|| {
             let why = format!("the repository does not define the container '{name}' of a chunk");
             Error::corrupt("", why)
         })?;
         let url = format!("{}/{path}", prefix.trim_end_matches('/'));
-        return absolute(&url, &|_| None);
+        return absolute(&url, &|_| Ok(None));
     }
     let has_escapes = !url.starts_with("http") && !url.starts_with("file:") && url.contains('%');
     if has_escapes {
@@ -144,12 +155,17 @@ impl<'a> ArrayReferences<'a> {
 
     /// Returns `Corrupt` if the references are not in order, since a search would miss some.
     fn check_order(&self) -> Result<()> {
-        for index in 1..self.chunks.len() {
-            let before = coordinates(self.chunks.table(index - 1)?)?;
-            if self.compare(index, &before)? != Ordering::Greater {
+        let mut before: Option<Numbers<'_>> = None;
+        for index in 0..self.chunks.len() {
+            let found = self.coordinates(index)?;
+            if found.len() > MAX_DIMENSIONS {
+                return Err(damaged());
+            }
+            if before.is_some_and(|before| before.iter().cmp(found.iter()) != Ordering::Less) {
                 let why = "the references of a manifest are not in order";
                 return Err(Error::corrupt("", why));
             }
+            before = Some(found);
         }
         Ok(())
     }
@@ -172,20 +188,27 @@ impl<'a> ArrayReferences<'a> {
     }
 
     /// Returns the coordinates that follow `prefix` in the references that begin with it, ascending, all below `end`.
-    /// Costs a search for each.
     pub(super) fn children(&self, prefix: &[u32], end: u32) -> Result<Vec<u32>> {
         let mut children = Vec::new();
         let mut wanted = [prefix, &[0]].concat();
-        while let Some(child) = self
-            .child_from(prefix, &wanted)?
-            .filter(|&child| child < end)
+        let mut index = self.first_from(&wanted)?;
+        while index < self.chunks.len()
+            && let Some(child) = child_of(&self.coordinates(index)?, prefix)
+            && child < end
         {
             children.push(child);
-            let Some(next) = child.checked_add(1) else {
-                break;
-            };
-            if let Some(last) = wanted.last_mut() {
-                *last = next;
+            index += 1;
+            let is_same = index < self.chunks.len()
+                && child_of(&self.coordinates(index)?, prefix) == Some(child);
+            // A search costs as much as looking at some twenty references.
+            if is_same {
+                let Some(next) = child.checked_add(1) else {
+                    break;
+                };
+                if let Some(last) = wanted.last_mut() {
+                    *last = next;
+                }
+                index = self.first_from(&wanted)?;
             }
         }
         Ok(children)
@@ -198,9 +221,7 @@ impl<'a> ArrayReferences<'a> {
         if index == self.chunks.len() {
             return Ok(None);
         }
-        let found = coordinates(self.chunks.table(index)?)?;
-        let rest = found.strip_prefix(prefix);
-        Ok(rest.and_then(|rest| rest.first()).copied())
+        Ok(child_of(&self.coordinates(index)?, prefix))
     }
 
     /// Returns the first reference whose coordinates are not before `wanted`.
@@ -219,26 +240,21 @@ impl<'a> ArrayReferences<'a> {
 
     /// Compares the coordinates of a reference with `wanted`.
     fn compare(&self, index: usize, wanted: &[u32]) -> Result<Ordering> {
-        let chunk = self.chunks.table(index)?;
-        let found = chunk.vector(0, 4)?.ok_or_else(damaged)?;
-        for (position, &wanted) in wanted.iter().enumerate() {
-            if position == found.len() {
-                return Ok(Ordering::Less);
-            }
-            let found = u32::from_le_bytes(found.fixed(position)?);
-            if found != wanted {
-                return Ok(found.cmp(&wanted));
-            }
-        }
-        Ok(found.len().cmp(&wanted.len()))
+        let found = self.coordinates(index)?;
+        Ok(found.iter().cmp(wanted.iter().copied()))
+    }
+
+    /// Returns the coordinates of a reference.
+    fn coordinates(&self, index: usize) -> Result<Numbers<'a>> {
+        self.chunks.table(index)?.u32s(0)?.ok_or_else(damaged)
     }
 }
 
-/// Returns the coordinates of a chunk.
-fn coordinates(chunk: Table<'_>) -> Result<Vec<u32>> {
-    chunk
-        .vector(0, 4)?
-        .ok_or_else(damaged)?
-        .iter_u32()
-        .collect()
+/// Returns the coordinate that follows `prefix`, or `None` if the coordinates do not begin with it.
+fn child_of(coordinates: &Numbers<'_>, prefix: &[u32]) -> Option<u32> {
+    let begins = coordinates
+        .iter()
+        .take(prefix.len())
+        .eq(prefix.iter().copied());
+    coordinates.get(prefix.len()).filter(|_| begins)
 }

@@ -116,8 +116,7 @@ impl Icechunk {
     pub fn log(&self, context: &RequestContext) -> Result<String> {
         let commits = self.repository.history(context, &self.revision)?;
         let line = |commit: &repository::Commit| {
-            let message = commit.message.lines().next().unwrap_or_default();
-            format!("{}  {}  {message}\n", commit.id, utc(commit.time))
+            format!("{}  {}  {}\n", commit.id, utc(commit.time), commit.title)
         };
         Ok(commits.iter().map(line).collect())
     }

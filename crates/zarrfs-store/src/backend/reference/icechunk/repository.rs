@@ -20,7 +20,7 @@ use crate::sync::single_flight::JOIN_TIMEOUT;
 use crate::{EntryKind, Key, Store, Version};
 use zarr_format::error::{Error, Kind, Result};
 
-use super::file::{FileKind, Id, content};
+use super::file::{FileKind, Id, content, content_len};
 use super::flatbuffer::{Table, damaged};
 use super::flexbuffer;
 use super::manifest::Manifest;
@@ -36,7 +36,10 @@ const MAX_REF: u64 = 64 << 10;
 /// The number of commits that the history shows.
 const MAX_HISTORY: usize = 10_000;
 
-/// How many times longer a file may be decompressed than it is expected to be, when its memory is reserved.
+/// The length of a commit's line of its message, in characters.
+const MAX_TITLE: usize = 200;
+
+/// How many times longer a file is expected to be decompressed, when its memory is reserved.
 const EXPECTED_RATIO: u64 = 8;
 
 /// A repository.
@@ -48,6 +51,8 @@ pub(crate) struct Repository {
     memory: Arc<MemoryBudget>,
     manifests: Arc<Cache<Id, Arc<Manifest>>>,
     repo_file: Mutex<Option<Arc<RepoFile>>>,
+    /// The history that was read last.
+    history: Mutex<Option<History>>,
 }
 
 /// The `repo` file of specification 2.
@@ -62,7 +67,24 @@ pub(crate) struct Commit {
     pub(crate) id: String,
     /// Microseconds since 1970.
     pub(crate) time: u64,
-    pub(crate) message: String,
+    /// The first line of the message.
+    pub(crate) title: String,
+}
+
+/// The commits that led to a snapshot.
+#[derive(Clone)]
+struct History {
+    first: Id,
+    commits: Arc<Vec<Commit>>,
+}
+
+/// Returns the first line of a message, without control characters, at most 200 characters of it.
+fn title(message: &str) -> String {
+    let line = message.lines().next().unwrap_or_default();
+    line.chars()
+        .filter(|letter| !letter.is_control())
+        .take(MAX_TITLE)
+        .collect()
 }
 
 /// The decompressed content of a file, and its memory.
@@ -84,6 +106,7 @@ impl Repository {
             memory: memory.clone(),
             manifests: Cache::new(memory.clone(), Priority::Metadata, None),
             repo_file: Mutex::default(),
+            history: Mutex::default(),
         }
     }
 
@@ -130,16 +153,27 @@ impl Repository {
     fn no_such(&self, context: &RequestContext, revision: &Revision) -> Error {
         let kind = revision.kind();
         let names = self.names(context, kind).unwrap_or_default();
-        let known = match names.as_slice() {
-            [] => format!("no {kind} is known"),
+        let why = match names.as_slice() {
+            [] if self.repo_file.lock().is_none() && !self.has_branch(context) => {
+                "not an Icechunk repository, or none whose names the server lists: there is no file 'repo', and no such \
+                 branch or tag in 'refs'"
+                    .to_string()
+            }
+            [] => format!("the Icechunk repository has no such {kind}, and no other"),
             names => {
                 let shown: Vec<&str> = names.iter().take(10).map(String::as_str).collect();
                 let more = if names.len() > 10 { ", ..." } else { "" };
-                format!("there are {}{more}", shown.join(", "))
+                let shown = shown.join(", ");
+                format!("the Icechunk repository has no such {kind}; it has {shown}{more}")
             }
         };
-        let why = format!("the Icechunk repository has no such {kind}; {known}");
         Error::new(Kind::NotFound, revision, why)
+    }
+
+    /// Whether a branch of specification 1 is listed.
+    fn has_branch(&self, context: &RequestContext) -> bool {
+        self.names(context, "branch")
+            .is_ok_and(|names| !names.is_empty())
     }
 
     /// Returns the snapshot of a branch or tag of specification 1, or `None` if it does not exist.
@@ -184,11 +218,16 @@ impl Repository {
             let Some(name) = name.strip_prefix(&prefix) else {
                 continue;
             };
-            let is_tag = kind == "tag";
-            if is_tag
-                && self
-                    .resolve_ref(context, &Revision::Tag(name.to_string()))?
-                    .is_none()
+            // A deleted tag has a mark; a folder of the disk may have lost its branch.
+            let revision = match kind {
+                "tag" => Some(Revision::Tag(name.to_string())),
+                "branch" if self.heads.info().folder.is_some() => {
+                    Some(Revision::Branch(name.to_string()))
+                }
+                _ => None,
+            };
+            if let Some(revision) = revision
+                && self.resolve_ref(context, &revision)?.is_none()
             {
                 continue;
             }
@@ -221,17 +260,15 @@ impl Repository {
         Ok(Some(file))
     }
 
-    /// Returns the URL prefix of a container of virtual chunks, or `None` if the repository does not define it.
-    pub(super) fn container(&self, context: &RequestContext, name: &str) -> Option<String> {
-        let file = self.repo_file(context).ok()??;
-        let config = Table::root(&file.buffer).ok()?.bytes(9).ok()??;
-        let containers = flexbuffer::Value::root(config)?.get("virtual_chunk_containers")?;
-        let mut entries = containers.entries()?;
-        entries.find_map(|(key, value)| {
-            let own_name = value.get("name").and_then(flexbuffer::Value::text);
-            let is_named = own_name.map_or(key == name.as_bytes(), |own| own == name);
-            is_named.then(|| value.get("url_prefix")?.text().map(str::to_string))?
-        })
+    /// Returns the URL prefix of a container of virtual chunks, or `None` if the repository does not define it. Makes a
+    /// request only if the last `repo` file that was read does not define it.
+    pub(super) fn container(&self, context: &RequestContext, name: &str) -> Result<Option<String>> {
+        let last = self.repo_file.lock().clone();
+        if let Some(prefix) = last.and_then(|last| last.container(name)) {
+            return Ok(Some(prefix));
+        }
+        let file = self.repo_file(context)?;
+        Ok(file.and_then(|file| file.container(name)))
     }
 
     /// Reads a snapshot.
@@ -243,7 +280,13 @@ impl Repository {
         let key = Key::new(format!("snapshots/{id}"))?;
         let content = self.read(context, &key, FileKind::Snapshot)?;
         let snapshot = Snapshot::new(content.buffer, self.clone(), content.memory);
-        snapshot.map(Arc::new).map_err(|error| error.about(&key))
+        let snapshot = snapshot.map_err(|error| error.about(&key))?;
+        if snapshot.id != id {
+            // Its versions would be those of another snapshot.
+            let why = format!("is the snapshot {}, under another name", snapshot.id);
+            return Err(Error::corrupt(&key, why));
+        }
+        Ok(Arc::new(snapshot))
     }
 
     /// Returns a manifest, from memory if it is there.
@@ -272,21 +315,32 @@ impl Repository {
     /// Decompresses a file within the memory budget.
     fn content(&self, file: &[u8], kind: FileKind) -> Result<Content> {
         let deadline = Instant::now() + JOIN_TIMEOUT;
-        let limit = self.memory.limit();
-        let expected = (file.len() as u64)
-            .saturating_mul(EXPECTED_RATIO)
-            .min(limit);
-        let mut memory = self.memory.reserve(expected, deadline)?;
-        let mut buffer = content(file, kind, limit)?;
-        buffer.shrink_to_fit();
-        let held = buffer.len() as u64;
-        if held > expected {
-            drop(memory);
-            memory = self.memory.reserve(held, deadline)?;
-        } else {
-            memory.shrink(expected - held);
+        let most = self.memory.limit();
+        let expected = match content_len(file) {
+            Some(length) => length,
+            None => (file.len() as u64).saturating_mul(EXPECTED_RATIO),
+        };
+        let mut reserved = expected.clamp(1, most);
+        loop {
+            let mut memory = self.memory.reserve(reserved, deadline)?;
+            match content(file, kind, reserved) {
+                // Again with more memory: waiting for it while holding some could wait forever.
+                Err(error) if error.kind() == Kind::TooLarge && reserved < most => {
+                    reserved = reserved.saturating_mul(EXPECTED_RATIO).min(most);
+                }
+                buffer => {
+                    let buffer = buffer?;
+                    memory.shrink(buffer.len() as u64);
+                    return Ok(Content { buffer, memory });
+                }
+            }
         }
-        Ok(Content { buffer, memory })
+    }
+
+    /// Reserves memory for what is made of manifests.
+    pub(super) fn reserve(&self, bytes: usize) -> Result<Reservation> {
+        let deadline = Instant::now() + JOIN_TIMEOUT;
+        self.memory.reserve(bytes as u64, deadline)
     }
 
     /// Returns the commits that led to a snapshot, the latest first, at most 10,000.
@@ -294,11 +348,30 @@ impl Repository {
         self: &Arc<Self>,
         context: &RequestContext,
         revision: &Revision,
-    ) -> Result<Vec<Commit>> {
+    ) -> Result<Arc<Vec<Commit>>> {
         let first = self.resolve(context, revision)?;
-        if let Some(file) = self.repo_file(context)? {
-            return file.history(first);
+        let last = self.history.lock().clone();
+        if let Some(last) = last.filter(|last| last.first == first) {
+            return Ok(last.commits);
         }
+        let commits = match self.repo_file(context)? {
+            Some(file) => file.history(first)?,
+            None => self.history_of_parents(context, first)?,
+        };
+        let commits = Arc::new(commits);
+        *self.history.lock() = Some(History {
+            first,
+            commits: commits.clone(),
+        });
+        Ok(commits)
+    }
+
+    /// Returns the history of a repository of specification 1, in which each snapshot names its parent.
+    fn history_of_parents(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        first: Id,
+    ) -> Result<Vec<Commit>> {
         let (mut commits, mut seen, mut next) = (Vec::new(), HashSet::new(), Some(first));
         while let Some(id) = next {
             if commits.len() == MAX_HISTORY || !seen.insert(id) {
@@ -312,7 +385,7 @@ impl Repository {
             commits.push(Commit {
                 id: id.to_string(),
                 time: snapshot.flushed_at()?,
-                message: snapshot.message()?.to_string(),
+                title: title(snapshot.message()?),
             });
             next = snapshot.parent()?;
         }
@@ -334,7 +407,7 @@ impl RepoFile {
         })?;
         for named in refs.iter_tables() {
             let named = named?;
-            if named.required_text(0)? == revision.name() {
+            if named.bytes(0)? == Some(revision.name().as_bytes()) {
                 let index = usize::try_from(named.u32(1)?).map_err(|_| damaged())?;
                 let snapshot = root.tables(4)?.table(index)?;
                 return snapshot.fixed(0)?.map(Id).map(Some).ok_or_else(damaged);
@@ -345,23 +418,40 @@ impl RepoFile {
 
     fn names(&self, kind: &str) -> Result<Vec<String>> {
         let root = self.root()?;
-        let mut names: Vec<String> = match kind {
-            "snapshot" => {
-                let snapshots = root.tables(4)?.iter_tables();
-                let ids = snapshots.map(|info| info?.fixed(0)?.map(Id).ok_or_else(damaged));
-                ids.map(|id| id.map(|id| id.to_string()))
-                    .collect::<Result<_>>()?
+        let mut names = Vec::new();
+        if kind == "snapshot" {
+            for info in root.tables(4)?.iter_tables() {
+                names.push(info?.fixed(0)?.map(Id).ok_or_else(damaged)?.to_string());
             }
-            kind => {
-                let refs = root
-                    .tables(if kind == "tag" { 1 } else { 2 })?
-                    .iter_tables();
-                let names = refs.map(|named| Ok(named?.required_text(0)?.to_string()));
-                names.collect::<Result<_>>()?
+        } else {
+            let mut length = 0;
+            for named in root
+                .tables(if kind == "tag" { 1 } else { 2 })?
+                .iter_tables()
+            {
+                let name = named?.required_text(0)?;
+                // Names share no bytes; without the limit, a small file could have names without end.
+                length += name.len();
+                if length > self.buffer.len() {
+                    return Err(damaged());
+                }
+                names.push(name.to_string());
             }
-        };
+        }
         names.sort();
         Ok(names)
+    }
+
+    /// Returns the URL prefix of a container of virtual chunks, or `None` if there is no such container.
+    fn container(&self, name: &str) -> Option<String> {
+        let config = self.root().ok()?.bytes(9).ok()??;
+        let containers = flexbuffer::Value::root(config)?.get("virtual_chunk_containers")?;
+        let mut entries = containers.entries()?;
+        entries.find_map(|(key, value)| {
+            let own_name = value.get("name").and_then(flexbuffer::Value::text);
+            let is_named = own_name.map_or(key == name.as_bytes(), |own| own == name);
+            is_named.then(|| value.get("url_prefix")?.text().map(str::to_string))?
+        })
     }
 
     fn history(&self, first: Id) -> Result<Vec<Commit>> {
@@ -380,7 +470,7 @@ impl RepoFile {
             commits.push(Commit {
                 id: Id(info.fixed(0)?.ok_or_else(damaged)?).to_string(),
                 time: info.u64(2)?,
-                message: info.required_text(3)?.to_string(),
+                title: title(info.required_text(3)?),
             });
             next = usize::try_from(info.i32(1)?).ok();
         }

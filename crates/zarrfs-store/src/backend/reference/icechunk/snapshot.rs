@@ -3,8 +3,6 @@
 //! A key is a node's `zarr.json`, which the snapshot contains, or a chunk `c/0/1`, whose reference is in a manifest.
 //! The manifests of an array cover boxes of its chunk grid, in any order.
 
-use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -41,17 +39,17 @@ struct Node<'a> {
 }
 
 /// An array of a snapshot.
-struct ArrayNode {
+struct ArrayNode<'a> {
     id: NodeId,
     /// The number of chunks along each dimension.
     grid: Vec<u32>,
-    manifests: Vec<ManifestBox>,
+    manifests: Vector<'a>,
 }
 
-/// A manifest and the box of the chunk grid that it covers; an empty box is the whole grid.
-struct ManifestBox {
+/// A manifest and the box of the chunk grid that it covers; without extents that is the whole grid.
+struct ManifestBox<'a> {
     id: Id,
-    extents: Vec<Range<u32>>,
+    extents: Option<Vector<'a>>,
 }
 
 /// Coordinates of chunks, or the beginning of them.
@@ -68,12 +66,17 @@ impl Snapshot {
     ) -> Result<Snapshot> {
         let root = Table::root(&buffer)?;
         let id = Id(root.fixed(0)?.ok_or_else(damaged)?);
-        let mut before = "";
+        let (mut before, mut length) = ("", 0);
         for node in root.tables(2)?.iter_tables() {
             let path = node?.required_text(1)?;
             if path <= before || !path.starts_with('/') {
                 let why = "the nodes of a snapshot are not in order";
                 return Err(Error::corrupt("", why));
+            }
+            // Paths share no bytes; without the limit, a small file could have a check without end.
+            length += path.len();
+            if length > buffer.len() {
+                return Err(damaged());
             }
             before = path;
         }
@@ -143,7 +146,7 @@ impl Snapshot {
     }
 
     /// Returns the array above a key and the coordinates that the key names in it, or `None` if it names none.
-    fn chunk_path(&self, key: &Key) -> Result<Option<(ArrayNode, ChunkPath)>> {
+    fn chunk_path(&self, key: &Key) -> Result<Option<(ArrayNode<'_>, ChunkPath)>> {
         let mut above = Some(key.clone());
         while let Some(prefix) = above {
             if let Some(node) = self.node_of(&prefix)? {
@@ -163,12 +166,12 @@ impl Snapshot {
     fn find_chunk(
         &self,
         context: &RequestContext,
-        array: &ArrayNode,
+        array: &ArrayNode<'_>,
         path: &ChunkPath,
     ) -> Result<Entry> {
         let is_chunk = path.coordinates.len() == array.grid.len();
-        for covered in array.manifests.iter().filter(|covered| covered.meets(path)) {
-            let manifest = self.repository.manifest(context, covered.id)?;
+        for id in array.manifests_of(path) {
+            let manifest = self.repository.manifest(context, id?)?;
             let Some(references) = manifest.of_array(&array.id)? else {
                 continue;
             };
@@ -203,20 +206,26 @@ impl Snapshot {
     fn list_chunks(
         &self,
         context: &RequestContext,
-        array: &ArrayNode,
+        array: &ArrayNode<'_>,
         path: &ChunkPath,
     ) -> Result<ChunkListing> {
         let depth = path.coordinates.len();
         let end = array.grid.get(depth).copied().unwrap_or(0);
-        let mut names = BTreeSet::new();
-        for covered in array.manifests.iter().filter(|covered| covered.meets(path)) {
-            let manifest = self.repository.manifest(context, covered.id)?;
+        let mut names: Vec<u32> = Vec::new();
+        for id in array.manifests_of(path) {
+            let manifest = self.repository.manifest(context, id?)?;
             if let Some(references) = manifest.of_array(&array.id)? {
-                names.extend(references.children(&path.coordinates, end)?);
+                names.append(&mut references.children(&path.coordinates, end)?);
             }
         }
+        // Manifests are in no order, and several may have chunks with the same coordinate.
+        if !names.is_sorted_by(|before, after| before < after) {
+            names.sort_unstable();
+            names.dedup();
+        }
         Ok(ChunkListing {
-            names: names.into_iter().collect(),
+            _memory: self.repository.reserve(size_of_val(names.as_slice()))?,
+            names,
             position: 0,
             kind: match depth + 1 == array.grid.len() {
                 true => EntryKind::File,
@@ -233,18 +242,15 @@ impl<'a> Node<'a> {
     }
 
     /// Returns the array, or `None` if the node is a group.
-    fn array(&self) -> Result<Option<ArrayNode>> {
+    fn array(&self) -> Result<Option<ArrayNode<'a>>> {
         if self.table.u8(3)? != 1 {
             return Ok(None);
         }
         let data = self.table.table(4)?.ok_or_else(damaged)?;
-        let manifests = data.tables(2)?.iter_tables();
         Ok(Some(ArrayNode {
             id: self.table.fixed(0)?.ok_or_else(damaged)?,
             grid: grid(data)?,
-            manifests: manifests
-                .map(|manifest| ManifestBox::new(manifest?))
-                .collect::<Result<_>>()?,
+            manifests: data.tables(2)?,
         }))
     }
 }
@@ -277,35 +283,52 @@ fn halves(bytes: [u8; 16]) -> [u64; 2] {
     [0, 64].map(|shift| u64::try_from((whole >> shift) & u128::from(u64::MAX)).unwrap_or(u64::MAX))
 }
 
-impl ArrayNode {
+impl<'a> ArrayNode<'a> {
     /// Whether a chunk or a prefix of chunks is inside the grid.
     fn contains(&self, path: &ChunkPath) -> bool {
         let coordinates = &path.coordinates;
         let mut pairs = coordinates.iter().zip(&self.grid);
         coordinates.len() <= self.grid.len() && pairs.all(|(at, count)| at < count)
     }
+
+    /// Returns the manifests that may have a chunk whose coordinates begin with those of `path`.
+    fn manifests_of<'b>(
+        &self,
+        path: &'b ChunkPath,
+    ) -> impl Iterator<Item = Result<Id>> + use<'a, 'b> {
+        let meeting = move |table: Result<Table<'a>>| -> Result<Option<Id>> {
+            let covered = ManifestBox::new(table?)?;
+            Ok(covered.meets(path)?.then_some(covered.id))
+        };
+        self.manifests
+            .iter_tables()
+            .map(meeting)
+            .filter_map(Result::transpose)
+    }
 }
 
-impl ManifestBox {
-    fn new(table: Table<'_>) -> Result<ManifestBox> {
-        let extents = table.vector(1, 8)?;
-        let ranges = extents.iter().flat_map(|extents| {
-            (0..extents.len()).map(|position| {
-                let whole = u64::from_le_bytes(extents.fixed(position)?);
-                let half = |bits: u64| u32::try_from(bits & 0xffff_ffff).unwrap_or(u32::MAX);
-                Ok(half(whole)..half(whole >> 32))
-            })
-        });
+impl<'a> ManifestBox<'a> {
+    fn new(table: Table<'a>) -> Result<ManifestBox<'a>> {
         Ok(ManifestBox {
             id: Id(table.fixed(0)?.ok_or_else(damaged)?),
-            extents: ranges.collect::<Result<_>>()?,
+            extents: table.vector(1, 8)?,
         })
     }
 
     /// Whether the box may have a chunk whose coordinates begin with those of `path`.
-    fn meets(&self, path: &ChunkPath) -> bool {
-        let mut pairs = path.coordinates.iter().zip(&self.extents);
-        pairs.all(|(at, extent)| extent.contains(at))
+    fn meets(&self, path: &ChunkPath) -> Result<bool> {
+        let Some(extents) = self.extents else {
+            return Ok(true);
+        };
+        for (dimension, at) in path.coordinates.iter().take(extents.len()).enumerate() {
+            // The start and the end, four bytes each.
+            let extent = u64::from_le_bytes(extents.fixed(dimension)?);
+            let half = |bits: u64| u32::try_from(bits & 0xffff_ffff).unwrap_or(u32::MAX);
+            if !(half(extent)..half(extent >> 32)).contains(at) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 
@@ -394,6 +417,7 @@ impl ReferenceTable for Snapshot {
 
 /// Lists the coordinates of chunks along one dimension. The cursor of a name is its position, counted from 1.
 struct ChunkListing {
+    _memory: Reservation,
     names: Vec<u32>,
     position: usize,
     kind: EntryKind,
