@@ -84,6 +84,9 @@ def test_commands_print_what_the_page_shows(path, tmp_path):
     programs.mkdir()
     (programs / "zarrfs").symlink_to(mounting.program())
     subprocess.run(["cp", "-r", ROOT / "samples", here], check=True)
+    # The repository of the pages about Icechunk.
+    subprocess.run(["tar", "-xzf", ROOT / "tests/data/icechunk/weather2.tar.gz", "-C", tmp_path], check=True)
+    (tmp_path / "repo").rename(here / "weather")
     environment = {
         **os.environ,
         "PATH": f"{programs}:{ROOT / '.venv/bin'}:{os.environ['PATH']}",

@@ -169,6 +169,33 @@ class Maker:
         expected["removed"] = removed
         self.pack("expired", {"repo": expected}, ["repo"])
 
+    def weather(self):
+        """The repository of the examples in the documents."""
+        folder = self.work / "weather"
+        repo = self.create(folder / "repo", config(self.ic))
+        session = repo.writable_session("main")
+        root = self.zarr.group(store=session.store, attributes={"title": "A small forecast"})
+        for name, values in [("time", np.arange(4)), ("lat", np.linspace(60, 40, 5)), ("lon", np.linspace(0, 30, 7))]:
+            made = root.create_array(name, shape=values.shape, chunks=values.shape, dtype="f8", dimension_names=[name])
+            made[...] = values
+        names = ["time", "lat", "lon"]
+        tas = root.create_array("tas", shape=(4, 5, 7), chunks=(1, 5, 7), dtype="f4", dimension_names=names,
+                                attributes={"units": "K"})
+        tas[...] = 270 + np.arange(140).reshape(4, 5, 7) / 4
+        session.commit("The first run")
+        first = repo.lookup_branch("main")
+        repo.create_tag("run-1", snapshot_id=first)
+        repo.create_branch("bias-corrected", snapshot_id=first)
+        session = repo.writable_session("bias-corrected")
+        tas = self.zarr.open_group(session.store)["tas"]
+        tas[2] = tas[2] - 1
+        session.commit("Correct the third step")
+        session = repo.writable_session("main")
+        tas = self.zarr.open_group(session.store)["tas"]
+        tas[3, 0, 0] = 300
+        session.commit("The second run")
+        self.pack("weather", {"repo": self.expected(repo)}, ["repo"])
+
     def virtual(self):
         """Virtual chunks, more than 3,000 of which in one manifest: its locations are compressed."""
         ic, folder = self.ic, self.work / "virtual"
@@ -293,3 +320,5 @@ if __name__ == "__main__":
         maker.history()
         maker.expired()
         maker.virtual()
+        if maker.spec == 2:
+            maker.weather()

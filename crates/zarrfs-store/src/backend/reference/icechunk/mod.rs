@@ -17,6 +17,8 @@ use zarr_format::error::{Error, Kind, Result};
 mod file;
 mod flatbuffer;
 mod flexbuffer;
+#[cfg(test)]
+mod hostile;
 mod manifest;
 mod refs;
 mod repository;

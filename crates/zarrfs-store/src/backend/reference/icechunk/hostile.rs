@@ -1,0 +1,623 @@
+//! Tests with repositories that are damaged or made to do harm.
+//!
+//! Whatever the files of a repository contain, opening, listing and reading end, with an error or with bytes.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use super::file::Id;
+use super::{Icechunk, RepositoryStores, Revision};
+use crate::backend::memory::MemoryStore;
+use crate::backend::reference::targets::{OpenPrefix, Targets, VirtualPrefix};
+use crate::request_context::UNLIMITED;
+use crate::stats::Stats;
+use crate::sync::budget::MemoryBudget;
+use crate::{Condition, EntryKind, Key, PutBody, Store};
+use zarr_format::error::{Kind, Result};
+
+/// The length of a file's header.
+const HEADER_LEN: usize = 39;
+
+/// The memory of a repository in these tests.
+const MEMORY: u64 = 32 << 20;
+
+/// The most names that a walk looks at.
+const MAX_NAMES: usize = 5000;
+
+/// The files of a repository by key.
+type Files = Vec<(String, Vec<u8>)>;
+
+fn key(text: &str) -> Key {
+    Key::new(text).unwrap()
+}
+
+/// Returns a store with these files.
+fn store_of(files: &Files) -> MemoryStore {
+    let store = MemoryStore::default();
+    for (name, bytes) in files {
+        let body = PutBody::Bytes(bytes);
+        store
+            .put(&UNLIMITED, &key(name), body, &Condition::Any)
+            .unwrap();
+    }
+    store
+}
+
+/// Opens the repository at a revision; objects below /allowed may be read.
+fn repository_at(store: &MemoryStore, revision: Revision) -> Arc<Icechunk> {
+    let store: Arc<dyn Store> = Arc::new(store.clone());
+    let open: OpenPrefix = Box::new(|_, _, _| Ok(Arc::new(MemoryStore::default())));
+    let allowed = vec![VirtualPrefix::parse("/allowed").unwrap()];
+    let targets = Targets::new(Some(store.clone()), allowed, open);
+    let memory = MemoryBudget::new(MEMORY, Arc::new(Stats::default()));
+    let stores = RepositoryStores {
+        heads: store.clone(),
+        objects: store,
+    };
+    Arc::new(Icechunk::new(stores, revision, targets, &memory))
+}
+
+fn repository(files: &Files) -> Arc<Icechunk> {
+    repository_at(&store_of(files), Revision::default())
+}
+
+/// Lists and reads everything in a store, and returns the number of names and of errors.
+fn walk(store: &dyn Store) -> (usize, usize) {
+    let (mut names, mut errors, mut open) = (0, 0, vec![Key::root()]);
+    while let Some(prefix) = open.pop() {
+        let mut children = Vec::new();
+        let mut listed = || -> Result<()> {
+            let mut listing = store.list(&UNLIMITED, &prefix)?;
+            while let Some(name) = listing.next(&UNLIMITED)? {
+                children.push((prefix.child(&name.name)?, name.kind));
+                if children.len() == MAX_NAMES {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        errors += usize::from(listed().is_err());
+        for (key, kind) in children {
+            names += 1;
+            errors += usize::from(store.head(&UNLIMITED, &key).is_err());
+            if kind == EntryKind::Directory {
+                open.push(key);
+            } else {
+                errors += usize::from(store.get(&UNLIMITED, &key, 1 << 20).is_err());
+            }
+        }
+        if names > MAX_NAMES {
+            break;
+        }
+    }
+    (names, errors)
+}
+
+/// Does with a repository all that a mount does.
+fn use_all(files: &Files) {
+    let repository = repository(files);
+    if let Ok(store) = repository.store(&UNLIMITED) {
+        walk(&*store);
+    }
+    let _ = repository.log(&UNLIMITED);
+    walk(&*repository.refs());
+}
+
+/// Returns the files of a fixture, all decompressed, without chunks and logs of transactions.
+fn fixture(name: &str) -> Files {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/icechunk");
+    let folder = tempfile::tempdir().unwrap();
+    let mut tar = Command::new("tar");
+    tar.arg("-xzf")
+        .arg(root.join(format!("{name}.tar.gz")))
+        .arg("-C")
+        .arg(folder.path());
+    assert!(tar.status().unwrap().success());
+    let (repo, mut files) = (folder.path().join("repo"), Vec::new());
+    let mut open = vec![repo.clone()];
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(&repo).unwrap().to_str().unwrap();
+            if !name.starts_with("transactions") && !name.starts_with("overwritten") {
+                files.push((name.to_string(), plain(std::fs::read(&path).unwrap())));
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+/// Returns a file without its compression.
+fn plain(file: Vec<u8>) -> Vec<u8> {
+    if !super::file::is_icechunk(&file) || file[HEADER_LEN - 1] == 0 {
+        return file;
+    }
+    let content = zstd::decode_all(&file[HEADER_LEN..]).unwrap();
+    let mut header = file[..HEADER_LEN].to_vec();
+    header[HEADER_LEN - 1] = 0;
+    [header, content].concat()
+}
+
+/// Returns numbers that look random, the same each time.
+fn numbers(mut state: u64) -> impl FnMut() -> usize {
+    move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state >> 11).unwrap()
+    }
+}
+
+#[test]
+fn fixtures_read_without_errors() {
+    for name in ["expired1", "expired2", "history1", "history2"] {
+        let files = fixture(name);
+        let store = repository(&files).store(&UNLIMITED).unwrap();
+        let (names, errors) = walk(&*store);
+        assert!(names > 3 && errors == 0, "{name}: {errors} errors");
+    }
+}
+
+#[test]
+fn truncated_files_give_errors() {
+    for name in ["expired1", "expired2"] {
+        let files = fixture(name);
+        for (number, (name, bytes)) in files.iter().enumerate() {
+            if name.starts_with("chunks") {
+                continue;
+            }
+            for length in 0..bytes.len() {
+                let mut files = files.clone();
+                files[number].1.truncate(length);
+                use_all(&files);
+            }
+        }
+    }
+}
+
+#[test]
+fn flipped_bits_give_errors_or_bytes() {
+    for name in ["expired1", "expired2", "history1", "history2"] {
+        let files = fixture(name);
+        let mut next = numbers(49);
+        let rounds = if name.starts_with("history") { 60 } else { 600 };
+        for _ in 0..rounds {
+            let mut files = files.clone();
+            for _ in 0..1 + next() % 4 {
+                let file = next() % files.len();
+                let bytes = &mut files[file].1;
+                let at = next() % bytes.len();
+                bytes[at] = match next() % 3 {
+                    0 => bytes[at] ^ (1 << (next() % 8)),
+                    1 => 0xff,
+                    _ => 0,
+                };
+            }
+            use_all(&files);
+        }
+    }
+}
+
+/// A field of a table.
+enum Field {
+    /// A number or a struct.
+    Fixed(Vec<u8>),
+    /// A string, or a vector of elements with this length.
+    Vector(usize, Vec<u8>),
+    Table(Table),
+    Tables(Vec<Table>),
+    /// A vector of tables that all are this one, so many times.
+    Same(usize, Table),
+}
+
+/// A table: fields by number.
+type Table = Vec<(usize, Field)>;
+
+fn text(text: &str) -> Field {
+    Field::Vector(text.len(), text.as_bytes().to_vec())
+}
+
+/// Returns a FlatBuffers buffer with this root.
+fn buffer(root: &Table) -> Vec<u8> {
+    let mut out = vec![0; 4];
+    let position = write_table(&mut out, root);
+    patch(&mut out, 0, position);
+    out
+}
+
+fn patch(out: &mut [u8], field: usize, target: usize) {
+    let offset = u32::try_from(target - field).unwrap();
+    out[field..field + 4].copy_from_slice(&offset.to_le_bytes());
+}
+
+fn write_table(out: &mut Vec<u8>, table: &Table) -> usize {
+    let count = table
+        .iter()
+        .map(|(number, _)| number + 1)
+        .max()
+        .unwrap_or(0);
+    let vtable = out.len();
+    out.extend(u16::try_from(4 + 2 * count).unwrap().to_le_bytes());
+    out.extend([0; 2]);
+    out.resize(out.len() + 2 * count, 0);
+    let start = out.len();
+    out.extend(i32::try_from(start - vtable).unwrap().to_le_bytes());
+    let mut offsets = Vec::new();
+    for (number, field) in table {
+        let at = out.len();
+        let entry = vtable + 4 + 2 * number;
+        out[entry..entry + 2].copy_from_slice(&u16::try_from(at - start).unwrap().to_le_bytes());
+        match field {
+            Field::Fixed(bytes) => out.extend(bytes),
+            _ => {
+                out.extend([0; 4]);
+                offsets.push((at, field));
+            }
+        }
+    }
+    for (at, field) in offsets {
+        let target = write_field(out, field);
+        patch(out, at, target);
+    }
+    start
+}
+
+fn write_field(out: &mut Vec<u8>, field: &Field) -> usize {
+    let position = out.len();
+    let length = |length: usize| u32::try_from(length).unwrap().to_le_bytes();
+    match field {
+        Field::Fixed(_) => unreachable!(),
+        Field::Vector(count, bytes) => {
+            out.extend(length(*count));
+            out.extend(bytes);
+        }
+        Field::Table(table) => return write_table(out, table),
+        Field::Tables(tables) => {
+            out.extend(length(tables.len()));
+            out.resize(out.len() + 4 * tables.len(), 0);
+            for (index, table) in tables.iter().enumerate() {
+                let target = write_table(out, table);
+                patch(out, position + 4 + 4 * index, target);
+            }
+        }
+        Field::Same(count, table) => {
+            out.extend(length(*count));
+            out.resize(out.len() + 4 * count, 0);
+            let target = write_table(out, table);
+            for index in 0..*count {
+                patch(out, position + 4 + 4 * index, target);
+            }
+        }
+    }
+    position
+}
+
+/// Returns a file of the repository around a buffer.
+fn file(kind: u8, compression: u8, body: &[u8]) -> Vec<u8> {
+    let magic = b"ICE\xf0\x9f\xa7\x8aCHUNK";
+    [magic, [b' '; 24].as_slice(), &[1, kind, compression], body].concat()
+}
+
+const SNAPSHOT: Id = Id([1; 12]);
+const MANIFEST: Id = Id([2; 12]);
+
+fn node(path: &str, document: &str, array: Option<Table>) -> Table {
+    let mut table = vec![
+        (0, Field::Fixed(vec![7; 8])),
+        (1, text(path)),
+        (2, text(document)),
+        (3, Field::Fixed(vec![u8::from(array.is_some())])),
+    ];
+    table.extend(array.map(|array| (4, Field::Table(array))));
+    table
+}
+
+/// Describes an array of one dimension with `chunks` chunks, whose manifest covers `extent`.
+fn array(chunks: u64, extent: [u32; 2]) -> Table {
+    let shape = [chunks.to_le_bytes(), 1u64.to_le_bytes()].concat();
+    let extent = extent.map(u32::to_le_bytes).concat();
+    let manifest = vec![
+        (0, Field::Fixed(MANIFEST.0.to_vec())),
+        (1, Field::Vector(1, extent)),
+    ];
+    vec![
+        (0, Field::Vector(1, shape)),
+        (2, Field::Tables(vec![manifest])),
+    ]
+}
+
+fn chunk(coordinates: &[u32], more: Table) -> Table {
+    let bytes: Vec<u8> = coordinates.iter().flat_map(|at| at.to_le_bytes()).collect();
+    let mut table = vec![(0, Field::Vector(coordinates.len(), bytes))];
+    table.extend(more);
+    table
+}
+
+fn inline(coordinate: u32) -> Table {
+    chunk(&[coordinate], vec![(1, text("bytes"))])
+}
+
+fn virtual_chunk(coordinate: u32, location: &str) -> Table {
+    let length = Field::Fixed(5u64.to_le_bytes().to_vec());
+    chunk(&[coordinate], vec![(3, length), (5, text(location))])
+}
+
+fn manifest(chunks: Field) -> Table {
+    let references = vec![(0, Field::Fixed(vec![7; 8])), (1, chunks)];
+    vec![(1, Field::Tables(vec![references]))]
+}
+
+fn snapshot(nodes: Field) -> Table {
+    let id = Field::Fixed(SNAPSHOT.0.to_vec());
+    vec![(0, id), (2, nodes), (4, text("a message"))]
+}
+
+/// Returns the files of a repository of specification 1.
+fn files(snapshot: &Table, manifest: &Table) -> Files {
+    vec![
+        (
+            "refs/branch.main/ref.json".to_string(),
+            format!(r#"{{"snapshot": "{SNAPSHOT}"}}"#).into_bytes(),
+        ),
+        (
+            format!("snapshots/{SNAPSHOT}"),
+            file(1, 0, &buffer(snapshot)),
+        ),
+        (
+            format!("manifests/{MANIFEST}"),
+            file(2, 0, &buffer(manifest)),
+        ),
+    ]
+}
+
+fn with_array(array: Table, chunks: Vec<Table>) -> Files {
+    let nodes = vec![node("/", "{}", None), node("/a", "{}", Some(array))];
+    files(
+        &snapshot(Field::Tables(nodes)),
+        &manifest(Field::Tables(chunks)),
+    )
+}
+
+/// Returns the names below a prefix.
+fn names(store: &dyn Store, prefix: &str) -> Vec<String> {
+    let mut listing = store.list(&UNLIMITED, &key(prefix)).unwrap();
+    let next = || listing.next(&UNLIMITED).unwrap();
+    std::iter::from_fn(next)
+        .map(|name| String::from_utf8(name.name).unwrap())
+        .collect()
+}
+
+/// Returns how reading a key fails.
+fn failure(store: &dyn Store, name: &str) -> Kind {
+    store
+        .get(&UNLIMITED, &key(name), 1 << 20)
+        .unwrap_err()
+        .kind()
+}
+
+fn opened(files: &Files) -> Arc<dyn Store> {
+    repository(files).store(&UNLIMITED).unwrap()
+}
+
+/// Returns how opening fails.
+fn refusal(files: &Files) -> Kind {
+    repository(files).store(&UNLIMITED).err().unwrap().kind()
+}
+
+#[test]
+fn a_repository_that_is_right_reads() {
+    let store = opened(&with_array(array(10, [0, 10]), vec![inline(2), inline(5)]));
+    assert_eq!(names(&*store, "a/c"), ["2", "5"]);
+    let object = store.get(&UNLIMITED, &key("a/c/5"), 100).unwrap().unwrap();
+    assert_eq!(object.bytes, b"bytes");
+    assert!(store.get(&UNLIMITED, &key("a/c/3"), 100).unwrap().is_none());
+}
+
+#[test]
+fn what_is_not_in_order_is_damaged_and_not_missing() {
+    let store = opened(&with_array(array(10, [0, 10]), vec![inline(5), inline(2)]));
+    assert_eq!(failure(&*store, "a/c/2"), Kind::Corrupt);
+    let store = opened(&with_array(array(10, [0, 10]), vec![inline(5), inline(5)]));
+    assert_eq!(failure(&*store, "a/c/5"), Kind::Corrupt);
+    let nodes = vec![
+        node("/", "{}", None),
+        node("/b", "{}", None),
+        node("/a", "{}", None),
+    ];
+    let made = files(
+        &snapshot(Field::Tables(nodes)),
+        &manifest(Field::Tables(vec![])),
+    );
+    assert_eq!(refusal(&made), Kind::Corrupt);
+    let made = files(
+        &snapshot(Field::Same(9, node("/", "{}", None))),
+        &Table::new(),
+    );
+    assert_eq!(refusal(&made), Kind::Corrupt);
+}
+
+#[test]
+fn missing_files_are_errors() {
+    let mut made = with_array(array(10, [0, 10]), vec![inline(2)]);
+    made.retain(|(name, _)| !name.starts_with("manifests"));
+    assert_eq!(failure(&*opened(&made), "a/c/2"), Kind::Unavailable);
+    made.retain(|(name, _)| !name.starts_with("snapshots"));
+    assert_eq!(refusal(&made), Kind::Unavailable);
+    let id = Field::Fixed(vec![3; 12]);
+    let length = Field::Fixed(5u64.to_le_bytes().to_vec());
+    let native = chunk(&[2], vec![(3, length), (4, id)]);
+    let store = opened(&with_array(array(10, [0, 10]), vec![native]));
+    assert_eq!(failure(&*store, "a/c/2"), Kind::Corrupt);
+}
+
+#[test]
+fn a_snapshot_under_another_name_is_damaged() {
+    let mut made = with_array(array(10, [0, 10]), vec![]);
+    let name = format!("snapshots/{}", Id([9; 12]));
+    let content = made[1].1.clone();
+    made.push((name, content));
+    let revision = Revision::Snapshot(Id([9; 12]).to_string());
+    let error = repository_at(&store_of(&made), revision)
+        .store(&UNLIMITED)
+        .err()
+        .unwrap();
+    assert_eq!(error.kind(), Kind::Corrupt);
+}
+
+#[test]
+fn chunks_outside_the_grid_are_hidden() {
+    let chunks = || vec![inline(2), inline(10), inline(u32::MAX)];
+    let store = opened(&with_array(array(10, [0, u32::MAX]), chunks()));
+    assert_eq!(names(&*store, "a/c"), ["2"]);
+    assert!(
+        store
+            .get(&UNLIMITED, &key("a/c/10"), 100)
+            .unwrap()
+            .is_none()
+    );
+    // The grid has as many chunks as there are coordinates.
+    let store = opened(&with_array(array(u64::MAX, [0, u32::MAX]), chunks()));
+    assert_eq!(names(&*store, "a/c"), ["2", "10"]);
+    // The manifest has chunks outside the box that it covers.
+    let store = opened(&with_array(array(10, [5, 8]), chunks()));
+    assert!(store.get(&UNLIMITED, &key("a/c/2"), 100).unwrap().is_none());
+    // More coordinates than dimensions, and fewer.
+    let odd = vec![
+        chunk(&[], vec![]),
+        chunk(&[2, 3], vec![]),
+        chunk(&[4; 300], vec![]),
+    ];
+    let store = opened(&with_array(array(10, [0, 10]), odd));
+    assert_eq!(failure(&*store, "a/c/2"), Kind::Corrupt);
+    let odd = vec![chunk(&[], vec![]), chunk(&[2, 3], vec![])];
+    let store = opened(&with_array(array(10, [0, 10]), odd));
+    assert!(store.get(&UNLIMITED, &key("a/c/2"), 100).unwrap().is_none());
+}
+
+#[test]
+fn counts_beyond_the_buffer_are_damaged() {
+    let huge = || Field::Vector(u32::MAX as usize, vec![0; 8]);
+    let made = files(&snapshot(huge()), &Table::new());
+    assert_eq!(refusal(&made), Kind::Corrupt);
+    let mut made = with_array(array(10, [0, 10]), vec![]);
+    made[2].1 = file(2, 0, &buffer(&manifest(huge())));
+    assert_eq!(failure(&*opened(&made), "a/c/2"), Kind::Corrupt);
+}
+
+#[test]
+fn many_arrays_with_the_same_references_end() {
+    let chunks: Vec<Table> = (0..2000).map(inline).collect();
+    let references = vec![(0, Field::Fixed(vec![8; 8])), (1, Field::Tables(chunks))];
+    let mut made = with_array(array(10, [0, 10]), vec![]);
+    let shared = vec![(1, Field::Same(100_000, references))];
+    made[2].1 = file(2, 0, &buffer(&shared));
+    assert_eq!(failure(&*opened(&made), "a/c/2"), Kind::Corrupt);
+}
+
+#[test]
+fn a_file_that_grows_without_end_is_too_large() {
+    let bomb = zstd::encode_all(std::io::repeat(0).take(1 << 30), 1).unwrap();
+    // Such a frame does not say its length.
+    assert!(bomb.len() < 1 << 20);
+    let mut made = with_array(array(10, [0, 10]), vec![inline(2)]);
+    made[2].1 = file(2, 1, &bomb);
+    assert_eq!(failure(&*opened(&made), "a/c/2"), Kind::TooLarge);
+    made[1].1 = file(1, 1, &bomb);
+    assert_eq!(refusal(&made), Kind::TooLarge);
+    // A frame that says another length than it has.
+    let mut liar = zstd::bulk::compress(&[0; 1000], 1).unwrap();
+    assert_eq!(
+        zstd::zstd_safe::get_frame_content_size(&liar),
+        Ok(Some(1000))
+    );
+    liar[5] = 0xff;
+    made[1].1 = file(1, 1, &liar);
+    assert!(matches!(refusal(&made), Kind::Corrupt | Kind::TooLarge));
+}
+
+#[test]
+fn locations_outside_what_is_allowed_are_refused() {
+    for (location, expected) in [
+        ("file:///etc/passwd", Kind::Denied),
+        ("/etc/passwd", Kind::Denied),
+        ("/allowed/../etc/passwd", Kind::Invalid),
+        ("file:///allowed/%2e%2e/etc/passwd", Kind::Invalid),
+        ("/allowed/absent", Kind::Corrupt),
+        ("vcc://none/a", Kind::Corrupt),
+        ("vcc://none", Kind::Denied),
+        ("s3://bucket/a", Kind::Denied),
+        ("http://169.254.169.254/latest", Kind::Denied),
+        ("no URL", Kind::Denied),
+    ] {
+        let store = opened(&with_array(
+            array(10, [0, 10]),
+            vec![virtual_chunk(2, location)],
+        ));
+        assert_eq!(failure(&*store, "a/c/2"), expected, "{location}");
+        assert_eq!(names(&*store, "a/c"), ["2"]);
+    }
+    let offset = Field::Fixed(u64::MAX.to_le_bytes().to_vec());
+    let length = Field::Fixed(u64::MAX.to_le_bytes().to_vec());
+    let far = chunk(
+        &[2],
+        vec![(2, offset), (3, length), (5, text("/allowed/a"))],
+    );
+    let store = opened(&with_array(array(10, [0, 10]), vec![far]));
+    let range = crate::ByteRange::Span(1..u64::MAX);
+    let error = store
+        .get_range(&UNLIMITED, &key("a/c/2"), range)
+        .err()
+        .unwrap();
+    assert_eq!(error.kind(), Kind::Corrupt);
+    assert!(store.get(&UNLIMITED, &key("a/c/2"), 100).is_err());
+}
+
+#[test]
+fn odd_nodes_are_no_other_nodes() {
+    let nodes = vec![
+        node("/", "{}", None),
+        node("/../x", "{}", None),
+        node("//", "{}", None),
+        node("/a", "{not json", None),
+        node("/b/c", "{}", None),
+        node("/z/", "{}", None),
+        node("/\u{0}", "{}", None),
+    ];
+    let mut nodes = nodes;
+    nodes.sort_by_key(|node| match &node[1].1 {
+        Field::Vector(_, bytes) => bytes.clone(),
+        _ => Vec::new(),
+    });
+    let made = files(
+        &snapshot(Field::Tables(nodes)),
+        &manifest(Field::Tables(vec![])),
+    );
+    let store = opened(&made);
+    assert_eq!(names(&*store, ""), ["a", "zarr.json"]);
+    let document = store
+        .get(&UNLIMITED, &key("a/zarr.json"), 100)
+        .unwrap()
+        .unwrap();
+    assert_eq!(document.bytes, b"{not json");
+    walk(&*store);
+}
+
+#[test]
+fn messages_cannot_control_a_terminal() {
+    let nodes = Field::Tables(vec![node("/", "{}", None)]);
+    let id = Field::Fixed(SNAPSHOT.0.to_vec());
+    let message = format!("\u{1b}[2J{}\r\nsecond", "long ".repeat(1000));
+    let parent = Field::Fixed(SNAPSHOT.0.to_vec());
+    // The snapshot is its own parent.
+    let snapshot = vec![(0, id), (1, parent), (2, nodes), (4, text(&message))];
+    let made = files(&snapshot, &Table::new());
+    let log = repository(&made).log(&UNLIMITED).unwrap();
+    assert_eq!(log.lines().count(), 1);
+    assert!(log.contains("[2Jlong") && log.len() < 300 && !log.contains('\u{1b}'));
+}
