@@ -111,7 +111,10 @@ fn a_picture_that_is_replaced_is_a_whole_one_at_any_moment() {
         "-o",
         missing.to_str().unwrap(),
     ]);
-    assert!(fault.contains("no/map.png: No such file"), "{fault}");
+    assert!(
+        fault.contains("no/map.png: there is no directory "),
+        "{fault}"
+    );
 }
 
 /// Returns the picture and the legend that a command prints on a terminal of this width.
