@@ -239,7 +239,10 @@ impl StoreStack {
                 let store = counted(Arc::new(local), stats);
                 match opening.revision_of(&*store, revision)? {
                     Some(revision) => opening.icechunk(store, revision),
-                    None => Ok(StoreStack::plain(store)),
+                    None => match opening.reference_folder(&store)? {
+                        Some(stack) => Ok(stack),
+                        None => Ok(StoreStack::plain(store)),
+                    },
                 }
             }
         }
@@ -412,7 +415,10 @@ impl Opening<'_> {
         let stack = with_metadata_cache(self.context, cached, self.config);
         match self.revision_of(&*stack.store, None)? {
             Some(revision) => self.icechunk(store, revision),
-            None => Ok(stack),
+            None => match self.reference_folder(&stack.store)? {
+                Some(references) => Ok(references),
+                None => Ok(stack),
+            },
         }
     }
 
@@ -545,6 +551,18 @@ impl Opening<'_> {
         };
         let store = kerchunk::open_file(self.context, location, key, self.reference_options())?;
         Ok(StoreStack::plain(store))
+    }
+
+    /// Opens a store that is a folder of Parquet files with references; `None` if it is an ordinary store.
+    fn reference_folder(&self, store: &Arc<dyn Store>) -> Result<Option<StoreStack>> {
+        let location = ReferenceLocation {
+            base: store.clone(),
+            folder: self.location,
+            inner: Key::root(),
+            display_name: &redacted(self.location),
+        };
+        let opened = kerchunk::open_folder(self.context, location, self.reference_options())?;
+        Ok(opened.map(StoreStack::plain))
     }
 
     fn reference_options(&self) -> ReferenceOptions {

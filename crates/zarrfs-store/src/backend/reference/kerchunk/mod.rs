@@ -15,10 +15,14 @@ use crate::{HiddenEntries, Key, Store, StoreInfo};
 use zarr_format::error::{Error, Kind, Result};
 
 mod file;
+mod folder;
 mod generated;
+mod grid;
 mod json;
 mod memory;
 mod pages;
+mod parquet;
+mod records;
 mod references;
 mod table;
 mod targets;
@@ -28,6 +32,7 @@ mod tests;
 mod values;
 
 use file::ReferenceFile;
+use folder::{FolderSource, ParquetFolder};
 use json::{JsonReader, WholeText};
 use targets::TargetBase;
 
@@ -41,7 +46,8 @@ pub(crate) const HEAD: usize = 4096;
 pub(crate) struct ReferenceLocation<'a> {
     /// The store that holds it.
     pub(crate) base: Arc<dyn Store>,
-    /// The path or URL of its folder, from which relative targets count.
+    /// The path or URL of the folder that contains the file, or of the folder of Parquet files itself. Relative targets
+    /// count from the folder that contains either of them.
     pub(crate) folder: &'a str,
     /// The prefix of the references that is shown as the store.
     pub(crate) inner: Key,
@@ -94,6 +100,41 @@ pub(crate) fn open_file(
         options.targets,
         info,
     )))
+}
+
+/// Opens the folder of Parquet files that is the store `location.base`; `None` if that is an ordinary store.
+pub(crate) fn open_folder(
+    context: &RequestContext,
+    location: ReferenceLocation<'_>,
+    options: ReferenceOptions,
+) -> Result<Option<Arc<dyn Store>>> {
+    let hidden = Arc::new(HiddenEntries::default());
+    let folder = Arc::new(ParquetFolder {
+        base: location.base.clone(),
+        targets: TargetBase::new(location.folder).parent(),
+        memory: options.memory,
+        hidden: hidden.clone(),
+        display_name: location.display_name.to_string(),
+    });
+    let (opened, stamp) = location
+        .base
+        .info()
+        .ask(context, |context| folder.read(context));
+    let Some(first) = opened? else {
+        return Ok(None);
+    };
+    let info = info(&*location.base, hidden, options.concurrency);
+    let checked = Checked::new(first, stamp.request_time);
+    let current = Current::new(
+        FolderSource(folder),
+        checked,
+        info.archive_generation.clone(),
+    );
+    Ok(Some(Arc::new(ReferenceStore::new(
+        current,
+        options.targets,
+        info,
+    ))))
 }
 
 /// Describes a store of references that are in `base`.

@@ -267,7 +267,6 @@ impl Table {
 
     /// Returns the reference at a place; `Corrupt` if it is damaged.
     fn reference(&self, place: Place) -> Result<Reference> {
-        let unknown = || Error::corrupt("", "the reference is damaged");
         match place {
             Place::Inline {
                 block,
@@ -275,28 +274,18 @@ impl Table {
                 length,
             } => {
                 let value = self.values.get(block, start, length);
-                Ok(Reference::Inline(value.ok_or_else(unknown)?))
+                let value = value.ok_or_else(|| damaged_reference(Damage::NoReference))?;
+                Ok(Reference::Inline(value))
             }
             Place::Damaged { reason } => {
-                let reason = REASONS.get(reason as usize).ok_or_else(unknown)?;
-                Err(Error::corrupt("", *reason))
+                let reason = REASONS.get(reason as usize).copied().unwrap_or_default();
+                Err(Error::corrupt("", reason))
             }
             Place::Part {
                 url,
                 offset,
                 length,
-            } => {
-                let url = match self.targets.get(url as usize).ok_or_else(unknown)? {
-                    Target::Url(url) => url.clone(),
-                    Target::Damaged(why) => return Err(Error::corrupt("", why)),
-                };
-                Ok(Reference::Part(Part {
-                    location: Location::Url(url),
-                    offset,
-                    length,
-                    identity: PartIdentity::Unknown,
-                }))
-            }
+            } => part(&self.targets, url, offset, length),
         }
     }
 
@@ -314,6 +303,32 @@ impl Table {
             next: first,
         }
     }
+}
+
+/// Returns the error for a damaged reference.
+pub(super) fn damaged_reference(damage: Damage) -> Error {
+    let reason = REASONS.get(damage as usize).copied().unwrap_or_default();
+    Error::corrupt("", reason)
+}
+
+/// Returns the reference to a range of a target; `Corrupt` if the target has no URL.
+pub(super) fn part(
+    targets: &[Target],
+    url: u32,
+    offset: u64,
+    length: Option<u64>,
+) -> Result<Reference> {
+    let location = match targets.get(url as usize) {
+        Some(Target::Url(url)) => Location::Url(url.clone()),
+        Some(Target::Damaged(why)) => return Err(Error::corrupt("", why)),
+        None => return Err(damaged_reference(Damage::NoReference)),
+    };
+    Ok(Reference::Part(Part {
+        location,
+        offset,
+        length,
+        identity: PartIdentity::Unknown,
+    }))
 }
 
 /// Returns the name of a key in the table.

@@ -92,6 +92,11 @@ impl TargetBase {
         TargetBase(folder.trim_end_matches('/').to_string())
     }
 
+    /// Returns the folder that contains this one.
+    pub(super) fn parent(&self) -> TargetBase {
+        TargetBase(self.join("..").trim_end_matches('/').to_string())
+    }
+
     /// Returns the URL or absolute path of a target.
     pub(super) fn resolve(&self, target: &str) -> String {
         // fsspec's chains, such as simplecache::s3://, end with the object.
@@ -155,6 +160,18 @@ const ENCODED: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_has_a_parent() {
+        for (folder, expected) in [
+            ("/data/refs.parq/", "/data"),
+            ("/refs.parq", ""),
+            ("s3://b/a/refs.parq", "s3://b/a"),
+            ("s3://b", "s3://b"),
+        ] {
+            assert_eq!(TargetBase::new(folder).parent().0, expected);
+        }
+    }
 
     #[test]
     fn relative_targets_count_from_the_folder() {

@@ -1,0 +1,341 @@
+//! A column in a group of rows: its pages, decompressed one by one.
+
+use std::borrow::Cow;
+use std::io::Read;
+
+use super::runs::Runs;
+use super::thrift::Thrift;
+use super::{ColumnChunk, SchemaField, damaged, unsupported};
+use zarr_format::error::{Error, Result};
+
+/// A value of a column.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in super::super) enum CellValue<'a> {
+    Number(i64),
+    Bytes(&'a [u8]),
+}
+
+/// Reads a column.
+pub(super) struct ColumnReader<'a> {
+    /// The file from the first page on.
+    rest: &'a [u8],
+    codec: i64,
+    physical: Physical,
+    is_optional: bool,
+    /// The number of rows that are left.
+    rows: u64,
+    /// How many bytes all pages may still have, decompressed.
+    limit: usize,
+}
+
+/// The types of values that are read.
+#[derive(Clone, Copy)]
+enum Physical {
+    Int32,
+    Int64,
+    ByteArray,
+}
+
+/// Kinds of pages.
+const DATA: i64 = 0;
+const DICTIONARY: i64 = 2;
+const DATA_2: i64 = 3;
+
+/// A page in the file.
+struct Page<'a> {
+    header: PageHeader,
+    stored: &'a [u8],
+}
+
+/// The header of a page.
+#[derive(Clone, Copy, Default)]
+struct PageHeader {
+    kind: i64,
+    /// Length when decompressed.
+    size: u64,
+    /// Length in the file.
+    stored: u64,
+    values: u64,
+    encoding: i64,
+    /// Lengths of the levels in a page of version 2, which are not compressed.
+    definition_levels: u64,
+    repetition_levels: u64,
+    is_compressed: bool,
+}
+
+impl<'a> ColumnReader<'a> {
+    pub(super) fn new(
+        bytes: &'a [u8],
+        field: &SchemaField<'_>,
+        chunk: &ColumnChunk<'_>,
+        limit: usize,
+    ) -> Result<ColumnReader<'a>> {
+        // Some writers put 0 where there is no dictionary.
+        let dictionary = chunk.dictionary.filter(|&at| at > 0 && at < chunk.data);
+        let start = dictionary.unwrap_or(chunk.data);
+        let end = start.checked_add(chunk.length).ok_or_else(damaged)?;
+        let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
+        Ok(ColumnReader {
+            rest: bytes.get(place(start)..place(end)).ok_or_else(damaged)?,
+            codec: chunk.codec,
+            physical: match field.physical_type {
+                1 => Physical::Int32,
+                2 => Physical::Int64,
+                6 => Physical::ByteArray,
+                _ => return Err(unsupported("a column of another type")),
+            },
+            is_optional: field.is_optional,
+            rows: chunk.values,
+            limit,
+        })
+    }
+
+    /// Calls `each` for every row.
+    pub(super) fn read(
+        mut self,
+        mut each: impl FnMut(Option<CellValue<'_>>) -> Result<()>,
+    ) -> Result<()> {
+        let first = self.next_page()?;
+        let (content, first) = match first {
+            Some(page) if page.header.kind == DICTIONARY => {
+                (self.content(&page.header, page.stored)?, self.next_page()?)
+            }
+            first => (Cow::default(), first),
+        };
+        let mut plain = Plain {
+            bytes: &content,
+            physical: self.physical,
+        };
+        let mut dictionary = Vec::new();
+        while !plain.bytes.is_empty() {
+            dictionary.push(plain.next()?);
+        }
+        let mut next = first;
+        while let Some(page) = next {
+            match page.header.kind {
+                DATA | DATA_2 => self.data_page(&page, &dictionary, &mut each)?,
+                DICTIONARY => return Err(damaged()),
+                _ => {}
+            }
+            next = self.next_page()?;
+        }
+        Ok(())
+    }
+
+    /// Returns the next page; `None` after the last row.
+    fn next_page(&mut self) -> Result<Option<Page<'a>>> {
+        if self.rows == 0 {
+            return Ok(None);
+        }
+        let mut thrift = Thrift::new(self.rest);
+        let header = PageHeader::read(&mut thrift)?;
+        let stored = usize::try_from(header.stored).map_err(|_| damaged())?;
+        let (stored, rest) = thrift.rest().split_at_checked(stored).ok_or_else(damaged)?;
+        self.rest = rest;
+        Ok(Some(Page { header, stored }))
+    }
+
+    /// Returns the decompressed content of a page, or of its part after the levels.
+    fn content(&mut self, header: &PageHeader, stored: &'a [u8]) -> Result<Cow<'a, [u8]>> {
+        let levels = header
+            .definition_levels
+            .saturating_add(header.repetition_levels);
+        let size = header.size.checked_sub(levels).ok_or_else(damaged)?;
+        let size = usize::try_from(size).map_err(|_| damaged())?;
+        let left = self.limit.checked_sub(size);
+        self.limit = left.ok_or_else(|| {
+            Error::too_large(
+                "",
+                "a column of the Parquet file is too long: give more --memory",
+            )
+        })?;
+        let content = match self.codec {
+            // An empty page may be compressed or not there at all.
+            _ if size == 0 => return Ok(Cow::default()),
+            _ if !header.is_compressed => return Ok(Cow::Borrowed(stored)),
+            0 => return Ok(Cow::Borrowed(stored)),
+            1 => {
+                let mut content = vec![0; size];
+                let length = snap::raw::Decoder::new().decompress(stored, &mut content);
+                content.truncate(length.map_err(|_| damaged())?);
+                content
+            }
+            6 => {
+                let mut content = Vec::new();
+                let decoder = zstd::Decoder::new(stored).map_err(|_| damaged())?;
+                let mut limited = decoder.take(size as u64 + 1);
+                limited.read_to_end(&mut content).map_err(|_| damaged())?;
+                content
+            }
+            _ => return Err(unsupported("a compression other than zstd and snappy")),
+        };
+        if content.len() != size {
+            return Err(damaged());
+        }
+        Ok(Cow::Owned(content))
+    }
+
+    /// Reads the values of a page.
+    fn data_page(
+        &mut self,
+        page: &Page<'a>,
+        dictionary: &[CellValue<'_>],
+        each: &mut impl FnMut(Option<CellValue<'_>>) -> Result<()>,
+    ) -> Result<()> {
+        let Page { header, stored } = page;
+        self.rows = self.rows.checked_sub(header.values).ok_or_else(damaged)?;
+        if header.values == 0 {
+            return Ok(());
+        }
+        let place = |length: u64| usize::try_from(length).unwrap_or(usize::MAX);
+        let content;
+        let (levels, values) = if header.kind == DATA_2 {
+            let (_, rest) = stored
+                .split_at_checked(place(header.repetition_levels))
+                .ok_or_else(damaged)?;
+            let (levels, rest) = rest
+                .split_at_checked(place(header.definition_levels))
+                .ok_or_else(damaged)?;
+            content = self.content(header, rest)?;
+            (levels, &*content)
+        } else {
+            content = self.content(header, stored)?;
+            match self.is_optional {
+                true => prefixed(&content).ok_or_else(damaged)?,
+                false => (&[][..], &*content),
+            }
+        };
+        let mut levels = match self.is_optional {
+            true => Some(Runs::new(levels, 1)?),
+            false => None,
+        };
+        let mut values = Values::new(header.encoding, self.physical, values, dictionary)?;
+        for _ in 0..header.values {
+            let is_there = levels.as_mut().map_or(Ok(1), Runs::next)? == 1;
+            let cell = is_there.then(|| values.next()).transpose()?;
+            each(cell)?;
+        }
+        Ok(())
+    }
+}
+
+/// Splits bytes that begin with their length in 4 bytes from the rest.
+fn prefixed(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<4>()?;
+    rest.split_at_checked(u32::from_le_bytes(*length) as usize)
+}
+
+impl PageHeader {
+    fn read(thrift: &mut Thrift<'_>) -> Result<PageHeader> {
+        let mut read = PageHeader {
+            is_compressed: true,
+            ..PageHeader::default()
+        };
+        thrift.structure(|thrift, field| {
+            match field.id {
+                1 => read.kind = thrift.number()?,
+                2 => read.size = thrift.count()?,
+                3 => read.stored = thrift.count()?,
+                5 | 7 => thrift.structure(|thrift, field| {
+                    match field.id {
+                        1 => read.values = thrift.count()?,
+                        2 => read.encoding = thrift.number()?,
+                        _ => return Ok(false),
+                    }
+                    Ok(true)
+                })?,
+                8 => thrift.structure(|thrift, field| {
+                    match field.id {
+                        1 => read.values = thrift.count()?,
+                        4 => read.encoding = thrift.number()?,
+                        5 => read.definition_levels = thrift.count()?,
+                        6 => read.repetition_levels = thrift.count()?,
+                        7 => {
+                            read.is_compressed = field.flag();
+                            return Ok(false);
+                        }
+                        _ => return Ok(false),
+                    }
+                    Ok(true)
+                })?,
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        Ok(read)
+    }
+}
+
+/// The values of a page.
+enum Values<'a> {
+    Plain(Plain<'a>),
+    Indexed {
+        indexes: Runs<'a>,
+        dictionary: &'a [CellValue<'a>],
+    },
+}
+
+/// Values one after the other.
+struct Plain<'a> {
+    bytes: &'a [u8],
+    physical: Physical,
+}
+
+impl<'a> Values<'a> {
+    fn new(
+        encoding: i64,
+        physical: Physical,
+        bytes: &'a [u8],
+        dictionary: &'a [CellValue<'a>],
+    ) -> Result<Values<'a>> {
+        match encoding {
+            0 => Ok(Values::Plain(Plain { bytes, physical })),
+            2 | 8 => {
+                // A page without values has no width either.
+                let (width, bytes) = bytes.split_first().unwrap_or((&0, &[]));
+                Ok(Values::Indexed {
+                    indexes: Runs::new(bytes, (*width).into())?,
+                    dictionary,
+                })
+            }
+            _ => Err(unsupported("an encoding other than PLAIN and dictionaries")),
+        }
+    }
+
+    fn next(&mut self) -> Result<CellValue<'a>> {
+        match self {
+            Values::Plain(plain) => plain.next(),
+            Values::Indexed {
+                indexes,
+                dictionary,
+            } => {
+                let index = indexes.next()?;
+                dictionary.get(index as usize).copied().ok_or_else(damaged)
+            }
+        }
+    }
+}
+
+impl<'a> Plain<'a> {
+    fn next(&mut self) -> Result<CellValue<'a>> {
+        let next = || -> Option<(CellValue<'a>, &'a [u8])> {
+            Some(match self.physical {
+                Physical::Int32 => {
+                    let (number, rest) = self.bytes.split_first_chunk::<4>()?;
+                    (CellValue::Number(i32::from_le_bytes(*number).into()), rest)
+                }
+                Physical::Int64 => {
+                    let (number, rest) = self.bytes.split_first_chunk::<8>()?;
+                    (CellValue::Number(i64::from_le_bytes(*number)), rest)
+                }
+                Physical::ByteArray => {
+                    let (bytes, rest) = prefixed(self.bytes)?;
+                    (CellValue::Bytes(bytes), rest)
+                }
+            })
+        };
+        let (value, rest) = next().ok_or_else(damaged)?;
+        self.bytes = rest;
+        Ok(value)
+    }
+}

@@ -1,0 +1,197 @@
+//! A Parquet file of references: a number of chunks of one array.
+
+use std::sync::Arc;
+
+use super::memory::GrowingMemory;
+use super::pages::Place;
+use super::parquet::{CellValue, ParquetFile};
+use super::table::{Damage, damaged_reference, part};
+use super::targets::{Target, TargetBase, TargetNames};
+use super::values::Values;
+use crate::backend::reference::Reference;
+use crate::sync::budget::MemoryBudget;
+use zarr_format::error::{Error, Result};
+
+/// References by their position in the file.
+pub(super) struct Records {
+    places: Vec<Option<Place>>,
+    values: Values,
+    targets: Vec<Target>,
+    _memory: GrowingMemory,
+}
+
+/// The row of a file that is being read.
+#[derive(Clone, Copy, Default)]
+struct Row {
+    url: Option<u32>,
+    offset: i64,
+    length: i64,
+    raw: Option<Place>,
+    is_damaged: bool,
+}
+
+impl Records {
+    /// Reads a file with at most `count` references.
+    pub(super) fn new(
+        file: &[u8],
+        count: u64,
+        base: &TargetBase,
+        budget: &Arc<MemoryBudget>,
+    ) -> Result<Records> {
+        // The file itself, one decompressed column and its dictionary.
+        let limit = usize::try_from(budget.limit() / 16).unwrap_or(usize::MAX);
+        let mut memory = GrowingMemory::new(budget);
+        memory.hold(file.len() as u64)?;
+        let parquet = ParquetFile::new(file)?;
+        let (mut values, mut targets) = (Values::default(), TargetNames::default());
+        let mut rows = Rows {
+            rows: Vec::new(),
+            count,
+            next: 0,
+        };
+        parquet.read_column("path", limit, |cell| {
+            let row = rows.next()?;
+            if let Some(CellValue::Bytes(url)) = cell {
+                match std::str::from_utf8(url) {
+                    Ok(url) => row.url = targets.number(url),
+                    Err(_) => row.is_damaged = true,
+                }
+            }
+            let held = file.len() as u64 + targets.held() + rows.held();
+            memory.hold(held)
+        })?;
+        for name in ["offset", "size"] {
+            rows.next = 0;
+            parquet.read_column(name, limit, |cell| {
+                let row = rows.next()?;
+                if let Some(CellValue::Number(number)) = cell {
+                    let place = if name == "size" {
+                        &mut row.length
+                    } else {
+                        &mut row.offset
+                    };
+                    *place = number;
+                }
+                memory.hold(file.len() as u64 + targets.held() + rows.held())
+            })?;
+        }
+        rows.next = 0;
+        parquet.read_column("raw", limit, |cell| {
+            let row = rows.next()?;
+            if let Some(CellValue::Bytes(value)) = cell {
+                row.raw = values.add(value);
+            }
+            memory.hold(file.len() as u64 + targets.held() + rows.held() + values.held())
+        })?;
+        values.close();
+        let places: Vec<Option<Place>> = rows.rows.iter().map(Row::place).collect();
+        let expanded = targets.expand(|target| Ok(base.resolve(target)));
+        let held = places.len() * size_of::<Option<Place>>();
+        let held = held as u64 + values.held() + expanded.held;
+        memory.hold(held)?;
+        memory.release_to(held);
+        Ok(Records {
+            places,
+            values,
+            targets: expanded.list,
+            _memory: memory,
+        })
+    }
+
+    /// Returns the references of a file that is missing.
+    pub(super) fn none(budget: &Arc<MemoryBudget>) -> Records {
+        Records {
+            places: Vec::new(),
+            values: Values::default(),
+            targets: Vec::new(),
+            _memory: GrowingMemory::new(budget),
+        }
+    }
+
+    /// Whether there is a reference at a position.
+    pub(super) fn has(&self, position: u64) -> bool {
+        self.place(position).is_some()
+    }
+
+    fn place(&self, position: u64) -> Option<Place> {
+        *self.places.get(usize::try_from(position).ok()?)?
+    }
+
+    /// Returns the reference at a position, or `None` if there is none.
+    pub(super) fn get(&self, position: u64) -> Result<Option<Reference>> {
+        Ok(Some(match self.place(position) {
+            None => return Ok(None),
+            Some(Place::Inline {
+                block,
+                start,
+                length,
+            }) => {
+                let value = self.values.get(block, start, length);
+                Reference::Inline(value.ok_or_else(|| damaged_reference(Damage::NoReference))?)
+            }
+            Some(Place::Damaged { .. }) => return Err(damaged_reference(Damage::NoNumber)),
+            Some(Place::Part {
+                url,
+                offset,
+                length,
+            }) => part(&self.targets, url, offset, length)?,
+        }))
+    }
+}
+
+impl Row {
+    /// Returns the place of the bytes, or `None` if the row has none.
+    fn place(&self) -> Option<Place> {
+        if self.raw.is_some() {
+            return self.raw;
+        }
+        let damaged = Place::Damaged {
+            reason: Damage::NoNumber as u32,
+        };
+        if self.is_damaged {
+            return Some(damaged);
+        }
+        let url = self.url?;
+        let (Ok(offset), Ok(length)) = (u64::try_from(self.offset), u64::try_from(self.length))
+        else {
+            return Some(damaged);
+        };
+        Some(Place::Part {
+            url,
+            offset,
+            // The whole object has no offset and no length.
+            length: (offset > 0 || length > 0).then_some(length),
+        })
+    }
+}
+
+/// The rows of a file, which each column fills.
+struct Rows {
+    rows: Vec<Row>,
+    /// The most rows.
+    count: u64,
+    next: usize,
+}
+
+impl Rows {
+    /// Returns the next row.
+    fn next(&mut self) -> Result<&mut Row> {
+        if self.next as u64 >= self.count {
+            let why = format!(
+                "the file has more than {} references, its record_size",
+                self.count
+            );
+            return Err(Error::corrupt("", why));
+        }
+        self.next += 1;
+        if self.rows.len() < self.next {
+            self.rows.push(Row::default());
+        }
+        let row = self.rows.get_mut(self.next - 1);
+        row.ok_or_else(|| Error::corrupt("", "a row is missing"))
+    }
+
+    fn held(&self) -> u64 {
+        (self.rows.capacity() * size_of::<Row>()) as u64
+    }
+}
