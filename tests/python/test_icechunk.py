@@ -5,11 +5,14 @@ tests/data/icechunk/make.py made the repositories, of specification 1 and 2, and
 
 import errno
 import hashlib
+import itertools
 import json
 import os
 import re
 import shutil
 import subprocess
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -51,8 +54,9 @@ class Fixture:
             elif (self.later / name).exists():
                 shutil.copy(self.later / name, self.repo / "next")
                 os.rename(self.repo / "next", self.repo / name)
-        for gone in {path.name for path in self.repo.glob("refs/*")} - {path.name for path in self.later.glob("refs/*")}:
-            shutil.rmtree(self.repo / "refs" / gone)
+        for ref in self.repo.glob("refs/*/ref.json"):
+            if not (self.later / ref.relative_to(self.repo)).exists():
+                ref.unlink()
 
 
 @pytest.fixture(params=[1, 2])
@@ -296,6 +300,42 @@ def test_a_commit_is_followed_on_s3(history, mounted):
         check_store(mount.path, later)
         check_files(mount.files, history.repo, later)
         check_store(lasting.path, before)
+
+
+def test_no_read_mixes_two_commits(history, mounted):
+    """A reader gets the values of one commit, or ESTALE, however the branch moves in between."""
+    states = [history.revisions(state)["branch=main"]["arrays"] for state in ["repo", "later"]]
+    heads = [name for name in ["repo", "refs/branch.main/ref.json"] if (history.repo / name).is_file()]
+    before = {name: (history.repo / name).read_bytes() for name in heads}
+    history.become_later()
+    after = {name: (history.repo / name).read_bytes() for name in heads}
+    mount = mounted(history.repo)
+    end, ending, seen = time.monotonic() + 5, threading.Event(), set()
+
+    def commit():
+        for contents in itertools.cycle([before, after]):
+            for name, content in contents.items():
+                (history.repo / "next").write_bytes(content)
+                os.rename(history.repo / "next", history.repo / name)
+            if ending.wait(0.3):
+                return
+
+    writer = threading.Thread(target=commit)
+    writer.start()
+    try:
+        while time.monotonic() < end:
+            for name in ["tas", "sharded"]:
+                try:
+                    found = described(np.load(layout.decoded(mount.files, history.repo, name, "npy")))
+                except OSError as error:
+                    assert error.errno == errno.ESTALE
+                    continue
+                assert found in [arrays[name] for arrays in states], name
+                seen.add(found["sha256"])
+    finally:
+        ending.set()
+        writer.join()
+    assert len(seen) == 4
 
 
 def test_a_branch_that_is_deleted_is_an_error(history, mounted):
