@@ -522,7 +522,7 @@ fn many_arrays_with_the_same_references_end() {
 
 #[test]
 fn a_file_that_grows_without_end_is_too_large() {
-    let bomb = zstd::encode_all(std::io::repeat(0).take(1 << 30), 1).unwrap();
+    let bomb = zstd::encode_all(std::io::Read::take(std::io::repeat(0), 1 << 30), 1).unwrap();
     // Such a frame does not say its length.
     assert!(bomb.len() < 1 << 20);
     let mut made = with_array(array(10, [0, 10]), vec![inline(2)]);
@@ -532,10 +532,8 @@ fn a_file_that_grows_without_end_is_too_large() {
     assert_eq!(refusal(&made), Kind::TooLarge);
     // A frame that says another length than it has.
     let mut liar = zstd::bulk::compress(&[0; 1000], 1).unwrap();
-    assert_eq!(
-        zstd::zstd_safe::get_frame_content_size(&liar),
-        Ok(Some(1000))
-    );
+    let length = zstd::zstd_safe::get_frame_content_size(&liar);
+    assert_eq!(length.ok().flatten(), Some(1000));
     liar[5] = 0xff;
     made[1].1 = file(1, 1, &liar);
     assert!(matches!(refusal(&made), Kind::Corrupt | Kind::TooLarge));
