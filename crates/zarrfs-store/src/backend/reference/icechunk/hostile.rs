@@ -172,7 +172,8 @@ fn truncated_files_give_errors() {
             if name.starts_with("chunks") {
                 continue;
             }
-            for length in 0..bytes.len() {
+            // Each length at the start, where most tables are; then some.
+            for length in (0..bytes.len()).filter(|length| *length < 60 || length % 41 == 0) {
                 let mut files = files.clone();
                 files[number].1.truncate(length);
                 use_all(&files);
@@ -186,13 +187,16 @@ fn flipped_bits_give_errors_or_bytes() {
     for name in ["expired1", "expired2", "history1", "history2"] {
         let files = fixture(name);
         let mut next = numbers(49);
-        let rounds = if name.starts_with("history") { 60 } else { 600 };
+        let rounds = if name.starts_with("history") { 8 } else { 80 };
         for _ in 0..rounds {
             let mut files = files.clone();
             for _ in 0..1 + next() % 4 {
                 let file = next() % files.len();
                 let bytes = &mut files[file].1;
-                let at = next() % bytes.len();
+                let at = next() % bytes.len().max(1);
+                if bytes.is_empty() {
+                    continue;
+                }
                 bytes[at] = match next() % 3 {
                     0 => bytes[at] ^ (1 << (next() % 8)),
                     1 => 0xff,
@@ -522,7 +526,7 @@ fn many_arrays_with_the_same_references_end() {
 
 #[test]
 fn a_file_that_grows_without_end_is_too_large() {
-    let bomb = zstd::encode_all(std::io::Read::take(std::io::repeat(0), 1 << 30), 1).unwrap();
+    let bomb = zstd::encode_all(std::io::Read::take(std::io::repeat(0), 128 << 20), 1).unwrap();
     // Such a frame does not say its length.
     assert!(bomb.len() < 1 << 20);
     let mut made = with_array(array(10, [0, 10]), vec![inline(2)]);

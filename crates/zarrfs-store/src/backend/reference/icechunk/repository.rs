@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -38,6 +38,9 @@ const MAX_HISTORY: usize = 10_000;
 
 /// The length of a commit's line of its message, in characters.
 const MAX_TITLE: usize = 200;
+
+/// How long a file waits for memory.
+const MEMORY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How many times longer a file is expected to be decompressed, when its memory is reserved.
 const EXPECTED_RATIO: u64 = 8;
@@ -314,19 +317,22 @@ impl Repository {
 
     /// Decompresses a file within the memory budget.
     fn content(&self, file: &[u8], kind: FileKind) -> Result<Content> {
-        let deadline = Instant::now() + JOIN_TIMEOUT;
-        let most = self.memory.limit();
-        let expected = match content_len(file) {
-            Some(length) => length,
-            None => (file.len() as u64).saturating_mul(EXPECTED_RATIO),
+        let deadline = Instant::now() + MEMORY_TIMEOUT;
+        let (mut memory, mut reserved) = match content_len(file) {
+            Some(length) => (self.memory.reserve(length, deadline)?, length),
+            None => {
+                let length = (file.len() as u64).saturating_mul(EXPECTED_RATIO);
+                let length = length.min(self.memory.limit() / 2);
+                (self.memory.reserve(length, deadline)?, length)
+            }
         };
-        let mut reserved = expected.clamp(1, most);
         loop {
-            let mut memory = self.memory.reserve(reserved, deadline)?;
             match content(file, kind, reserved) {
-                // Again with more memory: waiting for it while holding some could wait forever.
-                Err(error) if error.kind() == Kind::TooLarge && reserved < most => {
-                    reserved = reserved.saturating_mul(EXPECTED_RATIO).min(most);
+                // Again with more memory, without waiting for it: another file may wait for what this one holds.
+                Err(error) if error.kind() == Kind::TooLarge => {
+                    drop(memory);
+                    reserved = reserved.saturating_mul(2);
+                    memory = self.memory.try_reserve(reserved).ok_or(error)?;
                 }
                 buffer => {
                     let buffer = buffer?;
@@ -339,8 +345,8 @@ impl Repository {
 
     /// Reserves memory for what is made of manifests.
     pub(super) fn reserve(&self, bytes: usize) -> Result<Reservation> {
-        let deadline = Instant::now() + JOIN_TIMEOUT;
-        self.memory.reserve(bytes as u64, deadline)
+        self.memory
+            .reserve(bytes as u64, Instant::now() + MEMORY_TIMEOUT)
     }
 
     /// Returns the commits that led to a snapshot, the latest first, at most 10,000.
