@@ -173,7 +173,7 @@ fn truncated_files_give_errors() {
                 continue;
             }
             // Each length at the start, where most tables are; then some.
-            for length in (0..bytes.len()).filter(|length| *length < 60 || length % 41 == 0) {
+            for length in (0..bytes.len()).filter(|length| *length < 40 || length % 97 == 0) {
                 let mut files = files.clone();
                 files[number].1.truncate(length);
                 use_all(&files);

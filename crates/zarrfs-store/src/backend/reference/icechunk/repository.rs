@@ -463,9 +463,9 @@ impl RepoFile {
     fn history(&self, first: Id) -> Result<Vec<Commit>> {
         let snapshots = self.root()?.tables(4)?;
         let mut commits = Vec::new();
-        let mut next = (0..snapshots.len()).find_map(|index| {
+        let mut next = (0..snapshots.len()).find(|&index| {
             let found = snapshots.table(index).and_then(|info| info.fixed(0));
-            matches!(found, Ok(Some(id)) if Id(id) == first).then_some(index)
+            matches!(found, Ok(Some(id)) if Id(id) == first)
         });
         while let Some(index) = next {
             // A history with a loop ends too.

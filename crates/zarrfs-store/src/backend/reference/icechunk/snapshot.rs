@@ -227,9 +227,10 @@ impl Snapshot {
             _memory: self.repository.reserve(size_of_val(names.as_slice()))?,
             names,
             position: 0,
-            kind: match depth + 1 == array.grid.len() {
-                true => EntryKind::File,
-                false => EntryKind::Directory,
+            kind: if depth + 1 == array.grid.len() {
+                EntryKind::File
+            } else {
+                EntryKind::Directory
             },
         })
     }
@@ -460,9 +461,10 @@ struct NodeListing {
 impl NodeListing {
     fn new(snapshot: Arc<Snapshot>, group: &Key) -> Result<NodeListing> {
         let path = String::from_utf8_lossy(group.as_bytes());
-        let prefix = match group.is_root() {
-            true => "/".to_string(),
-            false => format!("/{path}/"),
+        let prefix = if group.is_root() {
+            "/".to_string()
+        } else {
+            format!("/{path}/")
         };
         let start = snapshot.first_from(&prefix)?;
         let count = snapshot.nodes()?.len();
