@@ -259,6 +259,15 @@ def test_on_a_web_server_without_listings(history, mounted):
             mount = mounted(f"{server.url}/repo?{query}")
             check_store(mount.path, revisions[query])
             check_files(mount.files, history.repo, revisions[query])
+        # Names are not known, but each opens: a server that does not list cannot say which branches there are.
+        refs = mount.path / ".zarrfs/refs"
+        check_store(refs / "branch/old", revisions["branch=old"])
+        if (history.repo / "repo").exists():
+            assert sorted(os.listdir(refs / "branch")) == ["dev", "main", "old"]
+        else:
+            with pytest.raises(OSError) as refused:
+                os.listdir(refs / "branch")
+            assert refused.value.errno == errno.EOPNOTSUPP
         done = zarrfs("tree", f"{server.url}/repo?branch=none", check=False)
         assert done.returncode == 2 and "none" in done.stderr, done
 
@@ -458,6 +467,16 @@ def test_virtual_chunks_in_local_files(virtual, mounted):
     assert "was changed after the reference" in errors and "gone.nc" in errors
     # The options are no secret, and the mount says them.
     assert str(LOCAL) in (mount.path / ".zarrfs/mount.json").read_text()
+
+
+@pytest.mark.parametrize("virtual", [2], indirect=True)
+def test_containers_are_read_once(virtual, mounted):
+    """Not for each chunk whose location names one."""
+    with icechunk_server.serving(virtual.folder) as server:
+        mount = mounted("s3://bucket/repo", *server.s3, "--virtual-chunks", LOCAL)
+        server.asked.clear()
+        assert values_of(mount, virtual, "relative") == virtual.expected["arrays"]["relative"]
+        assert len([line for line in server.asked if line.endswith("/repo/repo")]) <= 2, server.asked
 
 
 def test_virtual_chunks_on_s3(virtual, mounted, tmp_path):
