@@ -106,6 +106,16 @@ impl Version {
         Version::numbered(self.number() | TRANSIENT)
     }
 
+    /// Returns the version of a part of the content that has this version: transient if this one is.
+    pub(crate) fn of_part(self, part: &[u8]) -> Version {
+        if self.is_lasting() {
+            return Version::of_hash(XxHash64::oneshot(self.number(), part));
+        }
+        let facts = XxHash64::oneshot(self.number() & FACTS, part);
+        let moment = self.number() & !(TRANSIENT | FACTS);
+        Version::numbered(TRANSIENT | facts & FACTS | moment)
+    }
+
     /// Whether both may be versions of one content: they are equal, or transient with equal size and time.
     pub fn may_be(self, other: Version) -> bool {
         let are_transient = !self.is_lasting() && !other.is_lasting();
@@ -158,6 +168,22 @@ mod tests {
         ] {
             assert!(!first.may_be(other) && !other.may_be(first));
         }
+    }
+
+    #[test]
+    fn a_part_of_a_transient_version_passes_with_it() {
+        let first = Version::transient(1, None);
+        std::thread::sleep(MOMENT);
+        let later = Version::transient(1, None);
+        let part = |version: Version| version.of_part(b"0 4");
+        assert!(part(first) != part(later) && part(first).may_be(part(later)));
+        assert!(
+            !part(first).is_lasting() && !part(first).may_be(part(Version::transient(2, None)))
+        );
+        assert!(!part(first).may_be(first.of_part(b"4 4")));
+        let lasting = Version::of(b"x");
+        assert!(part(lasting).is_lasting() && part(lasting) != lasting.of_part(b"4 4"));
+        assert!(part(lasting) != part(Version::of(b"y")));
     }
 
     #[test]

@@ -84,24 +84,20 @@ impl Part {
             PartIdentity::NotModifiedAfter(seconds) => &seconds.to_string(),
             PartIdentity::Unknown => return None,
         };
-        Some(self.named_version(identity))
+        Some(Version::of(self.name(identity).as_bytes()))
     }
 
     /// Returns the version of the bytes if the object has this version.
     fn version(&self, object: Version) -> Version {
-        let own = || self.named_version(&object.number().to_string());
-        let version = self.own_version().unwrap_or_else(own);
-        match self.identity {
-            PartIdentity::Unknown if !object.is_lasting() => version.as_transient(),
-            _ => version,
-        }
+        let of_object = || object.of_part(self.name("").as_bytes());
+        self.own_version().unwrap_or_else(of_object)
     }
 
-    /// Returns the version of this range of the object that `identity` identifies.
-    fn named_version(&self, identity: &str) -> Version {
+    /// Returns a text that names this range of the object that `identity` identifies.
+    fn name(&self, identity: &str) -> String {
         let (location, offset) = (&self.location, self.offset);
         let length = self.length.unwrap_or(u64::MAX);
-        Version::of(format!("{offset} {length} {identity} {}", location.name()).as_bytes())
+        format!("{offset} {length} {identity} {}", location.name())
     }
 
     /// Reads the bytes, or the part of them within `span`. `Corrupt` if the object is missing, ends before the range,
