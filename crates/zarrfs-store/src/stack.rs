@@ -528,7 +528,7 @@ impl Opening<'_> {
         };
         match content {
             JsonContent::NoObject => Ok(None),
-            JsonContent::Document => Err(Error::new(Kind::NotADirectory, name, NO_DOCUMENT)),
+            JsonContent::Document => Err(Error::invalid(name, NO_DOCUMENT)),
             JsonContent::References | JsonContent::Unknown => self
                 .reference_file(base, &file.folder, key, &file.inner)
                 .map(Some),
