@@ -14,17 +14,20 @@ use bytes::Bytes;
 use crate::backend::current::{Current, Source};
 use crate::backend::{is_a_directory, not_a_directory, slice, too_long};
 use crate::request_context::RequestContext;
+use crate::sync::budget::MemoryBudget;
 use crate::{
     ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
     Reader, Store, StoreInfo, Version, not_a_link,
 };
 use zarr_format::error::{Error, Kind, Result};
 
+mod blocks;
 pub mod icechunk;
 pub(crate) mod kerchunk;
 mod part;
 pub(crate) mod targets;
 
+use blocks::{Blocks, is_side_by_side};
 use part::PartReader;
 pub(crate) use part::{Location, Part, PartIdentity};
 use targets::Targets;
@@ -65,6 +68,8 @@ pub(crate) enum Reference {
 pub(super) struct ReferenceStore<S: Source> {
     current: Current<S>,
     targets: Arc<Targets>,
+    /// Blocks of small parts, if they are fetched together.
+    blocks: Option<Arc<Blocks>>,
     info: StoreInfo,
 }
 
@@ -81,8 +86,30 @@ where
         ReferenceStore {
             current,
             targets,
+            blocks: None,
             info,
         }
+    }
+
+    /// Fetches small parts that lie side by side together.
+    pub(super) fn with_blocks(self, memory: &Arc<MemoryBudget>) -> ReferenceStore<S> {
+        ReferenceStore {
+            blocks: Some(Arc::new(Blocks::new(memory))),
+            ..self
+        }
+    }
+
+    /// Returns the blocks to read the part of a key from; `None` if it is to be read alone.
+    fn blocks_of(
+        &self,
+        context: &RequestContext,
+        table: &S::Content,
+        key: &Key,
+        part: &Part,
+    ) -> Option<Arc<Blocks>> {
+        let blocks = self.blocks.as_ref()?;
+        let is_one = is_side_by_side(key, part, |key| table.find(context, key));
+        is_one.then(|| blocks.clone())
     }
 
     /// Runs a query on the reference of a key, or returns `None` if the key is no object. Errors name the key.
@@ -118,11 +145,12 @@ where
         }
     }
 
-    /// Returns the bytes from `span` of the object that a reference names.
+    /// Returns the bytes from `span` of the object that the reference of a key names.
     fn read(
         &self,
         context: &RequestContext,
         table: &S::Content,
+        key: &Key,
         reference: &Reference,
         span: Option<&ByteRange>,
     ) -> Result<Object> {
@@ -136,7 +164,10 @@ where
                     ..Object::without_bytes(&inline_meta(table, bytes))
                 })
             }
-            Reference::Part(part) => part.read(context, &self.targets, span),
+            Reference::Part(part) => {
+                let blocks = self.blocks_of(context, table, key, part);
+                part.read_from(context, blocks.as_deref(), &self.targets, span)
+            }
         }
     }
 }
@@ -165,7 +196,7 @@ where
             if size > limit {
                 return Err(too_long("", size, limit));
             }
-            self.read(context, table, &reference, None)
+            self.read(context, table, key, &reference, None)
         })
     }
 
@@ -176,7 +207,7 @@ where
         range: ByteRange,
     ) -> Result<Option<Object>> {
         self.query(context, key, |table, reference| {
-            self.read(context, table, &reference, Some(&range))
+            self.read(context, table, key, &reference, Some(&range))
         })
     }
 
@@ -220,6 +251,7 @@ where
             let reader: Arc<dyn Reader> = match reference {
                 Reference::Inline(bytes) => Arc::new(InlineReader { bytes, meta }),
                 Reference::Part(part) => Arc::new(PartReader {
+                    blocks: self.blocks_of(context, table, key, &part),
                     part,
                     targets: self.targets.clone(),
                     key: key.clone(),

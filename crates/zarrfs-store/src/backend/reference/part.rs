@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use crate::backend::reference::blocks::Blocks;
 use crate::backend::reference::targets::{Target, Targets};
 use crate::backend::remote::headers::opaque_tag;
 use crate::request_context::RequestContext;
@@ -88,7 +89,7 @@ impl Part {
     }
 
     /// Returns the version of the bytes if the object has this version.
-    fn version(&self, object: Version) -> Version {
+    pub(super) fn version(&self, object: Version) -> Version {
         let of_object = || object.of_part(self.name("").as_bytes());
         self.own_version().unwrap_or_else(of_object)
     }
@@ -131,6 +132,22 @@ impl Part {
         })
     }
 
+    /// Reads like `read`, from a block if there are `blocks`.
+    pub(super) fn read_from(
+        &self,
+        context: &RequestContext,
+        blocks: Option<&Blocks>,
+        targets: &Targets,
+        span: Option<&ByteRange>,
+    ) -> Result<Object> {
+        if let Some(blocks) = blocks
+            && let Some(object) = blocks.read(context, targets, self, span)?
+        {
+            return Ok(object);
+        }
+        self.read(context, targets, span)
+    }
+
     /// Returns `Corrupt` if the object is not the one that the reference was made for.
     fn check_identity(&self, target: &Target, object: &Object) -> Result<()> {
         let is_same = match &self.identity {
@@ -170,6 +187,8 @@ impl Location {
 /// Reads a range of an object.
 pub(super) struct PartReader {
     pub(super) part: Part,
+    /// The blocks to read from; `None` if the part is read alone.
+    pub(super) blocks: Option<Arc<Blocks>>,
     pub(super) targets: Arc<Targets>,
     pub(super) key: Key,
     /// The metadata when the key was opened.
@@ -183,7 +202,10 @@ impl Reader for PartReader {
             return Ok(Vec::new());
         }
         let span = ByteRange::Span(offset..end);
-        let object = self.part.read(context, &self.targets, Some(&span));
+        let blocks = self.blocks.as_deref();
+        let object = self
+            .part
+            .read_from(context, blocks, &self.targets, Some(&span));
         let object = object.map_err(|error| error.about(&self.key))?;
         if !object.version.may_be(self.meta.version) {
             let why = "was changed while it was open";

@@ -95,11 +95,8 @@ pub(crate) fn open_file(
     let info = info(&*location.base, hidden, options.concurrency);
     let checked = Checked::new(first, stamp.request_time);
     let current = Current::new(source, checked, info.archive_generation.clone());
-    Ok(Arc::new(ReferenceStore::new(
-        current,
-        options.targets,
-        info,
-    )))
+    let store = ReferenceStore::new(current, options.targets, info).with_blocks(&options.memory);
+    Ok(Arc::new(store))
 }
 
 /// Opens the folder of Parquet files that is the store `location.base`; `None` if that is an ordinary store.
@@ -112,7 +109,7 @@ pub(crate) fn open_folder(
     let folder = Arc::new(ParquetFolder {
         base: location.base.clone(),
         targets: TargetBase::new(location.folder).parent(),
-        memory: options.memory,
+        memory: options.memory.clone(),
         hidden: hidden.clone(),
         display_name: location.display_name.to_string(),
     });
@@ -130,11 +127,8 @@ pub(crate) fn open_folder(
         checked,
         info.archive_generation.clone(),
     );
-    Ok(Some(Arc::new(ReferenceStore::new(
-        current,
-        options.targets,
-        info,
-    ))))
+    let store = ReferenceStore::new(current, options.targets, info).with_blocks(&options.memory);
+    Ok(Some(Arc::new(store)))
 }
 
 /// Describes a store of references that are in `base`.
