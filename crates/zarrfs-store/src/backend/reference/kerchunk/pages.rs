@@ -60,14 +60,14 @@ impl PageWriter {
         if self.page.len() >= PAGE {
             self.flush();
         }
-        let shared = match self.page.is_empty() {
-            true => 0,
-            false => self
-                .last
+        let shared = if self.page.is_empty() {
+            0
+        } else {
+            self.last
                 .iter()
                 .zip(name)
                 .take_while(|(a, b)| a == b)
-                .count(),
+                .count()
         };
         let rest = name.get(shared..).unwrap_or_default();
         write_number(&mut self.page, shared as u64);
@@ -150,11 +150,14 @@ impl Place {
 
 /// Appends a number in as few groups of 7 bits as it has.
 fn write_number(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push((number & 0x7f) as u8 | 0x80);
+    loop {
+        let group = (number & 0x7f).to_le_bytes()[0];
         number >>= 7;
+        if number == 0 {
+            return out.push(group);
+        }
+        out.push(group | 0x80);
     }
-    out.push(number as u8);
 }
 
 /// Reads a number; `None` if the bytes end.
@@ -199,16 +202,7 @@ impl Pages {
             return;
         };
         let mut bytes = page.get(cursor.next..).unwrap_or_default();
-        let mut read = || {
-            let shared = usize::try_from(read_number(&mut bytes)?).ok()?;
-            let length = usize::try_from(read_number(&mut bytes)?).ok()?;
-            let (rest, after) = bytes.split_at_checked(length)?;
-            bytes = after;
-            cursor.name.truncate(shared);
-            cursor.name.extend_from_slice(rest);
-            Place::read(&mut bytes)
-        };
-        cursor.place = read();
+        cursor.place = read_entry(&mut bytes, &mut cursor.name);
         cursor.next = page.len() - bytes.len();
     }
 
@@ -257,6 +251,17 @@ impl Pages {
             cursor: Cursor::default(),
         }
     }
+}
+
+/// Reads an entry; `name` has the name of the entry before, and then that of this one.
+fn read_entry(bytes: &mut &[u8], name: &mut Vec<u8>) -> Option<Place> {
+    let shared = usize::try_from(read_number(bytes)?).ok()?;
+    let length = usize::try_from(read_number(bytes)?).ok()?;
+    let (rest, after) = bytes.split_at_checked(length)?;
+    *bytes = after;
+    name.truncate(shared);
+    name.extend_from_slice(rest);
+    Place::read(bytes)
 }
 
 /// Returns the name of the first entry of a page.

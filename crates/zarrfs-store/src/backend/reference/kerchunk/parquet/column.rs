@@ -200,18 +200,16 @@ impl<'a> ColumnReader<'a> {
             (levels, &*content)
         } else {
             content = self.content(header, stored)?;
-            match self.is_optional {
-                true => prefixed(&content).ok_or_else(damaged)?,
-                false => (&[][..], &*content),
+            if self.is_optional {
+                prefixed(&content).ok_or_else(damaged)?
+            } else {
+                (&[][..], &*content)
             }
         };
-        let mut levels = match self.is_optional {
-            true => Some(Runs::new(levels, 1)?),
-            false => None,
-        };
+        let mut levels = Runs::new(levels, 1)?;
         let mut values = Values::new(header.encoding, self.physical, values, dictionary)?;
         for _ in 0..header.values {
-            let is_there = levels.as_mut().map_or(Ok(1), Runs::next)? == 1;
+            let is_there = !self.is_optional || levels.next()? == 1;
             let cell = is_there.then(|| values.next()).transpose()?;
             each(cell)?;
         }
