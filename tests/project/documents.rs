@@ -439,7 +439,11 @@ fn texts() -> Vec<String> {
         .collect();
     texts.extend(beside);
     texts.push("samples/make.py".to_string());
-    texts.retain(|path| !path.ends_with(".proptest-regressions") && !path.ends_with(".png") && !path.ends_with(".parq"));
+    texts.retain(|path| {
+        !path.ends_with(".proptest-regressions")
+            && !path.ends_with(".png")
+            && !path.ends_with(".parq")
+    });
     texts
 }
 
