@@ -425,6 +425,9 @@ fn every_named_test_exists() {
     assert!(count > 100, "{count}");
 }
 
+/// Files that are no text: pictures, samples of other formats, and seeds that proptest writes.
+const BINARY: [&str; 4] = [".png", ".parq", ".tar.gz", ".proptest-regressions"];
+
 /// Returns every document and source of the project.
 fn texts() -> Vec<String> {
     let beside = fs::read_dir(root()).unwrap().filter_map(|entry| {
@@ -439,11 +442,8 @@ fn texts() -> Vec<String> {
         .collect();
     texts.extend(beside);
     texts.push("samples/make.py".to_string());
-    texts.retain(|path| {
-        !path.ends_with(".proptest-regressions")
-            && !path.ends_with(".png")
-            && !path.ends_with(".parq")
-    });
+    let is_text = |path: &String| !BINARY.iter().any(|ending| path.ends_with(ending));
+    texts.retain(is_text);
     texts
 }
 
