@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -133,7 +134,11 @@ class Mount(os.PathLike):  # type: ignore[type-arg]
         """
         import numpy
 
-        mapped = numpy.load(self.array_path(name), mmap_mode=mode, allow_pickle=False)
+        path = self.array_path(name)
+        if not path.exists():
+            why = "the store has no such array, or none that numpy can map"
+            raise FileNotFoundError(errno.ENOENT, why, name)
+        mapped = numpy.load(path, mmap_mode=mode, allow_pickle=False)
         return cast("numpy.memmap[Any, Any]", mapped)
 
     def array_path(self, name: str) -> Path:

@@ -28,7 +28,10 @@ struct MountLine {
 /// The changes of a mount.
 enum Changes {
     ReadOnly,
+    /// To be committed.
     Pending(u64),
+    /// That the store refused: the mount writes through.
+    Refused(u64),
     /// The reason why they are unknown.
     Unknown(&'static str),
 }
@@ -75,7 +78,7 @@ fn describe(mounted: &Mounted) -> MountLine {
     let view = facts.option("view");
     let changes = match (facts.upper(), facts.option("read_only")) {
         (None, _) | (_, "true") => Changes::ReadOnly,
-        (Some(upper), _) => pending(&upper),
+        (Some(upper), _) => pending(&upper, facts.option("write_through") == "true"),
     };
     MountLine {
         store: facts.source().to_string(),
@@ -96,10 +99,17 @@ fn reason_of_silence(mounted: &Mounted, error: &Error) -> &'static str {
     }
 }
 
-/// Queries the number of keys to commit.
-fn pending(upper: &Path) -> Changes {
+/// Queries the number of keys to commit, or that the store refused.
+fn pending(upper: &Path, writes_through: bool) -> Changes {
     match control_client::request(upper, &ControlRequest::Status, &|_, _| ()) {
-        Ok(Some(ControlAnswer::Status(status))) => Changes::Pending(status.put + status.erased),
+        Ok(Some(ControlAnswer::Status(status))) => {
+            let count = status.put + status.erased;
+            if writes_through {
+                Changes::Refused(count)
+            } else {
+                Changes::Pending(count)
+            }
+        }
         _ => Changes::Unknown("unknown"),
     }
 }
@@ -119,6 +129,7 @@ impl MountLine {
         let (changes, state) = match self.changes {
             Changes::ReadOnly => (None, "read-only"),
             Changes::Pending(count) => (Some(count), "writable"),
+            Changes::Refused(count) => (Some(count), "write-through"),
             Changes::Unknown(why) => (None, why),
         };
         json!({
@@ -134,6 +145,10 @@ impl MountLine {
         let changes = match self.changes {
             Changes::ReadOnly => "read-only".to_string(),
             Changes::Pending(count) => format!("{} pending", format::count(count, "change")),
+            Changes::Refused(0) => "write-through".to_string(),
+            Changes::Refused(count) => {
+                format!("write-through, {} refused", format::count(count, "change"))
+            }
             Changes::Unknown(why) => why.to_string(),
         };
         [

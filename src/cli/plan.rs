@@ -138,6 +138,9 @@ impl MountPlan {
         plan.gid = args.gid.unwrap_or(plan.gid);
         plan.memory = args.memory.unwrap_or(plan.memory);
         options::apply_all(&mut plan, &args.options, false)?;
+        if let Some(warning) = args.remote.without_effect(&plan.source) {
+            log::warn!("{}: {warning}", plan.source);
+        }
         if plan.rebind && plan.cow.is_none() {
             let why = "needs the changes directory: add --cow CHANGES";
             return Err(Error::invalid("--rebind", why));

@@ -147,6 +147,14 @@ impl RemoteArgs {
         first.map(|(_, name)| name)
     }
 
+    /// Returns the warning about the first option that has no effect on the store at `location`, or `None`.
+    pub(super) fn without_effect(&self, location: &str) -> Option<String> {
+        zarrfs_store::local_folder(location)?;
+        // --cache-dir has a warning of its own.
+        let option = self.first_given().filter(|&option| option != "--cache-dir")?;
+        Some(format!("{option} has no effect on a local store"))
+    }
+
     /// Reads the credentials for web servers.
     fn login(&self) -> Result<Login> {
         let mut login = Login::default();

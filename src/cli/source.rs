@@ -50,6 +50,9 @@ impl<'a> SourceNode<'a> {
     /// Opens the store of `typed`, a path or URL of a store or of an entry in it.
     pub(super) fn open(store: &'a StoreArgs, typed: &'a str) -> Result<SourceNode<'a>> {
         let located = store.open(typed)?;
+        if let Some(warning) = store.remote.without_effect(typed) {
+            report::warn(format_args!("{typed}: {warning}"));
+        }
         warn_of_other_format(&located);
         Ok(SourceNode {
             store,

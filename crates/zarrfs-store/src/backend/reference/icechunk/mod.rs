@@ -163,7 +163,13 @@ struct RevisionSource {
 impl RevisionSource {
     fn open(&self, context: &RequestContext) -> Result<Arc<Snapshot>> {
         let id = self.repository.resolve(context, &self.revision)?;
-        self.repository.snapshot(context, id)
+        let snapshot = self.repository.snapshot(context, id);
+        let is_typed = matches!(self.revision, Revision::Snapshot(_));
+        if is_typed && snapshot.is_err() && !self.repository.has_snapshot(context, id)? {
+            let why = "the Icechunk repository has no such snapshot";
+            return Err(Error::new(Kind::NotFound, &self.revision, why));
+        }
+        snapshot
     }
 }
 

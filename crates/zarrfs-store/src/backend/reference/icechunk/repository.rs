@@ -292,6 +292,12 @@ impl Repository {
         Ok(Arc::new(snapshot))
     }
 
+    /// Whether the file of a snapshot exists.
+    pub(super) fn has_snapshot(&self, context: &RequestContext, id: Id) -> Result<bool> {
+        let key = Key::new(format!("snapshots/{id}"))?;
+        Ok(self.objects.version(context, &key)?.is_some())
+    }
+
     /// Returns a manifest, from memory if it is there.
     pub(super) fn manifest(&self, context: &RequestContext, id: Id) -> Result<Arc<Manifest>> {
         let deadline = Instant::now() + JOIN_TIMEOUT;
