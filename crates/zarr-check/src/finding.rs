@@ -242,8 +242,8 @@ pub const CODES: [&str; 85] = [
     "shard-without-gain",
     "compressor-idle",
     "not-consolidated",
-    "view-without-node",
     "ozx-layout",
+    "view-without-node",
 ];
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::Key;
 use zarr_format::error::Result;
+use zarr_format::model::document;
 
 /// An archive and a folder in it, from a path or URL.
 #[derive(Debug, PartialEq)]
@@ -112,8 +113,9 @@ fn is_zip(name: &[u8]) -> bool {
     ends_in(name, b".zip") || ends_in(name, b".ozx")
 }
 
+/// Whether a name may be that of a reference file: `.json`, but no metadata file of Zarr.
 fn is_json(name: &[u8]) -> bool {
-    ends_in(name, b".json")
+    ends_in(name, b".json") && !document::is_document(name)
 }
 
 fn ends_in(name: &[u8], expected: &[u8]) -> bool {
