@@ -1,14 +1,16 @@
 //! The memory of a table while it grows, reserved in steps.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::sync::budget::{MemoryBudget, Reservation};
-use crate::sync::single_flight::JOIN_TIMEOUT;
 use zarr_format::error::{Error, Result};
 
 /// The most bytes that are reserved at once.
 const STEP: u64 = 4 << 20;
+
+/// How long to wait for memory that others hold. References cannot be evicted, so that waiting seldom helps.
+const WAIT: Duration = Duration::from_secs(5);
 
 /// Reserved bytes that grow and shrink.
 pub(super) struct GrowingMemory {
@@ -39,17 +41,22 @@ impl GrowingMemory {
     /// Makes sure that `bytes` are reserved; `TooLarge` if they exceed the memory.
     pub(super) fn hold(&mut self, bytes: u64) -> Result<()> {
         let limit = self.budget.limit();
-        if bytes > limit {
+        let too_large = || {
             let option = self.budget.option();
             let why = format!(
-                "the references take more than the {limit} bytes that --memory {option} leaves: give more --memory"
+                "the references take {bytes} bytes or more, for which --memory {option} has no room: give more --memory"
             );
-            return Err(Error::too_large("", why));
+            Error::too_large("", why)
+        };
+        if bytes > limit {
+            return Err(too_large());
         }
-        while self.reserved() < bytes {
-            let deadline = Instant::now() + JOIN_TIMEOUT;
-            self.parts.push(self.budget.reserve(self.step, deadline)?);
+        let mut more = Vec::new();
+        while self.reserved() + more.len() as u64 * self.step < bytes {
+            let part = self.budget.reserve(self.step, Instant::now() + WAIT);
+            more.push(part.map_err(|_| too_large())?);
         }
+        self.parts.extend(more);
         Ok(())
     }
 
