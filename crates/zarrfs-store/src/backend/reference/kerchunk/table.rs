@@ -124,6 +124,10 @@ impl TableBuilder {
     }
 
     fn add(&mut self, key: &[u8], place: Place) -> Result<()> {
+        // VirtualiZarr gives the only chunk of a scalar no index: `time/`.
+        let scalar = key.strip_suffix(b"/").filter(|array| !array.is_empty());
+        let scalar = scalar.map(|array| [array, b"/0"].concat());
+        let key = scalar.as_deref().unwrap_or(key);
         if key.is_empty() || Key::new(key).is_err() {
             self.hidden.record(&String::from_utf8_lossy(key));
             return Ok(());

@@ -128,6 +128,13 @@ fn references_of_version_1_are_found_and_listed() {
 }
 
 #[test]
+fn a_scalar_without_an_index_has_its_chunk() {
+    let made = text(r#"{"refs": {"s/.zarray": "{}", "s/": ["s3://b/f.nc", 3, 8]}}"#).unwrap();
+    assert_eq!(made.find("s/0"), "s3://b/f.nc 3 Some(8)");
+    assert_eq!(made.names("s"), [".zarray", "0"]);
+}
+
+#[test]
 fn references_of_version_0_are_found() {
     let made = text(
         r#"{"zarr.json": {"node_type": "group"}, "a/c/0": ["{{u}}", 1, 2], "a/c": "x", "a-": ""}"#,
