@@ -415,10 +415,12 @@ impl Opening<'_> {
         let stack = with_metadata_cache(self.context, cached, self.config);
         match self.revision_of(&*stack.store, None)? {
             Some(revision) => self.icechunk(store, revision),
-            None => match self.reference_folder(&stack.store)? {
+            // Only a name that says so is worth the request.
+            None if self.is_named_parquet() => match self.reference_folder(&stack.store)? {
                 Some(references) => Ok(references),
                 None => Ok(stack),
             },
+            None => Ok(stack),
         }
     }
 
@@ -551,6 +553,13 @@ impl Opening<'_> {
         };
         let store = kerchunk::open_file(self.context, location, key, self.reference_options())?;
         Ok(StoreStack::plain(store))
+    }
+
+    /// Whether the last name in the path of a URL ends as directories of Parquet files do.
+    fn is_named_parquet(&self) -> bool {
+        let path = self.location.split(['?', '#']).next().unwrap_or_default();
+        let name = path.trim_end_matches('/').to_ascii_lowercase();
+        name.ends_with(".parq") || name.ends_with(".parquet")
     }
 
     /// Opens a store that is a folder of Parquet files with references; `None` if it is an ordinary store.
