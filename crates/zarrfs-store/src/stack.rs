@@ -461,7 +461,8 @@ impl Opening<'_> {
                 return Ok(None);
             }
         }
-        let is_one = is_repository(self.context, store)?;
+        // A server that fails here may still serve the keys of a plain store.
+        let is_one = is_repository(self.context, store).unwrap_or(false);
         Ok(is_one.then(Revision::default))
     }
 
