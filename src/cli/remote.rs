@@ -151,7 +151,9 @@ impl RemoteArgs {
     pub(super) fn without_effect(&self, location: &str) -> Option<String> {
         zarrfs_store::local_folder(location)?;
         // --cache-dir has a warning of its own.
-        let option = self.first_given().filter(|&option| option != "--cache-dir")?;
+        let option = self
+            .first_given()
+            .filter(|&option| option != "--cache-dir")?;
         Some(format!("{option} has no effect on a local store"))
     }
 

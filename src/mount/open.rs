@@ -245,7 +245,9 @@ impl Views {
 /// Opens a store and reads its root, so that errors are reported before the mount.
 pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
     let name = zarrfs_store::redacted(&config.source);
-    let (opened, overlay) = open_store(config, &name, stats)?;
+    let opened = open_store(config, &name, stats);
+    let explained = |error| config.access().explained(&UNLIMITED, error, stats);
+    let (opened, overlay) = opened.map_err(explained)?;
     let OpenedStore {
         stack,
         hierarchy,

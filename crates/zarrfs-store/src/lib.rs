@@ -70,7 +70,7 @@ pub use location::{
 pub(crate) use object::check_length;
 pub use object::{ByteRange, EntryKind, Meta, Object, Reader, scatter};
 pub use path_locks::{PathGuard, PathLocks};
-pub use stack::{RemoteConfig, StoreConfig, StoreStack, open, open_cache_dir};
+pub use stack::{RemoteConfig, StoreConfig, StoreStack, error_of_file, open, open_cache_dir};
 pub(crate) use store::not_a_link;
 pub use store::{Hints, NoHints, Presence, Store, StoreInfo};
 pub use tree::Tree;

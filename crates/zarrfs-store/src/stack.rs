@@ -403,7 +403,7 @@ impl Opening<'_> {
                         _ => error,
                     }
                 })?,
-                None => return Err(self.error_of_file(error)),
+                None => return Err(error),
             },
             store => store?,
         };
@@ -421,23 +421,6 @@ impl Opening<'_> {
                 None => Ok(stack),
             },
             None => Ok(stack),
-        }
-    }
-
-    /// Returns the error for a URL that is no store: what the file at the URL is, if there is one and it is known.
-    fn error_of_file(&self, error: Error) -> Error {
-        let head = || -> Option<Vec<u8>> {
-            let (folder, name) = self.location.trim_end_matches('/').rsplit_once('/')?;
-            let key = Key::new(name).ok()?;
-            let store = open_url(folder, Some(&key), self.config, self.stats).ok()?;
-            let head = store.get_range(self.context, &key, ByteRange::Span(0..HEAD as u64));
-            Some(head.ok()??.bytes)
-        };
-        let is_missing = error.kind() == Kind::NotFound && !self.location.contains('?');
-        let what = is_missing.then(head).flatten();
-        match what.as_deref().and_then(what_is) {
-            Some(what) => not_a_store(&redacted(self.location), what),
-            None => error,
         }
     }
 
@@ -604,6 +587,25 @@ impl Opening<'_> {
             Box::new(open),
         )
     }
+}
+
+/// Returns the error for a URL at which no store was found, if a file is there whose format is known by its first bytes.
+/// Makes requests, so call it only before the error is shown.
+pub fn error_of_file(
+    context: &RequestContext,
+    location: &str,
+    config: &StoreConfig,
+    stats: &Arc<Stats>,
+) -> Option<Error> {
+    if local_folder(location).is_some() || location.contains('?') {
+        return None;
+    }
+    let (folder, name) = location.trim_end_matches('/').rsplit_once('/')?;
+    let key = Key::new(name).ok()?;
+    let store = open_url(&normalized(folder), Some(&key), config, stats).ok()?;
+    let span = ByteRange::Span(0..HEAD as u64);
+    let head = store.get_range(context, &key, span).ok()??;
+    what_is(&head.bytes).map(|what| not_a_store(&redacted(location), what))
 }
 
 /// Returns the first bytes of a local file, or `None` if it cannot be read.

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use zarr_format::error::{Error, Result};
+use zarr_format::error::{Error, Kind, Result};
 use zarrfs_array::array::{Arrays, Engine, EngineDisk, Limits, SpillConfig};
 use zarrfs_array::hierarchy::{Hierarchy, HierarchyConfig};
 use zarrfs_store::layer::disk_cache;
@@ -37,6 +37,16 @@ pub struct AccessConfig {
 }
 
 impl AccessConfig {
+    /// Returns the error to show for a store that does not open: what the file at its URL is, if there is one and its
+    /// format is known, or else `error`.
+    pub fn explained(&self, context: &RequestContext, error: Error, stats: &Arc<Stats>) -> Error {
+        if error.kind() != Kind::NotFound {
+            return error;
+        }
+        let found = zarrfs_store::error_of_file(context, &self.source, &self.store, stats);
+        found.unwrap_or(error)
+    }
+
     /// Whether the store is on this machine.
     pub fn is_local(&self) -> bool {
         zarrfs_store::local_folder(&self.source).is_some()

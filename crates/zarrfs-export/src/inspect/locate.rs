@@ -79,7 +79,9 @@ pub fn locate(
             Err(error) => return Err(error),
         }
     }
-    own.unwrap_or_else(|| Err(Error::not_found(zarrfs_store::redacted(&config.source))))
+    let found =
+        own.unwrap_or_else(|| Err(Error::not_found(zarrfs_store::redacted(&config.source))));
+    found.map_err(|error| config.explained(context, error, stats))
 }
 
 /// Opens a prefix of the location; also returns whether its root has metadata.
