@@ -1,8 +1,8 @@
 //! Stores whose keys refer to bytes of other objects.
 //!
 //! An Icechunk repository and a kerchunk reference file describe a hierarchy in tables of references: the bytes of a
-//! key are in the table itself, or a range of an object elsewhere. A [`ReferenceTable`] is one version of such a
-//! description; [`ReferenceStore`] reads the bytes that it names. Objects outside the repository are read only below
+//! key are in the table itself, or a range of an object elsewhere. A `ReferenceTable` is one version of such a
+//! description; `ReferenceStore` reads the bytes that it names. Objects outside the repository are read only below
 //! the prefixes that the user allows (`targets`).
 
 use std::ops::Range;
