@@ -68,6 +68,9 @@ fn serve(plan: &MountPlan, parent: Option<Parent>) -> Result<()> {
     let stats = Arc::new(Stats::default());
     check_folders(plan)?;
     check_passthrough(plan)?;
+    if let Some(warning) = &plan.warning {
+        log::warn!("{}: {warning}", plan.redacted_source());
+    }
     let views = open::open_views(&plan.views_config(), &stats)?;
     let dir = prepared_dir(plan)?;
     if plan.fake {

@@ -63,6 +63,8 @@ pub(super) struct MountPlan {
     pub(super) readahead: u64,
     /// Let the kernel read local stored files itself.
     pub(super) passthrough: bool,
+    /// What to warn of when the log is open.
+    pub(super) warning: Option<String>,
 }
 
 impl MountPlan {
@@ -138,9 +140,7 @@ impl MountPlan {
         plan.gid = args.gid.unwrap_or(plan.gid);
         plan.memory = args.memory.unwrap_or(plan.memory);
         options::apply_all(&mut plan, &args.options, false)?;
-        if let Some(warning) = args.remote.without_effect(&plan.source) {
-            log::warn!("{}: {warning}", plan.source);
-        }
+        plan.warning = args.remote.without_effect(&plan.source);
         if plan.rebind && plan.cow.is_none() {
             let why = "needs the changes directory: add --cow CHANGES";
             return Err(Error::invalid("--rebind", why));

@@ -389,14 +389,15 @@ def test_the_disk_cache_keeps_chunks_for_good(history, mounted, tmp_path):
         for store in ["s3://bucket/repo?branch=main", f"{server.url}/repo?branch=main"]:
             options = [*server.s3] if store.startswith("s3") else []
             options += ["--cache-dir", tmp_path / "cache"]
-            mount = mounted(store, *options)
-            check_store(mount.path, main)
-            check_files(mount.files, history.repo, main)
-            mount = mounted(store, *options)
-            server.asked.clear()
-            check_store(mount.path, main)
-            check_files(mount.files, history.repo, main)
-            wanted = [line for line in server.asked if re.search("chunks/|manifests/|snapshots/", line)]
+            # An object is not kept while the folder is busy with others: the next mount keeps it.
+            for _ in range(5):
+                mount = mounted(store, *options)
+                server.asked.clear()
+                check_store(mount.path, main)
+                check_files(mount.files, history.repo, main)
+                wanted = [line for line in server.asked if re.search("chunks/|manifests/|snapshots/", line)]
+                if not wanted:
+                    break
             assert wanted == []
             assert len(server.asked) < 20, server.asked
 
