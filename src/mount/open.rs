@@ -224,7 +224,11 @@ impl Views {
 
     /// Describes the contents of the store, if they are known soon; warns if it is not a Zarr hierarchy.
     pub fn describe(&self, source: &str) -> Result<Description> {
-        let summary = StoreSummary::read(&self.hierarchy, self.is_local)?;
+        let summary = {
+            // A local reference file has all metadata, wherever its chunks are.
+            let has_local_metadata = zarrfs_store::local_folder(source).is_some();
+            StoreSummary::read(&self.hierarchy, has_local_metadata)?
+        };
         let warning = summary.warning();
         if let Some(warning) = &warning {
             log::warn!("{source}: {warning}");

@@ -80,6 +80,13 @@ pub struct StoreConfig {
 }
 
 impl StoreConfig {
+    /// Whether all bytes of the store at a location are on this machine.
+    pub fn is_local(&self, location: &str) -> bool {
+        let prefixes = self.virtual_chunks.iter().map(VirtualPrefix::prefix);
+        let mut places = prefixes.chain([location]);
+        places.all(|place| local_folder(place).is_some())
+    }
+
     /// Returns the budget for what is held of a store; one of its own if there is none.
     fn budget(&self) -> Arc<MemoryBudget> {
         let own = || MemoryBudget::new(DEFAULT_MEMORY, Arc::new(Stats::default()));
@@ -276,13 +283,14 @@ fn counted(store: Arc<dyn Store>, stats: &Arc<Stats>) -> Arc<dyn Store> {
 /// no disk cache.
 pub fn open_cache_dir(
     location: &str,
-    remote: &RemoteConfig,
+    config: &StoreConfig,
     stats: &Arc<Stats>,
 ) -> Result<Option<Arc<disk_cache::CacheDir>>> {
-    match (&remote.cache_dir, local_folder(location)) {
+    let remote = &config.remote;
+    match (&remote.cache_dir, config.is_local(location)) {
         (None, _) => Ok(None),
-        (Some(path), None) => disk_cache::CacheDir::open(path, remote.cache_size, stats).map(Some),
-        (Some(_), Some(_)) => {
+        (Some(path), false) => disk_cache::CacheDir::open(path, remote.cache_size, stats).map(Some),
+        (Some(_), true) => {
             log::warn!("--cache-dir is not used, since the store is local");
             Ok(None)
         }
@@ -440,12 +448,16 @@ impl Opening<'_> {
             return Ok(wanted);
         }
         for name in ["zarr.json", ".zgroup", ".zarray"] {
-            if !matches!(store.head(self.context, &Key::new(name)?), Ok(None)) {
-                return Ok(None);
+            match store.head(self.context, &Key::new(name)?) {
+                Ok(None) => {}
+                Ok(Some(_)) => return Ok(None),
+                // Servers that hide names with a dot may refuse them; the names of a repository have none.
+                Err(_) if name.starts_with('.') => {}
+                Err(error) => return Err(error),
             }
         }
-        // A server that fails here may still serve the keys of a plain store.
-        let is_one = is_repository(self.context, store).unwrap_or(false);
+        // An error must not show a repository as its files.
+        let is_one = is_repository(self.context, store)?;
         Ok(is_one.then(Revision::default))
     }
 
@@ -650,4 +662,25 @@ fn what_is(head: &[u8]) -> Option<&'static str> {
         }
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_with_chunks_on_a_network_is_not_local() {
+        let is_local = |location: &str, prefixes: &[&str]| {
+            let prefixes = prefixes.iter().map(|text| VirtualPrefix::parse(text));
+            let config = StoreConfig {
+                virtual_chunks: prefixes.collect::<Result<_>>().unwrap(),
+                ..StoreConfig::default()
+            };
+            config.is_local(location)
+        };
+        assert!(is_local("/a/refs.json", &[]) && is_local("/a/refs.json", &["/data"]));
+        assert!(is_local("/a/repo?tag=v1", &[]));
+        assert!(!is_local("/a/refs.json", &["/data", "s3://bucket/a"]));
+        assert!(!is_local("s3://bucket/repo", &["/data"]));
+    }
 }

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use tempfile::TempDir;
+use zarr_format::error::Result;
 use zarrfs_overlay::{Overlay, OverlayConfig};
 use zarrfs_store::backend::local::LocalStore;
 use zarrfs_store::backend::memory::MemoryStore;
@@ -18,7 +19,7 @@ use zarrfs_store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
 use zarrfs_store::layer::readahead::{ReadaheadConfig, ReadaheadStore};
 use zarrfs_store::stats::Stats;
 use zarrfs_store::sync::budget::MemoryBudget;
-use zarrfs_store::{Condition, Key, PutBody, Store, StoreConfig};
+use zarrfs_store::{Condition, Key, PutBody, RemoteConfig, Store, StoreConfig};
 
 use crate::common::needs;
 use crate::common::zip_writer::Entry;
@@ -479,4 +480,17 @@ impl Writer for Folder {
     fn erase(&self, key: &Key) {
         fs::remove_file(self.path(key)).unwrap();
     }
+}
+
+/// Opens the disk cache that the options of a store name.
+pub fn cache_of(
+    url: &str,
+    remote: &RemoteConfig,
+    stats: &Arc<Stats>,
+) -> Result<Option<Arc<CacheDir>>> {
+    let config = StoreConfig {
+        remote: remote.clone(),
+        ..StoreConfig::default()
+    };
+    zarrfs_store::open_cache_dir(url, &config, stats)
 }

@@ -173,7 +173,7 @@ type FoundArray = Result<Arc<OpenArray>>;
 fn opened(url: &str, remote: RemoteConfig) -> impl Fn() -> FoundArray {
     let stats = Arc::new(Stats::default());
     let config = StoreConfig {
-        disk_cache: zarrfs_store::open_cache_dir(url, &remote, &stats).unwrap(),
+        disk_cache: super::fixture::cache_of(url, &remote, &stats).unwrap(),
         remote,
         ..StoreConfig::default()
     };
@@ -266,7 +266,7 @@ fn half_an_archive_stays_in_no_cache_dir() {
         let remote = kept_in(folder.path());
         let open = || {
             let config = StoreConfig {
-                disk_cache: zarrfs_store::open_cache_dir(&url, &remote, &stats).unwrap(),
+                disk_cache: super::fixture::cache_of(&url, &remote, &stats).unwrap(),
                 remote: remote.clone(),
                 ..StoreConfig::default()
             };

@@ -29,7 +29,7 @@ pub(crate) fn open(url: &str, ttl: Duration, remote: RemoteConfig) -> Result<Arc
         ..remote
     };
     let config = StoreConfig {
-        disk_cache: zarrfs_store::open_cache_dir(url, &remote, &stats)?,
+        disk_cache: super::fixture::cache_of(url, &remote, &stats)?,
         remote,
         ..StoreConfig::default()
     };

@@ -72,7 +72,7 @@ fn opened(url: &str, cache: &Path) -> (Arc<dyn Store>, Arc<Stats>) {
         ..RemoteConfig::default()
     };
     let config = StoreConfig {
-        disk_cache: zarrfs_store::open_cache_dir(url, &remote, &stats).unwrap(),
+        disk_cache: super::fixture::cache_of(url, &remote, &stats).unwrap(),
         remote,
         ..StoreConfig::default()
     };

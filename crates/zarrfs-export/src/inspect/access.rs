@@ -47,9 +47,10 @@ impl AccessConfig {
         found.unwrap_or(error)
     }
 
-    /// Whether the store is on this machine.
+    /// Whether all bytes of the store are on this machine. A local repository or reference file may have its chunks on
+    /// a network.
     pub fn is_local(&self) -> bool {
-        zarrfs_store::local_folder(&self.source).is_some()
+        self.store.is_local(&self.source)
     }
 
     /// Returns the number of parallel requests to the store.
@@ -100,7 +101,7 @@ impl OpenedStore {
     ) -> Result<OpenedStore> {
         let memory = MemoryBudget::beside_buffers(config.memory, stats.clone());
         let opening = StoreConfig {
-            disk_cache: zarrfs_store::open_cache_dir(&config.source, &config.store.remote, stats)?,
+            disk_cache: zarrfs_store::open_cache_dir(&config.source, &config.store, stats)?,
             memory: Some(memory.clone()),
             ..config.store.clone()
         };
