@@ -8,7 +8,7 @@ use clap::{ArgAction, Args};
 
 use crate::cli::{format, values};
 use zarr_format::error::{Error, Result};
-use zarrfs_store::{Login, RemoteConfig, default_netrc};
+use zarrfs_store::{FOREVER, Login, RemoteConfig, default_netrc};
 
 /// The heading of options of remote stores.
 pub(super) const HEADING: &str = "Remote stores";
@@ -97,9 +97,6 @@ impl fmt::Debug for HeaderText {
         f.write_str("HeaderText")
     }
 }
-
-/// The TTL of names and metadata of a store that never changes.
-const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 impl RemoteArgs {
     /// Returns the configuration of the store layer; a request takes at most `timeout`.

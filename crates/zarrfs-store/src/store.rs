@@ -116,6 +116,9 @@ pub trait Store: Send + Sync {
     fn info(&self) -> &StoreInfo;
 }
 
+/// The TTL of what never changes: no mount lives as long.
+pub const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// Properties of a store as a whole. A layer passes on those of the store below it, or a changed copy.
 #[derive(Clone)]
 pub struct StoreInfo {

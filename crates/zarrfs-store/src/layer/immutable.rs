@@ -4,13 +4,9 @@
 //! need no TTL: they return what they have without a request.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::layer::Layer;
-use crate::{Store, StoreInfo};
-
-/// A time that no mount lives.
-const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+use crate::{FOREVER, Store, StoreInfo};
 
 /// A store whose objects never change.
 pub(crate) struct ImmutableStore {

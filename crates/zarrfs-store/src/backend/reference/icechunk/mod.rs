@@ -4,14 +4,14 @@
 //! reader checks every position, since repositories come from anybody.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use crate::backend::current::{Checked, Current, Source};
 use crate::backend::reference::ReferenceStore;
 use crate::backend::reference::targets::Targets;
 use crate::request_context::RequestContext;
 use crate::sync::budget::MemoryBudget;
-use crate::{ArchiveGeneration, Store, StoreInfo};
+use crate::{ArchiveGeneration, FOREVER, Store, StoreInfo};
 use zarr_format::error::{Error, Kind, Result};
 
 mod file;
@@ -34,8 +34,8 @@ use snapshot::Snapshot;
 /// Why a repository cannot be changed.
 const READ_ONLY: &str = "Icechunk repositories are read-only: use --cow CHANGES for changes, and 'zarrfs commit --to' to write a new store";
 
-/// How long answers about a snapshot stay right.
-const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+/// The last second of the year 9999, in seconds since 1970: later times have no such text.
+const LAST_SECOND: u64 = 253_402_300_799;
 
 /// The stores that a repository's files are in.
 pub(crate) struct RepositoryStores {
@@ -111,7 +111,8 @@ impl Icechunk {
             archive_generation: Arc::new(ArchiveGeneration::default()),
             ..self.info(&Revision::default())
         };
-        Arc::new(RefsStore::new(self.clone(), info))
+        let memory = self.repository.memory().clone();
+        Arc::new(RefsStore::new(self.clone(), memory, info))
     }
 
     /// Returns the history as text, the latest commit first: identifier, time and first line of the message.
@@ -135,23 +136,9 @@ impl Icechunk {
 
 /// Returns a time in microseconds since 1970 as `2026-11-30T09:00:00Z`.
 fn utc(microseconds: u64) -> String {
-    let seconds = microseconds / 1_000_000;
-    let (mut days, of_day) = (seconds / 86_400, seconds % 86_400);
-    // Days since March of the year 0, in eras of 400 years.
-    days += 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 {
-        (month + 3, 0)
-    } else {
-        (month - 9, 1)
-    };
-    let year = year + era * 400 + next;
-    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    let seconds = (microseconds / 1_000_000).min(LAST_SECOND);
+    let time = UNIX_EPOCH + Duration::from_secs(seconds);
+    humantime::format_rfc3339_seconds(time).to_string()
 }
 
 /// The snapshot of a revision.
@@ -211,6 +198,6 @@ mod tests {
         ] {
             assert_eq!(utc(seconds * 1_000_000), expected);
         }
-        assert!(!utc(u64::MAX).is_empty());
+        assert_eq!(utc(u64::MAX), "9999-12-31T23:59:59Z");
     }
 }

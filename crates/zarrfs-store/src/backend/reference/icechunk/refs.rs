@@ -1,13 +1,13 @@
 //! All branches, tags and snapshots of a repository as directories of one store.
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
-
-use lru::LruCache;
-use parking_lot::Mutex;
+use std::time::Instant;
 
 use crate::listing::NameList;
 use crate::request_context::RequestContext;
+use crate::sync::budget::{MemoryBudget, Priority};
+use crate::sync::cache::Cache;
+use crate::sync::single_flight::JOIN_TIMEOUT;
 use crate::{
     ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
     Reader, Store, StoreInfo, Version, not_a_link,
@@ -17,16 +17,14 @@ use zarr_format::error::{Error, Kind, Result};
 use super::revision::Revision;
 use super::{Icechunk, READ_ONLY};
 
-/// The number of revisions whose stores stay open.
-const MAX_OPEN: NonZeroUsize = NonZeroUsize::new(16).unwrap();
-
 /// The directories of the store.
 const KINDS: [&str; 3] = ["branch", "tag", "snapshot"];
 
 /// A store with the keys `branch/NAME/KEY`, `tag/NAME/KEY` and `snapshot/ID/KEY`.
 pub(super) struct RefsStore {
     repository: Arc<Icechunk>,
-    open: Mutex<LruCache<Revision, Arc<dyn Store>>>,
+    /// The stores of revisions, whose snapshots count in the memory budget.
+    open: Arc<Cache<Revision, Arc<dyn Store>>>,
     info: StoreInfo,
 }
 
@@ -41,10 +39,14 @@ enum Place {
 }
 
 impl RefsStore {
-    pub(super) fn new(repository: Arc<Icechunk>, info: StoreInfo) -> RefsStore {
+    pub(super) fn new(
+        repository: Arc<Icechunk>,
+        memory: Arc<MemoryBudget>,
+        info: StoreInfo,
+    ) -> RefsStore {
         RefsStore {
             repository,
-            open: Mutex::new(LruCache::new(MAX_OPEN)),
+            open: Cache::new(memory, Priority::Metadata, None),
             info,
         }
     }
@@ -81,13 +83,9 @@ impl RefsStore {
 
     /// Returns the store of a revision.
     fn store(&self, context: &RequestContext, revision: Revision) -> Result<Arc<dyn Store>> {
-        if let Some(store) = self.open.lock().get(&revision) {
-            return Ok(store.clone());
-        }
-        context.check_may_wait()?;
-        let store = self.repository.store_of(context, &revision)?;
-        self.open.lock().put(revision, store.clone());
-        Ok(store)
+        let deadline = Instant::now() + JOIN_TIMEOUT;
+        let open = || self.repository.store_of(context, &revision);
+        self.open.load(context, &revision, deadline, open)
     }
 
     /// Runs a query in the revision that a key is in, or returns `None` elsewhere.

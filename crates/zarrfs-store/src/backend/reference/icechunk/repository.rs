@@ -113,6 +113,11 @@ impl Repository {
         }
     }
 
+    /// Returns the budget of all that is held of the repository.
+    pub(super) fn memory(&self) -> &Arc<MemoryBudget> {
+        &self.memory
+    }
+
     /// Returns the store of the files that change.
     pub(super) fn heads(&self) -> &Arc<dyn Store> {
         &self.heads
@@ -141,10 +146,15 @@ impl Repository {
         }
         // The requests for both specifications are made at once, since each takes a round trip to the server.
         let (file, found) = thread::scope(|scope| {
-            let found = scope.spawn(|| self.resolve_ref(context, revision));
+            let resolve = || self.resolve_ref(context, revision);
+            let started = thread::Builder::new().spawn_scoped(scope, resolve);
             let file = self.repo_file(context);
-            let panicked = || Err(Error::unavailable(revision, "the request failed"));
-            (file, found.join().unwrap_or_else(|_| panicked()))
+            let found = match started.map(|thread| thread.join()) {
+                Ok(Ok(found)) => found,
+                // Without a thread, and after a panic in it, the request is made here.
+                Ok(Err(_)) | Err(_) => resolve(),
+            };
+            (file, found)
         });
         match file? {
             Some(file) => file.resolve(revision),
