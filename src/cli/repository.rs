@@ -76,6 +76,5 @@ pub(super) fn at_chosen(location: &str, revision: Revision) -> Result<String> {
 
 /// Parses a prefix and its options.
 fn prefix(text: &str) -> std::result::Result<VirtualPrefix, String> {
-    // The text may have a secret, so the error names no option of it.
-    VirtualPrefix::parse(text).map_err(|error| error.detail().to_string())
+    VirtualPrefix::parse(text).map_err(|error| error.to_string())
 }

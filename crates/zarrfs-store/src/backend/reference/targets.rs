@@ -64,7 +64,7 @@ impl VirtualPrefix {
                 _ => {
                     // The part may be a secret, so the error does not repeat it.
                     let why = "expected anon, netrc or NAME=VALUE after each comma";
-                    return Err(Error::invalid(&parsed.prefix, why));
+                    return Err(Error::invalid(redacted(&parsed.prefix), why));
                 }
             }
         }
