@@ -448,9 +448,13 @@ impl Opening<'_> {
             return Ok(wanted);
         }
         for name in ["zarr.json", ".zgroup", ".zarray"] {
-            match store.head(self.context, &Key::new(name)?) {
-                Ok(None) => {}
-                Ok(Some(_)) => return Ok(None),
+            let key = Key::new(name)?;
+            // An object can be there although the listing fails.
+            let found = store.head(self.context, &key).map(|meta| meta.is_some());
+            let exists = || Ok(store.version(self.context, &key)?.is_some());
+            match found.or_else(|_| exists()) {
+                Ok(false) => {}
+                Ok(true) => return Ok(None),
                 // Servers that hide names with a dot may refuse them; the names of a repository have none.
                 Err(_) if name.starts_with('.') => {}
                 Err(error) => return Err(error),
