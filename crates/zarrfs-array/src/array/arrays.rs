@@ -7,12 +7,13 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
 use crate::array::stored_array::StoredArray;
 use crate::array::write_buffer::WriteBuffer;
-use crate::array::writers::{WrittenKey, WrittenKeys, busy};
+use crate::array::writers::{CLOSE_WAIT, WrittenKey, WrittenKeys, busy};
 use crate::array::{Engine, OpenArray};
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use zarr_format::error::{Error, Result};
@@ -214,17 +215,20 @@ impl Arrays {
     }
 
     /// Registers a chunk key that is being changed or opened for writing. `Busy` if it is a chunk of an array whose
-    /// decoded file is open for writing.
+    /// decoded file stays open for writing.
     pub fn begin_writing_key(&self, key: &Key) -> Result<WrittenKey> {
-        if let Some(array) = self.open_buffer_of(key) {
-            array.writers.wait_for_none(key)?;
+        let end = Instant::now() + CLOSE_WAIT;
+        loop {
+            if let Some(array) = self.open_buffer_of(key) {
+                array.writers.wait_for_none(key, end)?;
+            }
+            let written = self.written_keys.add(key);
+            // If a key and a decoded file are opened at once, at least one of the two finds the other. The key gives
+            // way: the decoded file waits for it.
+            if self.open_buffer_of(key).is_none() {
+                return Ok(written);
+            }
         }
-        let written = self.written_keys.add(key);
-        // If a key and a decoded file are opened at once, at least one of the two finds the other.
-        if let Some(array) = self.open_buffer_of(key) {
-            array.writers.check_none(key)?;
-        }
-        Ok(written)
     }
 
     /// Fails with `Busy` if a chunk key of an array is open for writing.

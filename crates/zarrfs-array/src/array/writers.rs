@@ -86,12 +86,12 @@ impl Writers {
         self.is_open.load(Ordering::Acquire)
     }
 
-    /// Waits until no file but `own` is open for writing; fails with the name of a file that stays open.
+    /// Waits until no file but `own` is open for writing; fails with the name of a file that is still open at `end`.
     fn wait_for_others(
         &self,
         own: Option<&str>,
+        end: Instant,
     ) -> std::result::Result<MutexGuard<'_, Option<OpenWriters>>, String> {
-        let end = Instant::now() + CLOSE_WAIT;
         let mut open = self.open.lock();
         loop {
             let file = open.as_ref().map(|writers| writers.file.as_str());
@@ -106,7 +106,7 @@ impl Writers {
 
     /// Adds a handle of a file; fails with the name of another file that stays open for writing.
     pub(super) fn add(&self, file: &str) -> std::result::Result<(), String> {
-        let mut open = self.wait_for_others(Some(file))?;
+        let mut open = self.wait_for_others(Some(file), Instant::now() + CLOSE_WAIT)?;
         let writers = open.get_or_insert_with(|| OpenWriters {
             file: file.to_string(),
             handles: 0,
@@ -117,19 +117,11 @@ impl Writers {
         Ok(())
     }
 
-    /// Waits until no file is open for writing; fails with `Busy` for chunk key `key` if one stays open.
-    pub(super) fn wait_for_none(&self, key: &Key) -> Result<()> {
-        match self.wait_for_others(None) {
+    /// Waits until no file is open for writing; fails with `Busy` for chunk key `key` if one is still open at `end`.
+    pub(super) fn wait_for_none(&self, key: &Key, end: Instant) -> Result<()> {
+        match self.wait_for_others(None, end) {
             Ok(_) => Ok(()),
             Err(file) => Err(busy(key, &file)),
-        }
-    }
-
-    /// Fails with `Busy` for chunk key `key` if a file is open for writing.
-    pub(super) fn check_none(&self, key: &Key) -> Result<()> {
-        match &*self.open.lock() {
-            None => Ok(()),
-            Some(writers) => Err(busy(key, &writers.file)),
         }
     }
 
