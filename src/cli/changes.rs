@@ -342,11 +342,14 @@ fn print_rest(report: &CommitReport) {
 pub(super) fn discard(args: &DiscardArgs) -> Result<bool> {
     upper::refuse_remote_options(&args.place)?;
     let path = match &args.path {
-        Some(path) if path.trim_matches('/').is_empty() => {
-            let why = "an empty path would discard all changes: name a path, or use --all";
-            return Err(Error::invalid("discard", why));
+        Some(path) => {
+            let path = path.strip_prefix("./").unwrap_or(path).trim_matches('/');
+            if matches!(path, "" | ".") {
+                let why = "this path would discard all changes: name another path, or use --all";
+                return Err(Error::invalid("discard", why));
+            }
+            path.to_string()
         }
-        Some(path) => path.trim_matches('/').to_string(),
         None if args.all || confirm_all(&args.place)? => String::new(),
         None => {
             report::print("nothing was discarded");

@@ -94,7 +94,8 @@ pub enum Command {
     /// Unmount a directory
     ///
     /// The directory is free at once, even if programs still use the mount or its process is gone. If the mount does
-    /// not answer within five seconds, programs that wait for it get an error. 'zarrfs unmount' is another name.
+    /// not answer within five seconds, programs that wait for it get an error. If chunks of a closed file cannot be
+    /// stored, the directory stays mounted, and the message says why. 'zarrfs unmount' is another name.
     #[command(visible_alias = "unmount")]
     Umount(UmountArgs),
     /// List the mounts of this machine

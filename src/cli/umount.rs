@@ -8,18 +8,20 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::cli::mount_facts::ANSWER_TIMEOUT;
-use crate::cli::report;
+use crate::cli::mount_facts::{ANSWER_TIMEOUT, MountFacts};
+use crate::cli::{control_client, report};
 use crate::fuse::mount;
 use crate::fuse::mount::liveness::Liveness;
 use crate::fuse::mount::mountinfo::{Device, Mounted};
 use crate::fuse::mount::{liveness, mountinfo, mountpoint};
+use crate::mount::protocol::{ControlAnswer, ControlRequest};
 use zarr_format::error::{Error, Result};
 
 /// Polling interval.
 const END_PAUSE: Duration = Duration::from_millis(10);
 
-/// Unmounts `dir`; `Invalid` if it is not a zarrfs mount, `Denied` if it belongs to another user.
+/// Unmounts `dir`; `Invalid` if it is not a zarrfs mount, `Denied` if it belongs to another user, `Unavailable` if a
+/// program uses it or written chunks cannot be stored.
 pub(super) fn umount(dir: &Path) -> Result<()> {
     let path = mountpoint::resolve(dir)?;
     let top = mountinfo::top_at(&path)?;
@@ -31,8 +33,9 @@ pub(super) fn umount(dir: &Path) -> Result<()> {
         }
         None => return Err(Error::invalid(dir.display(), "nothing is mounted here")),
     };
-    if liveness::query(&path, ANSWER_TIMEOUT) == Liveness::Silent {
-        end_connection(dir, &ours);
+    match liveness::query(&path, ANSWER_TIMEOUT) {
+        Liveness::Silent => end_connection(dir, &ours),
+        _ => store_chunks(dir, &path)?,
     }
     if is_mounted(&path, ours.device)? {
         mount::unmount_at(&ours)?;
@@ -51,6 +54,29 @@ pub(super) fn umount(dir: &Path) -> Result<()> {
     }
     wait_for_daemon(ours.device, end);
     Ok(())
+}
+
+/// Stores the chunks that could not be stored when their files were closed; the mount would drop them at its end.
+fn store_chunks(dir: &Path, mountpoint: &Path) -> Result<()> {
+    // A mount of another user or another version answers nothing.
+    let facts = MountFacts::ask(mountpoint).ok();
+    let Some(upper) = facts.and_then(|facts| facts.upper()) else {
+        return Ok(());
+    };
+    let answer = control_client::request(&upper, &ControlRequest::Flush, &|_, _| ());
+    let Ok(Some(ControlAnswer::Flush(flush))) = answer else {
+        return Ok(());
+    };
+    let Some((array, why)) = flush.failed.first() else {
+        return Ok(());
+    };
+    let what = if array == "/" { "--all" } else { array };
+    let why = format!(
+        "still mounted, since chunks of {array} cannot be stored: {why}; mend this and unmount \
+         again, or drop the chunks with 'zarrfs discard {} {what}'",
+        dir.display()
+    );
+    Err(Error::unavailable(dir.display(), why))
 }
 
 /// Whether a file system is the topmost mount at `path`.

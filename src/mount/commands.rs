@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::protocol::{
     ArraysReport, CommitReport, ControlAnswer, ControlRequest, DiffReport, DiscardReport,
-    FailureReport, KeyDiff, StatusReport,
+    FailureReport, FlushReport, KeyDiff, StatusReport,
 };
 use zarr_format::error::{Kind, Result};
 use zarrfs_array::array::{Arrays, Engine, Limits};
@@ -34,6 +34,8 @@ pub fn execute(
 ) -> Result<ControlAnswer> {
     Ok(match request {
         ControlRequest::Status => ControlAnswer::Status(status(overlay)?),
+        // Without a mount, no chunks wait.
+        ControlRequest::Flush => ControlAnswer::Flush(FlushReport::default()),
         ControlRequest::Diff => ControlAnswer::Diff(diff(overlay)?),
         ControlRequest::DiffArrays => ControlAnswer::DiffArrays(diff_arrays(overlay)?),
         &ControlRequest::Commit { dry_run, force } => {
@@ -58,7 +60,17 @@ pub(super) fn execute_in_mount(
 ) -> Result<ControlAnswer> {
     let mut dropped = 0;
     match request {
-        ControlRequest::Commit { dry_run: false, .. } => arrays.flush_closed_arrays(&UNLIMITED),
+        ControlRequest::Commit { dry_run: false, .. } => {
+            arrays.flush_closed_arrays(&UNLIMITED);
+        }
+        ControlRequest::Flush => {
+            let failed = arrays.flush_closed_arrays(&UNLIMITED);
+            let failed = failed
+                .into_iter()
+                .map(|(path, error)| (shown(&path), error.to_string()));
+            let failed = failed.collect();
+            return Ok(ControlAnswer::Flush(FlushReport { failed }));
+        }
         ControlRequest::Discard { path } => {
             dropped = arrays.discard_dirty(&Key::new(path.as_str())?);
         }
@@ -170,17 +182,21 @@ fn name_arrays(answer: &mut ControlAnswer, in_writing: Vec<(Key, bool)>) {
         } else {
             "closed, but not all chunks could be stored; zarrfs will retry"
         };
-        let path = if path.is_root() {
-            "/".into()
-        } else {
-            text(path)
-        };
-        (path, why.to_string())
+        (shown(path), why.to_string())
     });
     match answer {
         ControlAnswer::Status(report) => report.in_writing = named.collect(),
         ControlAnswer::Commit(report) => report.in_writing = named.collect(),
         _ => {}
+    }
+}
+
+/// Returns the path of an array as commands print it.
+fn shown(path: &Key) -> String {
+    if path.is_root() {
+        "/".into()
+    } else {
+        text(path)
     }
 }
 

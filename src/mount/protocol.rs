@@ -28,6 +28,8 @@ const SOCKET: &str = "socket";
 pub enum ControlRequest {
     /// The amount of changes.
     Status,
+    /// Stores the chunks of closed decoded files that could not be stored before.
+    Flush,
     /// The changed keys.
     Diff,
     /// The changed nodes, attributes and regions of arrays.
@@ -52,6 +54,8 @@ pub enum ControlRequest {
 pub enum ControlAnswer {
     /// For `Status`.
     Status(StatusReport),
+    /// For `Flush`.
+    Flush(FlushReport),
     /// For `Diff`.
     Diff(DiffReport),
     /// For `DiffArrays`.
@@ -94,6 +98,13 @@ pub struct StatusReport {
     /// Arrays with dirty decoded files, and the consequences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_writing: Vec<(String, String)>,
+}
+
+/// The result of a flush.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlushReport {
+    /// Arrays with chunks that still cannot be stored, and the reasons.
+    pub failed: Vec<(String, String)>,
 }
 
 /// The changed keys, as printed by `zarrfs diff --json`.

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use crate::common::tmpfs::Tmpfs;
-use crate::mounting::fixture::{Fixture, PROGRAM, soon};
+use crate::mounting::fixture::{Fixture, PROGRAM, soon, stderr};
 
 #[test]
 fn an_array_that_is_written_meanwhile_is_named() {
@@ -127,4 +127,28 @@ fn what_could_not_be_stored_at_close_is_stored_when_the_mount_ends() {
     assert!(soon(|| fixture.daemons().is_empty()));
     let kept = fs::read(disk.path().join("upper/keys/a/c/0")).unwrap();
     assert_eq!(kept[..4], [8; 4]);
+}
+
+/// Invariant of `what_could_not_be_stored_at_close_comes_with_a_commit`.
+#[test]
+fn an_unmount_is_refused_while_chunks_cannot_be_stored() {
+    let Some((fixture, disk)) = full_upper() else {
+        return;
+    };
+    let output = fixture.umount(&fixture.dir);
+    assert!(!output.status.success());
+    let said = stderr(&output);
+    for part in [
+        "chunks of a cannot be stored",
+        "No space left on device",
+        " a'\n",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+    assert_eq!(first_element(&fixture), [8; 4]);
+    run(&fixture, "discard --all");
+    let output = fixture.umount(&fixture.dir);
+    assert!(output.status.success(), "{output:?}");
+    make_room(&disk);
+    assert!(!disk.path().join("upper/keys/a/c/0").exists());
 }

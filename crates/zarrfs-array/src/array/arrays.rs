@@ -150,13 +150,16 @@ impl Arrays {
     }
 
     /// Flushes arrays that are closed and could not be stored at their last close. Chunks that still cannot be stored
-    /// stay dirty, and the error is logged.
-    pub fn flush_closed_arrays(&self, context: &RequestContext) {
+    /// stay dirty; the errors are logged and returned.
+    pub fn flush_closed_arrays(&self, context: &RequestContext) -> Vec<(Key, Error)> {
+        let mut failed = Vec::new();
         for path in self.unflushed() {
             if let Err(error) = self.flush_closed(context, &path) {
                 log::error!("{path}: changes could not be stored: {error}");
+                failed.push((path, error));
             }
         }
+        failed
     }
 
     /// Drops the dirty chunks whose keys are at a path or below it, and returns their number. Programs that have such a
