@@ -7,11 +7,11 @@
 //! A machine may trust no certificates at all, as small containers do. Servers without TLS still work there, and for
 //! servers with TLS the error says what to install.
 
-use std::sync::{Arc, Once};
+use std::sync::{Arc, OnceLock};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
-use rustls::crypto::CryptoProvider;
+use rustls::crypto::{self, CryptoProvider};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{
@@ -28,24 +28,15 @@ pub(super) fn client_config(
     others: Vec<CertificateDer<'static>>,
     http1_only: bool,
 ) -> Result<ClientConfig, Error> {
-    let native = rustls_native_certs::load_native_certs();
-    // Each client of a store loads them.
-    static WARNED: Once = Once::new();
-    WARNED.call_once(|| {
-        for error in &native.errors {
-            log::warn!("cannot read trusted certificates: {error}");
-        }
-    });
-    let mut trusted = native.certs;
-    trusted.extend(others);
-    let verifier: Arc<dyn ServerCertVerifier> = match Verifier::new(trusted, &provider)? {
-        Some(verifier) => Arc::new(verifier),
-        None => Arc::new(TrustsNone(provider.clone())),
+    let verifier = Verifier {
+        provider: provider.clone(),
+        others,
+        trusted: OnceLock::new(),
     };
     let builder =
         ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let builder = builder.dangerous();
-    let builder = builder.with_custom_certificate_verifier(verifier);
+    let builder = builder.with_custom_certificate_verifier(Arc::new(verifier));
     let mut config = builder.with_no_client_auth();
     let protocols: &[&[u8]] = if http1_only {
         &[b"http/1.1"]
@@ -56,21 +47,44 @@ pub(super) fn client_config(
     Ok(config)
 }
 
-/// Verifies the certificates of servers.
-#[derive(Debug)]
-struct Verifier {
-    by_authority: Arc<WebPkiServerVerifier>,
-    trusted: Vec<CertificateDer<'static>>,
+/// Returns the machine's trusted certificates. They are read once: that takes longer than all else that a program does
+/// at its start, and a store has several clients.
+fn machine_certificates() -> &'static [CertificateDer<'static>] {
+    static CERTIFICATES: OnceLock<Vec<CertificateDer<'static>>> = OnceLock::new();
+    CERTIFICATES.get_or_init(|| {
+        let native = rustls_native_certs::load_native_certs();
+        for error in &native.errors {
+            log::warn!("cannot read trusted certificates: {error}");
+        }
+        native.certs
+    })
 }
 
-impl Verifier {
+/// Verifies the certificates of servers. Reads the trusted ones when the first server shows its own.
+#[derive(Debug)]
+struct Verifier {
+    provider: Arc<CryptoProvider>,
+    /// The trusted certificates beside the machine's.
+    others: Vec<CertificateDer<'static>>,
+    /// `None` if there is no trusted certificate.
+    trusted: OnceLock<Result<Option<Trusted>, Error>>,
+}
+
+/// The trusted certificates.
+#[derive(Debug)]
+struct Trusted {
+    by_authority: Arc<WebPkiServerVerifier>,
+    certificates: Vec<CertificateDer<'static>>,
+}
+
+impl Trusted {
     /// Trusts these certificates, except those that cannot be parsed. Returns `None` if there is no valid one.
     fn new(
-        trusted: Vec<CertificateDer<'static>>,
+        certificates: Vec<CertificateDer<'static>>,
         provider: &Arc<CryptoProvider>,
-    ) -> Result<Option<Verifier>, Error> {
+    ) -> Result<Option<Trusted>, Error> {
         let mut roots = RootCertStore::empty();
-        let (_, unread) = roots.add_parsable_certificates(trusted.iter().cloned());
+        let (_, unread) = roots.add_parsable_certificates(certificates.iter().cloned());
         if unread > 0 {
             log::warn!("ignored {unread} invalid certificates of the system");
         }
@@ -82,10 +96,24 @@ impl Verifier {
         let by_authority = builder
             .build()
             .map_err(|error| Error::General(error.to_string()))?;
-        Ok(Some(Verifier {
+        Ok(Some(Trusted {
             by_authority,
-            trusted,
+            certificates,
         }))
+    }
+}
+
+impl Verifier {
+    fn trusted(&self) -> Result<&Trusted, Error> {
+        let trusted = self.trusted.get_or_init(|| {
+            let certificates = [machine_certificates(), &self.others].concat();
+            Trusted::new(certificates, &self.provider)
+        });
+        match trusted {
+            Ok(Some(trusted)) => Ok(trusted),
+            Ok(None) => Err(Error::General(TRUSTS_NONE.to_string())),
+            Err(error) => Err(error.clone()),
+        }
     }
 }
 
@@ -98,14 +126,18 @@ impl ServerCertVerifier for Verifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let answer = self.by_authority.verify_server_cert(
+        let Trusted {
+            by_authority,
+            certificates,
+        } = self.trusted()?;
+        let answer = by_authority.verify_server_cert(
             end_entity,
             intermediates,
             server_name,
             ocsp_response,
             now,
         );
-        let is_trusted = || self.trusted.iter().any(|trusted| trusted == end_entity);
+        let is_trusted = || certificates.iter().any(|trusted| trusted == end_entity);
         match answer {
             Err(error) if is_of_an_authority(&error) && is_trusted() => {
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
@@ -121,8 +153,8 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.by_authority
-            .verify_tls12_signature(message, certificate, signature)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        crypto::verify_tls12_signature(message, certificate, signature, algorithms)
     }
 
     fn verify_tls13_signature(
@@ -131,57 +163,13 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.by_authority
-            .verify_tls13_signature(message, certificate, signature)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        crypto::verify_tls13_signature(message, certificate, signature, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.by_authority.supported_verify_schemes()
-    }
-}
-
-/// Refuses every certificate.
-#[derive(Debug)]
-struct TrustsNone(Arc<CryptoProvider>);
-
-impl TrustsNone {
-    fn refuse<T>() -> Result<T, Error> {
-        Err(Error::General(TRUSTS_NONE.to_string()))
-    }
-}
-
-impl ServerCertVerifier for TrustsNone {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        TrustsNone::refuse()
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        TrustsNone::refuse()
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        TrustsNone::refuse()
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        let algorithms = &self.provider.signature_verification_algorithms;
+        algorithms.supported_schemes()
     }
 }
 
