@@ -219,6 +219,11 @@ impl BucketListing {
         }
     }
 
+    /// Returns the listing, with another client for its next pages.
+    pub(super) fn with_client(self, client: Arc<Client>) -> BucketListing {
+        BucketListing { client, ..self }
+    }
+
     /// Whether the pages so far have the folder's marker. Then the folder exists even if it is empty.
     pub(super) fn has_marker(&self) -> bool {
         self.has_marker

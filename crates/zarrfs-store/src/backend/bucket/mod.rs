@@ -9,11 +9,12 @@
 //! of `listing`, `reader` and `writer`.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use object_store::list::PaginatedListResult;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange};
+use parking_lot::Mutex;
 
 use crate::backend::remote::connector::Connector;
 use crate::backend::remote::errors;
@@ -53,6 +54,9 @@ mod tests;
 mod upload;
 mod writer;
 
+/// Maximum age of the listing by which a store was opened, when the root is listed.
+const OPENING_LISTING_AGE: Duration = Duration::from_secs(1);
+
 /// Whether this is the URL scheme of a bucket.
 pub(super) fn has_scheme(scheme: &str) -> bool {
     CloudKind::of_scheme(scheme).is_some()
@@ -67,6 +71,8 @@ pub(super) struct BucketStore {
     /// Whether keys are listed in order. S3 directory buckets do not list them so.
     is_ordered: bool,
     info: StoreInfo,
+    /// The listing of the root by which the store was opened, and when it was requested.
+    opened_by: Mutex<Option<(Instant, BucketListing)>>,
 }
 
 impl BucketStore {
@@ -111,8 +117,9 @@ impl BucketStore {
         let connector = Connector::new(stats.clone(), config.timeout);
         let limit = config.timeout.min(OPEN_TIME_LIMIT);
         let first = BucketStore::build(address, config, &connector, OPEN_RETRIES, limit)?;
+        let asked = Instant::now();
         let probed = once_ready(limit, || first.probe(display_name));
-        let lists = probed.map_err(|error| match &config.endpoint {
+        let listing = probed.map_err(|error| match &config.endpoint {
             Some(endpoint)
                 if error.kind() == Kind::Unavailable && !errors::names_server(error.detail()) =>
             {
@@ -122,10 +129,14 @@ impl BucketStore {
             _ => error,
         })?;
         let mut store = BucketStore::build(address, config, &connector, RETRIES, config.timeout)?;
-        store.info.lists = lists;
-        if !lists && let Some(client) = Arc::get_mut(&mut store.client) {
+        store.info.lists = listing.is_some();
+        if listing.is_none()
+            && let Some(client) = Arc::get_mut(&mut store.client)
+        {
             client.refusals = Some(RefusalProbe::default());
         }
+        let listing = listing.map(|listing| (asked, listing.with_client(store.client.clone())));
+        store.opened_by = Mutex::new(listing);
         Ok(store)
     }
 
@@ -164,17 +175,18 @@ impl BucketStore {
             may_be_empty: config.may_be_empty,
             is_ordered: !address.bucket.ends_with("--x-s3"),
             info,
+            opened_by: Mutex::new(None),
         })
     }
 
-    /// Checks that the store exists. Returns whether names can be listed.
-    fn probe(&self, display_name: &str) -> Result<bool> {
+    /// Checks that the store exists. Returns the listing of its root, or `None` if names cannot be listed.
+    fn probe(&self, display_name: &str) -> Result<Option<BucketListing>> {
         let root = Key::root();
         let prefix = self.client.prefix_below(&root);
         let mut listing = BucketListing::new(self.client.clone(), prefix, root);
         let refused = match listing.has_names(&UNLIMITED) {
-            Ok(true) => return Ok(true),
-            Ok(false) if self.may_be_empty => return Ok(true),
+            Ok(true) => return Ok(Some(listing)),
+            Ok(false) if self.may_be_empty => return Ok(Some(listing)),
             Ok(false) => {
                 let why = "nothing is stored here: check the bucket and the prefix";
                 return Err(Error::new(Kind::NotFound, display_name, why));
@@ -185,10 +197,18 @@ impl BucketStore {
         // Many public buckets permit reading but not listing.
         for name in document::at_root() {
             if let Ok(Some(_)) = self.object(&UNLIMITED, &Key::new(name)?) {
-                return Ok(false);
+                return Ok(None);
             }
         }
         Err(Error::new(Kind::Denied, display_name, refused.detail()))
+    }
+
+    /// Returns the listing by which the store was opened, to the first caller and only as long as it counts as new:
+    /// the metadata cache lists the root right after the open.
+    fn opening_listing(&self) -> Option<BucketListing> {
+        let (asked, listing) = self.opened_by.lock().take()?;
+        let limit = OPENING_LISTING_AGE.min(self.info.freshness / 10);
+        (asked.elapsed() < limit).then_some(listing)
     }
 
     fn writer(&self) -> Result<&Writer> {
@@ -197,6 +217,7 @@ impl BucketStore {
 
     /// Records a change. A failed change counts too, since it may have been made.
     fn changed<T>(&self, key: &Key, done: Result<T>) -> Result<T> {
+        self.opened_by.lock().take();
         self.info.changes.record(key);
         done
     }
@@ -391,8 +412,11 @@ impl Store for BucketStore {
         if self.client.name(prefix).is_none() {
             return Err(Error::not_found(prefix));
         }
-        let names = self.client.prefix_below(prefix);
-        let mut listing = BucketListing::new(self.client.clone(), names, prefix.clone());
+        let opening = self.opening_listing().filter(|_| prefix.is_root());
+        let mut listing = opening.unwrap_or_else(|| {
+            let names = self.client.prefix_below(prefix);
+            BucketListing::new(self.client.clone(), names, prefix.clone())
+        });
         if listing.has_names(context)? || (listing.has_marker() && !prefix.is_root()) {
             return Ok(Box::new(listing));
         }
