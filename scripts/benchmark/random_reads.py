@@ -1,5 +1,7 @@
 """Reads of 4 KiB at random places: out of the page cache, and out of the daemon's cache of decoded chunks."""
 
+from contextlib import ExitStack, contextmanager
+
 import arrays
 import host_memory
 import peers
@@ -17,23 +19,24 @@ def run(arguments):
     for name, places in (("zstd-1M", "8 chunks"), ("planes-zstd-1M", "1 chunk")):
         store = arrays.store(arrays.case(name), arguments.size)
         arrays.warm_up(store)
-        with peers.Ours(store, "--memory", f"{2 * arguments.size + 64}M") as mount:
-            decode_all(mount)
+        with ExitStack() as mounts:
+            mount = mounts.enter_context(decoded(store, arguments))
+            before = None
+            if arguments.before:
+                with peers.built(arguments.before):
+                    before = mounts.enter_context(decoded(store, arguments))
             if not rows:
                 rows += page_cache(mount, arguments)
-            found, ours = decoded_cache(mount, arguments, places)
-        rows += found + table.since(ours, older(store, arguments))
+            rows += decoded_cache(mount, before, arguments, places)
     return rows
 
 
-def older(store, arguments):
-    """Returns the same reads over an older build; none without that build."""
-    if not arguments.before:
-        return []
-    with peers.built(arguments.before):
-        with peers.Ours(store, "--memory", f"{2 * arguments.size + 64}M") as mount:
-            decode_all(mount)
-            return [forgotten(mount, seed) for seed in range(arguments.rounds)]
+@contextmanager
+def decoded(store, arguments):
+    """Yields a mount with all chunks decoded."""
+    with peers.Ours(store, "--memory", f"{2 * arguments.size + 64}M") as mount:
+        decode_all(mount)
+        yield mount
 
 
 def decode_all(mount):
@@ -59,21 +62,24 @@ def page_cache(mount, arguments):
     return [table.speeds("4 KiB, page cache", "tmpfs", ours, plain)]
 
 
-def decoded_cache(mount, arguments, places):
-    """Returns the rows of reads that the daemon answers out of decoded chunks, each out of `places`, and the reads."""
-    ours, buffered = [], []
-    decoded = mount.stats().get("decoded_chunks")
+def decoded_cache(mount, before, arguments, places):
+    """Returns the rows of reads that the daemon answers out of decoded chunks, each out of `places`; `before` is the
+    mount of an older build, if there is one."""
+    ours, buffered, older = [], [], []
+    chunks = mount.stats().get("decoded_chunks")
     readahead = peers.readahead(mount.path)
     with peers.Buffer(mount.npy.stat().st_size, readahead) as buffer:
         buffer.read("whole")
         for seed in range(arguments.rounds):
             ours.append(forgotten(mount, seed))
+            if before:
+                older.append(forgotten(before, seed))
             buffer.forget()
             host_memory.touch(READ_BYTES)
             buffered.append(buffer.read("random", DAEMON_READS, seed))
     again = mount.stats().get("decoded_chunks")
-    if again != decoded:
-        print(f"chunks were decoded again: {decoded} before, {again} after")
+    if again != chunks:
+        print(f"chunks were decoded again: {chunks} before, {again} after")
     case = f"4 KiB, decoded, {places}"
     peer = "fuser from a buffer"
     mine, theirs = per_read(ours), per_read(buffered)
@@ -82,7 +88,7 @@ def decoded_cache(mount, arguments, places):
         table.speeds(case, peer, ours, buffered, 0.8),
         table.Row("  daemon", mine, peer, theirs, "CPU-us/read", ratio, None, False),
     ]
-    return rows, ours
+    return rows + table.since(ours, older)
 
 
 def per_read(reads):
