@@ -71,7 +71,6 @@ pub(crate) use object::check_length;
 pub use object::{ByteRange, EntryKind, Meta, Object, Reader, scatter};
 pub use path_locks::{PathGuard, PathLocks};
 pub use stack::{RemoteConfig, StoreConfig, StoreStack, error_of_file, open, open_cache_dir};
-pub(crate) use store::not_a_link;
 pub use store::{FOREVER, Hints, NoHints, Presence, Store, StoreInfo};
 pub use tree::Tree;
 pub use version::{ArchiveGeneration, StoreVersion, Version};

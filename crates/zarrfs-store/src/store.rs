@@ -57,13 +57,17 @@ pub trait Store: Send + Sync {
     /// folder is cheaper.
     fn list_all(
         &self,
-        context: &RequestContext,
-        prefix: &Key,
-        from: &Key,
-    ) -> Result<Option<Box<dyn FlatListing>>>;
+        _context: &RequestContext,
+        _prefix: &Key,
+        _from: &Key,
+    ) -> Result<Option<Box<dyn FlatListing>>> {
+        Ok(None)
+    }
 
     /// Returns the target of a symbolic link; `Invalid` if the key is not a link.
-    fn read_link(&self, context: &RequestContext, key: &Key) -> Result<Vec<u8>>;
+    fn read_link(&self, _context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
+        Err(Error::invalid(key, "not a symbolic link"))
+    }
 
     /// Whether the key is a symbolic link to one of its own ancestors, so that a walk would not end.
     fn is_symlink_cycle(&self, _context: &RequestContext, _key: &Key) -> Result<bool> {
@@ -73,14 +77,17 @@ pub trait Store: Send + Sync {
     /// Returns the ETag of an object, or `None` if the key is missing or only a prefix. Never from a cache.
     fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>>;
 
-    /// Puts an object atomically if the condition holds (`Changed` if not). Returns the new ETag.
+    /// Puts an object atomically if the condition holds (`Changed` if not). Returns the new ETag. `ReadOnly` in a store
+    /// that cannot be changed.
     fn put(
         &self,
-        context: &RequestContext,
+        _context: &RequestContext,
         key: &Key,
-        body: PutBody<'_>,
-        condition: &Condition,
-    ) -> Result<ETag>;
+        _body: PutBody<'_>,
+        _condition: &Condition,
+    ) -> Result<ETag> {
+        Err(self.info().read_only(key))
+    }
 
     /// Puts a chunk like `put`. A store that commits changes later records the metadata that the chunk was encoded by,
     /// as a precondition of the commit.
@@ -96,11 +103,15 @@ pub trait Store: Send + Sync {
     }
 
     /// Erases an object if the condition holds (`Changed` if not). A missing object is an error only if the condition
-    /// demands one.
-    fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()>;
+    /// demands one. `ReadOnly` in a store that cannot be changed.
+    fn erase(&self, _context: &RequestContext, key: &Key, _condition: &Condition) -> Result<()> {
+        Err(self.info().read_only(key))
+    }
 
     /// Removes an empty folder, in stores that have folders in addition to keys.
-    fn erase_folder(&self, context: &RequestContext, prefix: &Key) -> Result<()>;
+    fn erase_folder(&self, _context: &RequestContext, _prefix: &Key) -> Result<()> {
+        Ok(())
+    }
 
     /// Makes all puts and erasures durable against a loss of power; a no-op if the store's answers guarantee that
     /// already.
@@ -194,6 +205,12 @@ impl StoreInfo {
         }
     }
 
+    /// Returns the error of a change of `key` in a store that cannot be changed.
+    fn read_only(&self, key: &Key) -> Error {
+        let why = self.unchangeable.unwrap_or("the store is read-only");
+        Error::new(Kind::ReadOnly, key, why)
+    }
+
     /// Returns the remaining TTL of an answer that was requested at `request_time`.
     pub fn time_left(&self, request_time: Instant) -> Duration {
         let age = self.clock.now().saturating_duration_since(request_time);
@@ -209,11 +226,6 @@ impl StoreInfo {
     pub fn is_fresh(&self, request_time: Instant) -> bool {
         !self.time_left(request_time).is_zero()
     }
-}
-
-/// Returns the error for a key that is not a symbolic link.
-pub(crate) fn not_a_link(key: &Key) -> Error {
-    Error::invalid(key, "not a symbolic link")
 }
 
 /// Hints about future reads, and answers that need no request. A separate object next to the store.

@@ -9,8 +9,8 @@ use crate::listing::NameList;
 use crate::request_context::RequestContext;
 use crate::sync::locks::{Mutex, MutexGuard};
 use crate::{
-    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
-    Reader, Store, StoreInfo, Version, not_a_link,
+    ByteRange, Condition, ETag, EntryKind, Key, Listing, Meta, Object, PutBody, Reader, Store,
+    StoreInfo, Version,
 };
 use zarr_format::error::{Error, Result};
 
@@ -185,19 +185,6 @@ impl Store for MemoryStore {
         Ok(Box::new(NameList::new(names)))
     }
 
-    fn list_all(
-        &self,
-        _context: &RequestContext,
-        _prefix: &Key,
-        _from: &Key,
-    ) -> Result<Option<Box<dyn FlatListing>>> {
-        Ok(None)
-    }
-
-    fn read_link(&self, _context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
-        Err(not_a_link(key))
-    }
-
     fn etag(&self, _context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
         Ok(self.find(key).map(|(_, version)| etag_of(version)))
     }
@@ -225,10 +212,6 @@ impl Store for MemoryStore {
         objects.check(key, condition)?;
         objects.by_key.remove(key);
         self.info.changes.record(key);
-        Ok(())
-    }
-
-    fn erase_folder(&self, _context: &RequestContext, _prefix: &Key) -> Result<()> {
         Ok(())
     }
 

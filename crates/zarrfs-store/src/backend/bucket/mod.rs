@@ -27,7 +27,7 @@ use crate::request_context::{RequestContext, UNLIMITED};
 use crate::stats::Stats;
 use crate::{
     ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
-    Reader, RemoteConfig, Store, StoreInfo, Version, not_a_link,
+    Reader, RemoteConfig, Store, StoreInfo, Version,
 };
 use address::{Address, CloudKind};
 use client::{Client, describe};
@@ -449,10 +449,6 @@ impl Store for BucketStore {
         })))
     }
 
-    fn read_link(&self, _context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
-        Err(not_a_link(key))
-    }
-
     /// Returns the ETag in the form that conditions use, with Google's generation.
     fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
         let found = self.client.head(context, key)?;
@@ -482,10 +478,6 @@ impl Store for BucketStore {
         let condition = condition.for_server(key, || writer.etag(&target));
         let erased = condition.and_then(|condition| writer.erase(context, &target, &condition));
         self.changed(key, erased)
-    }
-
-    fn erase_folder(&self, _context: &RequestContext, _prefix: &Key) -> Result<()> {
-        Ok(())
     }
 
     fn info(&self) -> &StoreInfo {

@@ -16,8 +16,8 @@ use crate::backend::{is_a_directory, not_a_directory, too_long};
 use crate::request_context::{RequestContext, UNLIMITED};
 use crate::stats::Stats;
 use crate::{
-    ByteRange, Condition, ETag, FlatListing, Key, Listing, Meta, Object, PutBody, Reader,
-    RemoteConfig, Store, StoreInfo, Version, not_a_link,
+    ByteRange, Condition, ETag, Key, Listing, Meta, Object, PutBody, Reader, RemoteConfig, Store,
+    StoreInfo, Version,
 };
 use endpoint::HttpEndpoint;
 use lister::FolderLister;
@@ -222,19 +222,6 @@ impl Store for HttpStore {
                 LookupResult::Missing => Err(Error::not_found(prefix)),
             },
         }
-    }
-
-    fn list_all(
-        &self,
-        _context: &RequestContext,
-        _prefix: &Key,
-        _from: &Key,
-    ) -> Result<Option<Box<dyn FlatListing>>> {
-        Ok(None)
-    }
-
-    fn read_link(&self, _context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
-        Err(not_a_link(key))
     }
 
     fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {

@@ -16,10 +16,9 @@ use crate::backend::{is_a_directory, not_a_directory, slice, too_long};
 use crate::request_context::RequestContext;
 use crate::sync::budget::MemoryBudget;
 use crate::{
-    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
-    Reader, Store, StoreInfo, Version, not_a_link,
+    ByteRange, ETag, EntryKind, Key, Listing, Meta, Object, Reader, Store, StoreInfo, Version,
 };
-use zarr_format::error::{Error, Kind, Result};
+use zarr_format::error::{Error, Result};
 
 mod blocks;
 pub mod icechunk;
@@ -278,19 +277,6 @@ where
         })
     }
 
-    fn list_all(
-        &self,
-        _context: &RequestContext,
-        _prefix: &Key,
-        _from: &Key,
-    ) -> Result<Option<Box<dyn FlatListing>>> {
-        Ok(None)
-    }
-
-    fn read_link(&self, _context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
-        Err(not_a_link(key))
-    }
-
     fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
         self.query(context, key, |table, reference| {
             let meta = self.meta(context, table, &reference)?;
@@ -304,33 +290,8 @@ where
         })
     }
 
-    fn put(
-        &self,
-        _context: &RequestContext,
-        key: &Key,
-        _body: PutBody<'_>,
-        _condition: &Condition,
-    ) -> Result<ETag> {
-        Err(self.read_only(key))
-    }
-
-    fn erase(&self, _context: &RequestContext, key: &Key, _condition: &Condition) -> Result<()> {
-        Err(self.read_only(key))
-    }
-
-    fn erase_folder(&self, _context: &RequestContext, _prefix: &Key) -> Result<()> {
-        Ok(())
-    }
-
     fn info(&self) -> &StoreInfo {
         &self.info
-    }
-}
-
-impl<S: Source> ReferenceStore<S> {
-    fn read_only(&self, key: &Key) -> Error {
-        let why = self.info.unchangeable.unwrap_or("the store is read-only");
-        Error::new(Kind::ReadOnly, key, why)
     }
 }
 

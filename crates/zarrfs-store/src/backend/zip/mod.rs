@@ -11,8 +11,8 @@ use crate::backend::current::{Checked, Current};
 use crate::backend::{is_a_directory, too_long};
 use crate::request_context::RequestContext;
 use crate::{
-    ByteRange, Condition, ETag, EntryKind, FlatListing, HiddenEntries, Key, Listing, Meta, Name,
-    Object, PutBody, Reader, Store, StoreInfo, Version, not_a_link,
+    ByteRange, ETag, EntryKind, HiddenEntries, Key, Listing, Meta, Name, Object, Reader, Store,
+    StoreInfo, Version,
 };
 use zarr_format::error::{Error, Kind, Result, printable};
 
@@ -262,19 +262,6 @@ impl Store for ZipStore {
             })
     }
 
-    fn list_all(
-        &self,
-        _context: &RequestContext,
-        _prefix: &Key,
-        _from: &Key,
-    ) -> Result<Option<Box<dyn FlatListing>>> {
-        Ok(None)
-    }
-
-    fn read_link(&self, _context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
-        Err(not_a_link(key))
-    }
-
     /// Makes the ETag from checksum, length and time, since a rewritten archive may have the same entry.
     fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
         self.query_file(context, key, |archive, _, entry| {
@@ -286,24 +273,6 @@ impl Store for ZipStore {
         })
     }
 
-    fn put(
-        &self,
-        _context: &RequestContext,
-        key: &Key,
-        _body: PutBody<'_>,
-        _condition: &Condition,
-    ) -> Result<ETag> {
-        Err(read_only(key))
-    }
-
-    fn erase(&self, _context: &RequestContext, key: &Key, _condition: &Condition) -> Result<()> {
-        Err(read_only(key))
-    }
-
-    fn erase_folder(&self, _context: &RequestContext, _prefix: &Key) -> Result<()> {
-        Ok(())
-    }
-
     fn info(&self) -> &StoreInfo {
         &self.info
     }
@@ -313,11 +282,6 @@ impl Store for ZipStore {
 fn is_named_ozx(archive: &Key) -> bool {
     let name = archive.name().to_ascii_lowercase();
     name.ends_with(b".ozx")
-}
-
-fn read_only(key: &Key) -> Error {
-    let why = "zip archives are read-only: unpack the archive, or write to another store";
-    Error::new(Kind::ReadOnly, key, why)
 }
 
 fn object(archive: &Archive, entry: &ZipEntry, bytes: Vec<u8>) -> Object {

@@ -9,13 +9,12 @@ use crate::sync::budget::{MemoryBudget, Priority};
 use crate::sync::cache::Cache;
 use crate::sync::single_flight::JOIN_TIMEOUT;
 use crate::{
-    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
-    Reader, Store, StoreInfo, Version, not_a_link,
+    ByteRange, ETag, EntryKind, Key, Listing, Meta, Object, Reader, Store, StoreInfo, Version,
 };
 use zarr_format::error::{Error, Kind, Result};
 
+use super::Icechunk;
 use super::revision::Revision;
-use super::{Icechunk, READ_ONLY};
 
 /// The directories of the store.
 const KINDS: [&str; 3] = ["branch", "tag", "snapshot"];
@@ -158,39 +157,8 @@ impl Store for RefsStore {
         Ok(Box::new(NameList::new(names)))
     }
 
-    fn list_all(
-        &self,
-        _context: &RequestContext,
-        _prefix: &Key,
-        _from: &Key,
-    ) -> Result<Option<Box<dyn FlatListing>>> {
-        Ok(None)
-    }
-
-    fn read_link(&self, _context: &RequestContext, key: &Key) -> Result<Vec<u8>> {
-        Err(not_a_link(key))
-    }
-
     fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
         self.inside(context, key, |store, key| store.etag(context, key))
-    }
-
-    fn put(
-        &self,
-        _context: &RequestContext,
-        key: &Key,
-        _body: PutBody<'_>,
-        _condition: &Condition,
-    ) -> Result<ETag> {
-        Err(Error::new(Kind::ReadOnly, key, READ_ONLY))
-    }
-
-    fn erase(&self, _context: &RequestContext, key: &Key, _condition: &Condition) -> Result<()> {
-        Err(Error::new(Kind::ReadOnly, key, READ_ONLY))
-    }
-
-    fn erase_folder(&self, _context: &RequestContext, _prefix: &Key) -> Result<()> {
-        Ok(())
     }
 
     fn info(&self) -> &StoreInfo {
