@@ -205,6 +205,24 @@ fn listings_of_version_1_are_followed() {
     }
 }
 
+/// The listing by which a bucket is opened is its first listing, as long as metadata may be cached at all.
+#[test]
+fn the_root_of_a_bucket_is_listed_once_at_its_open() {
+    for (metadata_ttl, first_pages) in [(60, 1), (0, 2)] {
+        let server = server(Listings::Version1);
+        let ttl = Duration::from_secs(metadata_ttl);
+        let store = open("s3://b", ttl, remote(&server, false)).unwrap();
+        assert_eq!(names(&*store, &Key::root()).unwrap().len(), 6);
+        let requests = server.requests.lock().unwrap();
+        let of_root = requests.iter().filter(|one| {
+            parameter(one, "prefix").is_empty()
+                && !parameter(one, "list-type").is_empty()
+                && parameter(one, "continuation-token").is_empty()
+        });
+        assert_eq!(of_root.count(), first_pages, "TTL of {metadata_ttl} s");
+    }
+}
+
 #[test]
 fn all_keys_of_a_server_of_version_1_are_listed() {
     let server = server(Listings::Version1);
