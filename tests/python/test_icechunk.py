@@ -23,6 +23,7 @@ import zarr
 import icechunk_server
 import layout
 import mounting
+import places
 from mounting import zarrfs
 
 DATA = mounting.ROOT / "tests/data/icechunk"
@@ -250,6 +251,19 @@ def test_on_a_web_server(history, mounted):
         mount = mounted(f"{server.url}/repo", "--branch", "dev")
         check_store(mount.path, revisions["branch=dev"])
         assert sorted(os.listdir(mount.path / ".zarrfs/refs/branch")) == ["dev", "main", "old"]
+
+
+@pytest.mark.parametrize("name", ["s3", "azure", "gcs", "webdav"])
+def test_on_servers_that_need_credentials_or_speak_otherwise(name, history):
+    revisions = history.revisions()
+    place = places.PLACES[name]()
+    place.upload(history.repo)
+    with place.mount() as mount:
+        check_store(mount.path, revisions["branch=main"])
+        check_store(mount.path / ".zarrfs/refs/tag/v1", revisions["tag=v1"])
+        assert (mount.path / ".zarrfs/log").read_text() == log_of(revisions["branch=main"])
+    with place.mount("--branch", "dev") as mount:
+        check_store(mount.path, revisions["branch=dev"])
 
 
 def test_on_a_web_server_without_listings(history, mounted):

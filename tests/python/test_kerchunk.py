@@ -13,8 +13,10 @@ from fsspec.implementations.reference import LazyReferenceMapper
 
 import layout
 import mounting
+import places
 import reference_files
 from mounting import zarrfs
+from servers import azurite, seaweedfs
 
 
 @pytest.fixture
@@ -89,6 +91,29 @@ def test_templates_and_targets_anywhere(target, data, mounted):
         store = f"{server.url}/refs.json" if is_remote else file
         allowed = server.url if "HTTP" in target else data
         check(mounted(store, "--virtual-chunks", allowed), data)
+
+
+# The words of --virtual-chunks beside the endpoint.
+BUCKETS = {
+    "s3": [
+        f"access_key_id={seaweedfs.ACCESS_KEY}",
+        f"secret_access_key={seaweedfs.SECRET_KEY}",
+        f"region={seaweedfs.REGION}",
+    ],
+    "azure": [f"account_name={azurite.ACCOUNT}", f"account_key={azurite.KEY}"],
+    "gcs": ["anon"],
+}
+
+
+@pytest.mark.parametrize("name", BUCKETS)
+def test_targets_in_a_bucket(name, data, mounted):
+    place = places.PLACES[name]()
+    place.upload(data)
+    refs = reference_files.of_netcdf(data / "a b.nc", f"{place.url}/a b.nc")
+    file = write(data / "refs.json", {"version": 1, "refs": reference_files.as_texts(refs)})
+    endpoint = place.options[place.options.index("--endpoint") + 1]
+    allowed = ",".join([place.url, f"endpoint={endpoint}", *BUCKETS[name]])
+    check(mounted(file, "--virtual-chunks", allowed), data)
 
 
 PARQUET = {
