@@ -28,13 +28,15 @@ use zarrfs_store::request_context::UNLIMITED;
 /// Checks a store; returns whether it has no errors.
 pub(super) fn check(args: &CheckArgs) -> Result<bool> {
     let located = open(args)?;
-    let context = context(args, &located);
     let rebuilt = match args.fix {
         Some(Mendable::Consolidated) => {
+            // The check counts names from zero.
+            let context = context(args, &located);
             rebuild_consolidated(&context, &start(&context, &located)?)?
         }
         None => Vec::new(),
     };
+    let context = context(args, &located);
     let start = start(&context, &located)?;
     let bar = ProgressBar::new_spinner();
     let mut printer = Printer {

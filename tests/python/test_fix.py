@@ -25,10 +25,15 @@ def make(store, zarr_format):
     return store
 
 
-def fix(*args):
-    command = [mounting.program(), "check", "--fix", "consolidated", *args]
+def run(*args):
+    command = [mounting.program(), "check", *args]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done
+    return done
+
+
+def fix(*args):
+    done = run("--fix", "consolidated", *args)
     assert "consolidated" not in done.stdout.replace("--fix consolidated", ""), done.stdout
 
 
@@ -53,6 +58,8 @@ def test_zarr_python_reads_them(tmp_path, zarr_format):
     store = make(tmp_path / "s.zarr", zarr_format)
     fix("--yes", store)
     check_read(store)
+    again = run("--fix", "consolidated", "--yes", store)
+    assert again.stdout.splitlines()[-1] == run(store).stdout.splitlines()[-1]
 
 
 def test_they_are_those_of_zarr_python(tmp_path):

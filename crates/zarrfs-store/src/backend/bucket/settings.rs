@@ -315,11 +315,8 @@ impl ClientSettings {
             builder = builder.with_account(account);
         }
         let builder = builder.configured(CloudKind::Azure, &self.config)?;
-        let connection = std::env::var_os("AZURE_STORAGE_CONNECTION_STRING");
-        let is_connected = connection.is_some_and(|value| !value.is_empty());
-        let has_account = is_connected
-            || builder.has_any(&[AzureKey::AccountName])
-            || builder.is_on(AzureKey::UseEmulator);
+        let has_account =
+            builder.has_any(&[AzureKey::AccountName]) || builder.is_on(AzureKey::UseEmulator);
         if !has_account {
             let container = format!("{}://{}", self.address.scheme, self.address.bucket);
             let why = "the storage account is missing: use --storage-option account_name=NAME, set \
@@ -333,8 +330,7 @@ impl ClientSettings {
             AzureKey::ClientSecret,
             AzureKey::FederatedTokenFile,
             AzureKey::MsiEndpoint,
-        ]) || is_connected
-            || builder.is_on(AzureKey::UseEmulator)
+        ]) || builder.is_on(AzureKey::UseEmulator)
             || builder.is_on(AzureKey::UseAzureCli);
         if has_credentials && !self.config.anonymous {
             return Ok(builder);
