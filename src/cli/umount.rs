@@ -17,6 +17,9 @@ use crate::fuse::mount::{liveness, mountinfo, mountpoint};
 use crate::mount::protocol::{ControlAnswer, ControlRequest};
 use zarr_format::error::{Error, Result};
 
+/// Time limit for storing the chunks that could not be stored before: a store may hang.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Polling interval.
 const END_PAUSE: Duration = Duration::from_millis(10);
 
@@ -63,20 +66,32 @@ fn store_chunks(dir: &Path, mountpoint: &Path) -> Result<()> {
     let Some(upper) = facts.and_then(|facts| facts.upper()) else {
         return Ok(());
     };
-    let answer = control_client::request(&upper, &ControlRequest::Flush, &|_, _| ());
-    let Ok(Some(ControlAnswer::Flush(flush))) = answer else {
+    let flush = move || control_client::request(&upper, &ControlRequest::Flush, &|_, _| ());
+    let Ok(answer) = liveness::run_query(flush) else {
         return Ok(());
     };
-    let Some((array, why)) = flush.failed.first() else {
-        return Ok(());
+    let shown = dir.display();
+    let why = match answer.recv_timeout(FLUSH_TIMEOUT) {
+        Ok(Ok(Some(ControlAnswer::Flush(flush)))) => {
+            let Some((array, why)) = flush.failed.first() else {
+                return Ok(());
+            };
+            let what = if array == "/" { "--all" } else { array };
+            format!(
+                "chunks of {array} cannot be stored: {why}; mend this and unmount again, or drop the \
+                 chunks with 'zarrfs discard {shown} {what}'"
+            )
+        }
+        Ok(_) => return Ok(()),
+        Err(_) => format!(
+            "its written chunks are still being stored; unmount again later, or drop them with \
+             'zarrfs discard {shown}'"
+        ),
     };
-    let what = if array == "/" { "--all" } else { array };
-    let why = format!(
-        "still mounted, since chunks of {array} cannot be stored: {why}; mend this and unmount \
-         again, or drop the chunks with 'zarrfs discard {} {what}'",
-        dir.display()
-    );
-    Err(Error::unavailable(dir.display(), why))
+    Err(Error::unavailable(
+        shown,
+        format!("still mounted, since {why}"),
+    ))
 }
 
 /// Whether a file system is the topmost mount at `path`.
