@@ -114,8 +114,8 @@ fn that_there_is_nothing_to_discard_is_no_fault() {
         &["commit", "--dry-run", dir],
         "dry run: 1 put (3.0 KiB), 0 removed",
     );
-    for path in ["", "/"] {
-        let why = "discard: an empty path would discard all changes: name a path, or use --all";
+    for path in ["", "/", ".", "./"] {
+        let why = "discard: this path would discard all changes: name another path, or use --all";
         fault(&["discard", dir, path], why);
     }
     let why = "discard: 1 change would be lost: name a path, or use --all to discard all changes";
