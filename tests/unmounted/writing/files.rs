@@ -209,28 +209,6 @@ fn chunks_of_an_array_that_is_written_are_not_changed_in_the_store_view() {
     assert_eq!(is_free(&chunk), Ok(()));
 }
 
-/// Invariant of `one_file_of_an_array_is_open_for_writing_at_a_time`.
-#[test]
-fn a_chunk_and_a_decoded_file_that_are_opened_at_once_wait_for_each_other() {
-    let (memory, ..) = fixture();
-    let views = common::views_of(Arc::new(memory), Duration::from_secs(20));
-    let path = key("g/a/a.npy");
-    let decoded = views.files.tree(&UNLIMITED, &path).unwrap().unwrap();
-    let chunk = key("g/a/c/1/1");
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for _ in 0..2000 {
-                let open = decoded.tree.open(&UNLIMITED, &decoded.at, OpenMode::Write);
-                drop(open.expect("the chunk is released at once"));
-            }
-        });
-        for _ in 0..2000 {
-            let written = views.stored.begin_writing(&chunk);
-            drop(written.expect("the decoded file is closed at once"));
-        }
-    });
-}
-
 #[test]
 fn other_places_say_why_not() {
     let (_, _, _, tree) = fixture();

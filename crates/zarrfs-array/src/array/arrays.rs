@@ -320,3 +320,32 @@ impl Evict for OpenArrays {
         evicted.is_some()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::array::sample_array::SampleArray;
+
+    /// Invariant of `one_file_of_an_array_is_open_for_writing_at_a_time`.
+    ///
+    /// The decoded file is opened after the array was found closed, and before the key is registered.
+    #[test]
+    fn a_key_waits_for_a_file_that_is_opened_at_the_same_moment() {
+        let (arrays, array) = SampleArray::new(&[4], &[2]).arrays(1 << 20);
+        let key = Key::new("c/0").unwrap();
+        thread::scope(|scope| {
+            let registering = arrays.written_keys.open.lock();
+            let key = scope.spawn(|| arrays.begin_writing_key(&key).map(drop));
+            thread::sleep(Duration::from_millis(20));
+            array.begin_writing("a.npy").unwrap();
+            drop(registering);
+            thread::sleep(Duration::from_millis(20));
+            assert!(!key.is_finished());
+            array.end_writing();
+            key.join().unwrap().unwrap();
+        });
+    }
+}

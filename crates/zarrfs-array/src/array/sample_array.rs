@@ -96,6 +96,11 @@ impl SampleArray {
 
     /// Opens the array with `memory` bytes of memory.
     pub(super) fn open(&self, memory: u64) -> Arc<OpenArray> {
+        self.arrays(memory).1
+    }
+
+    /// Opens the array with `memory` bytes of memory; returns the arrays of its store too.
+    pub(super) fn arrays(&self, memory: u64) -> (Arrays, Arc<OpenArray>) {
         let limits = Limits {
             memory,
             max_chunk: 1 << 20,
@@ -111,7 +116,8 @@ impl SampleArray {
         let hierarchy = Arc::new(Hierarchy::new(Arc::new(store)));
         let root = hierarchy.root(&UNLIMITED).unwrap().unwrap();
         let arrays = Arrays::new(hierarchy, Engine::new(limits, Arc::default()));
-        arrays.open(&root).unwrap()
+        let array = arrays.open(&root).unwrap();
+        (arrays, array)
     }
 }
 

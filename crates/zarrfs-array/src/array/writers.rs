@@ -236,7 +236,7 @@ pub(super) fn busy(subject: impl std::fmt::Display, file: &str) -> Error {
 /// The keys that are open for writing, with the number of their handles.
 #[derive(Default)]
 pub(super) struct WrittenKeys {
-    open: Mutex<BTreeMap<Key, usize>>,
+    pub(super) open: Mutex<BTreeMap<Key, usize>>,
     closed: Condvar,
 }
 
