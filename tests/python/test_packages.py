@@ -396,6 +396,7 @@ def test_a_mount_that_waits_holds_little():
         # backtraces has more to relocate.
         if Path(mounting.program()).stat().st_size < 24 << 20:
             assert held("RssAnon") < 4_000_000
+            assert held("VmRSS") < 13_000_000
 
 
 def test_the_program_asks_for_no_newer_libc_than_its_wheel_says(packages):
