@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use fuser::{INodeNo, Notifier};
 use parking_lot::{Condvar, Mutex};
 
-use crate::vfs::{Ino, Invalidation, OPEN_WAIT, Vfs};
+use crate::vfs::{Ino, Invalidation, KernelCache, OPEN_WAIT, Vfs};
 
 /// The inodes whose pages are to be dropped, and the requests that may have locked pages.
 #[derive(Default)]
@@ -69,14 +69,10 @@ impl PageInvalidations {
 
     /// Starts the thread that drops the pages that `vfs` invalidates; it ends on `close`.
     pub(super) fn start(self: &Arc<Self>, vfs: Arc<Vfs>, notifier: Notifier) -> io::Result<()> {
-        let (queue, immediate) = (self.clone(), notifier.clone());
-        vfs.set_invalidator(Box::new(move |ino, what| match what {
-            Invalidation::Length => drop_attributes(&immediate, ino),
-            Invalidation::Settled => queue.wait_for_requests(ino, OPEN_WAIT),
-            Invalidation::ContentNow => drop_pages(&immediate, ino),
-            Invalidation::Content => queue.push(ino, false),
-            Invalidation::LostContent => queue.push(ino, true),
-        }));
+        vfs.set_kernel_cache(NotifiedCache {
+            queue: self.clone(),
+            notifier: notifier.clone(),
+        });
         let queue = self.clone();
         let drop_all = move || {
             while let Some(next) = queue.next() {
@@ -148,6 +144,30 @@ impl PageInvalidations {
                 return Some(ready);
             }
             self.changed.wait(&mut state);
+        }
+    }
+}
+
+/// The kernel's cache, which is changed through notifications.
+struct NotifiedCache {
+    queue: Arc<PageInvalidations>,
+    notifier: Notifier,
+}
+
+impl KernelCache for NotifiedCache {
+    fn invalidate(&self, ino: Ino, what: Invalidation) -> bool {
+        match what {
+            Invalidation::Length => drop_attributes(&self.notifier, ino),
+            Invalidation::Settled => self.queue.wait_for_requests(ino, OPEN_WAIT),
+            Invalidation::ContentNow => drop_pages(&self.notifier, ino),
+            Invalidation::Content => self.queue.push(ino, false),
+            Invalidation::LostContent => self.queue.push(ino, true),
+        }
+    }
+
+    fn add_pages(&self, ino: Ino, content: &[u8]) {
+        if let Err(error) = self.notifier.store(INodeNo(ino.0), 0, content) {
+            log::debug!("cannot add the pages of inode {}: {error}", ino.0);
         }
     }
 }

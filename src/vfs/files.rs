@@ -8,6 +8,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use rustix::param::page_size;
+
 use crate::vfs::handles::Handle;
 use crate::vfs::inode::Binding;
 use crate::vfs::pages::{Opening, PageUse};
@@ -15,8 +17,12 @@ use crate::vfs::{Caller, Fh, Ino, Invalidation, OpenReply, Vfs};
 use crate::view::{Attr, File, OpenedFile, ReadBytes};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::Key;
-use zarrfs_store::request_context::{RequestContext, is_answer};
+use zarrfs_store::request_context::{RequestContext, WITHOUT_WAITING, is_answer};
 use zarrfs_store::tree::{OpenMode, TreeFile};
+
+/// Maximum length of a file whose bytes the kernel gets with the open: the kernel's default read-ahead. For a larger
+/// file the copy costs more than the request that it saves.
+const MAX_WITH_OPEN: usize = 128 << 10;
 
 /// The mode of an open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -207,11 +213,41 @@ impl Vfs {
             version: open.version,
             is_mixed: self.inodes.is_mixed(open.ino),
             writes: open.writes,
+            has_length: self.kernel_has_length(open),
+            small_content: &|| self.small_content(open),
         };
         // Of two concurrent opens, the first one drops the pages.
         let is_written = || self.is_written(open.ino);
         let mark_open = || open.is_open.store(true, Ordering::Release);
         self.pages.open(&opening, is_written, mark_open)
+    }
+
+    /// Whether the kernel has the length of a file that it opens for the first time. The kernel of a writable mount asks
+    /// for it anyway.
+    fn kernel_has_length(&self, open: &Handle) -> bool {
+        let attr = || open.file.attr(&WITHOUT_WAITING);
+        !self.config.writable
+            && attr().is_some_and(|attr| {
+                attr.is_exact && self.inodes.has_one_length(open.ino, attr.size)
+            })
+    }
+
+    /// Returns the content of a file that is read through the kernel's pages, if it is in memory, has the version of the
+    /// open, and is at most `MAX_WITH_OPEN` bytes of whole pages: older kernels leave the rest of a page as it was.
+    fn small_content(&self, open: &Handle) -> Option<ReadBytes> {
+        let length = open.file.attr(&WITHOUT_WAITING)?.size;
+        let length = usize::try_from(length).ok()?;
+        let fits = (1..=MAX_WITH_OPEN).contains(&length) && length.is_multiple_of(page_size());
+        if !fits || open.direct {
+            return None;
+        }
+        let bytes = open.file.read_at(&WITHOUT_WAITING, 0, length).ok()?;
+        if bytes.len() != length || open.file.version() != open.version {
+            return None;
+        }
+        self.stats.read_requests.add(1);
+        self.stats.read_bytes.add(length as u64);
+        Some(bytes)
     }
 
     /// Whether an inode is open for writing.

@@ -40,7 +40,7 @@ pub use crate::vfs::changes::NewNode;
 pub use crate::vfs::directories::{DirEntry, DirSink};
 pub use crate::vfs::files::OpenOptions;
 pub use crate::vfs::inode::{Ino, NameIn};
-pub use crate::vfs::pages::{Invalidation, Invalidator, OPEN_WAIT};
+pub use crate::vfs::pages::{Invalidation, KernelCache, OPEN_WAIT};
 
 /// A handle of an open file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -168,9 +168,9 @@ impl Vfs {
         self.inodes.last_path(ino).ok()
     }
 
-    /// Sets the callback that invalidates the kernel's cache of an inode.
-    pub fn set_invalidator(&self, invalidator: Invalidator) {
-        self.pages.set_invalidator(invalidator);
+    /// Sets the kernel's cache of this mount.
+    pub fn set_kernel_cache(&self, cache: impl KernelCache + 'static) {
+        self.pages.set_cache(Box::new(cache));
     }
 
     /// Returns the TTL of negative lookups.
@@ -182,11 +182,12 @@ impl Vfs {
         }
     }
 
-    /// Sets the TTL for the kernel. On a writable mount attributes are read each time, since any view can change a
+    /// Sets the TTL for the kernel, which gets the attributes now. On a writable mount attributes are read each time, since any view can change a
     /// file; directories are cached for the resolution of one path. Attributes of a mixed inode are never cached: the
     /// kernel copies the attributes of a reply one by one, and a concurrent reader would see the length of another
     /// content.
     fn with_ttl(&self, ino: Ino, attr: Attr) -> Attr {
+        self.inodes.record_length(ino, attr.size);
         let ttl = match attr.kind {
             _ if self.inodes.is_mixed(ino) => Duration::ZERO,
             _ if !self.config.writable => attr.ttl,

@@ -12,6 +12,10 @@
 //! The kernel does not drop a page that a request has locked, but waits for it. A stalled store would delay every open
 //! of the file by the time limit of a read. An open for reading that would wait longer than `OPEN_WAIT` is answered at
 //! once instead, and its handle bypasses the pages.
+//!
+//! A program that reads many small files pays for each request: a lookup, an open, a getattr and a read for each file.
+//! At the first open of a file in a read-only mount the kernel may already have the length, and then keeps it. If the
+//! file is small and in memory, it also gets all pages before the reply, and the program's read needs no request.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
@@ -20,6 +24,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::vfs::Ino;
+use zarrfs_store::sync::read_bytes::ReadBytes;
 
 /// What the kernel has to invalidate for an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,14 +41,26 @@ pub enum Invalidation {
     LostContent,
 }
 
-/// Invalidates the kernel's cache; returns whether the kernel has done so.
-pub type Invalidator = Box<dyn Fn(Ino, Invalidation) -> bool + Send + Sync>;
+/// The kernel's cache of a mount. A function that invalidates is a cache to which no pages can be added.
+pub trait KernelCache: Send + Sync {
+    /// Invalidates an inode; returns whether the kernel has done so.
+    fn invalidate(&self, ino: Ino, what: Invalidation) -> bool;
+
+    /// Adds the whole content of an inode of which the kernel has no page; it reads the pages that cannot be added.
+    fn add_pages(&self, _ino: Ino, _content: &[u8]) {}
+}
+
+impl<F: Fn(Ino, Invalidation) -> bool + Send + Sync> KernelCache for F {
+    fn invalidate(&self, ino: Ino, what: Invalidation) -> bool {
+        self(ino, what)
+    }
+}
 
 /// How long an open waits for pages that other requests hold.
 pub const OPEN_WAIT: Duration = Duration::from_secs(1);
 
 /// A handle whose open is about to be answered.
-pub(super) struct Opening {
+pub(super) struct Opening<'a> {
     pub(super) ino: Ino,
     /// The version of the bytes that it reads; `None` if the kernel must not cache pages of them.
     pub(super) version: Option<u64>,
@@ -51,6 +68,10 @@ pub(super) struct Opening {
     pub(super) is_mixed: bool,
     /// Whether it is open for writing.
     pub(super) writes: bool,
+    /// Whether the kernel has its length, if it has had no pages of the inode.
+    pub(super) has_length: bool,
+    /// Returns its whole content, if that is in memory and small enough for the kernel to get it with the open.
+    pub(super) small_content: &'a dyn Fn() -> Option<ReadBytes>,
 }
 
 /// How an open treats the kernel's pages.
@@ -87,7 +108,7 @@ pub(super) struct KernelPages {
     /// Inodes whose pages one thread is dropping or has just found valid: other opens of them wait.
     gates: Mutex<HashSet<Ino>>,
     opened: Condvar,
-    invalidator: OnceLock<Invalidator>,
+    cache: OnceLock<Box<dyn KernelCache>>,
 }
 
 /// Blocks other opens of an inode until it is dropped.
@@ -104,16 +125,16 @@ impl Drop for Gate<'_> {
 }
 
 impl KernelPages {
-    /// Sets the callback that invalidates the kernel's cache of an inode.
-    pub(super) fn set_invalidator(&self, invalidator: Invalidator) {
+    /// Sets the kernel's cache.
+    pub(super) fn set_cache(&self, cache: Box<dyn KernelCache>) {
         // Only the session that serves this file system sets it, once.
-        let _ = self.invalidator.set(invalidator);
+        let _ = self.cache.set(cache);
     }
 
     /// Invalidates the kernel's cache. Without a kernel this does nothing.
     pub(super) fn invalidate(&self, ino: Ino, what: Invalidation) -> bool {
-        let invalidator = self.invalidator.get();
-        invalidator.is_none_or(|invalidate| invalidate(ino, what))
+        let cache = self.cache.get();
+        cache.is_none_or(|cache| cache.invalidate(ino, what))
     }
 
     /// Waits until no other thread holds the gate of an inode; `None` if `end` passes first.
@@ -133,7 +154,7 @@ impl KernelPages {
     /// open for writing and its `mark_open` was called.
     pub(super) fn open(
         &self,
-        opening: &Opening,
+        opening: &Opening<'_>,
         is_written: impl Fn() -> bool,
         mark_open: impl FnOnce(),
     ) -> PageUse {
@@ -159,13 +180,13 @@ impl KernelPages {
     }
 
     /// Whether the kernel may have pages of another version than the handle reads.
-    fn has_others(&self, opening: &Opening) -> bool {
+    fn has_others(&self, opening: &Opening<'_>) -> bool {
         let known = self.by_ino.lock().get(&opening.ino).copied();
         known.is_some_and(|pages| !pages.have_version(opening.version))
     }
 
     /// Makes the pages fit a handle; stale pages are dropped if they `are_free`: no request holds them.
-    fn prepare(&self, opening: &Opening, is_written: bool, are_free: bool) -> PageUse {
+    fn prepare(&self, opening: &Opening<'_>, is_written: bool, are_free: bool) -> PageUse {
         let Opening { ino, version, .. } = *opening;
         if is_written {
             // Writes go through the pages, so they are current.
@@ -177,7 +198,10 @@ impl KernelPages {
         }
         let known = self.by_ino.lock().get(&ino).copied();
         let is_same = known.is_some_and(|pages| pages.have_version(version));
-        if !is_same || opening.is_mixed {
+        let is_first = known.is_none() && opening.has_length && !opening.is_mixed;
+        if is_first {
+            self.add_small(opening);
+        } else if !is_same || opening.is_mixed {
             // With kept pages the kernel keeps the length, and would truncate the content there.
             self.invalidate(ino, Invalidation::Length);
         }
@@ -195,6 +219,16 @@ impl KernelPages {
         };
         self.by_ino.lock().insert(ino, pages);
         page_use
+    }
+
+    /// Adds the pages of a small file before its first open is answered, so that the program's read needs no request.
+    /// No request can have locked a page: no other open of the inode has been answered, or will be until this one is.
+    fn add_small(&self, opening: &Opening<'_>) {
+        if let Some(cache) = self.cache.get()
+            && let Some(content) = (opening.small_content)()
+        {
+            cache.add_pages(opening.ino, &content);
+        }
     }
 
     /// Records that an open inode has the version `now`; tells the kernel once to drop its pages.
@@ -239,12 +273,14 @@ mod tests {
 
     use super::*;
 
-    fn opening(ino: u64, version: u64) -> Opening {
+    fn opening(ino: u64, version: u64) -> Opening<'static> {
         Opening {
             ino: Ino(ino),
             version: Some(version),
             is_mixed: false,
             writes: false,
+            has_length: false,
+            small_content: &|| None,
         }
     }
 
@@ -263,7 +299,7 @@ mod tests {
         let released = Mutex::new(released);
         let log = Arc::new(Mutex::new(Vec::new()));
         let calls = log.clone();
-        pages.set_invalidator(Box::new(move |_, what| {
+        pages.set_cache(Box::new(move |_, what| {
             if what == blocked {
                 waits.send(()).unwrap();
                 released.lock().recv().unwrap();
@@ -296,6 +332,51 @@ mod tests {
             assert_eq!(waiting.join().unwrap(), PageUse::Bypass);
         });
         assert!(!kernel.calls.lock().contains(&Invalidation::ContentNow));
+    }
+
+    /// The lengths that were invalidated, and the contents that were added.
+    #[derive(Default)]
+    struct Calls(Mutex<(usize, Vec<Vec<u8>>)>);
+
+    impl KernelCache for Arc<Calls> {
+        fn invalidate(&self, _ino: Ino, what: Invalidation) -> bool {
+            self.0.lock().0 += usize::from(what == Invalidation::Length);
+            true
+        }
+
+        fn add_pages(&self, _ino: Ino, content: &[u8]) {
+            self.0.lock().1.push(content.to_vec());
+        }
+    }
+
+    #[test]
+    fn a_small_file_is_added_at_its_first_open_only() {
+        let small = || Some(ReadBytes::Own(b"small".to_vec().into()));
+        let open_twice = |first: Opening<'_>| {
+            let (pages, calls) = (KernelPages::default(), Arc::<Calls>::default());
+            pages.set_cache(Box::new(calls.clone()));
+            for _ in 0..2 {
+                pages.open(&first, || false, || ());
+            }
+            let (lengths, added) = std::mem::take(&mut *calls.0.lock());
+            (lengths, added.len())
+        };
+        let known = Opening {
+            has_length: true,
+            small_content: &small,
+            ..opening(7, 1)
+        };
+        assert_eq!(open_twice(Opening { ..known }), (0, 1));
+        let another_length = Opening {
+            has_length: false,
+            ..known
+        };
+        assert_eq!(open_twice(another_length), (1, 0));
+        let mixed = Opening {
+            is_mixed: true,
+            ..known
+        };
+        assert_eq!(open_twice(mixed), (2, 0));
     }
 
     /// Dropping the pages of a file waits for a locked page. Opens of the file do not.

@@ -94,3 +94,20 @@ def test_without_the_filter_there_is_no_line(made, mounted, tmp_path):
     mount = mounted(made, "--log", log, "-v")
     os.listdir(mount.path / "x")
     assert not any(map(LINE.search, log.read_text().splitlines()))
+
+
+def test_the_bytes_of_a_small_file_come_with_its_open(made, logging):
+    """A decoded chunk in memory needs no request for its length, and none for its bytes, at the first open and later."""
+    start, wait_for = logging
+    mount = start(made, "--metadata-ttl", "0")
+    values = np.arange(64 * 64, dtype="int32").reshape(64, 64)
+    with open(mount.files / "x/x.raw", "rb", buffering=0) as file:
+        assert file.read(4096) == values[:16].tobytes()
+    chunk = mount.path / ".zarrfs/v2/x/0.0"
+    for _ in range(2):
+        assert chunk.read_bytes() == values[:16].tobytes()
+    lines = wait_for(r"release path=.*v2/x/0\.0")
+    operations = {line["op"] for line in lines if line["path"] == '"/.zarrfs/v2/x/0.0"'}
+    assert "open" in operations and not operations & {"read", "getattr"}, lines
+    zarr.open(made)["x"][:16] = values[16:32]
+    mounting.wait_until(lambda: chunk.read_bytes() == values[16:32].tobytes())

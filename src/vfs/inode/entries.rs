@@ -25,6 +25,29 @@ pub(super) struct InodeEntry {
     is_named: bool,
     /// The kind found by the last lookup.
     pub(super) kind: EntryKind,
+    /// The lengths in the attributes that the kernel got.
+    pub(super) lengths: Lengths,
+}
+
+/// The lengths of one inode that were sent to the kernel. Of two replies that overlap the kernel may ignore either one,
+/// so it is only known to have a length if there was no other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Lengths {
+    #[default]
+    None,
+    One(u64),
+    Several,
+}
+
+impl Lengths {
+    /// Adds a length.
+    pub(super) fn add(&mut self, length: u64) {
+        *self = match *self {
+            Lengths::None => Lengths::One(length),
+            Lengths::One(known) if known == length => return,
+            _ => Lengths::Several,
+        };
+    }
 }
 
 impl InodeEntry {
@@ -125,6 +148,7 @@ impl EntryTable {
             children: 0,
             is_named: true,
             kind: EntryKind::File,
+            lengths: Lengths::None,
         };
         self.entries
             .insert_unique(spread(ino), Box::new(entry), |entry| spread(entry.ino));

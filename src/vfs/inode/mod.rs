@@ -11,6 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use crate::vfs::Fh;
+use crate::vfs::inode::entries::Lengths;
 use crate::vfs::inode::table::{InodeChoice, InodeTable, MIXED, nameless};
 use crate::view::{Attr, ViewDir};
 use zarr_format::error::Result;
@@ -301,6 +302,20 @@ impl Inodes {
     /// length: the reply with the right length can be overtaken.
     pub fn is_mixed(&self, ino: Ino) -> bool {
         self.lock().open.is_mixed(ino.0)
+    }
+
+    /// Records a length that the kernel is about to get.
+    pub fn record_length(&self, ino: Ino, length: u64) {
+        if let Some(entry) = self.lock().entries.get_mut(ino.0) {
+            entry.lengths.add(length);
+        }
+    }
+
+    /// Whether the kernel got this length for an inode, and no other.
+    pub fn has_one_length(&self, ino: Ino, length: u64) -> bool {
+        let state = self.lock();
+        let entry = state.entries.get(ino.0);
+        entry.is_some_and(|entry| entry.lengths == Lengths::One(length))
     }
 
     /// Removes a handle from its inode.

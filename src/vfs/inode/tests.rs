@@ -222,3 +222,24 @@ fn a_name_takes_two_hundred_bytes_and_gives_them_back() {
     let left = inodes.lock().entries.bytes();
     assert!(left < 64 << 10, "{left} bytes");
 }
+
+/// The kernel may ignore any of two replies that overlap: it is known to have a length only if there was no other.
+#[test]
+fn a_length_is_known_if_the_kernel_got_no_other() {
+    let inodes = Inodes::new();
+    let ino = inodes.look_up(Ino::ROOT, b"a", &file(1));
+    assert!(!inodes.has_one_length(ino, 0));
+    inodes.record_length(ino, 5);
+    inodes.record_length(ino, 5);
+    assert!(inodes.has_one_length(ino, 5) && !inodes.has_one_length(ino, 6));
+    inodes.record_length(ino, 6);
+    assert!(!inodes.has_one_length(ino, 6));
+    inodes.record_length(ino, 5);
+    assert!(!inodes.has_one_length(ino, 5));
+    inodes.forget(ino, 1);
+    inodes.look_up(Ino::ROOT, b"a", &file(1));
+    assert!(
+        !inodes.has_one_length(ino, 5),
+        "the kernel has forgotten it"
+    );
+}

@@ -128,12 +128,12 @@ fn a_lookup_that_is_taken_back_has_nobody_ask_for_the_length_again() {
     let replaced = Replaced::new();
     let lengths = Arc::new(AtomicUsize::new(0));
     let counted = lengths.clone();
-    replaced.vfs.set_invalidator(Box::new(move |_, what| {
+    replaced.vfs.set_kernel_cache(move |_, what| {
         if what == Invalidation::Length {
             counted.fetch_add(1, Ordering::Relaxed);
         }
         true
-    }));
+    });
     let ino = replaced.look_up();
     let held = replaced.open(ino, 1, READS).unwrap();
     assert_eq!(replaced.look_up(), ino);
@@ -191,12 +191,12 @@ fn attributes_of_an_inode_that_had_another_content_are_not_kept() {
     let vfs = Vfs::new(view, config, Arc::default());
     let lengths = Arc::new(AtomicUsize::new(0));
     let counted = lengths.clone();
-    vfs.set_invalidator(Box::new(move |_, what| {
+    vfs.set_kernel_cache(move |_, what| {
         if what == Invalidation::Length {
             counted.fetch_add(1, Ordering::Relaxed);
         }
         true
-    }));
+    });
     let look_up = || {
         vfs.lookup(&UNLIMITED, Ino::ROOT, b"file", Caller(1))
             .unwrap()

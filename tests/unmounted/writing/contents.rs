@@ -46,12 +46,12 @@ impl Kernel {
         let vfs = Vfs::new(view, config, Arc::new(Stats::default()));
         let dropped: Arc<Mutex<Vec<Ino>>> = Arc::default();
         let list = dropped.clone();
-        vfs.set_invalidator(Box::new(move |ino, what| {
+        vfs.set_kernel_cache(move |ino, what| {
             if !matches!(what, Invalidation::Length | Invalidation::Settled) {
                 list.lock().unwrap().push(ino);
             }
             true
-        }));
+        });
         Kernel { vfs, dropped }
     }
 
