@@ -10,7 +10,7 @@ use crate::commit::{Commit, parallel_keys};
 use crate::journal_record::{JournalRecord, Mark};
 use crate::layer::{ChangeLayer, Located};
 use crate::layer_dir::os_error;
-use crate::open_file::StoredVersion;
+use crate::open_file::state::StoredVersion;
 use crate::overlay_core::mode;
 use crate::{attributes, content};
 use zarr_format::error::{Error, Kind, Result};

@@ -20,7 +20,7 @@ use crate::layered_store::stat_of_stored;
 use crate::name_change::NameChange;
 use crate::open_file::handle::OpenFileHandle;
 use crate::open_file::pending_copy::{FileReuse, PendingCopy, WrittenRanges};
-use crate::open_file::state::{ContentSource, FileState};
+use crate::open_file::state::{ContentSource, FileState, OpenedAs, StoredVersion};
 use crate::overlay_core::OverlayCore;
 use crate::{attributes, content};
 use zarr_format::dialect::consolidated::MAX_DOCUMENT;
@@ -48,23 +48,6 @@ pub(crate) struct OpenFile {
     /// Signalled when a copy from the store has ended.
     copied: Condvar,
     _permit: Permit,
-}
-
-/// A version of an object of the store.
-pub(crate) struct StoredVersion {
-    pub(crate) key: Key,
-    pub(crate) version: StoreVersion,
-}
-
-/// The content that a file was opened on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum OpenedAs {
-    /// A file of the upper folder, or a new file.
-    Upper,
-    /// The store's object of this key, in this version.
-    Stored(Key, StoreVersion),
-    /// The content of a frozen layer: its commit determines the store's version.
-    Frozen,
 }
 
 impl OpenFile {

@@ -16,13 +16,12 @@ use crate::holder_text::has_program_copies;
 use crate::journal_record::{ContentDigest, JournalRecord, Mark};
 use crate::layer_dir::{inode_of, os_error, with_room_hint};
 use crate::name_change::NameChange;
-use crate::open_file::OpenedAs;
 use crate::open_file::pending_copy::{FileReuse, SpareFile, WrittenRanges};
 use crate::open_file::table::FailedWrites;
 use crate::overlay_core::OverlayCore;
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::request_context::would_wait;
-use zarrfs_store::{Key, Reader};
+use zarrfs_store::{Key, Reader, StoreVersion};
 
 /// The state of an open file.
 pub(crate) struct FileState {
@@ -52,6 +51,23 @@ pub(crate) struct FileState {
     pub(crate) derived: Option<Arc<DerivedDocument>>,
     /// Length and digest of the content that the file was opened on, if they are known.
     pub(crate) opened_content: Option<ContentDigest>,
+}
+
+/// A version of an object of the store.
+pub(crate) struct StoredVersion {
+    pub(crate) key: Key,
+    pub(crate) version: StoreVersion,
+}
+
+/// The content that a file was opened on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum OpenedAs {
+    /// A file of the upper folder, or a new file.
+    Upper,
+    /// The store's object of this key, in this version.
+    Stored(Key, StoreVersion),
+    /// The content of a frozen layer: its commit determines the store's version.
+    Frozen,
 }
 
 /// The place of an open file's content.
