@@ -8,7 +8,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::cli::mount_facts::{ANSWER_TIMEOUT, MountFacts};
-use crate::cli::terminal::terminal_width;
+use crate::cli::terminal::wrap_width;
 use crate::cli::{ListArgs, control_client, format, report};
 use crate::fuse::mount::liveness::Liveness;
 use crate::fuse::mount::mountinfo::Mounted;
@@ -160,7 +160,8 @@ impl MountLine {
     }
 }
 
-/// Prints the mounts as a table, or, if it is too wide for the terminal, with each store on a line of its own.
+/// Prints the mounts as a table, or, if it is too wide for the terminal, with each store on a line of its own. Other
+/// programs get a line for each mount, whatever the paths of other mounts.
 fn print_table(lines: &[MountLine]) {
     let headings = ["STORE", "DIRECTORY", "VIEW", "CHANGES"].map(str::to_string);
     let rows: Vec<_> = std::iter::once(headings)
@@ -168,7 +169,7 @@ fn print_table(lines: &[MountLine]) {
         .collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let [first, second, third, last] = [0, 1, 2, 3].map(|column| width(column).unwrap_or_default());
-    let is_wide = first + second + third + last + 6 > terminal_width();
+    let is_wide = wrap_width().is_some_and(|width| first + second + third + last + 6 > width);
     for [store, directory, view, changes] in &rows {
         let row = format!("{directory:second$}  {view:third$}  {changes}");
         if is_wide {

@@ -235,6 +235,28 @@ fn what_is_no_hierarchy_says_so_and_is_mounted() {
 }
 
 #[test]
+fn a_program_gets_a_line_for_each_mount() {
+    let Some(mut fixture) = Fixture::new() else {
+        return;
+    };
+    let long = fixture.path(&"long".repeat(20));
+    fs::rename(&fixture.store, &long).unwrap();
+    fixture.store = long;
+    fixture.mount(&[]);
+    let has_store = |columns: Option<&str>| {
+        let mut command = Command::new(PROGRAM);
+        command.arg("list").env_remove("COLUMNS");
+        command.envs(columns.map(|columns| ("COLUMNS", columns)));
+        let text = stdout(&command.output().unwrap());
+        let dir = fixture.dir.to_str().unwrap();
+        let line = text.lines().find(|line| line.contains(dir)).unwrap();
+        line.contains(fixture.store.to_str().unwrap())
+    };
+    assert!(has_store(None));
+    assert!(!has_store(Some("80")), "a terminal has two lines for it");
+}
+
+#[test]
 fn the_mounts_of_this_machine_are_listed() {
     let Some(fixture) = Fixture::new() else {
         return;
