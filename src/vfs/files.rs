@@ -227,18 +227,18 @@ impl Vfs {
     fn kernel_has_length(&self, open: &Handle) -> bool {
         let attr = || open.file.attr(&WITHOUT_WAITING);
         !self.config.writable
-            && attr().is_some_and(|attr| {
-                attr.is_exact && self.inodes.has_one_length(open.ino, attr.size)
-            })
+            && attr()
+                .is_some_and(|attr| attr.is_exact && self.inodes.keep_length(open.ino, attr.size))
     }
 
     /// Returns the content of a file that is read through the kernel's pages, if it is in memory, has the version of the
-    /// open, and is at most `MAX_WITH_OPEN` bytes of whole pages: older kernels leave the rest of a page as it was.
+    /// open, and is at most `MAX_WITH_OPEN` bytes of whole pages: older kernels leave the rest of a page as it was. A
+    /// snapshot has to be asked for at each read: reads fail once the content has changed.
     fn small_content(&self, open: &Handle) -> Option<ReadBytes> {
         let length = open.file.attr(&WITHOUT_WAITING)?.size;
         let length = usize::try_from(length).ok()?;
         let fits = (1..=MAX_WITH_OPEN).contains(&length) && length.is_multiple_of(page_size());
-        if !fits || open.direct {
+        if !fits || open.direct || open.file.is_snapshot() {
             return None;
         }
         let bytes = open.file.read_at(&WITHOUT_WAITING, 0, length).ok()?;

@@ -187,7 +187,11 @@ impl Vfs {
     /// kernel copies the attributes of a reply one by one, and a concurrent reader would see the length of another
     /// content.
     fn with_ttl(&self, ino: Ino, attr: Attr) -> Attr {
-        self.inodes.record_length(ino, attr.size);
+        if self.inodes.record_length(ino, attr.size) {
+            // The kernel may have begun this request before an open that relies on another length. It ignores the
+            // attributes of the reply now, and asks again.
+            self.pages.invalidate(ino, Invalidation::Length);
+        }
         let ttl = match attr.kind {
             _ if self.inodes.is_mixed(ino) => Duration::ZERO,
             _ if !self.config.writable => attr.ttl,
@@ -314,7 +318,8 @@ impl Vfs {
             );
             let (found, path) = match answer {
                 Err(error) if error.kind() == Kind::Changed => {
-                    return self.open_attr(context, ino).ok_or(error);
+                    let attr = self.open_attr(context, ino).ok_or(error)?;
+                    return Ok(self.with_ttl(ino, attr));
                 }
                 answer => answer?,
             };
@@ -369,9 +374,7 @@ impl Vfs {
 
     /// Drops lookups that the kernel forgets.
     pub fn forget(&self, ino: Ino, count: u64) {
-        if self.inodes.forget(ino, count) {
-            self.pages.forget(ino);
-        }
+        self.inodes.forget(ino, count, || self.pages.forget(ino));
     }
 
     /// Returns the path of an inode for a change, or for a query that no handle answers. An inode that has just lost

@@ -2,6 +2,7 @@
 
 import ctypes
 import errno
+import json
 import os
 import re
 
@@ -99,7 +100,7 @@ def test_without_the_filter_there_is_no_line(made, mounted, tmp_path):
 def test_the_bytes_of_a_small_file_come_with_its_open(made, logging):
     """A decoded chunk in memory needs no request for its length, and none for its bytes, at the first open and later."""
     start, wait_for = logging
-    mount = start(made, "--metadata-ttl", "0")
+    mount = start(made, "--metadata-ttl", "1m")
     values = np.arange(64 * 64, dtype="int32").reshape(64, 64)
     with open(mount.files / "x/x.raw", "rb", buffering=0) as file:
         assert file.read(4096) == values[:16].tobytes()
@@ -109,5 +110,18 @@ def test_the_bytes_of_a_small_file_come_with_its_open(made, logging):
     lines = wait_for(r"release path=.*v2/x/0\.0")
     operations = {line["op"] for line in lines if line["path"] == '"/.zarrfs/v2/x/0.0"'}
     assert "open" in operations and not operations & {"read", "getattr"}, lines
-    zarr.open(made)["x"][:16] = values[16:32]
-    mounting.wait_until(lambda: chunk.read_bytes() == values[16:32].tobytes())
+
+
+def test_an_open_alone_decodes_nothing(mounted, tmp_path):
+    store = tmp_path / "a.zarr"
+    array = zarr.create_array(store, name="x", shape=(64, 1024), chunks=(1, 1024), dtype="int32", compressors=[zarr.codecs.ZstdCodec()])
+    array[:] = np.arange(64 * 1024).reshape(64, 1024)
+    mount = mounted(store)
+    folder = mount.path / ".zarrfs/v2/x"
+    decoded = lambda: json.loads((mount.path / ".zarrfs/stats.json").read_text())["decoded_chunks"]
+    for number in range(16):
+        os.close(os.open(folder / f"{number}.0", os.O_RDONLY))
+    assert decoded() == 0
+    for number in range(16):
+        assert (folder / f"{number}.0").read_bytes() == array[number].tobytes()
+    assert decoded() >= 16

@@ -33,20 +33,39 @@ pub(super) struct InodeEntry {
 /// so it is only known to have a length if there was no other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Lengths {
+    /// None was sent yet.
     #[default]
     None,
+    /// All were this one.
     One(u64),
+    /// The same, and an open relies on it.
+    Kept(u64),
+    /// They differed.
     Several,
 }
 
 impl Lengths {
-    /// Adds a length.
-    pub(super) fn add(&mut self, length: u64) {
-        *self = match *self {
-            Lengths::None => Lengths::One(length),
-            Lengths::One(known) if known == length => return,
-            _ => Lengths::Several,
-        };
+    /// Adds a length; returns whether an open relies on another one.
+    pub(super) fn add(&mut self, length: u64) -> bool {
+        match *self {
+            Lengths::None => *self = Lengths::One(length),
+            Lengths::One(known) | Lengths::Kept(known) if known == length => {}
+            Lengths::One(_) | Lengths::Several => *self = Lengths::Several,
+            Lengths::Kept(_) => {
+                *self = Lengths::Several;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Returns whether the kernel got this length and no other; then an open may rely on it.
+    pub(super) fn keep(&mut self, length: u64) -> bool {
+        let is_one = matches!(*self, Lengths::One(known) | Lengths::Kept(known) if known == length);
+        if is_one {
+            *self = Lengths::Kept(length);
+        }
+        is_one
     }
 }
 

@@ -11,7 +11,6 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use crate::vfs::Fh;
-use crate::vfs::inode::entries::Lengths;
 use crate::vfs::inode::table::{InodeChoice, InodeTable, MIXED, nameless};
 use crate::view::{Attr, ViewDir};
 use zarr_format::error::Result;
@@ -256,15 +255,18 @@ impl Inodes {
         state.prune(from.parent.0);
     }
 
-    /// Drops lookups; an entry without lookups and children is dropped. Returns whether the inode is unknown now: the
-    /// kernel also forgets a lookup whose reply it does not use, and keeps using the inode.
-    pub fn forget(&self, ino: Ino, count: u64) -> bool {
+    /// Drops lookups; an entry without lookups and children is dropped. Calls `forgotten` before the number can get
+    /// another name, if the inode is unknown now: the kernel also forgets a lookup whose reply it does not use, and keeps
+    /// using the inode.
+    pub fn forget(&self, ino: Ino, count: u64, forgotten: impl FnOnce()) {
         let mut state = self.lock();
         if let Some(entry) = state.entries.get_mut(ino.0) {
             entry.lookups = entry.lookups.saturating_sub(count);
         }
         state.prune(ino.0);
-        state.entries.get(ino.0).is_none() && !state.open.is_open(ino.0)
+        if state.entries.get(ino.0).is_none() && !state.open.is_open(ino.0) {
+            forgotten();
+        }
     }
 
     /// Adds a handle of a content, if the inode may have that content.
@@ -304,18 +306,18 @@ impl Inodes {
         self.lock().open.is_mixed(ino.0)
     }
 
-    /// Records a length that the kernel is about to get.
-    pub fn record_length(&self, ino: Ino, length: u64) {
-        if let Some(entry) = self.lock().entries.get_mut(ino.0) {
-            entry.lengths.add(length);
-        }
+    /// Records a length that the kernel is about to get; returns whether it got another one on which an open relies.
+    pub fn record_length(&self, ino: Ino, length: u64) -> bool {
+        let mut state = self.lock();
+        let entry = state.entries.get_mut(ino.0);
+        entry.is_some_and(|entry| entry.lengths.add(length))
     }
 
-    /// Whether the kernel got this length for an inode, and no other.
-    pub fn has_one_length(&self, ino: Ino, length: u64) -> bool {
-        let state = self.lock();
-        let entry = state.entries.get(ino.0);
-        entry.is_some_and(|entry| entry.lengths == Lengths::One(length))
+    /// Whether the kernel got this length for an inode, and no other: then an open may rely on it.
+    pub fn keep_length(&self, ino: Ino, length: u64) -> bool {
+        let mut state = self.lock();
+        let entry = state.entries.get_mut(ino.0);
+        entry.is_some_and(|entry| entry.lengths.keep(length))
     }
 
     /// Removes a handle from its inode.

@@ -58,7 +58,7 @@ fn renamed_folders_take_what_is_in_them_along() {
     assert_eq!(inodes.path(file).unwrap().as_bytes(), b"b/0.1");
     assert_eq!(inodes.path(other).unwrap_err().kind(), Kind::Changed);
     for (ino, count) in [(other, 1), (file, 1), (folder, 1)] {
-        inodes.forget(ino, count);
+        inodes.forget(ino, count, || ());
     }
     assert_eq!(inodes.len(), 1);
 }
@@ -68,9 +68,9 @@ fn forgotten_entries_go_with_their_parents() {
     let inodes = Inodes::new();
     let outer = inodes.look_up(Ino::ROOT, b"a", &directory());
     let inner = inodes.look_up(outer, b"b", &file(1));
-    inodes.forget(outer, 1);
+    inodes.forget(outer, 1, || ());
     assert_eq!(inodes.path(inner).unwrap().as_bytes(), b"a/b");
-    inodes.forget(inner, 1);
+    inodes.forget(inner, 1, || ());
     assert_eq!(inodes.len(), 1);
     assert!(inodes.path(inner).is_err());
 }
@@ -98,10 +98,10 @@ fn a_name_with_another_content_gets_another_inode() {
         // An inode that is not open does not get another content either.
         assert_ne!(inodes.look_up(Ino::ROOT, name, &file(4)), old);
         for ino in [old, new] {
-            inodes.forget(ino, 9);
+            inodes.forget(ino, 9, || ());
         }
         let last = inodes.look_up(Ino::ROOT, name, &file(4));
-        inodes.forget(last, 9);
+        inodes.forget(last, 9, || ());
         assert_eq!(inodes.len(), 1);
         assert_eq!(inodes.look_up(Ino::ROOT, name, &file(5)), old);
     }
@@ -217,7 +217,7 @@ fn a_name_takes_two_hundred_bytes_and_gives_them_back() {
     }
     assert!(inodes.lock().entries.bytes() as u64 <= 200 * names);
     for ino in inos {
-        inodes.forget(ino, 1);
+        inodes.forget(ino, 1, || ());
     }
     let left = inodes.lock().entries.bytes();
     assert!(left < 64 << 10, "{left} bytes");
@@ -225,21 +225,19 @@ fn a_name_takes_two_hundred_bytes_and_gives_them_back() {
 
 /// The kernel may ignore any of two replies that overlap: it is known to have a length only if there was no other.
 #[test]
-fn a_length_is_known_if_the_kernel_got_no_other() {
+fn an_open_relies_on_a_length_if_the_kernel_got_no_other() {
     let inodes = Inodes::new();
     let ino = inodes.look_up(Ino::ROOT, b"a", &file(1));
-    assert!(!inodes.has_one_length(ino, 0));
-    inodes.record_length(ino, 5);
-    inodes.record_length(ino, 5);
-    assert!(inodes.has_one_length(ino, 5) && !inodes.has_one_length(ino, 6));
-    inodes.record_length(ino, 6);
-    assert!(!inodes.has_one_length(ino, 6));
-    inodes.record_length(ino, 5);
-    assert!(!inodes.has_one_length(ino, 5));
-    inodes.forget(ino, 1);
+    assert!(!inodes.keep_length(ino, 0));
+    assert!(!inodes.record_length(ino, 5) && !inodes.record_length(ino, 5));
+    assert!(!inodes.keep_length(ino, 6) && inodes.keep_length(ino, 5));
+    assert!(!inodes.record_length(ino, 5));
+    assert!(inodes.record_length(ino, 6), "an open relies on 5");
+    assert!(!inodes.keep_length(ino, 6) && !inodes.record_length(ino, 5));
+    assert!(!inodes.keep_length(ino, 5));
+    let mut is_forgotten = false;
+    inodes.forget(ino, 1, || is_forgotten = true);
+    assert!(is_forgotten);
     inodes.look_up(Ino::ROOT, b"a", &file(1));
-    assert!(
-        !inodes.has_one_length(ino, 5),
-        "the kernel has forgotten it"
-    );
+    assert!(!inodes.keep_length(ino, 5), "the kernel has forgotten it");
 }

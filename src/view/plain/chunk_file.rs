@@ -147,9 +147,26 @@ struct DecodedChunk {
 
 impl ReadAt for DecodedChunk {
     fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
+        // Bytes that are not in memory are not read by an open, which does not wait, but by the read that follows.
+        if context.may_wait() {
+            self.record_read();
+        }
+        let bytes = self.padded(context, offset, len)?;
+        self.record_read();
+        Ok(bytes)
+    }
+}
+
+impl DecodedChunk {
+    /// Records the first read.
+    fn record_read(&self) {
         if !self.is_read.swap(true, Ordering::Relaxed) {
             self.elements.array().record_chunk_read(self.chunk);
         }
+    }
+
+    /// Returns a range of the file.
+    fn padded(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
         let Some(padding) = &self.padding else {
             return self.elements.read_at(context, offset, len);
         };
@@ -166,9 +183,7 @@ impl ReadAt for DecodedChunk {
         let first = range.start * self.size;
         Ok(part(&padded, offset - first..end - first).into())
     }
-}
 
-impl DecodedChunk {
     fn bytes_of(&self, elements: &Range<u64>) -> Range<u64> {
         elements.start * self.size..elements.end * self.size
     }
