@@ -260,7 +260,7 @@ def test_a_target_outside_the_allowed_prefixes(data, mounted):
 def test_a_target_that_changes(data, mounted):
     refs = reference_files.of_netcdf(data / "a b.nc", "a b.nc")
     file = write(data / "refs.json", refs)
-    mount = mounted(file, "--virtual-chunks", data, "--metadata-ttl", "0s")
+    mount = mounted(file, "--virtual-chunks", data)
     check(mount, data)
     with xarray.open_dataset(data / "a b.nc") as opened:
         made = opened.load()
@@ -270,6 +270,8 @@ def test_a_target_that_changes(data, mounted):
     (data / "new").write_bytes(content)
     os.rename(data / "new", data / "a b.nc")
     assert made.whole.values.any()
+    # A change of a local store shows after one second.
+    mounting.wait_until(lambda: not np.load(layout.decoded(mount.files, mount.store, "whole", "npy")).any())
     check(mount, data)
     os.truncate(data / "a b.nc", 2000)
     with pytest.raises(OSError) as failed:
@@ -282,7 +284,7 @@ def test_a_target_that_changes(data, mounted):
 def test_a_reference_file_that_is_replaced(data, mounted):
     refs = reference_files.of_netcdf(data / "a b.nc", "a b.nc")
     file = write(data / "refs.json", refs)
-    mount = mounted(file, "--virtual-chunks", data, "--metadata-ttl", "0s")
+    mount = mounted(file, "--virtual-chunks", data)
     check(mount, data)
     first = refs["tas/0.0.0"]
     refs["tas/0.0.0"], refs["new/0"] = refs["tas/1.0.0"], "new"
