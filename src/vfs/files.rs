@@ -213,7 +213,7 @@ impl Vfs {
             version: open.version,
             is_mixed: self.inodes.is_mixed(open.ino),
             writes: open.writes,
-            has_length: self.kernel_has_length(open),
+            has_length: &|| self.kernel_has_length(open),
             small_content: &|| self.small_content(open),
         };
         // Of two concurrent opens, the first one drops the pages.
@@ -225,16 +225,19 @@ impl Vfs {
     /// Whether the kernel has the length of a file that it opens for the first time. The kernel of a writable mount asks
     /// for it anyway.
     fn kernel_has_length(&self, open: &Handle) -> bool {
-        let attr = || open.file.attr(&WITHOUT_WAITING);
-        !self.config.writable
-            && attr()
-                .is_some_and(|attr| attr.is_exact && self.inodes.keep_length(open.ino, attr.size))
+        if self.config.writable {
+            return false;
+        }
+        let attr = open.file.attr(&WITHOUT_WAITING);
+        attr.is_some_and(|attr| attr.is_exact && self.inodes.keep_length(open.ino, attr.size))
     }
 
     /// Returns the content of a file that is read through the kernel's pages, if it is in memory, has the version of the
     /// open, and is at most `MAX_WITH_OPEN` bytes of whole pages: older kernels leave the rest of a page as it was. A
     /// snapshot has to be asked for at each read: reads fail once the content has changed.
     fn small_content(&self, open: &Handle) -> Option<ReadBytes> {
+        // Without a version no page may be kept.
+        let version = open.version?;
         let length = open.file.attr(&WITHOUT_WAITING)?.size;
         let length = usize::try_from(length).ok()?;
         let fits = (1..=MAX_WITH_OPEN).contains(&length) && length.is_multiple_of(page_size());
@@ -242,7 +245,7 @@ impl Vfs {
             return None;
         }
         let bytes = open.file.read_at(&WITHOUT_WAITING, 0, length).ok()?;
-        if bytes.len() != length || open.file.version() != open.version {
+        if bytes.len() != length || open.file.version() != Some(version) {
             return None;
         }
         self.stats.read_requests.add(1);

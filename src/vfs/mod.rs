@@ -182,12 +182,13 @@ impl Vfs {
         }
     }
 
-    /// Sets the TTL for the kernel, which gets the attributes now. On a writable mount attributes are read each time, since any view can change a
-    /// file; directories are cached for the resolution of one path. Attributes of a mixed inode are never cached: the
-    /// kernel copies the attributes of a reply one by one, and a concurrent reader would see the length of another
-    /// content.
+    /// Sets the TTL for the kernel, which gets the attributes now. On a writable mount attributes are read each time,
+    /// since any view can change a file; directories are cached for the resolution of one path. Attributes of a mixed
+    /// inode are never cached: the kernel copies the attributes of a reply one by one, and a concurrent reader would see
+    /// the length of another content.
     fn with_ttl(&self, ino: Ino, attr: Attr) -> Attr {
-        if self.inodes.record_length(ino, attr.size) {
+        let is_kept = !self.config.writable && attr.kind == EntryKind::File;
+        if is_kept && self.inodes.record_length(ino, attr.size) {
             // The kernel may have begun this request before an open that relies on another length. It ignores the
             // attributes of the reply now, and asks again.
             self.pages.invalidate(ino, Invalidation::Length);

@@ -68,8 +68,8 @@ pub(super) struct Opening<'a> {
     pub(super) is_mixed: bool,
     /// Whether it is open for writing.
     pub(super) writes: bool,
-    /// Whether the kernel has its length, if it has had no pages of the inode.
-    pub(super) has_length: bool,
+    /// Whether the kernel has its length, for an inode of which it has had no pages.
+    pub(super) has_length: &'a dyn Fn() -> bool,
     /// Returns its whole content, if that is in memory and small enough for the kernel to get it with the open.
     pub(super) small_content: &'a dyn Fn() -> Option<ReadBytes>,
 }
@@ -198,8 +198,7 @@ impl KernelPages {
         }
         let known = self.by_ino.lock().get(&ino).copied();
         let is_same = known.is_some_and(|pages| pages.have_version(version));
-        let is_first = known.is_none() && opening.has_length && !opening.is_mixed;
-        if is_first {
+        if known.is_none() && !opening.is_mixed && (opening.has_length)() {
             self.add_small(opening);
         } else if !is_same || opening.is_mixed {
             // With kept pages the kernel keeps the length, and would truncate the content there.
@@ -279,7 +278,7 @@ mod tests {
             version: Some(version),
             is_mixed: false,
             writes: false,
-            has_length: false,
+            has_length: &|| false,
             small_content: &|| None,
         }
     }
@@ -362,13 +361,13 @@ mod tests {
             (lengths, added.len())
         };
         let known = Opening {
-            has_length: true,
+            has_length: &|| true,
             small_content: &small,
             ..opening(7, 1)
         };
         assert_eq!(open_twice(Opening { ..known }), (0, 1));
         let another_length = Opening {
-            has_length: false,
+            has_length: &|| false,
             ..known
         };
         assert_eq!(open_twice(another_length), (1, 0));

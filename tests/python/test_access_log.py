@@ -98,18 +98,20 @@ def test_without_the_filter_there_is_no_line(made, mounted, tmp_path):
 
 
 def test_the_bytes_of_a_small_file_come_with_its_open(made, logging):
-    """A decoded chunk in memory needs no request for its length, and none for its bytes, at the first open and later."""
+    """Decoded chunks in memory need no request for their lengths, and none for their bytes, at the first open."""
     start, wait_for = logging
-    mount = start(made, "--metadata-ttl", "1m")
+    mount = start(made)
     values = np.arange(64 * 64, dtype="int32").reshape(64, 64)
     with open(mount.files / "x/x.raw", "rb", buffering=0) as file:
-        assert file.read(4096) == values[:16].tobytes()
-    chunk = mount.path / ".zarrfs/v2/x/0.0"
-    for _ in range(2):
-        assert chunk.read_bytes() == values[:16].tobytes()
-    lines = wait_for(r"release path=.*v2/x/0\.0")
-    operations = {line["op"] for line in lines if line["path"] == '"/.zarrfs/v2/x/0.0"'}
-    assert "open" in operations and not operations & {"read", "getattr"}, lines
+        assert file.read(3 * 4096) == values[:48].tobytes()
+    chunks = [f"/.zarrfs/v2/x/{number}.0" for number in range(3)]
+    for number, chunk in enumerate(chunks):
+        assert (mount.path / chunk[1:]).read_bytes() == values[number * 16 :][:16].tobytes()
+    lines = wait_for(*(f"release path=.*{re.escape(chunk)}" for chunk in chunks))
+    operations = [{line["op"] for line in lines if line["path"] == f'"{chunk}"'} for chunk in chunks]
+    assert all("open" in done and "read" not in done for done in operations), lines
+    # Attributes are valid for a second: a slow machine may ask for some again.
+    assert any("getattr" not in done for done in operations), lines
 
 
 def test_an_open_alone_decodes_nothing(mounted, tmp_path):
