@@ -45,7 +45,7 @@ fn a_lock_of_the_caller_ends_with_the_caller() {
     );
     let lock = File::open(fixture.path("lock")).unwrap();
     flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
-    let open = open_files(fixture.daemons()[0]);
+    let open = open_files(fixture.daemon());
     assert!(open.iter().any(|file| file == "/dev/fuse"), "{open:?}");
     let own = fixture.path("").display().to_string();
     let of_caller = |file: &&String| {
@@ -69,7 +69,7 @@ fn a_store_that_was_named_by_a_descriptor_stays() {
 }
 
 fn hang_up(fixture: &Fixture) {
-    process::kill_process(fixture.daemons()[0], Signal::HUP).unwrap();
+    process::kill_process(fixture.daemon(), Signal::HUP).unwrap();
 }
 
 /// Whether the lookup of a name gets into the log.
@@ -166,7 +166,7 @@ fn a_hangup_leaves_a_daemon_without_a_log_file_alone() {
     let answers = || fs::read(fixture.dir.join("a/c/0")).is_ok_and(|bytes| bytes == [7; 16]);
     assert!(answers());
     // SIGTERM arrives after the SIGHUPs.
-    process::kill_process(fixture.daemons()[0], Signal::TERM).unwrap();
+    process::kill_process(fixture.daemon(), Signal::TERM).unwrap();
     assert!(soon(|| fixture.daemons().is_empty()));
     assert!(fixture.mounted().is_none());
 }

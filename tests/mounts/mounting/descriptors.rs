@@ -130,7 +130,7 @@ fn a_mount_outlives_a_want_of_descriptors() {
     put_arrays(&fixture);
     put_sharded_arrays(&fixture);
     mount(&fixture, 256, 256, &[]);
-    let daemon = Some(fixture.daemons()[0]);
+    let daemon = Some(fixture.daemon());
     let limit = |current: u64| Rlimit {
         current: Some(current),
         maximum: Some(256),

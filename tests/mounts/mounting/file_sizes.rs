@@ -19,7 +19,7 @@ fn limit(fixture: &Fixture, bytes: Option<u64>) {
         current: bytes,
         maximum: None,
     };
-    prlimit(Some(fixture.daemons()[0]), Resource::Fsize, limit).unwrap();
+    prlimit(Some(fixture.daemon()), Resource::Fsize, limit).unwrap();
 }
 
 fn errno<T: std::fmt::Debug>(done: io::Result<T>) -> Option<i32> {

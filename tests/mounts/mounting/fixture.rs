@@ -136,6 +136,12 @@ impl Fixture {
             .collect()
     }
 
+    /// Returns the daemon of the only mount of this fixture: `umount` may return before an earlier daemon has ended.
+    pub(crate) fn daemon(&self) -> Pid {
+        assert!(soon(|| self.daemons().len() == 1), "{:?}", self.daemons());
+        self.daemons()[0]
+    }
+
     pub(crate) fn kill_daemon(&self) {
         for daemon in self.daemons() {
             process::kill_process(daemon, Signal::KILL).unwrap();

@@ -53,7 +53,7 @@ fn mounts_that_do_not_say_are_listed_with_why() {
         .output()
         .unwrap();
     assert_eq!(row(&other, &fixture.dir), [store, "-", "of another user"]);
-    let daemon = fixture.daemons()[0];
+    let daemon = fixture.daemon();
     stop(daemon);
     let silent = Command::new(PROGRAM).arg("list").output().unwrap();
     process::kill_process(daemon, Signal::CONT).unwrap();

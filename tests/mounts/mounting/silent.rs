@@ -48,7 +48,7 @@ fn a_mount_that_does_not_answer_is_named() {
         return;
     };
     fixture.mount(&[]);
-    let daemon = fixture.daemons()[0];
+    let daemon = fixture.daemon();
     stop(daemon);
     let asked = ["status", "stats"].map(|command| zarrfs(command, &fixture.dir));
     process::kill_process(daemon, Signal::CONT).unwrap();
