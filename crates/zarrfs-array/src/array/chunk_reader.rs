@@ -131,11 +131,8 @@ impl ChunkReader {
             return None;
         }
         let state = self.versions.lock(now).state(number);
-        let VersionState::Known(Some(version)) = state else {
-            return None;
-        };
-        match self.array.engine.cache.get(&self.array.chunk_key(chunk)) {
-            Some(Cached::Chunk(decoded)) if decoded.version == version => Some(decoded),
+        match state {
+            VersionState::Known(Some(version)) => self.cached(chunk, version),
             _ => None,
         }
     }
