@@ -1,15 +1,16 @@
-//! Detects hierarchies of the 2019 draft, which have no entry point.
+//! Detects hierarchies of the 2019 draft, and folders that are not Zarr.
 //!
-//! Each document of the draft contains the URI of the specification, so the document of the root decides or, if the
-//! root is implied, the first document below `meta`. Names alone decide nothing, and the search is bounded.
+//! The 2019 draft has no entry point. Each document of the draft contains the URI of the specification, so the document
+//! of the root decides or, if the root is implied, the first document below `meta`. Names alone decide nothing, and the
+//! search is bounded.
 
 use crate::hierarchy::MAX_DOCUMENT;
-use crate::hierarchy::child_context::ChildContext;
+use crate::hierarchy::node_entry::ChildContext;
 use zarr_format::dialect::{Document, draft};
 use zarr_format::error::{Kind, Result};
 use zarr_format::model::document::{ROOTS_2019, is_draft_document};
 use zarrfs_store::request_context::RequestContext;
-use zarrfs_store::{EntryKind, Key, Store};
+use zarrfs_store::{ByteRange, EntryKind, Key, Store};
 
 /// Whether the folder `top` is a hierarchy of the 2019 draft.
 pub(super) fn is_2019(
@@ -98,4 +99,92 @@ fn concerns_key(kind: Kind) -> bool {
             | Kind::Corrupt
             | Kind::NameTooLong
     )
+}
+
+/// A format that is not Zarr.
+#[derive(Debug, PartialEq, Eq)]
+pub struct OtherFormat {
+    /// Names that its root always has.
+    names: &'static [&'static str],
+    /// A word that the document of the first name always has; empty if the names are enough.
+    word: &'static str,
+    /// What it is, with its article.
+    pub what: &'static str,
+    /// The programs that read it.
+    pub readers: &'static str,
+}
+
+const FORMATS: [OtherFormat; 6] = [
+    OtherFormat {
+        names: &["manifest.ocdbt"],
+        word: "",
+        what: "an OCDBT database",
+        readers: "tensorstore",
+    },
+    OtherFormat {
+        names: &["__schema", "__fragments"],
+        word: "",
+        what: "a TileDB array",
+        readers: "tiledb",
+    },
+    OtherFormat {
+        names: &["__group"],
+        word: "",
+        what: "a TileDB group",
+        readers: "tiledb",
+    },
+    OtherFormat {
+        names: &["_delta_log"],
+        word: "",
+        what: "a Delta table",
+        readers: "deltalake",
+    },
+    OtherFormat {
+        names: &["info"],
+        word: "\"scales\"",
+        what: "a Neuroglancer precomputed volume",
+        readers: "cloud-volume or tensorstore",
+    },
+    OtherFormat {
+        names: &["_versions", "data"],
+        word: "",
+        what: "a Lance table",
+        readers: "lance",
+    },
+];
+
+impl OtherFormat {
+    /// Returns the format of a store whose root has no metadata, or `None` if it is not known. Errors of the store count
+    /// as missing names, since this only adds to a message.
+    pub fn of(context: &RequestContext, store: &dyn Store) -> Option<&'static OtherFormat> {
+        let mut formats = FORMATS.iter();
+        formats.find(|format| format.is_in(context, store).unwrap_or(false))
+    }
+
+    fn is_in(&self, context: &RequestContext, store: &dyn Store) -> Result<bool> {
+        for name in self.names {
+            if store.head(context, &Key::new(*name)?)?.is_none() {
+                return Ok(false);
+            }
+        }
+        if self.word.is_empty() {
+            return Ok(true);
+        }
+        let Some(first) = self.names.first() else {
+            return Ok(false);
+        };
+        // This much of a document is enough to recognize it.
+        let range = ByteRange::Span(0..4096);
+        let head = store.get_range(context, &Key::new(*first)?, range)?;
+        let text = head.map(|head| String::from_utf8_lossy(&head.bytes).into_owned());
+        Ok(text.is_some_and(|text| text.contains(self.word)))
+    }
+
+    /// Returns what it is, and how to get at the data.
+    pub fn sentence(&self) -> String {
+        let OtherFormat { what, readers, .. } = self;
+        format!(
+            "this is {what}, not a Zarr store; use {readers} to read the data, or to write a Zarr store"
+        )
+    }
 }

@@ -9,11 +9,10 @@ use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::hierarchy::child_context::{ChildContext, Rule};
 use crate::hierarchy::children::GroupChildren;
-use crate::hierarchy::document_locks::DocumentLocks;
-use crate::hierarchy::edit::AttributesEdit;
+use crate::hierarchy::edit::{AttributesEdit, DocumentLocks};
 use crate::hierarchy::node_cache::{CachedAnswer, CachedNode, NodeCache};
+use crate::hierarchy::node_entry::{ChildContext, Rule};
 use crate::hierarchy::node_reader::{NodeReader, ReadNode};
 use crate::hierarchy::reconsolidation::Reconsolidation;
 use zarr_format::dialect::consolidated::ConsolidatedDocument;
@@ -28,29 +27,21 @@ use zarrfs_store::{
     Condition, Dependencies, ETag, Hints, Key, Listing, NoHints, Object, PutBody, Store,
 };
 
-mod child_context;
 mod children;
 mod consolidated;
 mod detect;
-mod document_locks;
 mod edit;
-mod image_attributes;
 mod node_cache;
-mod node_documents;
 mod node_entry;
 mod node_reader;
 mod node_reading;
-mod other_format;
 mod reconsolidation;
 
-pub use edit::{EditedNode, ExpectedNode};
-pub use node_documents::DocumentVersions;
+pub use detect::OtherFormat;
+pub use edit::{DocumentVersions, EditedNode, ExpectedNode};
 pub use node_entry::{BrokenDocument, BrokenNode, ConsolidatedCopy, ConsolidatedEntry, NodeEntry};
-pub use other_format::OtherFormat;
 pub use reconsolidation::ReconsolidatedDocument;
-
-/// The longest metadata document that is read, 64 MiB.
-pub const MAX_DOCUMENT: u64 = zarr_format::dialect::consolidated::MAX_DOCUMENT;
+pub use zarr_format::dialect::consolidated::MAX_DOCUMENT;
 
 /// The warning about a symbolic link to one of its own ancestors.
 pub const SYMLINK_CYCLE: &str = "left out: a symbolic link to a parent directory";

@@ -10,8 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
-use crate::hierarchy::child_context::{ChildContext, Rule, hash_of};
 use crate::hierarchy::consolidated::{Consolidated, ConsolidatedSource, version_of};
+use crate::hierarchy::node_entry::{ChildContext, Rule, hash_of};
 use crate::hierarchy::node_entry::{has_word, is_of_array};
 use crate::hierarchy::node_reading::{NodeReading, is_lasting};
 use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, MAX_WARNINGS, NodeEntry, SYMLINK_CYCLE, detect};

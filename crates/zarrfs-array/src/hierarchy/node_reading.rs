@@ -6,10 +6,10 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 
-use crate::hierarchy::child_context::{ChildContext, Rule};
 use crate::hierarchy::consolidated::{Consolidated, version_of};
-use crate::hierarchy::node_documents::DocumentVersions;
+use crate::hierarchy::edit::DocumentVersions;
 use crate::hierarchy::node_entry::{BrokenDocument, BrokenNode};
+use crate::hierarchy::node_entry::{ChildContext, Rule};
 use crate::hierarchy::{MAX_DOCUMENT, NodeEntry};
 use zarr_format::dialect::Document;
 use zarr_format::error::{Error, Kind, Result};
