@@ -17,7 +17,6 @@ use zarr_format::error::Result;
 use zarrfs_store::Key;
 
 mod entries;
-mod open;
 mod table;
 #[cfg(test)]
 mod tests;
