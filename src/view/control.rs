@@ -14,9 +14,8 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 
-use crate::view::generated_file::GeneratedFile;
 use crate::view::{
-    Attr, ChildName, File, OpenedFile, PathInTree, ReadAt, ReadBytes, View, ViewDir,
+    Attr, ChildName, File, GeneratedFile, OpenedFile, PathInTree, ReadAt, ReadBytes, View, ViewDir,
 };
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_array::array::WrittenKey;

@@ -7,16 +7,18 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
+
 use zarr_format::error::Result;
 use zarr_format::grid::NumberedName;
 use zarrfs_array::array::WrittenKey;
 use zarrfs_store::request_context::RequestContext;
+use zarrfs_store::sync::read_bytes::part;
 use zarrfs_store::tree::{Posix, TreeFile};
 use zarrfs_store::{EntryKind, Key, Listing, Tree};
 
 pub mod control;
 pub mod files;
-mod generated_file;
 pub mod plain;
 pub mod store;
 pub mod store_without_listing;
@@ -30,6 +32,12 @@ pub const FILES_ATTRIBUTE: &[u8] = b"user.zarrfs.files";
 
 /// The prefix of all extended attributes that views synthesize.
 pub const FACT_PREFIX: &[u8] = b"user.zarrfs.";
+
+/// The longest text in bytes that is generated in a call that must not wait.
+pub(crate) const MAX_IMMEDIATE_TEXT: usize = 256 << 10;
+
+/// The file in the directory of a node that cannot be read, or that a plain store leaves out: it says why.
+const ERROR_TEXT: &str = "ERROR.txt";
 
 /// Returns the name of the fact that an extended attribute shows, or `None` if it is not an attribute of a view.
 pub fn fact_of(attribute: &[u8]) -> Option<&str> {
@@ -130,6 +138,48 @@ pub trait File: ReadAt {
     /// Returns the local file that has exactly these bytes, or `None` if no local file has them.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+}
+
+/// A file whose bytes are generated when it is opened.
+pub(crate) struct GeneratedFile {
+    pub(crate) bytes: Bytes,
+    pub(crate) version: u64,
+    pub(crate) modified: SystemTime,
+}
+
+impl GeneratedFile {
+    /// Opens a file with these bytes; `version` identifies them.
+    pub(crate) fn open(bytes: Bytes, version: u64, modified: SystemTime) -> OpenedFile {
+        OpenedFile {
+            file: Arc::new(GeneratedFile {
+                bytes,
+                version,
+                modified,
+            }),
+            content: Some(version),
+            version: Some(version),
+            direct: false,
+            tree_file: None,
+        }
+    }
+}
+
+impl ReadAt for GeneratedFile {
+    fn read_at(&self, _context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
+        let end = offset.saturating_add(len as u64);
+        Ok(part(&self.bytes, offset..end).into())
+    }
+}
+
+impl File for GeneratedFile {
+    fn version(&self) -> Option<u64> {
+        Some(self.version)
+    }
+
+    fn attr(&self, _context: &RequestContext) -> Option<Attr> {
+        let size = self.bytes.len() as u64;
+        Some(Attr::of_file(size, self.modified, Duration::ZERO))
     }
 }
 

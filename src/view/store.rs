@@ -1,7 +1,7 @@
 //! The store view: keys exactly as stored, byte for byte.
 //!
 //! In an object store a key may be both an object and a prefix. Then its name is a directory that contains the object
-//! under the name `OBJECT`, which listings omit.
+//! under the name `.zarrfs-object`, which listings omit.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -89,7 +89,9 @@ impl StoreView {
     /// Opens the object that `path` addresses in the directory of the object's own name, or returns `None` if there is
     /// no such object.
     fn open_hidden(&self, context: &RequestContext, path: &Key) -> Result<Option<Arc<dyn Reader>>> {
-        let Some(key) = path.parent().filter(|_| path.name() == OBJECT) else {
+        // A stored key of this name takes precedence.
+        let is_hidden = path.name() == b".zarrfs-object";
+        let Some(key) = path.parent().filter(|_| is_hidden) else {
             return Ok(None);
         };
         let meta = self.store.head(context, &key)?;
@@ -103,9 +105,6 @@ impl StoreView {
         }
     }
 }
-
-/// The name of an object in the directory of its own name. A stored key of this name takes precedence.
-pub const OBJECT: &[u8] = b".zarrfs-object";
 
 /// Returns the attributes of a stored object or prefix.
 pub(crate) fn attr_of(meta: &Meta, ttl: Duration) -> Attr {

@@ -11,10 +11,9 @@ use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::view::generated_file::{GeneratedFile, MAX_IMMEDIATE_TEXT};
 use crate::view::store::StoreView;
 use crate::view::synthetic_store::{MetadataDir, SyntheticListing, leads_to_chunks};
-use crate::view::{Attr, OpenedFile, PathInTree, View};
+use crate::view::{Attr, GeneratedFile, MAX_IMMEDIATE_TEXT, OpenedFile, PathInTree, View};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::json_text::dedented;
 use zarr_format::model::Array;

@@ -23,10 +23,9 @@ use crate::view::files::node_documents::{DocumentVersion, document, unreadable_n
 use crate::view::files::path_target::{ArrayPart, DecodedTarget, PathEntry, PathTarget};
 use crate::view::files::resolver::PathResolver;
 use crate::view::files::scratch_files::{ScratchFile, ScratchFiles};
-use crate::view::generated_file::GeneratedFile;
 use crate::view::plain::{PlainView, v3};
 use crate::view::{
-    Attr, ChildName, FILES_ATTRIBUTE, OpenedFile, PathInTree, View, ViewDir, fact_of,
+    Attr, ChildName, FILES_ATTRIBUTE, GeneratedFile, OpenedFile, PathInTree, View, ViewDir, fact_of,
 };
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::Node;

@@ -13,9 +13,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use twox_hash::XxHash64;
 
-use crate::view::OpenedFile;
 use crate::view::files::METADATA;
-use crate::view::generated_file::{GeneratedFile, MAX_IMMEDIATE_TEXT};
+use crate::view::{ERROR_TEXT, GeneratedFile, MAX_IMMEDIATE_TEXT, OpenedFile};
 use zarr_format::dialect::v3;
 use zarr_format::error::{Error, Result};
 use zarr_format::json_text;
@@ -93,14 +92,11 @@ pub(super) fn open(entry: &NodeEntry, text: impl Into<Bytes>) -> OpenedFile {
     GeneratedFile::open(text.into(), entry.version, entry.modified)
 }
 
-/// The name of the file with the error.
-pub(super) const ERROR_TEXT: &[u8] = b"ERROR.txt";
-
 /// Returns the names of a broken node's own files, each once.
 pub(super) fn unreadable_names(entry: &NodeEntry) -> Vec<Vec<u8>> {
     let documents = entry.broken.iter().flat_map(|broken| &broken.documents);
     let mut names: Vec<Vec<u8>> = Vec::new();
-    for name in documents.map(raw_name).chain([ERROR_TEXT.to_vec()]) {
+    for name in documents.map(raw_name).chain([ERROR_TEXT.into()]) {
         // A name that is too long cannot be looked up.
         if !names.contains(&name) && entry.path.child(&name).is_ok() {
             names.push(name);

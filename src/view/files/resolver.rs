@@ -7,14 +7,14 @@
 use std::sync::Arc;
 
 use crate::view::files::listed_formats::HeaderDataPairs;
-use crate::view::files::node_documents::{ERROR_TEXT, raw_name, unreadable_error};
+use crate::view::files::node_documents::{raw_name, unreadable_error};
 use crate::view::files::path_target::{
     ArrayPart, ArrayPlace, DecodedTarget, GroupTarget, PathEntry, PathTarget,
 };
 use crate::view::files::scratch_files::{Replacement, ScratchFiles};
 use crate::view::files::{ATTRIBUTES, CHUNKS, METADATA, is_unmeasurable};
 use crate::view::plain::PlainView;
-use crate::view::{ChildName, ViewDir};
+use crate::view::{ChildName, ERROR_TEXT, ViewDir};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::grid::{Coordinates, NumberedName, Region, Selection};
 use zarr_format::model::Node;
@@ -37,9 +37,8 @@ use zarrfs_export::inspect::surrounding_nodes::SurroundingNodes;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
-/// The names of the plain v3 store in the directory of a node: its document, and the folder of its chunks.
+/// The document of the plain v3 store in the directory of a node.
 const PLAIN_DOCUMENT: &[u8] = ZARR_JSON.as_bytes();
-const PLAIN_CHUNKS: &[u8] = b"c";
 
 /// The nodes of a hierarchy, by the paths of the files view.
 pub(super) struct PathResolver {
@@ -215,7 +214,9 @@ impl PathResolver {
             });
         Ok(match document {
             Some(document) if below.is_empty() => Some(PathTarget::RawDocument(entry, document)),
-            None if below.is_empty() && name == ERROR_TEXT => Some(PathTarget::ErrorText(entry)),
+            None if below.is_empty() && name == ERROR_TEXT.as_bytes() => {
+                Some(PathTarget::ErrorText(entry))
+            }
             None if is_own || is_hidden => return Err(unreadable_error(&entry)),
             _ => None,
         })
@@ -234,7 +235,8 @@ impl PathResolver {
                 Some(PathTarget::Document(entry.clone(), name.to_vec()))
             }
             [CHUNKS] => Some(PathTarget::Chunks(entry.clone())),
-            [PLAIN_DOCUMENT | PLAIN_CHUNKS, ..] => self.plain_place(context, entry, rest)?,
+            // `c` has the chunks of the plain v3 store.
+            [PLAIN_DOCUMENT | b"c", ..] => self.plain_place(context, entry, rest)?,
             [name] => {
                 let ending = name.strip_prefix(self.name_of(entry));
                 self.array_file(context, place, ending.unwrap_or_default())?

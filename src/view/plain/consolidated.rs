@@ -37,15 +37,6 @@ struct CachedText {
     _room: Vec<Reservation>,
 }
 
-/// The most documents that are kept.
-const MAX_TEXTS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
-
-/// How many times as long as it took to collect a document is kept.
-const USES_PER_READING: u32 = 20;
-
-/// How long a caller waits for a collection that another one has begun.
-const LONGEST_WAIT: Duration = Duration::from_secs(600);
-
 /// Bytes of documents for which memory is reserved at a time.
 const BATCH: usize = 1 << 20;
 
@@ -61,7 +52,7 @@ impl ConsolidatedTexts {
     /// Creates an empty cache whose documents count in `memory`.
     pub(super) fn new(memory: Arc<MemoryBudget>) -> ConsolidatedTexts {
         ConsolidatedTexts {
-            texts: Mutex::new(LruCache::new(MAX_TEXTS)),
+            texts: Mutex::new(LruCache::new(const { NonZeroUsize::new(64).unwrap() })),
             collecting: SingleFlight::default(),
             memory,
         }
@@ -81,7 +72,8 @@ impl ConsolidatedTexts {
             return Ok(text);
         }
         context.check_may_wait()?;
-        let deadline = Instant::now() + LONGEST_WAIT;
+        // A collection that another caller has begun is waited for as long.
+        let deadline = Instant::now() + Duration::from_secs(600);
         self.collecting
             .run(context, &group.entry.path, deadline, || {
                 // Another caller may have collected it since.
@@ -104,9 +96,10 @@ impl ConsolidatedTexts {
         let kept = texts.get(&group.path)?;
         let age = info.clock.now();
         let age = age.saturating_duration_since(kept.stamp.request_time);
-        // Of a store on the network the user says how old answers may be.
+        // A document is kept 20 times as long as it took to collect. Of a store on the network the user says how old
+        // answers may be.
         let usable = match &info.folder {
-            Some(_) => info.freshness.max(kept.took * USES_PER_READING),
+            Some(_) => info.freshness.max(kept.took * 20),
             None => info.freshness,
         };
         let is_valid = kept.version == group.version

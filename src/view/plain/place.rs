@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::view::ERROR_TEXT;
 use crate::view::plain::chunk_file::PlainChunk;
 use crate::view::plain::layout::PlainLayout;
 use crate::view::plain::target::Target;
@@ -84,9 +85,6 @@ impl Target {
         }
     }
 }
-
-/// The file that says why a node is left out.
-pub(super) const ERROR_TEXT: &str = "ERROR.txt";
 
 /// The nodes of a hierarchy as those of a plain store.
 pub(crate) struct PlainHierarchy {

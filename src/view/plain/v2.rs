@@ -29,9 +29,6 @@ pub const TARGET: Target = Target {
     scalar_chunk: "0",
 };
 
-/// The attribute of OME-Zarr 0.5, whose members are attributes themselves in 0.4.
-const OME: &str = "ome";
-
 /// Returns the name of a data type: numpy's (v2 specification, "Data type encoding"), `|O` for elements of no fixed
 /// length.
 fn type_name(data_type: &DataType) -> Option<Value> {
@@ -171,13 +168,14 @@ fn names_of_all(dimensions: &[Option<String>]) -> Vec<String> {
 /// Returns the attributes of OME-Zarr 0.5 as those of 0.4, which says the same by other names; other attributes
 /// unchanged.
 fn ome_4(attributes: &Attributes) -> Attributes {
-    let Some(Value::Object(members)) = attributes.get(OME) else {
+    // The members of this attribute of 0.5 are attributes themselves in 0.4.
+    let Some(Value::Object(members)) = attributes.get("ome") else {
         return attributes.clone();
     };
     if members.get("version").and_then(Value::as_str) != Some("0.5") {
         return attributes.clone();
     }
-    let mut changes = vec![(OME.to_string(), None)];
+    let mut changes = vec![("ome".to_string(), None)];
     for (name, mut value) in members {
         if name == "version" || attributes.get(&name).is_some() {
             continue;
