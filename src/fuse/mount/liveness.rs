@@ -19,6 +19,9 @@ use rustix::process;
 
 use super::mountinfo::{Device, Mounted};
 
+/// Time limit of a mount's answer, which needs no store.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// The state of a mount's daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {

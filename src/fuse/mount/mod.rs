@@ -1,27 +1,27 @@
-//! Mounting: mount(2) as root (`root`), fusermount3 as any other user (`fusermount`).
+//! Mounts and unmounts: itself as root, with fusermount3 as any other user (`fusermount`).
 //!
-//! `mountpoint` checks mountpoints, `mounted_dir` unmounts, `liveness` checks whether a mount answers, and `mountinfo`
-//! reads the kernel's mount table.
+//! `mountpoint` checks mountpoints, `liveness` checks whether a mount answers, and `mountinfo` reads the kernel's mount
+//! table.
 
+use std::ffi::CString;
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process;
 
-use mountinfo::Mounted;
+use mountinfo::{Device, Mounted};
 use zarr_format::error::{Error, Kind, Result};
 
 mod fusermount;
 pub mod liveness;
-mod mounted_dir;
 pub mod mountinfo;
 pub mod mountpoint;
-mod root;
-
-pub use mounted_dir::{MountedDir, unmount_at};
 
 /// The hint that follows the error if this process may not mount.
 const HINT: &str =
@@ -69,7 +69,7 @@ pub struct Connection {
 /// Mounts; `Denied` if this user may not mount, `NotFound` if /dev/fuse or fusermount3 is missing.
 pub fn mount(request: &MountRequest) -> Result<Connection> {
     let device = if process::geteuid().is_root() {
-        root::mount(request)?
+        mount_as_root(request)?
     } else {
         fusermount::mount(request)?
     };
@@ -85,6 +85,56 @@ pub fn mount(request: &MountRequest) -> Result<Connection> {
         device,
         dir: Some(dir),
     })
+}
+
+/// Mounts as root, with mount(2), and returns the device; `Denied` if root may not mount here.
+fn mount_as_root(request: &MountRequest) -> Result<OwnedFd> {
+    let device = open_device()?;
+    let options = kernel_options(&device, request);
+    let mounted = rustix::mount::mount(
+        request.source.as_str(),
+        &request.path,
+        mountinfo::TYPE,
+        kernel_flags(request.flags),
+        options.as_deref(),
+    );
+    match mounted {
+        Ok(()) => Ok(device),
+        Err(Errno::PERM) => {
+            let detail = format!(
+                "root may not mount here; start the container with --cap-add SYS_ADMIN; {HINT}"
+            );
+            Err(Error::new(Kind::Denied, request.path.display(), detail))
+        }
+        Err(error) => Err(Error::os(
+            format!("cannot mount at {}", request.path.display()),
+            error,
+        )),
+    }
+}
+
+/// Returns the text options of the kernel's FUSE; the source is a separate argument.
+fn kernel_options(device: &OwnedFd, request: &MountRequest) -> Option<CString> {
+    let mut data = format!(
+        "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
+        device.as_raw_fd(),
+        process::geteuid().as_raw(),
+        process::getegid().as_raw()
+    );
+    if request.allow_other {
+        data.push_str(",allow_other");
+    }
+    CString::new(data).ok()
+}
+
+fn kernel_flags(request: Flags) -> MountFlags {
+    let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+    flags.set(MountFlags::RDONLY, request.read_only);
+    flags.set(MountFlags::NOEXEC, request.noexec);
+    flags.set(MountFlags::NOATIME, request.noatime);
+    flags.set(MountFlags::SYNCHRONOUS, request.sync);
+    flags.set(MountFlags::DIRSYNC, request.dirsync);
+    flags
 }
 
 /// Takes over file descriptor `number` of this process, which a privileged program has mounted.
@@ -125,4 +175,71 @@ fn missing_device() -> Error {
             "not found; run 'modprobe fuse' as root, or start the container with --device /dev/fuse; {HINT}"
         ),
     )
+}
+
+/// A mount of this process; it is unmounted on drop, however the program ends.
+///
+/// A mount is identified by its device number, never by its path alone: a mount of another file system is left alone.
+/// Unmounting is lazy, so a program that still uses the mount cannot keep it in the tree.
+#[derive(Debug)]
+pub struct MountedDir {
+    device: Device,
+    is_gone: AtomicBool,
+}
+
+/// Detaches the mount of a line in the mount table.
+pub fn unmount_at(mounted: &Mounted) -> Result<()> {
+    if !process::geteuid().is_root() {
+        return fusermount::unmount(&mounted.path);
+    }
+    rustix::mount::unmount(&mounted.path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
+        .map_err(|error| Error::os(mounted.path.display(), error))
+}
+
+impl MountedDir {
+    fn new(device: Device) -> MountedDir {
+        MountedDir {
+            device,
+            is_gone: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns the device number of the mount.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Records that the kernel has ended the mount: its number may be reused by a mount that is not ours.
+    pub fn set_gone(&self) {
+        self.is_gone.store(true, Relaxed);
+    }
+
+    /// Detaches the mount, wherever it was moved; does nothing if it is already gone.
+    pub fn unmount(&self) -> Result<()> {
+        if self.is_gone.swap(true, Relaxed) {
+            return Ok(());
+        }
+        for mounted in mountinfo::read()? {
+            if mounted.device != self.device || !mounted.is_ours() {
+                continue;
+            }
+            // A mount over this one is not ours to remove; our end of the connection closes anyway.
+            match mountinfo::top_at(&mounted.path)? {
+                Some(top) if top.device == self.device => unmount_at(&mounted)?,
+                _ => log::warn!(
+                    "{}: not unmounted, since another file system is mounted over the mount",
+                    mounted.path.display()
+                ),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for MountedDir {
+    fn drop(&mut self) {
+        if let Err(error) = self.unmount() {
+            log::error!("cannot unmount: {error}");
+        }
+    }
 }

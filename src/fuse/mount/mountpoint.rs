@@ -9,12 +9,10 @@ use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use super::liveness::Liveness;
-use super::mounted_dir::unmount_at;
+use super::liveness::{ANSWER_TIMEOUT, Liveness};
 use super::mountinfo::Mounted;
-use super::{liveness, mountinfo};
+use super::{liveness, mountinfo, unmount_at};
 use zarr_format::error::{Error, Kind, Result};
 
 /// Checks `dir` and returns its absolute path without symbolic links.
@@ -93,8 +91,8 @@ pub fn resolve(dir: &Path) -> Result<PathBuf> {
 /// alive.
 fn clear_stale(path: &Path) -> Result<()> {
     while let Some(mounted) = mountinfo::top_at(path)?.filter(Mounted::is_ours) {
-        // Not stat, which the kernel may answer from its cache. The query needs no store.
-        match liveness::query(path, Duration::from_secs(5)) {
+        // Not stat, which the kernel may answer from its cache.
+        match liveness::query(path, ANSWER_TIMEOUT) {
             Liveness::Answers => break,
             Liveness::Gone => {
                 log::info!(
