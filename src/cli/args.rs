@@ -9,10 +9,9 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, ValueEnum};
 
 use crate::cli::remote::RemoteArgs;
-use crate::cli::repository::{RepositoryArgs, VirtualChunkArgs};
-use crate::cli::spill::SpillChoice;
-use crate::cli::store_args::StoreArgs;
-use crate::cli::{spill, values};
+use crate::cli::store_args::{RepositoryArgs, StoreArgs, VirtualChunkArgs};
+use crate::cli::values;
+use crate::cli::values::SpillChoice;
 use crate::mount::open::ViewKind;
 use crate::view::files::ListedFormat;
 use crate::view::plain::{TARGETS, Target};
@@ -153,7 +152,7 @@ pub struct MountArgs {
     ///
     /// zarrfs uses at most 64G and half of the free space. With 'none' it decodes these chunks again instead
     /// [default: --cache-dir, $XDG_CACHE_HOME or $TMPDIR].
-    #[arg(long, value_name = "DIR|none", value_parser = spill::choice, default_value = "auto", hide_default_value = true, hide_short_help = true, help_heading = TUNING)]
+    #[arg(long, value_name = "DIR|none", value_parser = values::spill, default_value = "auto", hide_default_value = true, hide_short_help = true, help_heading = TUNING)]
     pub spill: SpillChoice,
     /// Let the kernel read files of a local store directly
     ///

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::cli::mount_facts::{CONTROL, MountFacts};
+use crate::cli::mount_facts::{MountFacts, control_dir};
 use crate::cli::upper::ChangesLocation;
 use crate::cli::{
     CommitArgs, DiffArgs, DiscardArgs, PlaceArgs, StatusArgs, diff, format, mount_facts, report,
@@ -115,7 +115,7 @@ fn print_failures(path: &Path, failures: &FailureCount) {
     if failures.hides_control {
         report::print(format_args!("{count}, see the log of the mount"));
     } else {
-        let errors = path.join(CONTROL).join("errors");
+        let errors = control_dir(path).join("errors");
         let errors = printable(&errors.display().to_string());
         report::print(format_args!("{count}, see {errors}"));
     }

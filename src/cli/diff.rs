@@ -174,18 +174,14 @@ struct Difference<'a> {
 }
 
 impl<'a> Difference<'a> {
-    /// Length of JSON text that is printed whole.
-    const SHORT: usize = 60;
-
     /// Returns the differences between two values: the values themselves if they are short or of different kinds.
     fn between(
         place: String,
         before: Option<&'a Value>,
         after: Option<&'a Value>,
     ) -> Vec<Difference<'a>> {
-        let is_long = |value: Option<&Value>| {
-            value.is_some_and(|value| value.to_string().len() > Difference::SHORT)
-        };
+        let is_long =
+            |value: Option<&Value>| value.is_some_and(|value| value.to_string().len() > 60);
         let is_divided = is_long(before) || is_long(after);
         match (before, after) {
             (Some(before), Some(after)) if before == after => Vec::new(),

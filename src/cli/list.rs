@@ -7,12 +7,13 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::cli::mount_facts::{ANSWER_TIMEOUT, MountFacts};
+use crate::cli::mount_facts::MountFacts;
 use crate::cli::terminal::wrap_width;
-use crate::cli::{ListArgs, control_client, format, report};
-use crate::fuse::mount::liveness::Liveness;
+use crate::cli::{ListArgs, format, report};
+use crate::fuse::mount::liveness::{ANSWER_TIMEOUT, Liveness};
 use crate::fuse::mount::mountinfo::Mounted;
 use crate::fuse::mount::{liveness, mountinfo};
+use crate::mount::control_socket;
 use crate::mount::protocol::{ControlAnswer, ControlRequest};
 use zarr_format::error::{Error, Kind, Result, printable};
 
@@ -101,7 +102,7 @@ fn reason_of_silence(mounted: &Mounted, error: &Error) -> &'static str {
 
 /// Queries the number of keys to commit, or that the store refused.
 fn pending(upper: &Path, writes_through: bool) -> Changes {
-    match control_client::request(upper, &ControlRequest::Status, &|_, _| ()) {
+    match control_socket::request(upper, &ControlRequest::Status, &|_, _| ()) {
         Ok(Some(ControlAnswer::Status(status))) => {
             let count = status.put + status.erased;
             if writes_through {

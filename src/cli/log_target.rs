@@ -18,7 +18,7 @@ use env_logger::{Builder, Logger, Target};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use parking_lot::Mutex;
 
-use crate::cli::output_file;
+use crate::cli::output;
 use zarr_format::error::{Error, Result, without_os_numbers};
 
 /// Whether warnings are also written to the terminal.
@@ -42,7 +42,7 @@ pub(super) fn start(file: Option<&Path>, foreground: bool, verbose: u8) -> Resul
             let file = Arc::new(LogFile::open(path)?);
             builder.target(Target::Pipe(Box::new(LogWriter(file.clone()))));
             // A later reopen by the descriptor's number could open another file, even one with data.
-            let is_descriptor = output_file::named_descriptor(path).is_some();
+            let is_descriptor = output::named_descriptor(path).is_some();
             place = LogPlace(Some(file).filter(|_| !is_descriptor));
         }
         (None, Some(stream)) => {

@@ -17,10 +17,6 @@ use zarrfs_export::inspect::locate::StorePath;
 use zarrfs_export::inspect::shard_info::ShardPart;
 use zarrfs_store::request_context::UNLIMITED;
 
-const PRESENT: Rgb = [80, 200, 120];
-const PARTLY: Rgb = [235, 215, 70];
-const CORRUPT: Rgb = [230, 50, 50];
-
 /// Prints or writes the map; returns false if a chunk does not decode.
 pub(super) fn map(args: &MapArgs) -> Result<bool> {
     let node = SourceNode::open(&args.store, &args.path)?.in_group();
@@ -131,7 +127,7 @@ impl Shades {
         Shades {
             by,
             range: ends.reduce(|all, cell| (all.0.min(cell.0), all.1.max(cell.1))),
-            letters: if is_utf8() { BLOCKS } else { ASCII },
+            letters: Letters::of_locale(),
         }
     }
 
@@ -147,12 +143,11 @@ impl Shades {
     fn colour(&self, cell: &MapCell) -> Rgb {
         let state = CellState::of(cell);
         match (state, self.by) {
-            (CellState::Corrupt, _) => CORRUPT,
-            (CellState::Missing, _) => GREY,
-            (CellState::Stored, Measure::Presence) => PRESENT,
+            (CellState::Corrupt | CellState::Missing, _)
+            | (CellState::Stored, Measure::Presence) => state.colour(),
             (CellState::Partly, Measure::Presence) => mix(
                 GREY,
-                PARTLY,
+                state.colour(),
                 format::float(cell.present) / format::float(cell.chunks),
             ),
             // An empty chunk has no ratio.
@@ -163,7 +158,7 @@ impl Shades {
     fn letter(&self, cell: &MapCell) -> char {
         let state = CellState::of(cell);
         match (state, self.by) {
-            (CellState::Corrupt, _) => CORRUPT_LETTER,
+            (CellState::Corrupt, _) => self.letters.corrupt,
             (CellState::Missing, _) => self.letters.missing,
             (CellState::Stored, Measure::Presence) => self.letters.stored,
             (CellState::Partly, Measure::Presence) => self.letters.partly,
@@ -172,26 +167,29 @@ impl Shades {
     }
 }
 
-const CORRUPT_LETTER: char = 'X';
-
 /// The letters of cells without a measure.
 struct Letters {
     stored: char,
     partly: char,
     missing: char,
+    corrupt: char,
 }
 
-const BLOCKS: Letters = Letters {
-    stored: '\u{2588}',
-    partly: '\u{2591}',
-    missing: '\u{b7}',
-};
-
-const ASCII: Letters = Letters {
-    stored: '#',
-    partly: '+',
-    missing: '.',
-};
+impl Letters {
+    fn of_locale() -> Letters {
+        let (stored, partly, missing) = if is_utf8() {
+            ('\u{2588}', '\u{2591}', '\u{b7}')
+        } else {
+            ('#', '+', '.')
+        };
+        Letters {
+            stored,
+            partly,
+            missing,
+            corrupt: 'X',
+        }
+    }
+}
 
 /// The state of a cell's chunks.
 #[derive(Clone, Copy, PartialEq)]
@@ -213,6 +211,16 @@ impl CellState {
             CellState::Partly
         } else {
             CellState::Stored
+        }
+    }
+
+    /// Returns the colour of the state, which the legend names.
+    fn colour(self) -> Rgb {
+        match self {
+            CellState::Missing => GREY,
+            CellState::Partly => [235, 215, 70],
+            CellState::Stored => [80, 200, 120],
+            CellState::Corrupt => [230, 50, 50],
         }
     }
 }
@@ -343,7 +351,7 @@ impl DrawnMap<'_> {
             Measure::Size | Measure::Ratio => self.signs_of_measure(per_cell),
         };
         let missing = self.shades.letters.missing;
-        signs.push(self.sign(missing, "grey", GREY, "missing"));
+        signs.push(self.sign(missing, "grey", CellState::Missing.colour(), "missing"));
         let mut lines = vec![signs.join(", ")];
         if !self.map.corrupt.is_empty() {
             let what = if per_cell > 1 {
@@ -351,7 +359,8 @@ impl DrawnMap<'_> {
             } else {
                 "cannot be decoded"
             };
-            lines.push(self.sign(CORRUPT_LETTER, "red", CORRUPT, what));
+            let letter = self.shades.letters.corrupt;
+            lines.push(self.sign(letter, "red", CellState::Corrupt.colour(), what));
         }
         if per_cell > 1 {
             let up_to = format::count(per_cell, "chunk");
@@ -362,9 +371,11 @@ impl DrawnMap<'_> {
 
     fn signs_of_presence(&self, per_cell: u64) -> Vec<String> {
         let letters = &self.shades.letters;
-        let mut signs = vec![self.sign(letters.stored, "green", PRESENT, "stored")];
+        let colour = CellState::Stored.colour();
+        let mut signs = vec![self.sign(letters.stored, "green", colour, "stored")];
         if per_cell > 1 {
-            signs.push(self.sign(letters.partly, "yellow", PARTLY, "partly stored"));
+            let colour = CellState::Partly.colour();
+            signs.push(self.sign(letters.partly, "yellow", colour, "partly stored"));
         }
         signs
     }

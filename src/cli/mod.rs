@@ -2,7 +2,7 @@
 //!
 //! `args` defines the arguments; the manual pages are generated from the same definitions. `argv_forms` and `options`
 //! parse the forms of mount(8). `store_args` and `source` open what a command reads. Commands on changes send a request
-//! to the mount that has them (`control_client`); `mount/` executes it.
+//! to the mount that has them; `mount/` executes it.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -19,8 +19,6 @@ mod cat;
 mod changes;
 mod check;
 mod completions;
-mod control_client;
-mod convert;
 mod cp;
 mod diff;
 mod format;
@@ -31,18 +29,16 @@ mod map;
 mod mount;
 mod mount_facts;
 mod options;
-mod output_file;
+mod output;
 mod picture;
 mod plan;
 mod preview;
 mod progress;
 mod remote;
 mod report;
-mod repository;
 mod secrets;
 mod signals;
 mod source;
-mod spill;
 mod stats;
 mod store_args;
 mod terminal;
@@ -59,14 +55,11 @@ pub use args::{
 };
 pub use secrets::arguments;
 
-/// The version, with the commit of a release build.
-const VERSION: &str = env!("ZARRFS_VERSION");
-
 /// Mounts Zarr stores as directories.
 #[derive(Parser, Debug)]
 #[command(
     name = "zarrfs",
-    version = VERSION,
+    version = env!("ZARRFS_VERSION"),
     about = "Mounts a Zarr store as a directory, with its arrays as ordinary files",
     disable_help_subcommand = true,
     disable_help_flag = true,
@@ -193,9 +186,6 @@ const GROUPS: [(&str, &[&str]); 3] = [
     ),
 ];
 
-/// Options of a command that a running mount does not take: its own are in force.
-const OF_CHANGES: [&str; 4] = ["status", "diff", "commit", "discard"];
-
 /// Returns the clap definitions, also for the manual pages.
 pub fn command() -> clap::Command {
     let program = Cli::command();
@@ -226,7 +216,8 @@ pub fn command() -> clap::Command {
 fn shaped(name: &str, command: clap::Command) -> clap::Command {
     let rest = format!("Run 'zarrfs {name} --help' for all options and examples.");
     let command = command.after_help(rest);
-    if !OF_CHANGES.contains(&name) {
+    // A running mount has options of its own in force.
+    if !matches!(name, "status" | "diff" | "commit" | "discard") {
         return command;
     }
     command.mut_args(|argument| {

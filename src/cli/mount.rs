@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::{fs, io};
 
 use crate::cli::background::{Parent, StartFailure};
-use crate::cli::mount_facts::CONTROL;
+use crate::cli::mount_facts::control_dir;
 use crate::cli::plan::MountPlan;
 use crate::cli::report::ExitPolicy;
 use crate::cli::signals::{Hangup, InputWatch};
@@ -202,7 +202,7 @@ fn description(plan: &MountPlan, views: &Views) -> Result<String> {
         if plan.view == view {
             dir.clone()
         } else {
-            dir.join(CONTROL).join(view.name())
+            control_dir(&dir).join(view.name())
         }
     };
     let mode = if plan.flags.read_only {
@@ -218,7 +218,7 @@ fn description(plan: &MountPlan, views: &Views) -> Result<String> {
     if plan.view == ViewKind::Store && views.hides_control() {
         let why = "the store has a key of this name";
         lines.push(format!(
-            "  arrays:  mount with --view files: DIR/{CONTROL} is hidden, since {why}"
+            "  arrays:  mount with --view files: DIR/.zarrfs is hidden, since {why}"
         ));
     } else {
         let files = in_control(ViewKind::Files);

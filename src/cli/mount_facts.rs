@@ -8,22 +8,21 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::cli::values;
+use crate::fuse::mount::liveness::ANSWER_TIMEOUT;
 use crate::fuse::mount::mountinfo::Mounted;
 use crate::fuse::mount::{liveness, mountinfo, mountpoint};
 use crate::mount::open::ViewKind;
 use crate::view::control;
 use zarr_format::error::{Error, Kind, Result};
 
-/// The control directory of a mount.
-pub(super) const CONTROL: &str = ".zarrfs";
-
-/// Time limit of a mount's answer, which needs no store.
-pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Returns the control directory of a mount.
+pub(super) fn control_dir(mountpoint: &Path) -> PathBuf {
+    mountpoint.join(OsStr::from_bytes(control::CONTROL))
+}
 
 /// The facts about a mount.
 pub(super) struct MountFacts {
@@ -169,7 +168,7 @@ impl MountFacts {
     /// Fails with `Unsupported` if the mount does not show them.
     pub(super) fn keys(&self) -> Result<PathBuf> {
         match (self.hides_control, self.shows_nodes()) {
-            (false, _) => Ok(self.dir.join(CONTROL).join("store")),
+            (false, _) => Ok(control_dir(&self.dir).join("store")),
             (true, false) => Ok(self.dir.clone()),
             (true, true) => {
                 let why = "the mount shows no keys, since the store has a key .zarrfs; use the store itself";

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::cli::plan::MountPlan;
-use crate::cli::repository::at_chosen;
-use crate::cli::{remote, spill, usage, values};
+use crate::cli::store_args::at_chosen;
+use crate::cli::{remote, usage, values};
 use crate::view::files::ListedFormat;
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::edit_distance::nearest;
@@ -216,7 +216,7 @@ fn apply_value(plan: &mut MountPlan, name: &str, value: &str) -> Result<()> {
         "umask" => plan.umask = values::octal(value)?,
         "memory" => plan.memory = values::memory(value)?,
         "max_chunk" => plan.max_chunk = values::size(value)?,
-        "spill" => plan.spill = spill::choice(value)?,
+        "spill" => plan.spill = values::spill(value)?,
         "readahead" => plan.readahead = values::size(value)?,
         "timeout" => set_timeout(plan, values::duration(value)?),
         "list" => plan.list = forms(value)?,

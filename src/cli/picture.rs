@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::cli::output_file::OutputFile;
+use crate::cli::output::OutputFile;
 use crate::cli::terminal::{Paint, is_utf8, terminal_width};
 use zarr_format::error::{Error, Result};
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rustix::process;
 
-use crate::cli::spill::SpillChoice;
-use crate::cli::{HelperArgs, MountArgs, format, options, remote, spill, values};
+use crate::cli::values::SpillChoice;
+use crate::cli::{HelperArgs, MountArgs, format, options, remote, values};
 use crate::fuse::mount::Flags;
 use crate::mount::open::{ViewKind, ViewsConfig};
 use crate::vfs::VfsConfig;
@@ -170,7 +170,7 @@ impl MountPlan {
             list: self.list.clone(),
             memory: self.memory,
             max_chunk: self.max_chunk,
-            spill: spill::config(&self.spill, self.store.remote.cache_dir.as_deref()),
+            spill: self.spill.config(self.store.remote.cache_dir.as_deref()),
             timeout: self.timeout,
             store: self.store.clone(),
             overlay: self.overlay(),

@@ -21,9 +21,6 @@ pub(super) const SHOW_AFTER: Duration = Duration::from_secs(1);
 /// Interval between updates of the line.
 pub(super) const SHOW_EVERY: Duration = Duration::from_millis(200);
 
-/// Seconds after which work has half the weight in the pace.
-const HALF_LIFE: f64 = 8.0;
-
 /// The unit of progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counted {
@@ -186,7 +183,8 @@ impl Pace {
             return;
         }
         let pause = (now - self.last).max(0.0);
-        let weight = 0.5_f64.powf(pause / HALF_LIFE);
+        // After eight seconds work has half the weight.
+        let weight = 0.5_f64.powf(pause / 8.0);
         self.recent_work = self.recent_work * weight + format::float(work);
         self.recent_time = self.recent_time * weight + pause;
         self.longest_pause = self.longest_pause.max(pause);

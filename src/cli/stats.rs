@@ -111,7 +111,6 @@ fn watched(now: &Numbers, earlier: &Earlier<'_>, rows: usize) -> String {
 
 /// Formats a number of the unit that the last word of a counter's name says.
 fn amount(name: &str, number: f64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if name.ends_with("_nanoseconds") {
         return format!("{:.1} s", number / 1e9);
     }
@@ -119,7 +118,7 @@ fn amount(name: &str, number: f64) -> String {
         return format!("{number:.0}");
     }
     let mut number = number / 1024.0;
-    let mut units = UNITS.iter();
+    let mut units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"].iter();
     let mut unit = units.next();
     while number >= 1024.0 && units.len() > 0 {
         number /= 1024.0;

@@ -7,15 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgAction, Args};
 
-use crate::cli::mount_facts::{CONTROL, MountFacts};
+use crate::cli::mount_facts::{MountFacts, control_dir};
 use crate::cli::plan::{DEFAULT_MAX_CHUNK, DEFAULT_TIMEOUT, default_memory};
 use crate::cli::remote::RemoteArgs;
-use crate::cli::repository::{RepositoryArgs, VirtualChunkArgs};
-use crate::cli::spill::SpillChoice;
 use crate::cli::upper::open_upper;
-use crate::cli::{mount_facts, spill, values};
+use crate::cli::values::SpillChoice;
+use crate::cli::{mount_facts, values};
 use crate::fuse::mount::mountpoint;
 use crate::mount::open::ViewKind;
 use zarr_format::dialect::Choice;
@@ -25,8 +24,10 @@ use zarrfs_export::inspect::access::AccessConfig;
 use zarrfs_export::inspect::locate::{SearchBounds, StorePath, locate};
 use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::stats::Stats;
-use zarrfs_store::{Key, StoreConfig};
+use zarrfs_store::{Key, Revision, StoreConfig, VirtualPrefix, at_revision, split_revision};
 
+/// The headings of options of Icechunk repositories and reference files, and of other stores.
+const REPOSITORIES: &str = "Icechunk and kerchunk";
 const READING: &str = "Reading";
 
 /// How a command reads a store.
@@ -185,7 +186,7 @@ impl StoreArgs {
         let cache_dir = remote.cache_dir.as_deref();
         Ok(AccessConfig {
             source,
-            spill: spill::config(&SpillChoice::Usual, cache_dir),
+            spill: SpillChoice::Usual.config(cache_dir),
             memory: self.memory.unwrap_or_else(default_memory),
             max_chunk: self.max_chunk,
             timeout: self.timeout,
@@ -202,6 +203,77 @@ impl StoreArgs {
             lossy: false,
         })
     }
+}
+
+/// Which version of a repository is read, and which objects outside it.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = REPOSITORIES)]
+pub struct RepositoryArgs {
+    /// Branch of an Icechunk repository [default: main]
+    ///
+    /// The same as ?branch=NAME after the path or URL.
+    #[arg(long, value_name = "NAME", hide_short_help = true, conflicts_with_all = ["tag", "snapshot"])]
+    pub branch: Option<String>,
+    /// Tag of an Icechunk repository
+    ///
+    /// The same as ?tag=NAME after the path or URL.
+    #[arg(
+        long,
+        value_name = "NAME",
+        hide_short_help = true,
+        conflicts_with = "snapshot"
+    )]
+    pub tag: Option<String>,
+    /// Snapshot of an Icechunk repository
+    ///
+    /// The same as ?snapshot=ID after the path or URL.
+    #[arg(long, value_name = "ID", hide_short_help = true)]
+    pub snapshot: Option<String>,
+    /// Which objects outside the repository are read
+    #[command(flatten)]
+    pub outside: VirtualChunkArgs,
+}
+
+/// Which objects outside a repository are read.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = REPOSITORIES)]
+pub struct VirtualChunkArgs {
+    /// Read chunks in files below this URL or directory; repeatable
+    ///
+    /// An Icechunk repository or a kerchunk reference file names files elsewhere. zarrfs reads them only below the
+    /// prefixes that you give. Options for a prefix follow it after commas: anon, netrc, endpoint=URL, region=NAME,
+    /// header=LINE, bearer_token_file=FILE, or a backend option such as access_key_id=.... Credentials of the store
+    /// itself are not sent there.
+    #[arg(long, value_name = "PREFIX", value_parser = prefix, action = ArgAction::Append, hide_short_help = true)]
+    pub virtual_chunks: Vec<VirtualPrefix>,
+}
+
+impl RepositoryArgs {
+    /// Returns the path or URL of the store with the chosen revision; `Invalid` if it names one already.
+    pub(super) fn location(&self, typed: &str) -> Result<String> {
+        let chosen = self.branch.clone().map(Revision::Branch);
+        let chosen = chosen.or_else(|| self.tag.clone().map(Revision::Tag));
+        let chosen = chosen.or_else(|| self.snapshot.clone().map(Revision::Snapshot));
+        match chosen {
+            None => Ok(typed.to_string()),
+            Some(revision) => at_chosen(typed, revision),
+        }
+    }
+}
+
+/// Returns a location at a revision; `Invalid` if it names one already.
+pub(super) fn at_chosen(location: &str, revision: Revision) -> Result<String> {
+    let (place, named) = split_revision(location)?;
+    if let Some(named) = named {
+        let why = format!("names {named} already; drop that, or the option");
+        return Err(Error::invalid(location, why));
+    }
+    Ok(at_revision(place, Some(revision.checked()?)))
+}
+
+/// Parses a prefix and its options.
+fn prefix(text: &str) -> std::result::Result<VirtualPrefix, String> {
+    VirtualPrefix::parse(text).map_err(|error| error.to_string())
 }
 
 /// Returns the longest leading part of a path that is a node.
@@ -249,7 +321,7 @@ impl MountedPath {
     fn within(mount: &Path, path: &Path) -> Result<MountedPath> {
         let facts = MountFacts::ask(mount)?;
         let rest = path.strip_prefix(mount).unwrap_or(Path::new(""));
-        let control = rest.strip_prefix(CONTROL).ok();
+        let control = path.strip_prefix(control_dir(mount)).ok();
         let (shows_nodes, rest) = match control.filter(|_| !facts.hides_control()) {
             None => (facts.shows_nodes(), rest),
             Some(control) => {

@@ -169,25 +169,31 @@ struct Lines {
     below: &'static str,
 }
 
-const LINES: Lines = Lines {
-    branch: "\u{251c}\u{2500}\u{2500} ",
-    last: "\u{2514}\u{2500}\u{2500} ",
-    bar: "\u{2502}   ",
-    below: "\u{2502} ",
-};
-
-const ASCII_LINES: Lines = Lines {
-    branch: "+-- ",
-    last: "`-- ",
-    bar: "|   ",
-    below: "| ",
-};
+impl Lines {
+    fn of_locale() -> Lines {
+        if is_utf8() {
+            Lines {
+                branch: "\u{251c}\u{2500}\u{2500} ",
+                last: "\u{2514}\u{2500}\u{2500} ",
+                bar: "\u{2502}   ",
+                below: "\u{2502} ",
+            }
+        } else {
+            Lines {
+                branch: "+-- ",
+                last: "`-- ",
+                bar: "|   ",
+                below: "| ",
+            }
+        }
+    }
+}
 
 /// Prints a tree line by line.
 struct TreePrinter<'a> {
     located: &'a StorePath,
     paint: Paint,
-    is_utf8: bool,
+    lines: Lines,
     /// The width of the terminal, in letters.
     width: usize,
     /// The prefixes of the child lines, for each node on the path.
@@ -200,7 +206,7 @@ impl TreePrinter<'_> {
         TreePrinter {
             located,
             paint: Paint::of_stdout(),
-            is_utf8: is_utf8(),
+            lines: Lines::of_locale(),
             width: terminal_width(),
             bars: Vec::new(),
             counts: Counts::default(),
@@ -209,7 +215,7 @@ impl TreePrinter<'_> {
 
     fn print(&mut self, node: &TreeNode) -> ControlFlow<()> {
         self.counts.add(node);
-        let lines = if self.is_utf8 { LINES } else { ASCII_LINES };
+        let lines = &self.lines;
         let (branch, bar) = match (node.depth, node.is_last) {
             (0, _) => ("", ""),
             (_, true) => (lines.last, "    "),

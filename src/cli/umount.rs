@@ -8,17 +8,15 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::cli::mount_facts::{ANSWER_TIMEOUT, MountFacts};
-use crate::cli::{control_client, report};
+use crate::cli::mount_facts::MountFacts;
+use crate::cli::report;
 use crate::fuse::mount;
-use crate::fuse::mount::liveness::Liveness;
+use crate::fuse::mount::liveness::{ANSWER_TIMEOUT, Liveness};
 use crate::fuse::mount::mountinfo::{Device, Mounted};
 use crate::fuse::mount::{liveness, mountinfo, mountpoint};
+use crate::mount::control_socket;
 use crate::mount::protocol::{ControlAnswer, ControlRequest};
 use zarr_format::error::{Error, Result};
-
-/// Time limit for storing the chunks that could not be stored before: a store may hang.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Polling interval.
 const END_PAUSE: Duration = Duration::from_millis(10);
@@ -66,12 +64,13 @@ fn store_chunks(dir: &Path, mountpoint: &Path) -> Result<()> {
     let Some(upper) = facts.and_then(|facts| facts.upper()) else {
         return Ok(());
     };
-    let flush = move || control_client::request(&upper, &ControlRequest::Flush, &|_, _| ());
+    let flush = move || control_socket::request(&upper, &ControlRequest::Flush, &|_, _| ());
     let Ok(answer) = liveness::run_query(flush) else {
         return Ok(());
     };
     let shown = dir.display();
-    let why = match answer.recv_timeout(FLUSH_TIMEOUT) {
+    // A store may hang.
+    let why = match answer.recv_timeout(Duration::from_secs(30)) {
         Ok(Ok(Some(ControlAnswer::Flush(flush)))) => {
             let Some((array, why)) = flush.failed.first() else {
                 return Ok(());

@@ -9,9 +9,9 @@ use rustix::process;
 use crate::cli::mount_facts::{MountFacts, PathInMount};
 use crate::cli::plan::DEFAULT_TIMEOUT;
 use crate::cli::progress::Progress;
-use crate::cli::{PlaceArgs, control_client, mount_facts};
-use crate::mount::commands;
+use crate::cli::{PlaceArgs, mount_facts};
 use crate::mount::protocol::{CommitReport, ControlAnswer, ControlRequest};
+use crate::mount::{commands, control_socket};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_overlay::copy;
 use zarrfs_overlay::{Overlay, OverlayConfig, commit};
@@ -27,7 +27,7 @@ pub(super) fn execute(args: &PlaceArgs, request: &ControlRequest) -> Result<Cont
     let show = |done: usize, total: usize| bar.keys(done as u64, total as u64);
     let is_moved = names_other_place(args, &upper)?;
     // A mount that has the folder open uses the store at its old place.
-    if !is_moved && let Some(answer) = control_client::request(&upper, request, &show)? {
+    if !is_moved && let Some(answer) = control_socket::request(&upper, request, &show)? {
         return Ok(answer);
     }
     let overlay = open(args, &upper)?;

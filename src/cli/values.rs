@@ -1,14 +1,15 @@
-//! Parses the values of options: sizes, durations, modes, paths, users and groups.
+//! Parses the values of options: sizes, durations, modes, paths, users, groups and folders.
 //!
 //! Names of users and groups are looked up in the local files, and then with getent(1), which also knows directory
 //! services.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use std::{env, fs};
 
 use zarr_format::error::{Error, Result};
+use zarrfs_array::array::SpillConfig;
 
 /// Parses `256M`, `0.5GiB` or a number of bytes; the units are powers of 1024.
 pub(super) fn size(text: &str) -> Result<u64> {
@@ -186,6 +187,65 @@ fn id_in(table: &str, name: &str) -> Option<u32> {
     line.split(':').nth(1)?.parse().ok()
 }
 
+/// The folder for spilled chunks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum SpillChoice {
+    /// The first usual folder in which a file can be created.
+    #[default]
+    Usual,
+    Folder(PathBuf),
+    Nowhere,
+}
+
+impl SpillChoice {
+    /// Returns the spill configuration; `cache_dir` is the folder of `--cache-dir`.
+    pub(super) fn config(&self, cache_dir: Option<&Path>) -> SpillConfig {
+        let folders = match self {
+            SpillChoice::Usual => usual_folders(cache_dir),
+            SpillChoice::Folder(folder) => vec![folder.clone()],
+            SpillChoice::Nowhere => Vec::new(),
+        };
+        SpillConfig {
+            folders,
+            // A spill file also takes at most half of the free space.
+            limit: 64 << 30,
+        }
+    }
+}
+
+impl std::fmt::Display for SpillChoice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            SpillChoice::Usual => f.write_str("auto"),
+            SpillChoice::Folder(folder) => folder.display().fmt(f),
+            SpillChoice::Nowhere => f.write_str("none"),
+        }
+    }
+}
+
+/// Parses `none`, `auto` or the folder for spilled chunks.
+pub(super) fn spill(text: &str) -> Result<SpillChoice> {
+    match text {
+        "none" => Ok(SpillChoice::Nowhere),
+        "auto" => Ok(SpillChoice::Usual),
+        folder => absolute(Path::new(folder)).map(SpillChoice::Folder),
+    }
+}
+
+fn usual_folders(cache_dir: Option<&Path>) -> Vec<PathBuf> {
+    let named = |name| env::var_os(name).filter(|value| !value.is_empty());
+    let cache = named("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| env::home_dir().map(|home| home.join(".cache")));
+    // The folder for large temporary files is /var/tmp (hier(7)).
+    let temporary = named("TMPDIR").unwrap_or("/var/tmp".into());
+    let folders = [
+        cache_dir.map(Path::to_path_buf),
+        cache,
+        Some(temporary.into()),
+    ];
+    folders.into_iter().flatten().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,5 +316,23 @@ mod tests {
         let table = "root:x:0:0\nrooty:x:5:5\nbad:x:y\n";
         assert_eq!(id_in(table, "rooty"), Some(5));
         assert_eq!((id_in(table, "bad"), id_in(table, "roo")), (None, None));
+    }
+
+    #[test]
+    fn a_folder_or_none() {
+        assert_eq!(spill("none").unwrap(), SpillChoice::Nowhere);
+        let chosen = spill("/scratch").unwrap();
+        assert_eq!(chosen.to_string(), "/scratch");
+        let config = chosen.config(Some(Path::new("/cache")));
+        assert_eq!(config.folders, [Path::new("/scratch")]);
+    }
+
+    #[test]
+    fn the_folder_of_the_cache_is_tried_first() {
+        let usual = SpillChoice::Usual.config(Some(Path::new("/cache")));
+        assert_eq!(usual.folders[0], Path::new("/cache"));
+        assert!(usual.folders.len() > 1);
+        let none = SpillChoice::Nowhere.config(None);
+        assert_eq!(none.folders, Vec::<PathBuf>::new());
     }
 }

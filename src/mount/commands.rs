@@ -23,9 +23,6 @@ use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::stats::Stats;
 use zarrfs_store::{Key, Store};
 
-/// Memory limit of comparing arrays, in bytes, in addition to the mount's own memory.
-const COMPARE_MEMORY: u64 = 1 << 30;
-
 /// Executes a request; a commit reports the number of finished keys to `progress`.
 pub fn execute(
     overlay: &Overlay,
@@ -159,8 +156,9 @@ fn diff_arrays(overlay: &Overlay) -> Result<ArraysReport> {
 fn state(store: Arc<dyn Store>) -> HierarchyState {
     let hierarchy = Arc::new(Hierarchy::new(store));
     let limits = Limits {
-        memory: COMPARE_MEMORY / 2,
-        max_chunk: COMPARE_MEMORY / 4,
+        // A comparison opens two states: it takes at most 1 GiB, in addition to the mount's own memory.
+        memory: 512 << 20,
+        max_chunk: 256 << 20,
         timeout: Duration::from_secs(60),
         fetches: 0,
         lossy: false,

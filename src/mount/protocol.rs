@@ -5,11 +5,8 @@
 //! the same protocol version: the request carries its number, and a mismatch is an error that either end can show.
 //! Lines are bounded and parsed, never trusted.
 
-use std::fs;
 use std::io;
 use std::io::{BufRead, Read, Write};
-use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -18,9 +15,6 @@ use zarr_format::error::{Error, Kind, Result};
 
 /// The protocol version. The first version, of zarrfs 0.1.0, had requests without a number.
 const VERSION: u32 = 3;
-
-/// The name of the socket in the upper folder.
-const SOCKET: &str = "socket";
 
 /// A request of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -228,7 +222,7 @@ struct Envelope {
 }
 
 /// Sends a request.
-pub fn send_request(to: impl Write, request: &ControlRequest) -> io::Result<()> {
+pub(super) fn send_request(to: impl Write, request: &ControlRequest) -> io::Result<()> {
     let envelope = Envelope {
         version: VERSION,
         request: request.clone(),
@@ -237,7 +231,7 @@ pub fn send_request(to: impl Write, request: &ControlRequest) -> io::Result<()> 
 }
 
 /// Receives a request; fails if the line is not a request of this protocol version.
-pub fn receive_request(from: &mut impl BufRead) -> Result<ControlRequest> {
+pub(super) fn receive_request(from: &mut impl BufRead) -> Result<ControlRequest> {
     let line = read_line(from).map_err(|error| Error::os("cannot read a command", error))?;
     match serde_json::from_str(&line) {
         Ok(Envelope { version, request }) if version == VERSION => Ok(request),
@@ -246,14 +240,14 @@ pub fn receive_request(from: &mut impl BufRead) -> Result<ControlRequest> {
 }
 
 /// Returns the error of a version mismatch.
-pub fn other_version() -> Error {
+pub(super) fn other_version() -> Error {
     let why =
         "the mount runs another version of zarrfs; unmount and mount again, or use that version";
     Error::unsupported("", why)
 }
 
 /// Sends a message.
-pub fn send_message(to: impl Write, message: &ControlMessage) -> io::Result<()> {
+pub(super) fn send_message(to: impl Write, message: &ControlMessage) -> io::Result<()> {
     send(to, message)
 }
 
@@ -264,24 +258,11 @@ fn send(mut to: impl Write, line: &impl Serialize) -> io::Result<()> {
 }
 
 /// Reads a line, including its newline unless the other end has gone.
-pub fn read_line(from: &mut impl BufRead) -> io::Result<String> {
+pub(super) fn read_line(from: &mut impl BufRead) -> io::Result<String> {
     let mut line = String::new();
     // The longest lines list all changed keys.
     from.take(1 << 30).read_line(&mut line)?;
     Ok(line)
-}
-
-/// Returns a path to the socket that is short enough for the kernel, wherever the upper folder is. It is valid as long
-/// as the returned file, the opened folder.
-pub fn socket_path(upper: &Path) -> Result<(fs::File, PathBuf)> {
-    let folder = fs::File::open(upper).map_err(|error| Error::os(upper.display(), error))?;
-    let path = format!("/proc/self/fd/{}/{SOCKET}", folder.as_raw_fd());
-    Ok((folder, PathBuf::from(path)))
-}
-
-/// Converts an error of the socket in `upper`.
-pub fn socket_error(upper: &Path, error: io::Error) -> Error {
-    Error::os(upper.join(SOCKET).display(), error)
 }
 
 #[cfg(test)]

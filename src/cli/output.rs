@@ -1,11 +1,11 @@
-//! Writes an output file atomically.
+//! Writes an output file or folder atomically.
 //!
-//! A regular file gets its name when it is complete, and an existing file stays until then; a signal leaves no partial
-//! file. An existing file that is not regular, such as a pipe or `/dev/null`, is written directly, and a link to a file
-//! stays a link. The name of an open descriptor, such as `/dev/stdout`, means the descriptor: output is appended to
-//! earlier output, whatever file it is.
+//! A folder or a regular file gets its name when it is complete, and an existing file stays until then; a signal leaves
+//! nothing partial. An existing file that is not regular, such as a pipe or `/dev/null`, is written directly, and a
+//! link to a file stays a link. The name of an open descriptor, such as `/dev/stdout`, means the descriptor: output is
+//! appended to earlier output, whatever file it is.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -84,10 +84,7 @@ impl OutputFile<'_> {
     fn partial(path: &Path, target: PathBuf) -> Result<OutputFile<'_>> {
         let name = target.file_name();
         let name = name.ok_or_else(|| Error::invalid(path.display(), "is a directory"))?;
-        let mut partial = OsString::from(".");
-        partial.push(name);
-        partial.push(format!(".{}.partial", std::process::id()));
-        let partial = target.with_file_name(partial);
+        let partial = target.with_file_name(partial_name(name));
         let failed = |error| Error::os(path.display(), error);
         remove_on_signal(&partial).map_err(failed)?;
         let file = File::create(&partial).map_err(|error| match target.parent() {
@@ -153,8 +150,67 @@ impl Drop for OutputFile<'_> {
     }
 }
 
+/// A folder that gets its name when it is complete.
+pub(super) struct OutputFolder {
+    /// Its name until then, in the same folder.
+    pub(super) partial: PathBuf,
+    target: PathBuf,
+}
+
+impl OutputFolder {
+    /// Creates the folder; `Exists` if there is a file or a folder with entries at `target`.
+    pub(super) fn create(target: &Path) -> Result<OutputFolder> {
+        let failed = |error| Error::os(target.display(), error);
+        let is_free = match fs::symlink_metadata(target) {
+            Ok(found) if found.is_dir() => {
+                let mut entries = fs::read_dir(target).map_err(failed)?;
+                entries.next().is_none()
+            }
+            Ok(_) => false,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+            Err(error) => return Err(failed(error)),
+        };
+        if !is_free {
+            let why = "already exists and is not an empty directory; choose a new name";
+            return Err(Error::new(Kind::Exists, target.display(), why));
+        }
+        let name = target.file_name();
+        let name =
+            name.ok_or_else(|| Error::invalid(target.display(), "the path has no file name"))?;
+        let partial = target.with_file_name(partial_name(name));
+        remove_on_signal(&partial).map_err(failed)?;
+        fs::create_dir(&partial).map_err(|error| Error::os(partial.display(), error))?;
+        Ok(OutputFolder {
+            partial,
+            target: target.to_path_buf(),
+        })
+    }
+
+    /// Renames the folder to its final name.
+    pub(super) fn keep(&self) -> Result<()> {
+        let failed = |error| Error::os(self.target.display(), error);
+        fs::rename(&self.partial, &self.target).map_err(failed)
+    }
+}
+
+impl Drop for OutputFolder {
+    fn drop(&mut self) {
+        wait_if_ending();
+        // Fails if the folder was renamed to its final name.
+        let _ = remove_folder(&self.partial);
+    }
+}
+
+/// Returns the name of an incomplete file or folder.
+fn partial_name(name: &OsStr) -> OsString {
+    let mut partial = OsString::from(".");
+    partial.push(name);
+    partial.push(format!(".{}.partial", std::process::id()));
+    partial
+}
+
 /// On a signal that ends the process, first removes the file or folder at `path`, if it exists.
-pub(super) fn remove_on_signal(path: &Path) -> io::Result<()> {
+fn remove_on_signal(path: &Path) -> io::Result<()> {
     let ignored = signals::ignored_signals();
     let handled = [SIGINT, SIGTERM, SIGHUP].into_iter();
     let mut listener = Signals::new(handled.filter(|signal| ignored & (1 << (signal - 1)) == 0))?;
@@ -175,14 +231,14 @@ pub(super) fn remove_on_signal(path: &Path) -> io::Result<()> {
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
 /// If a signal ends the process, waits for the end: what fails meanwhile fails since the output is removed.
-pub(super) fn wait_if_ending() {
+fn wait_if_ending() {
     while IS_ENDING.load(Ordering::Acquire) {
         thread::park();
     }
 }
 
 /// Removes a folder into which other threads still write: by another name they find it no more.
-pub(super) fn remove_folder(path: &Path) -> io::Result<()> {
+fn remove_folder(path: &Path) -> io::Result<()> {
     let mut gone = path.as_os_str().to_owned();
     gone.push(".gone");
     fs::rename(path, &gone)?;
