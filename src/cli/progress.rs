@@ -88,7 +88,7 @@ impl Progress {
         self.shared.record(Counted::Bytes, done, total);
     }
 
-    /// Updates the number of chunks that were count.
+    /// Updates the number of chunks that were counted.
     pub(super) fn chunks(&self, count: u64) {
         self.shared.record(Counted::Chunks, count, 0);
     }

@@ -84,7 +84,8 @@ fn answer(overlay: &Overlay, arrays: &Arrays, stream: &UnixStream) {
     }
 }
 
-/// Sends a request to the mount that has `upper` open; returns `None` if there is no such mount.
+/// Sends a request to the mount that has `upper` open; returns `None` if there is no such mount, or if it ends before it
+/// has answered anything.
 pub fn request(
     upper: &Path,
     request: &ControlRequest,

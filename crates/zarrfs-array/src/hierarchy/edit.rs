@@ -4,7 +4,8 @@
 //! changed in between, the edit is planned again. But if the stored node differs from the node that the author saw, the
 //! put is conditional on the versions that the author saw, and so fails with `Changed`. The edited documents are parsed
 //! before they are stored: if they would read as another node, the edit is refused and the old documents stay. Their
-//! copies in consolidated metadata are not put: the overlay derives them from the documents (`overlay/derived.rs`).
+//! copies in consolidated metadata are not put: the overlay derives them from the documents (`derived.rs` of
+//! `zarrfs-overlay`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
