@@ -18,9 +18,6 @@ const MAX_FAILURES: usize = 1000;
 /// Maximum length of a path, key or cause, in characters.
 const MAX_TEXT: usize = 400;
 
-/// The time after which a repeated failure is logged again.
-const LOG_PAUSE: Duration = Duration::from_secs(3600);
-
 /// The recent failures of a mount.
 #[derive(Debug)]
 pub struct FailureLog {
@@ -85,7 +82,7 @@ impl FailureLog {
         };
         known.count += 1;
         known.last = time;
-        if now.saturating_duration_since(known.logged) < LOG_PAUSE {
+        if now.saturating_duration_since(known.logged) < Duration::from_secs(3600) {
             return None;
         }
         let since = known.count - known.logged_count;
@@ -210,7 +207,7 @@ mod tests {
         let text = "2000-02-29T00:00:00Z\tread\t/a/a.npy\ta/c/0\tother\t1\n\
                     2000-02-29T00:00:00Z\tread\t/a/a.npy\ta/c/0\tnot zstd\t4\n";
         assert_eq!(failures.to_text(), text);
-        let later = now + LOG_PAUSE;
+        let later = now + Duration::from_secs(3600);
         assert_eq!(
             failures.count_occurrence(&failure("not zstd"), time, later),
             Some(4)

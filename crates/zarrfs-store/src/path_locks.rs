@@ -9,9 +9,6 @@ use std::time::{Duration, Instant};
 use crate::Key;
 use crate::sync::locks::{Condvar, Mutex};
 
-/// Waiters behind a path that is held for longer than this no longer block later waiters.
-const LONG: Duration = Duration::from_secs(1);
-
 /// The table of locked paths.
 #[derive(Default)]
 pub struct PathLocks {
@@ -47,8 +44,10 @@ impl PathTicket {
         own.any(|own| other.paths.iter().any(|path| is_covered(own, path)))
     }
 
+    /// Whether waiters behind this path no longer block later waiters.
     fn is_held_for_long(&self) -> bool {
-        self.held_since.is_some_and(|since| since.elapsed() > LONG)
+        self.held_since
+            .is_some_and(|since| since.elapsed() > Duration::from_secs(1))
     }
 }
 
@@ -118,7 +117,7 @@ impl PathLocks {
             held_since: None,
         });
         while !table.try_take(number) {
-            // Checks again from time to time whether a holder exceeds `LONG`.
+            // Checks again from time to time whether a path is held for long.
             let interval = Duration::from_millis(200);
             self.released.wait_for(&mut table, interval);
         }

@@ -57,13 +57,6 @@ use crate::sync::budget::MemoryBudget;
 use crate::{ByteRange, Hints, Key, Login, NoHints, Store, Tree};
 use zarr_format::error::{Error, Kind, Result};
 
-/// The memory for manifests of a store that is opened without a budget, in bytes.
-const DEFAULT_MEMORY: u64 = 512 << 20;
-
-/// Why a metadata document opens as no store.
-const NO_DOCUMENT: &str =
-    "not a Zarr store, but a metadata file of Zarr: use the directory that contains the file";
-
 /// Options for opening a store.
 #[derive(Clone, Debug, Default)]
 pub struct StoreConfig {
@@ -87,9 +80,9 @@ impl StoreConfig {
         places.all(|place| local_folder(place).is_some())
     }
 
-    /// Returns the budget for what is held of a store; one of its own if there is none.
+    /// Returns the budget for what is held of a store; if there is none, one of its own, for manifests.
     fn budget(&self) -> Arc<MemoryBudget> {
-        let own = || MemoryBudget::new(DEFAULT_MEMORY, Arc::new(Stats::default()));
+        let own = || MemoryBudget::new(512 << 20, Arc::new(Stats::default()));
         self.memory.clone().unwrap_or_else(own)
     }
 }
@@ -530,7 +523,10 @@ impl Opening<'_> {
         };
         match content {
             JsonContent::NoObject => Ok(None),
-            JsonContent::Document => Err(Error::invalid(name, NO_DOCUMENT)),
+            JsonContent::Document => Err(Error::invalid(
+                name,
+                "not a Zarr store, but a metadata file of Zarr: use the directory that contains the file",
+            )),
             JsonContent::References | JsonContent::Unknown => self
                 .reference_file(base, &file.folder, key, &file.inner)
                 .map(Some),

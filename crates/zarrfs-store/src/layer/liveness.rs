@@ -22,9 +22,6 @@ use crate::{
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::document;
 
-/// The root counts as alive for this long after a request found one of its documents.
-const RECENT: Duration = Duration::from_secs(1);
-
 /// The error text for a deleted store.
 const GONE: &str = "the store is gone: the metadata of the root no longer exist";
 
@@ -132,7 +129,9 @@ impl RootWatch {
     /// Whether the check needs a request now.
     fn needs_request(&self, now: Instant) -> bool {
         let state = self.state.lock();
-        let is_recent = |found_at: Instant| now.saturating_duration_since(found_at) < RECENT;
+        // The root counts as alive for this long after a request found one of its documents.
+        let is_recent =
+            |found_at: Instant| now.saturating_duration_since(found_at) < Duration::from_secs(1);
         state.document.is_some() && !state.found_at.is_some_and(is_recent)
     }
 
@@ -398,7 +397,7 @@ mod tests {
 
     impl Watched {
         fn wait_a_second(&self) {
-            self.below.info.clock.advance(RECENT);
+            self.below.info.clock.advance(Duration::from_secs(1));
         }
 
         /// Runs every kind of query for a missing key; returns the kinds of the errors.
@@ -428,8 +427,6 @@ mod tests {
         Some(Kind::NotFound),
     ];
 
-    const GONE: [Option<Kind>; 7] = [Some(Kind::Gone); 7];
-
     /// Invariant (stores): A key of a store on the network is missing only if metadata of the root were found within
     /// the last second.
     #[test]
@@ -446,7 +443,7 @@ mod tests {
         watched.below.memory.erase(&key("zarr.json"));
         assert_eq!(watched.answers(), MISSING, "it was there just now");
         watched.wait_a_second();
-        assert_eq!(watched.answers(), GONE);
+        assert_eq!(watched.answers(), [Some(Kind::Gone); 7]);
         assert!(
             watched
                 .store
@@ -487,7 +484,7 @@ mod tests {
         while listing.next(&UNLIMITED).unwrap().is_some() {}
         watched.below.memory.erase(&key(".zgroup"));
         watched.wait_a_second();
-        assert_eq!(watched.answers(), GONE);
+        assert_eq!(watched.answers(), [Some(Kind::Gone); 7]);
         let (name, body) = (key("zarr.json"), PutBody::Bytes(b"{}"));
         watched
             .store
@@ -501,7 +498,7 @@ mod tests {
         );
         watched.below.memory.erase(&name);
         watched.wait_a_second();
-        assert_eq!(watched.answers(), GONE);
+        assert_eq!(watched.answers(), [Some(Kind::Gone); 7]);
     }
 
     #[test]

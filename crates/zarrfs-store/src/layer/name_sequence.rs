@@ -2,10 +2,6 @@
 
 use std::ops::Range;
 
-/// Maximum distance from the expected name that still counts as sequential: concurrent requests overtake each other,
-/// and "10" sorts before "9".
-const MAX_DEVIATION: usize = 16;
-
 /// The progress of a program through a sorted list of names. A name stands for the entry itself or for something in it,
 /// such as the metadata document of a directory.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,8 +32,10 @@ impl NameSequence {
         if self.count > 0 && index == self.last {
             return;
         }
+        // A name this near to the expected one is still sequential: concurrent requests overtake each other, and "10"
+        // sorts before "9".
         let deviation = index.abs_diff(self.next());
-        *self = if self.count > 0 && deviation <= MAX_DEVIATION {
+        *self = if self.count > 0 && deviation <= 16 {
             NameSequence {
                 count: self.count.saturating_add(1),
                 last: self.last.max(index),

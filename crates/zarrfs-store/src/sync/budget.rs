@@ -19,10 +19,6 @@ use crate::sync::aged_map::Minute;
 use zarr_format::buffer;
 use zarr_format::error::{Error, Kind, Result};
 
-/// How often a blocked `reserve` tries to evict again: a value becomes evictable without a signal when its last reader
-/// drops it.
-const RETRY_INTERVAL: Duration = Duration::from_millis(50);
-
 /// The order of eviction, first to last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
@@ -203,7 +199,8 @@ impl MemoryBudget {
                 );
                 return Err(Error::new(Kind::Unavailable, "", why));
             }
-            self.wait(bytes, left.min(RETRY_INTERVAL));
+            // A value becomes evictable without a signal when its last reader drops it.
+            self.wait(bytes, left.min(Duration::from_millis(50)));
         }
     }
 

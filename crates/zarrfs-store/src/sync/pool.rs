@@ -18,12 +18,6 @@ use zarr_format::buffer;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// How long an idle thread waits for work before it ends.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// Maximum number of stalled threads that a pool replaces.
-const MAX_STALLED: usize = 512;
-
 thread_local! {
     /// The pool of this thread.
     static POOL: RefCell<Option<Arc<PoolState>>> = const { RefCell::new(None) };
@@ -89,9 +83,9 @@ impl ThreadPool {
 }
 
 impl PoolState {
-    /// Returns the present maximum number of threads.
+    /// Returns the present maximum number of threads. A pool replaces at most 512 stalled ones.
     fn thread_limit(&self, queue: &TaskQueue) -> usize {
-        self.max_threads + queue.stalled.min(MAX_STALLED)
+        self.max_threads + queue.stalled.min(512)
     }
 
     fn needs_thread(&self, queue: &TaskQueue) -> bool {
@@ -144,7 +138,8 @@ impl PoolState {
                 return None;
             }
             queue.idle += 1;
-            let wait = self.work.wait_for(&mut queue, IDLE_TIMEOUT);
+            // A thread without work ends after this time.
+            let wait = self.work.wait_for(&mut queue, Duration::from_secs(20));
             queue.idle -= 1;
             if wait.timed_out() && queue.jobs.is_empty() {
                 queue.threads -= 1;

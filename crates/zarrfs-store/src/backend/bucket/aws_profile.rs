@@ -43,9 +43,6 @@ use zarr_format::error::{Error, Kind, Result};
 /// Time limit for the first credentials of a profile, which may need programs and servers.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long before their expiry credentials are renewed.
-const RENEWAL_MARGIN: Duration = Duration::from_secs(300);
-
 /// A profile, and the client for its credential requests.
 #[derive(Clone)]
 pub(super) struct AwsProfile {
@@ -234,10 +231,11 @@ impl ProfileCredentials {
     /// expire.
     async fn renewed(&self) -> std::result::Result<Arc<AwsCredential>, String> {
         let mut issued = self.issued.lock().await;
+        // Credentials are renewed 5 minutes before they expire.
         let now = SystemTime::now();
         if let Some(issued) = issued
             .as_ref()
-            .filter(|issued| issued.is_valid_at(now + RENEWAL_MARGIN))
+            .filter(|issued| issued.is_valid_at(now + Duration::from_secs(300)))
         {
             return Ok(issued.credential.clone());
         }

@@ -18,13 +18,6 @@ use zarr_format::error::{Error, Kind, Result};
 /// Maximum number of names on a page.
 pub(super) const PAGE_SIZE: usize = 1000;
 
-/// How often the request for a page is retried. object_store does not retry if a body breaks off.
-const PAGE_RETRIES: usize = 3;
-
-/// Maximum number of consecutive pages without a new name. Servers send some when they skip removed objects or many
-/// keys of one prefix.
-const MAX_EMPTY_PAGES: usize = 100;
-
 /// A name, and the metadata that `head` would return.
 #[derive(Clone)]
 struct ListedName {
@@ -165,7 +158,8 @@ impl Pages {
         } else {
             0
         };
-        if self.empty > MAX_EMPTY_PAGES && page.page_token.is_some() {
+        // Servers send some such pages when they skip removed objects or many keys of one prefix.
+        if self.empty > 100 && page.page_token.is_some() {
             let text = format!("endless listing: {} pages have no new name", self.empty);
             return Err(Error::corrupt(key, text));
         }
@@ -388,7 +382,8 @@ impl<'a> PageRange<'a> {
         key: &Key,
         next: &NextPage,
     ) -> Result<PaginatedListResult> {
-        let mut attempts = Attempts::new(client.limits.time, PAGE_RETRIES);
+        // object_store does not retry if a body breaks off.
+        let mut attempts = Attempts::new(client.limits.time, 3);
         loop {
             let prefix = (!self.prefix.is_empty()).then_some(self.prefix);
             let request = client

@@ -54,9 +54,6 @@ mod tests;
 mod upload;
 mod writer;
 
-/// Maximum age of the listing by which a store was opened, when the root is listed.
-const OPENING_LISTING_AGE: Duration = Duration::from_secs(1);
-
 /// Whether this is the URL scheme of a bucket.
 pub(super) fn has_scheme(scheme: &str) -> bool {
     CloudKind::of_scheme(scheme).is_some()
@@ -207,7 +204,7 @@ impl BucketStore {
     /// the metadata cache lists the root right after the open.
     fn opening_listing(&self) -> Option<BucketListing> {
         let (asked, listing) = self.opened_by.lock().take()?;
-        let limit = OPENING_LISTING_AGE.min(self.info.freshness / 10);
+        let limit = Duration::from_secs(1).min(self.info.freshness / 10);
         (asked.elapsed() < limit).then_some(listing)
     }
 

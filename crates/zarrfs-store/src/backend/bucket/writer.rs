@@ -28,9 +28,6 @@ use crate::request_context::{RequestContext, UNLIMITED};
 use crate::{Condition, ETag, EntryKind, Key, Meta, PutBody, Reader, Version};
 use zarr_format::error::{Error, Kind, Result};
 
-/// Maximum size of an object that is put in one request, in bytes.
-const MAX_SINGLE_PUT: u64 = 16 << 20;
-
 /// A request header: name and value.
 type ConditionHeader = (HeaderName, HeaderValue);
 
@@ -136,7 +133,7 @@ impl Writer {
         body: PutBody<'_>,
         condition: &Condition,
     ) -> Result<ETag> {
-        if body.len() > MAX_SINGLE_PUT {
+        if body.len() > 16 << 20 {
             return MultipartUpload::put(context, self, target, body, condition);
         }
         let _reservation = self.client.limits.uploads.reserve(body.len());

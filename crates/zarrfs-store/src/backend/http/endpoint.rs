@@ -39,12 +39,6 @@ use crate::{ByteRange, Key, Meta, RemoteConfig, check_length};
 use zarr_format::buffer;
 use zarr_format::error::{Error, Kind, Result};
 
-/// Maximum size of the buffer, in bytes, that is allocated before the body arrives.
-const MAX_PREALLOCATED: u64 = 64 << 20;
-
-/// Maximum length of a generated document, in bytes.
-const MAX_DOCUMENT: u64 = 256 << 20;
-
 /// A folder of a web server, with the client and limits for its requests.
 pub(super) struct HttpEndpoint {
     pub(super) urls: UrlSpace,
@@ -434,7 +428,8 @@ impl HttpEndpoint {
         if length > most {
             return Err(too_long(key, length, most));
         }
-        let room = usize::try_from(length.min(MAX_PREALLOCATED)).unwrap_or_default();
+        // The rest of a longer body is allocated as it arrives.
+        let room = usize::try_from(length.min(64 << 20)).unwrap_or_default();
         let mut bytes = buffer::with_capacity(room);
         let mut broken = self.append_body(key, response.body, &mut bytes, most).await;
         let mut attempts = self.attempts();
@@ -520,7 +515,8 @@ impl HttpEndpoint {
             }
             let body = std::mem::replace(&mut response.body, String::new().into());
             let mut bytes = Vec::new();
-            let read = self.append_body(spec.key, body, &mut bytes, MAX_DOCUMENT);
+            // The maximum length of a generated document, in bytes.
+            let read = self.append_body(spec.key, body, &mut bytes, 256 << 20);
             match read.await {
                 Ok(()) => return Ok((response, bytes)),
                 Err(fault) => self.pause(&mut attempts, fault).await?,

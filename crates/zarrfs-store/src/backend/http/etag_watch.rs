@@ -21,19 +21,6 @@ use crate::stats::Stats;
 use crate::{ByteRange, Key, Version};
 use zarr_format::error::Error;
 
-/// Maximum number of keys whose last ETag is remembered.
-const MAX_KEYS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
-
-/// Maximum number of tested ETag pairs that are remembered per key. Each pair is tested once, so that an object which
-/// is replaced several times in one second costs one trial per version.
-const MAX_TRIED_PAIRS: usize = 16;
-
-/// Number of responses that a trial compares. With two servers that respond at random, 1 trial in 28 proves nothing.
-const MAX_COMPARED: usize = 8;
-
-/// Maximum number of bytes in each of these responses.
-const MAX_COMPARED_BYTES: u64 = 64 << 10;
-
 /// The ETags of one server.
 pub(super) struct ETagWatch {
     stats: Arc<Stats>,
@@ -90,7 +77,7 @@ impl ETagWatch {
         ETagWatch {
             stats,
             are_ignored: AtomicBool::new(false),
-            keys: Mutex::new(LruCache::new(MAX_KEYS)),
+            keys: Mutex::new(LruCache::new(const { NonZeroUsize::new(1024).unwrap() })),
             trial: tokio::sync::Mutex::default(),
         }
     }
@@ -149,10 +136,12 @@ impl ETagWatch {
         }
         let mut pair = [before.tag, now.tag];
         pair.sort_by_key(|tag| tag.number());
+        // Each pair is tested once, so that an object which is replaced several times in one second costs one trial per
+        // version.
         if watched.tried.contains(&pair) {
             return Some(Suspicion::Tried);
         }
-        if watched.tried.len() == MAX_TRIED_PAIRS {
+        if watched.tried.len() == 16 {
             watched.tried.pop_front();
         }
         watched.tried.push_back(pair);
@@ -167,13 +156,15 @@ async fn has_both_etags(
     before: &ObservedETag,
     now: &ObservedETag,
 ) -> bool {
-    let end = now.size.min(MAX_COMPARED_BYTES);
+    // The first 64 KiB of each response are compared.
+    let end = now.size.min(64 << 10);
     if end == 0 {
         return false;
     }
     let mut first: Option<Vec<u8>> = None;
     let mut is_back = false;
-    for _ in 0..MAX_COMPARED {
+    // With two servers that respond at random, 1 trial of 8 responses in 28 proves nothing.
+    for _ in 0..8 {
         let Some((answer, bytes)) = first_bytes(endpoint, key, end).await else {
             return false;
         };

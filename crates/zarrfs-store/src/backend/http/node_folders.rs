@@ -11,9 +11,6 @@ use parking_lot::Mutex;
 use crate::Key;
 use zarr_format::model::document::{ZARR_JSON, ZARRAY, is_in_node_folder};
 
-/// Maximum number of folders that are remembered.
-const MAX_FOLDERS: NonZeroUsize = NonZeroUsize::new(1 << 14).unwrap();
-
 /// The kind of node in a folder, as its documents show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NodeFolder {
@@ -28,7 +25,9 @@ pub(super) struct NodeFolders(Mutex<LruCache<Key, NodeFolder>>);
 
 impl Default for NodeFolders {
     fn default() -> NodeFolders {
-        NodeFolders(Mutex::new(LruCache::new(MAX_FOLDERS)))
+        NodeFolders(Mutex::new(LruCache::new(
+            const { NonZeroUsize::new(1 << 14).unwrap() },
+        )))
     }
 }
 

@@ -19,9 +19,6 @@ use crate::Version;
 /// Prefix of temporary names, before 16 hexadecimal digits.
 const TEMP_PREFIX: &str = ".zarrfs-arriving-";
 
-/// How long a writer waits for another writer of the same key.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
-
 /// Returns the temporary name for a file that will be called `name`.
 fn temp_name_of(name: &[u8]) -> String {
     format!("{TEMP_PREFIX}{:016x}", Version::of(name).number())
@@ -79,7 +76,7 @@ impl<'a> AtomicFile<'a> {
         &self.file
     }
 
-    /// Locks the key against other zarrfs processes. Fails with `BUSY` if another one holds it for `LOCK_TIMEOUT`.
+    /// Locks the key against other zarrfs processes. Fails with `BUSY` if another one holds it for a minute.
     pub(super) fn lock_key(&mut self) -> rustix::io::Result<()> {
         if self.temp_name.is_some() {
             return Ok(());
@@ -208,14 +205,14 @@ fn is_name_of(folder: &OwnedFd, name: &str, file: &OwnedFd) -> rustix::io::Resul
     Ok(there.is_some_and(|there| (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)))
 }
 
-/// Repeats `take` while the temporary name exists, and removes it if it is stale. Fails with `BUSY` after
-/// `LOCK_TIMEOUT`.
+/// Repeats `take` while the temporary name exists, and removes it if it is stale. Fails with `BUSY` after a
+/// minute.
 fn wait_for_name<T>(
     folder: &OwnedFd,
     temp_name: &str,
     mut take: impl FnMut() -> rustix::io::Result<T>,
 ) -> rustix::io::Result<T> {
-    let end = Instant::now() + LOCK_TIMEOUT;
+    let end = Instant::now() + Duration::from_secs(60);
     loop {
         match take() {
             Err(Errno::EXIST) if Instant::now() > end => return Err(Errno::BUSY),

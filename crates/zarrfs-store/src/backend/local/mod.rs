@@ -48,12 +48,6 @@ pub fn check_names(path: &Key) -> Result<()> {
     Ok(())
 }
 
-/// How long the metadata of a local file may be cached.
-const METADATA_TTL: Duration = Duration::from_secs(1);
-
-/// How often a read is retried because the object was overwritten during it.
-const MAX_READS: usize = 4;
-
 /// A store in a local directory.
 #[derive(Clone)]
 pub struct LocalStore {
@@ -64,7 +58,8 @@ pub struct LocalStore {
 impl LocalStore {
     /// Opens the store in the directory at `path`.
     pub fn open(path: &Path, config: &StoreConfig) -> Result<LocalStore> {
-        let info = StoreInfo::new(METADATA_TTL);
+        // How long the metadata of a local file may be cached.
+        let info = StoreInfo::new(Duration::from_secs(1));
         let (changes, clock) = (info.changes.clone(), info.clock.clone());
         let directory = StoreDirectory::new(path, config.follow_symlinks, changes, clock)?;
         let folder = Some(directory.path().to_path_buf());
@@ -96,7 +91,8 @@ impl LocalStore {
         key: &Key,
         span: impl Fn(u64) -> Result<Range<u64>>,
     ) -> Result<Option<Object>> {
-        for _ in 0..MAX_READS {
+        // A read is repeated if the object was overwritten during it.
+        for _ in 0..4 {
             let Some((fd, stat)) = self.directory.open_file(key)? else {
                 return Ok(None);
             };

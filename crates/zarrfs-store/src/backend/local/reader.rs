@@ -14,11 +14,6 @@ use crate::{Key, Meta, Reader, scatter};
 use zarr_format::buffer::{self, Buffer};
 use zarr_format::error::{Error, Result};
 
-/// With buffers that are shorter than this on average, `preadv` costs more than one read and a copy.
-const SHORT_PART_BYTES: usize = 1024;
-/// Maximum size of such a read: it must still be in the processor's cache when it is copied.
-const MAX_COPIED_BYTES: usize = 1 << 20;
-
 /// An open file. If another file replaces it under its key, this reader does not see that.
 pub(super) struct LocalReader {
     fd: OwnedFd,
@@ -71,7 +66,9 @@ impl Reader for LocalReader {
 
 /// Whether buffers of `length` bytes in total are filled faster by one read and a copy.
 fn are_short(parts: usize, length: usize) -> bool {
-    parts > 1 && length <= MAX_COPIED_BYTES && length / parts < SHORT_PART_BYTES
+    // With shorter buffers on average, `preadv` costs more than one read and a copy. The bytes must still be in the
+    // processor's cache when they are copied.
+    parts > 1 && length / parts < 1024 && length <= 1 << 20
 }
 
 /// Reads `length` bytes, or fewer at the end of the file. No file exceeds the largest signed offset.

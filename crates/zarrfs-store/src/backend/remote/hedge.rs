@@ -28,9 +28,6 @@ use super::headers::opaque_tag;
 use super::runtime::record_bytes;
 use crate::backend::opaque_debug;
 
-/// Maximum time without a response, or without a piece of its body, before the second request.
-const MAX_HEDGE_DELAY: Duration = Duration::from_secs(5);
-
 /// A client that hedges.
 pub(super) struct HedgingClient(Arc<Connections>);
 
@@ -63,8 +60,9 @@ impl HedgingClient {
             unpooled: below.connect(&unpooled)?,
             below,
             options: options.clone(),
-            // The second response then comes within a quarter of the limit.
-            delay: (time / 5).min(MAX_HEDGE_DELAY),
+            // At most 5 s without a response, or a piece of its body. The second response then comes within a quarter
+            // of the limit.
+            delay: (time / 5).min(Duration::from_secs(5)),
         })))
     }
 }

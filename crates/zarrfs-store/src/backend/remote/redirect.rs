@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv6Addr, ToSocketAddrs};
 use std::sync::Arc;
 
 use http::header::{
-    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HeaderName, LOCATION,
+    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, LOCATION,
     PROXY_AUTHORIZATION, TRANSFER_ENCODING,
 };
 use http::{Method, StatusCode};
@@ -25,20 +25,6 @@ use url::Url;
 use super::login::origin_login::{Hop, OriginLogin};
 use super::login::sent_login::SentLogin;
 use crate::backend::opaque_debug;
-
-/// Maximum number of redirects of a request.
-const MAX_REDIRECTS: usize = 10;
-
-/// Headers with credentials of a single server.
-const SECRET: [HeaderName; 3] = [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION];
-
-/// Headers about a body.
-const OF_BODY: [HeaderName; 4] = [
-    CONTENT_ENCODING,
-    CONTENT_LENGTH,
-    CONTENT_TYPE,
-    TRANSFER_ENCODING,
-];
 
 /// The URL of a response after all redirects. It is an extension of the response.
 #[derive(Clone)]
@@ -98,7 +84,8 @@ impl HttpService for RedirectingClient {
         let first = Url::parse(&request.uri().to_string()).map_err(|error| failed(&error))?;
         let (mut url, mut request) = (first.clone(), request);
         let mut was_encrypted = false;
-        for _ in 0..=MAX_REDIRECTS {
+        // The first request and 10 redirects.
+        for _ in 0..=10 {
             was_encrypted |= url.scheme() == "https";
             let hop = Hop {
                 url: &url,
@@ -155,12 +142,18 @@ fn redirected(
     if becomes_get {
         *request.method_mut() = Method::GET;
         *request.body_mut() = HttpRequestBody::empty();
-        for name in OF_BODY {
+        for name in [
+            CONTENT_ENCODING,
+            CONTENT_LENGTH,
+            CONTENT_TYPE,
+            TRANSFER_ENCODING,
+        ] {
             request.headers_mut().remove(name);
         }
     }
     if target.origin() != from.origin() {
-        for name in SECRET {
+        // Headers with credentials of a single server.
+        for name in [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION] {
             request.headers_mut().remove(name);
         }
     }
@@ -357,7 +350,7 @@ mod tests {
         let server = Server::new(|_| (302, "/"));
         let error = server.send(None, request(Method::GET, "http://10.0.0.1/", ""));
         assert!(errors::innermost(&error.unwrap_err()).contains("too many redirects"));
-        assert_eq!(server.seen().len(), MAX_REDIRECTS + 1);
+        assert_eq!(server.seen().len(), 11);
         for location in ["", "ftp://10.0.0.1/", "http://[", "data:x"] {
             let server = match location {
                 "" => Server::new(|_| (304, "/b")),

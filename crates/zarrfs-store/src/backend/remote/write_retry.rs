@@ -35,9 +35,6 @@ fn may_have_succeeded(error: &Error) -> bool {
     error.kind() == Kind::Unavailable
 }
 
-/// How often a server may refuse a condition that holds before the condition is left out.
-const MAX_REFUSALS: usize = 2;
-
 /// A put under a condition.
 pub(crate) struct ConditionalPut<'a> {
     pub(crate) target: &'a dyn RemoteKey,
@@ -68,7 +65,8 @@ pub(crate) fn put(
             let current = target.probe()?.map(|(etag, _)| etag);
             condition.check(target.key(), current.as_ref())?;
         }
-        let error = match attempt(refusals < MAX_REFUSALS) {
+        // If a server refuses a condition twice that holds, the condition is left out.
+        let error = match attempt(refusals < 2) {
             Ok(etag) => return Ok(etag),
             Err(error) => error,
         };

@@ -28,9 +28,6 @@ use crate::request_context::RequestContext;
 /// Length of a local header without name and extra field (APPNOTE 4.3.7).
 const HEADER_LEN: usize = 30;
 
-/// Maximum length of an entry that is read together with its header.
-const MAX_READ_WITH_HEADER: u64 = 1 << 20;
-
 /// An archive in the version whose directory was read.
 pub(super) struct Archive {
     pub(super) index: ZipIndex,
@@ -183,7 +180,8 @@ impl Archive {
     ) -> Result<EntryData> {
         check_compression(entry)?;
         self.refuse_confirmed(context, entry)?;
-        let together = together && entry.compressed <= MAX_READ_WITH_HEADER;
+        // A longer entry is not read together with its header.
+        let together = together && entry.compressed <= 1 << 20;
         let mut wanted = HEADER_LEN as u64 + entry.stored_name_len();
         if together {
             // The extra field (zip64, times, owner), whose length is not known yet, rarely has more than 64 bytes.

@@ -17,12 +17,6 @@ use super::index::ZipEntry;
 /// Maximum number of entries with partial checksums, and of wrong entries that are remembered.
 const MAX_ENTRIES: usize = 4096;
 
-/// Maximum number of separate ranges per entry.
-const MAX_RANGES: usize = 1024;
-
-/// Maximum number of ranges of all entries: 40 bytes each, less than 2 MB together.
-const MAX_CAPACITY: usize = 48 << 10;
-
 /// How long an entry that was found to be wrong twice is not read again.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -121,15 +115,16 @@ impl ChecksumTable {
             [whole] if whole.range == (0..entry.size) => Some(whole.crc.sum()),
             _ => None,
         };
-        if whole.is_some_and(|sum| sum != entry.crc) || parts.len() > MAX_RANGES {
-            // The next reads may be right.
+        if whole.is_some_and(|sum| sum != entry.crc) || parts.len() > 1024 {
+            // The next reads may be right, or leave fewer gaps.
             *parts = Vec::new();
         }
         if parts.capacity() > 4 * parts.len() {
             parts.shrink_to(2 * parts.len());
         }
         self.capacity = self.capacity - capacity + parts.capacity();
-        while self.read.len() > MAX_ENTRIES || self.capacity > MAX_CAPACITY {
+        // The ranges of all entries have 40 bytes each, less than 2 MB together.
+        while self.read.len() > MAX_ENTRIES || self.capacity > 48 << 10 {
             let oldest = self.read.pop_lru();
             self.capacity -= oldest.map_or(self.capacity, |(_, parts)| parts.capacity());
         }

@@ -24,10 +24,6 @@ use zarr_format::error::{Error, Kind, Result, printable};
 const END_SIGNATURE: &[u8] = b"PK\x05\x06";
 const END_LEN: usize = 22;
 
-/// The locator of the ZIP64 end record (APPNOTE 4.3.15): signature and length.
-const LOCATOR_SIGNATURE: &[u8] = b"PK\x06\x07";
-const LOCATOR_LEN: u64 = 20;
-
 const MAX_END_LEN: usize = END_LEN + u16::MAX as usize;
 
 /// The parsed directory, with the entries that are left out.
@@ -335,12 +331,12 @@ impl<'a> ArchiveSource<'a> {
         comment.unwrap_or_default()
     }
 
-    /// Whether the locator of the ZIP64 record stands before an end record (APPNOTE 4.3.15).
+    /// Whether the locator of the ZIP64 record stands before an end record: 20 bytes with a signature (APPNOTE 4.3.15).
     fn is_zip64(&self) -> bool {
         self.ends().any(|end| {
-            let locator = end.checked_sub(self.tail_start + LOCATOR_LEN);
+            let locator = end.checked_sub(self.tail_start + 20);
             let locator = locator.and_then(|start| self.tail.get(usize::try_from(start).ok()?..));
-            locator.is_some_and(|bytes| bytes.starts_with(LOCATOR_SIGNATURE))
+            locator.is_some_and(|bytes| bytes.starts_with(b"PK\x06\x07"))
         })
     }
 

@@ -4,9 +4,7 @@ use rawzip::{CompressionMethod, ZipFileHeaderRecord};
 use serde_json::Value;
 
 use crate::Key;
-
-/// The name of a metadata file.
-const DOCUMENT: &[u8] = b"zarr.json";
+use zarr_format::model::document;
 
 /// The layout of an archive, as far as RFC-9 recommends one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,7 +35,7 @@ impl LayoutBuilder {
             self.layout.compressed.get_or_insert_with(|| key.clone());
         }
         let depth = key.names().count();
-        if key.name() != DOCUMENT {
+        if key.name() != document::ZARR_JSON.as_bytes() {
             self.has_chunks = true;
             return;
         }

@@ -17,15 +17,6 @@ use super::index::ZipEntry;
 use super::inflate::{BLOCK, Inflate};
 use crate::request_context::RequestContext;
 
-/// Maximum inflated bytes that one reader keeps while all readers together keep at most `TOTAL_BUFFER`, and the maximum
-/// beyond that. An entry that fits is inflated once.
-const MAX_BUFFER: usize = 8 << 20;
-const TOTAL_BUFFER: usize = 32 << 20;
-const MIN_BUFFER: usize = 256 << 10;
-
-/// Compressed bytes of an open entry per fetch.
-const FETCH_SIZE: u64 = 256 << 10;
-
 /// Number of inflated bytes that all readers of a store keep.
 pub(super) type InflateCache = Arc<AtomicUsize>;
 
@@ -125,10 +116,11 @@ impl DeflatedReader {
 
     /// Drops the first of the kept bytes once they exceed the limit by more than a quarter.
     fn trim(&self, state: &mut InflateBuffer) {
-        let most = if self.cache.load(Relaxed) <= TOTAL_BUFFER {
-            MAX_BUFFER
+        // An entry that fits is inflated once. If all readers together keep more than 32 MiB, each keeps less.
+        let most = if self.cache.load(Relaxed) <= 32 << 20 {
+            8 << 20
         } else {
-            MIN_BUFFER
+            256 << 10
         };
         if state.buffer.len() > most + most / 4 {
             let dropped = state.buffer.len() - most;
@@ -151,7 +143,7 @@ impl InflateBuffer {
             first: Vec::new(),
         };
         InflateBuffer {
-            inflate: Inflate::new(entry, data, FETCH_SIZE),
+            inflate: Inflate::new(entry, data, 256 << 10),
             buffer: Vec::new(),
         }
     }

@@ -32,21 +32,6 @@ pub(super) const FORMAT: &str = "zarrfs-cache 2";
 /// A longer file `usage` is invalid, in bytes.
 const MAX_LENGTH: u64 = 256 << 10;
 
-/// After this many seconds a claim no longer keeps others from scanning.
-const CLAIM_TIMEOUT: u64 = 60;
-
-/// After this many seconds the count is repeated: it may miss concurrent writes of other machines.
-const SCAN_INTERVAL: u64 = 300;
-
-/// How long a write waits for a scan; a scan of 10,000 files takes less on a local disk.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-/// How long nothing is cached after there was no room.
-const PAUSE: Duration = Duration::from_secs(1);
-
-/// 1/N of the size is left for the file system's directories, and 1/N of the disk, at most 1 GiB, for other programs.
-const SPARE_SHARE: u64 = 32;
-
 /// The limit of the cache folder, and the room in it.
 pub(super) struct Accounting {
     pub(super) root: CacheRoot,
@@ -85,7 +70,8 @@ impl Accounting {
         let unit = rustix::fs::fstatvfs(&root)?.f_frsize;
         let folder = Arc::new(Accounting {
             stats: stats.clone(),
-            limit: size - size / SPARE_SHARE,
+            // The rest is for the directories of the file system.
+            limit: size - size / 32,
             // NFS and Ceph report blocks of megabytes, but small files take less.
             block: unit.clamp(4 << 10, 64 << 10),
             clock_offset: AtomicI64::new(root.clock_offset()?),
@@ -161,8 +147,9 @@ impl Accounting {
         Ok(taken)
     }
 
+    /// Caches nothing for a second, since there was no room.
     fn pause(&self) {
-        self.reserved.lock().pause = Some(Instant::now() + PAUSE);
+        self.reserved.lock().pause = Some(Instant::now() + Duration::from_secs(1));
     }
 
     /// Takes room from the reservation, or extends it. Returns the inode of the `usage` file, or `None` if only a scan
@@ -194,7 +181,8 @@ impl Accounting {
         reserved.left = reserved.left_in(inode) + more - bytes;
         let before = reserved.usage.replace(usage);
         drop((reserved, before));
-        if age > SCAN_INTERVAL {
+        // The count may miss concurrent writes of other machines.
+        if age > 300 {
             self.begin_scan(0);
         }
         Ok(inode)
@@ -203,14 +191,18 @@ impl Accounting {
     /// Returns the number of bytes that the cache may still take of the disk.
     fn free(&self) -> io::Result<u64> {
         let disk = rustix::fs::fstatvfs(&self.root)?;
-        let spare = disk.f_blocks.saturating_mul(disk.f_frsize) / SPARE_SHARE;
+        // For other programs; at most 1 GiB.
+        let spare = disk.f_blocks.saturating_mul(disk.f_frsize) / 32;
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
         Ok(free.saturating_sub(spare.min(1 << 30)))
     }
 
-    /// Starts a scan to make room for `bytes`; returns whether it ended within `PATIENCE`.
+    /// Starts a scan to make room for `bytes`; returns whether it ended within a second: one of 10,000 files takes
+    /// less on a local disk.
     fn scan(self: &Arc<Self>, bytes: u64) -> bool {
-        self.begin_scan(bytes).recv_timeout(PATIENCE).is_ok()
+        self.begin_scan(bytes)
+            .recv_timeout(Duration::from_secs(1))
+            .is_ok()
     }
 
     /// Starts a scan in a new thread unless one is running; the channel signals its end.
@@ -250,8 +242,8 @@ impl Accounting {
         };
         let age = folder::now(offset).abs_diff(file.metadata()?.mtime());
         let lock = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
-        // Another machine may have died with the lock, and some file systems have no locks.
-        if lock.is_err() && !is_new && age <= CLAIM_TIMEOUT {
+        // A claim counts for 60 s: another machine may have died with the lock, and some file systems have no locks.
+        if lock.is_err() && !is_new && age <= 60 {
             return Ok(None);
         }
         folder::touch(&file)?;

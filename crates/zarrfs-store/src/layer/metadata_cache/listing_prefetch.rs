@@ -19,9 +19,6 @@ use zarr_format::error::Kind;
 /// How long a flat listing continues without a reader.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Maximum number of keys ahead of the readers.
-const MAX_KEYS_AHEAD: u64 = 16_000;
-
 /// Maximum number of keys to read.
 const MAX_KEYS: u64 = 100_000;
 
@@ -217,7 +214,8 @@ impl ListingPrefetch {
             if self.has_ended() || idle >= IDLE_TIMEOUT || keys >= MAX_KEYS {
                 return false;
             }
-            if keys <= readers.requested + MAX_KEYS_AHEAD {
+            // The listing stays this far ahead of its readers.
+            if keys <= readers.requested + 16_000 {
                 return true;
             }
             let wait = IDLE_TIMEOUT - idle;

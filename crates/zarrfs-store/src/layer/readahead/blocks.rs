@@ -19,14 +19,8 @@ use crate::sync::read_bytes::part;
 use crate::{ByteRange, Key, Meta, Object, Reader, Store};
 use zarr_format::error::{Error, Result};
 
-/// Objects of at most this length are fetched whole when their beginning is read, in bytes.
-const MAX_WHOLE_BYTES: u64 = 16 << 20;
-
 /// Length of the blocks of longer objects, in bytes.
 const BLOCK: u64 = 4 << 20;
-
-/// Number of blocks to prefetch.
-const BLOCKS_AHEAD: u64 = 4;
 
 /// A whole object, or a block of it.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -69,7 +63,7 @@ impl BlockCache {
 
     /// Returns the maximum size of an object that is fetched in one request, in bytes.
     pub(super) fn max_whole_bytes(&self) -> u64 {
-        MAX_WHOLE_BYTES.min(self.cache.budget().limit() / 4)
+        (self.cache.budget().limit() / 4).min(16 << 20)
     }
 
     /// Whether an object was fetched whole.
@@ -220,10 +214,10 @@ impl ReadaheadReader {
         start.min(self.meta.size)..start.saturating_add(BLOCK).min(self.meta.size)
     }
 
-    /// Reads from blocks and prefetches the next ones; returns `None` if a block is not available.
+    /// Reads from blocks and prefetches the next four; returns `None` if a block is not available.
     fn read_blocks(&self, context: &RequestContext, range: Range<u64>) -> Option<Vec<u8>> {
         let (first, last) = (range.start / BLOCK, range.end.saturating_sub(1) / BLOCK);
-        for number in first.saturating_add(1)..=last.saturating_add(BLOCKS_AHEAD) {
+        for number in first.saturating_add(1)..=last.saturating_add(4) {
             let block = self.block_range(number);
             if !block.is_empty() {
                 self.blocks.prefetch(self.id(Some(number)), block);

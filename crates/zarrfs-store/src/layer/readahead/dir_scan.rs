@@ -17,9 +17,6 @@ use crate::request_context::UNLIMITED;
 use crate::{EntryKind, Key, Store};
 use zarr_format::error::Result;
 
-/// Maximum number of names of a directory to consider.
-const MAX_NAMES: usize = 100_000;
-
 /// A directory, and the kind of names that a program goes through.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct ScanId {
@@ -56,7 +53,7 @@ impl DirNames {
         let mut listing = store.list(&UNLIMITED, &scanned.directory)?;
         let mut names = Vec::new();
         while let Some(name) = listing.next(&UNLIMITED)?
-            && names.len() < MAX_NAMES
+            && names.len() < 100_000
         {
             if name.kind == scanned.kind {
                 names.push(SizedName {

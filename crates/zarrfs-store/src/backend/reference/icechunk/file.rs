@@ -8,10 +8,7 @@ use zarr_format::error::{Error, Result};
 const MAGIC: &[u8] = b"ICE\xf0\x9f\xa7\x8aCHUNK";
 
 /// The length of the header: the magic bytes, the name of the writer (24), version, kind, compression.
-const HEADER_LEN: usize = 39;
-
-/// The highest version of the specification that is read.
-const VERSIONS: std::ops::RangeInclusive<u8> = 1..=2;
+pub(super) const HEADER_LEN: usize = 39;
 
 /// The digits of Crockford's base 32.
 const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
@@ -50,7 +47,7 @@ pub(super) fn content(file: &[u8], kind: FileKind, limit: u64) -> Result<Vec<u8>
     if !is_icechunk(header) || found != kind as u8 {
         return Err(not_a(kind));
     }
-    if !VERSIONS.contains(&version) {
+    if !(1..=2).contains(&version) {
         let why = format!(
             "is of version {version} of the Icechunk specification; this zarrfs reads versions 1 and 2"
         );

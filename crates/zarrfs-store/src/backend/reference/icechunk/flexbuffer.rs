@@ -14,15 +14,6 @@ pub(super) struct Value<'a> {
     packed: u8,
 }
 
-/// The most entries of a map that are read: a hostile one has entries without end.
-const MAX_ENTRIES: usize = 10_000;
-
-/// The longest key of a map.
-const MAX_KEY: usize = 1024;
-
-const STRING: u8 = 5;
-const MAP: u8 = 9;
-
 impl<'a> Value<'a> {
     /// Returns the root value of a buffer.
     pub(super) fn root(bytes: &'a [u8]) -> Option<Value<'a>> {
@@ -39,7 +30,8 @@ impl<'a> Value<'a> {
 
     /// Returns the text of a string, or `None` for another type.
     pub(super) fn text(self) -> Option<&'a str> {
-        if self.packed >> 2 != STRING {
+        // The type of strings.
+        if self.packed >> 2 != 5 {
             return None;
         }
         let start = self.target()?;
@@ -56,7 +48,8 @@ impl<'a> Value<'a> {
 
     /// Returns the keys and values of a map; `None` for another type.
     pub(super) fn entries(self) -> Option<impl Iterator<Item = (&'a [u8], Value<'a>)>> {
-        if self.packed >> 2 != MAP {
+        // The type of maps.
+        if self.packed >> 2 != 9 {
             return None;
         }
         let (start, width) = (self.target()?, self.inner_width());
@@ -69,7 +62,8 @@ impl<'a> Value<'a> {
         let entry = move |index: usize| {
             let key_at = keys.checked_add(index.checked_mul(key_width)?)?;
             let key = bytes.get(key_at.checked_sub(number(bytes, key_at, key_width)?)?..)?;
-            let end = key.iter().take(MAX_KEY).position(|&byte| byte == 0)?;
+            // A longer key is not read.
+            let end = key.iter().take(1024).position(|&byte| byte == 0)?;
             let value = Value {
                 bytes,
                 position: start.checked_add(index.checked_mul(width)?)?,
@@ -78,7 +72,8 @@ impl<'a> Value<'a> {
             };
             Some((key.get(..end)?, value))
         };
-        Some((0..length.min(MAX_ENTRIES)).map_while(entry))
+        // A hostile map has entries without end.
+        Some((0..length.min(10_000)).map_while(entry))
     }
 
     /// Returns the position that the offset leads to.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use super::file::Id;
+use super::file::{HEADER_LEN, Id};
 use super::{Icechunk, RepositoryStores, Revision};
 use crate::backend::memory::MemoryStore;
 use crate::backend::reference::targets::{OpenPrefix, Targets, VirtualPrefix};
@@ -15,12 +15,6 @@ use crate::stats::Stats;
 use crate::sync::budget::MemoryBudget;
 use crate::{Condition, EntryKind, Key, PutBody, Store};
 use zarr_format::error::{Kind, Result};
-
-/// The length of a file's header.
-const HEADER_LEN: usize = 39;
-
-/// The memory of a repository in these tests.
-const MEMORY: u64 = 32 << 20;
 
 /// The most names that a walk looks at.
 const MAX_NAMES: usize = 5000;
@@ -50,7 +44,7 @@ fn repository_at(store: &MemoryStore, revision: Revision) -> Arc<Icechunk> {
     let open: OpenPrefix = Box::new(|_, _, _| Ok(Arc::new(MemoryStore::default())));
     let allowed = vec![VirtualPrefix::parse("/allowed").unwrap()];
     let targets = Targets::new(Some(store.clone()), allowed, open);
-    let memory = MemoryBudget::new(MEMORY, Arc::new(Stats::default()));
+    let memory = MemoryBudget::new(32 << 20, Arc::new(Stats::default()));
     let stores = RepositoryStores {
         heads: store.clone(),
         objects: store,

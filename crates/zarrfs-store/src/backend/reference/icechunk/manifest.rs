@@ -14,12 +14,6 @@ use zarr_format::error::{Error, Result};
 use super::file::Id;
 use super::flatbuffer::{Numbers, Table, Vector, damaged};
 
-/// The longest URL of a virtual chunk, in bytes.
-const MAX_LOCATION: usize = 4096;
-
-/// The highest number of dimensions.
-const MAX_DIMENSIONS: usize = 256;
-
 /// The identifier of a node in a repository.
 pub(super) type NodeId = [u8; 8];
 
@@ -98,9 +92,8 @@ impl Manifest {
         let wrong = |error| Error::corrupt("", format!("cannot decompress a location: {error}"));
         let mut decoder =
             zstd::bulk::Decompressor::with_prepared_dictionary(dictionary).map_err(wrong)?;
-        let location = decoder
-            .decompress(compressed, MAX_LOCATION)
-            .map_err(wrong)?;
+        // The longest URL, in bytes.
+        let location = decoder.decompress(compressed, 4096).map_err(wrong)?;
         let location = String::from_utf8(location);
         location
             .map(Some)
@@ -158,7 +151,8 @@ impl<'a> ArrayReferences<'a> {
         let mut before: Option<Numbers<'_>> = None;
         for index in 0..self.chunks.len() {
             let found = self.coordinates(index)?;
-            if found.len() > MAX_DIMENSIONS {
+            // No array has as many dimensions.
+            if found.len() > 256 {
                 return Err(damaged());
             }
             if before.is_some_and(|before| before.iter().cmp(found.iter()) != Ordering::Less) {

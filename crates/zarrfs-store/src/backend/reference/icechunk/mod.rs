@@ -31,12 +31,6 @@ pub(crate) use repository::is_repository;
 pub use revision::Revision;
 use snapshot::Snapshot;
 
-/// Why a repository cannot be changed.
-const READ_ONLY: &str = "Icechunk repositories are read-only: use --cow CHANGES for changes, and 'zarrfs commit --to' to write a new store";
-
-/// The last second of the year 9999, in seconds since 1970: later times have no such text.
-const LAST_SECOND: u64 = 253_402_300_799;
-
 /// The stores that a repository's files are in.
 pub(crate) struct RepositoryStores {
     /// For branches, tags and the `repo` file, which change.
@@ -100,7 +94,10 @@ impl Icechunk {
             concurrency: base.concurrency,
             server: base.server.clone(),
             clock: base.clock.clone(),
-            unchangeable: Some(READ_ONLY),
+            unchangeable: Some(
+                "Icechunk repositories are read-only: use --cow CHANGES for changes, and 'zarrfs commit --to' to write \
+                 a new store",
+            ),
             ..StoreInfo::new(freshness)
         }
     }
@@ -136,7 +133,8 @@ impl Icechunk {
 
 /// Returns a time in microseconds since 1970 as `2026-11-30T09:00:00Z`.
 fn utc(microseconds: u64) -> String {
-    let seconds = (microseconds / 1_000_000).min(LAST_SECOND);
+    // The last second of the year 9999: later times have no such text.
+    let seconds = (microseconds / 1_000_000).min(253_402_300_799);
     let time = UNIX_EPOCH + Duration::from_secs(seconds);
     humantime::format_rfc3339_seconds(time).to_string()
 }

@@ -30,20 +30,11 @@ use super::snapshot::Snapshot;
 /// The file of specification 2.
 const REPO_FILE: &str = "repo";
 
-/// The longest document of a branch or tag.
-const MAX_REF: u64 = 64 << 10;
-
 /// The number of commits that the history shows.
 const MAX_HISTORY: usize = 10_000;
 
-/// The length of a commit's line of its message, in characters.
-const MAX_TITLE: usize = 200;
-
 /// How long a file waits for memory.
 const MEMORY_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How many times longer a file is expected to be decompressed, when its memory is reserved.
-const EXPECTED_RATIO: u64 = 8;
 
 /// A repository.
 pub(crate) struct Repository {
@@ -86,7 +77,7 @@ fn title(message: &str) -> String {
     let line = message.lines().next().unwrap_or_default();
     line.chars()
         .filter(|letter| !letter.is_control())
-        .take(MAX_TITLE)
+        .take(200)
         .collect()
 }
 
@@ -199,7 +190,7 @@ impl Repository {
             }
         }
         let key = folder.child(b"ref.json")?;
-        let Some(object) = self.heads.get(context, &key, MAX_REF)? else {
+        let Some(object) = self.heads.get(context, &key, 64 << 10)? else {
             return Ok(None);
         };
         let document: Option<Value> = serde_json::from_slice(&object.bytes).ok();
@@ -337,7 +328,8 @@ impl Repository {
         let (mut memory, mut reserved) = match content_len(file) {
             Some(length) => (self.memory.reserve(length, deadline)?, length),
             None => {
-                let length = (file.len() as u64).saturating_mul(EXPECTED_RATIO);
+                // Such a file is expected to be 8 times as long when decompressed.
+                let length = (file.len() as u64).saturating_mul(8);
                 let length = length.min(self.memory.limit() / 2);
                 (self.memory.reserve(length, deadline)?, length)
             }

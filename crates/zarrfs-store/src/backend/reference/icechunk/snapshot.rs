@@ -13,17 +13,12 @@ use crate::request_context::RequestContext;
 use crate::sync::budget::Reservation;
 use crate::{EntryKind, Key, Listing, Name, Version};
 use zarr_format::error::{Error, Result};
+use zarr_format::model::document;
 
 use super::file::Id;
 use super::flatbuffer::{Table, Vector, damaged};
 use super::manifest::NodeId;
 use super::repository::Repository;
-
-/// The name of the metadata of a node.
-const DOCUMENT: &[u8] = b"zarr.json";
-
-/// The prefix of the chunks of an array.
-const CHUNKS: &[u8] = b"c";
 
 /// A snapshot in memory.
 pub(super) struct Snapshot {
@@ -337,7 +332,7 @@ impl ChunkPath {
     /// Parses `c`, `c/0`, `c/0/1`; `None` for anything else.
     fn parse(key: &Key) -> Option<ChunkPath> {
         let mut names = key.names();
-        if names.next()? != CHUNKS {
+        if names.next()? != b"c" {
             return None;
         }
         let coordinates = names.map(|name| {
@@ -354,7 +349,7 @@ impl ChunkPath {
 
 impl ReferenceTable for Snapshot {
     fn find(&self, context: &RequestContext, key: &Key) -> Result<Entry> {
-        if key.name() == DOCUMENT
+        if key.name() == document::ZARR_JSON.as_bytes()
             && let Some(parent) = key.parent()
             && let Some(node) = self.node_of(&parent)?
         {
@@ -399,8 +394,8 @@ impl ReferenceTable for Snapshot {
             (None, true) => Some(EntryKind::Directory),
             (None, false) => None,
         };
-        let chunks = kind.map(|kind| (CHUNKS.to_vec(), kind));
-        let document = (DOCUMENT.to_vec(), EntryKind::File);
+        let chunks = kind.map(|kind| (b"c".to_vec(), kind));
+        let document = (document::ZARR_JSON.as_bytes().to_vec(), EntryKind::File);
         let names = crate::listing::NameList::new(chunks.into_iter().chain([document]));
         Ok(Box::new(names))
     }
@@ -523,7 +518,7 @@ impl Listing for NodeListing {
         }
         self.position = self.count + 1;
         Ok(Some(Name {
-            name: DOCUMENT.to_vec(),
+            name: document::ZARR_JSON.as_bytes().to_vec(),
             kind: EntryKind::File,
             cursor: self.position as u64 + 1,
             meta: None,

@@ -15,9 +15,6 @@ use super::references::ReferenceText;
 use super::table::{Table, TableBuilder};
 use super::targets::TargetBase;
 
-/// Bytes of a reference file per read.
-const PIECE: u64 = 4 << 20;
-
 /// A reference file.
 pub(super) struct ReferenceFile {
     pub(super) base: Arc<dyn Store>,
@@ -150,7 +147,8 @@ impl Pieces for FilePieces<'_> {
         {
             return self.rest();
         }
-        let length = usize::try_from(left.min(PIECE)).unwrap_or(0);
+        // Long files are read in pieces.
+        let length = usize::try_from(left.min(4 << 20)).unwrap_or(0);
         if length == 0 {
             return Ok(Vec::new());
         }

@@ -18,6 +18,7 @@ use crate::{
     EntryKind, HiddenEntries, Key, Listing, Meta, Name, Object, Store, StoreInfo, Version,
 };
 use zarr_format::error::{Error, Kind, Result};
+use zarr_format::model::document::ZMETADATA;
 
 use super::grid::ChunkGrid;
 use super::json::{JsonReader, WholeText};
@@ -25,14 +26,8 @@ use super::records::Records;
 use super::table::{Table, TableBuilder, TableListing};
 use super::targets::TargetBase;
 
-/// The document that makes a folder one of references.
-const METADATA: &str = ".zmetadata";
-
 /// The most references in a file.
 const MAX_RECORD: u64 = 1 << 24;
-
-/// The most files that are asked for one by one, on a server that does not list names.
-const MAX_UNLISTED: u64 = 10_000;
 
 /// Set in the cursors of chunks, which come after the documents.
 const OF_CHUNK: u64 = 1 << 62;
@@ -75,7 +70,7 @@ impl ParquetFolder {
         self: &Arc<ParquetFolder>,
         context: &RequestContext,
     ) -> Result<Option<Arc<ParquetReferences>>> {
-        let key = Key::new(METADATA)?;
+        let key = Key::new(ZMETADATA)?;
         let limit = self.memory.limit() / 4;
         let object = match self.base.get(context, &key, limit) {
             // Then it belongs to an ordinary store, whose groups need it in parts only.
@@ -142,7 +137,7 @@ fn parse_size(text: &[u8]) -> Result<u64> {
     let size = size.filter(|size| (1..=MAX_RECORD).contains(size));
     size.ok_or_else(|| {
         let why = format!("record_size is not a number from 1 to {MAX_RECORD}");
-        Error::corrupt(METADATA, why)
+        Error::corrupt(ZMETADATA, why)
     })
 }
 
@@ -164,7 +159,7 @@ impl Source for FolderSource {
         let ParquetFolder {
             base, display_name, ..
         } = &*self.0;
-        let meta = base.head(context, &Key::new(METADATA)?);
+        let meta = base.head(context, &Key::new(ZMETADATA)?);
         let meta = meta.map_err(|error| error.about(display_name))?;
         if meta.is_some_and(|meta| meta.may_be_of(&old.meta)) {
             return Ok(old.clone());
@@ -224,7 +219,8 @@ impl ParquetReferences {
         let base = &self.folder.base;
         let count = grid.count().div_ceil(self.record_size);
         if !base.info().lists {
-            if count > MAX_UNLISTED {
+            // Each of them would be asked for.
+            if count > 10_000 {
                 let why = format!(
                     "the server lists no names, and there may be {count} files of references"
                 );

@@ -6,12 +6,6 @@ use std::time::{Duration, Instant};
 use crate::sync::budget::{MemoryBudget, Reservation};
 use zarr_format::error::{Error, Result};
 
-/// The most bytes that are reserved at once.
-const STEP: u64 = 4 << 20;
-
-/// How long to wait for memory that others hold. References cannot be evicted, so that waiting seldom helps.
-const WAIT: Duration = Duration::from_secs(5);
-
 /// Reserved bytes that grow and shrink.
 pub(super) struct GrowingMemory {
     budget: Arc<MemoryBudget>,
@@ -25,7 +19,7 @@ impl GrowingMemory {
         GrowingMemory {
             budget: budget.clone(),
             parts: Vec::new(),
-            step: STEP.min(budget.limit() / 16).max(1),
+            step: (budget.limit() / 16).clamp(1, 4 << 20),
         }
     }
 
@@ -53,7 +47,10 @@ impl GrowingMemory {
         }
         let mut more = Vec::new();
         while self.reserved() + more.len() as u64 * self.step < bytes {
-            let part = self.budget.reserve(self.step, Instant::now() + WAIT);
+            // References cannot be evicted, so that waiting for memory seldom helps.
+            let part = self
+                .budget
+                .reserve(self.step, Instant::now() + Duration::from_secs(5));
             more.push(part.map_err(|_| too_large())?);
         }
         self.parts.extend(more);

@@ -36,9 +36,6 @@ use folder::{FolderSource, ParquetFolder};
 use json::{JsonReader, WholeText};
 use targets::TargetBase;
 
-/// Why references cannot be changed.
-const READ_ONLY: &str = "reference files are read-only: use --cow CHANGES for changes, and 'zarrfs commit --to' to write a new store";
-
 /// How much of a file is read to tell what it is, in bytes.
 pub(crate) const HEAD: usize = 4096;
 
@@ -138,7 +135,10 @@ fn info(base: &dyn Store, hidden_entries: Arc<HiddenEntries>, concurrency: usize
         concurrency: concurrency.max(base.concurrency),
         server: base.server.clone(),
         clock: base.clock.clone(),
-        unchangeable: Some(READ_ONLY),
+        unchangeable: Some(
+            "reference files are read-only: use --cow CHANGES for changes, and 'zarrfs commit --to' to write a new \
+             store",
+        ),
         hidden_entries,
         ..StoreInfo::new(base.freshness)
     }
@@ -169,12 +169,16 @@ pub(crate) fn json_content(head: &[u8]) -> JsonContent {
             break;
         };
         let last = name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        let names_metadata = matches!(
+            last,
+            b".zgroup" | b".zarray" | b".zattrs" | b".zmetadata" | b"zarr.json"
+        );
         match (name.as_slice(), begins) {
             (b"zarr_format" | b"zarr_consolidated_format" | b"node_type", _) => {
                 return JsonContent::Document;
             }
             (b"refs", b'{') => return JsonContent::References,
-            (_, b'"' | b'{') if METADATA.contains(&last) => return JsonContent::References,
+            (_, b'"' | b'{') if names_metadata => return JsonContent::References,
             _ => {}
         }
         if reader.value(&mut value).is_err() {
@@ -183,12 +187,3 @@ pub(crate) fn json_content(head: &[u8]) -> JsonContent {
     }
     JsonContent::Unknown
 }
-
-/// Names of metadata documents among references.
-const METADATA: [&[u8]; 5] = [
-    b".zgroup",
-    b".zarray",
-    b".zattrs",
-    b".zmetadata",
-    b"zarr.json",
-];

@@ -7,9 +7,6 @@
 /// Separates the components of a name.
 pub(super) const SEPARATOR: u8 = 0;
 
-/// The length from which a page is complete, in bytes: a search reads one page, in a few microseconds.
-const PAGE: usize = 2 << 10;
-
 /// Where the bytes of a key are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
@@ -57,7 +54,8 @@ pub(super) struct Cursor {
 impl PageWriter {
     /// Adds an entry.
     pub(super) fn push(&mut self, name: &[u8], place: Place) {
-        if self.page.len() >= PAGE {
+        // A page is then complete: a search reads one page, in a few microseconds.
+        if self.page.len() >= 2 << 10 {
             self.flush();
         }
         let shared = if self.page.is_empty() {

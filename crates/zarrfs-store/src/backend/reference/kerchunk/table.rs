@@ -16,9 +16,6 @@ use super::targets::{Target, TargetNames};
 use super::values::Values;
 use crate::backend::reference::{Entry, Location, Part, PartIdentity, Reference};
 
-/// The length of a batch, in bytes, of names and of records.
-const BATCH: u64 = 48 << 20;
-
 /// What is wrong with a reference, by number.
 const REASONS: [&str; 4] = [
     "the reference is neither text nor [URL] nor [URL, OFFSET, LENGTH]",
@@ -71,7 +68,7 @@ impl TableBuilder {
             memory: GrowingMemory::new(memory),
             names: Vec::new(),
             records: Vec::new(),
-            batch: BATCH.min(memory.limit() / 8),
+            batch: (memory.limit() / 8).min(48 << 20),
             runs: Vec::new(),
             runs_held: 0,
             values: Values::default(),

@@ -4,9 +4,6 @@ use bytes::Bytes;
 
 use super::pages::Place;
 
-/// The length of a block, in bytes.
-const BLOCK: usize = 1 << 20;
-
 /// Bytes in blocks; they are shared with their readers.
 #[derive(Default)]
 pub(super) struct Values {
@@ -17,9 +14,9 @@ pub(super) struct Values {
 }
 
 impl Values {
-    /// Adds a value; `None` if there are too many.
+    /// Adds a value, to a block of 1 MiB if it fits in; `None` if there are too many.
     pub(super) fn add(&mut self, value: &[u8]) -> Option<Place> {
-        if !self.last.is_empty() && self.last.len().saturating_add(value.len()) > BLOCK {
+        if !self.last.is_empty() && self.last.len().saturating_add(value.len()) > 1 << 20 {
             self.close();
         }
         let place = Place::Inline {

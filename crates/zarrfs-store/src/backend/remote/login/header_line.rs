@@ -4,27 +4,6 @@ use http::{HeaderName, HeaderValue};
 
 use zarr_format::error::{Error, Result};
 
-/// Headers that belong to a single request or connection.
-const OWN: [&str; 17] = [
-    "accept-encoding",
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-range",
-    "content-type",
-    "depth",
-    "destination",
-    "expect",
-    "host",
-    "keep-alive",
-    "overwrite",
-    "range",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
-
 /// Parses `Name: value`. The error does not repeat the value.
 pub(super) fn parse(text: &str) -> Result<(HeaderName, HeaderValue)> {
     let malformed = || Error::invalid("", "write a header as 'Name: value'");
@@ -75,9 +54,12 @@ fn replacement_of(name: &str) -> Option<&'static str> {
     match name {
         "user-agent" => Some("use --storage-option user_agent=NAME"),
         _ if name.starts_with("proxy-") => Some("use --storage-option proxy_url=URL"),
-        _ if name.starts_with("if-") || OWN.contains(&name) || name == "if" => {
-            Some("zarrfs sets it")
-        }
+        // These belong to a single request or connection.
+        "accept-encoding" | "connection" | "content-encoding" | "content-length"
+        | "content-range" | "content-type" | "depth" | "destination" | "expect" | "host" | "if"
+        | "keep-alive" | "overwrite" | "range" | "te" | "trailer" | "transfer-encoding"
+        | "upgrade" => Some("zarrfs sets it"),
+        _ if name.starts_with("if-") => Some("zarrfs sets it"),
         _ => None,
     }
 }

@@ -46,10 +46,10 @@ impl Login {
         let Some(path) = text.strip_prefix('@') else {
             let header = header_line::parse(text);
             self.headers
-                .push(header.map_err(|error| error.about(HEADER))?);
+                .push(header.map_err(|error| error.about("--header"))?);
             return self.check();
         };
-        let subject = format!("{HEADER} @{path}");
+        let subject = format!("--header @{path}");
         let text = read_file(Path::new(path)).map_err(|error| error.about(&subject))?;
         let headers = header_line::parse_all(&text).map_err(|error| error.about(&subject))?;
         self.headers.extend(headers);
@@ -59,7 +59,7 @@ impl Login {
     /// Sends the token in this file as `Authorization: Bearer TOKEN`. `Invalid` if the file has no token.
     pub fn set_bearer_token_file(&mut self, path: &Path) -> Result<()> {
         let file = TokenFile::open(path)
-            .map_err(|error| error.about(format!("{BEARER_TOKEN_FILE} {}", path.display())))?;
+            .map_err(|error| error.about(format!("--bearer-token-file {}", path.display())))?;
         self.token = Some(Arc::new(file));
         self.check()
     }
@@ -67,7 +67,7 @@ impl Login {
     /// Sends the user and password that a netrc file has for a server.
     pub fn set_netrc(&mut self, path: &Path) -> Result<()> {
         let text =
-            read_file(path).map_err(|error| error.about(format!("{NETRC} {}", path.display())))?;
+            read_file(path).map_err(|error| error.about(format!("--netrc {}", path.display())))?;
         self.netrc = Some(Arc::new(Netrc::parse(path, &text)));
         Ok(())
     }
@@ -81,13 +81,12 @@ impl Login {
         match (values.count(), &self.token) {
             (0, _) | (1, None) => Ok(()),
             (_, Some(_)) => {
-                let why = format!(
-                    "{HEADER} has the header Authorization already: use one of the two options"
-                );
-                Err(Error::invalid(BEARER_TOKEN_FILE, why))
+                let why =
+                    "--header has the header Authorization already: use one of the two options";
+                Err(Error::invalid("--bearer-token-file", why))
             }
             (_, None) => Err(Error::invalid(
-                HEADER,
+                "--header",
                 "the header Authorization is given twice",
             )),
         }
@@ -96,9 +95,9 @@ impl Login {
     /// Returns the first option with credentials, or `None` if there are no credentials.
     pub fn first_option(&self) -> Option<&'static str> {
         let given = [
-            (!self.headers.is_empty(), HEADER),
-            (self.token.is_some(), BEARER_TOKEN_FILE),
-            (self.netrc.is_some(), NETRC),
+            (!self.headers.is_empty(), "--header"),
+            (self.token.is_some(), "--bearer-token-file"),
+            (self.netrc.is_some(), "--netrc"),
         ];
         let first = given.into_iter().find(|(is_given, _)| *is_given);
         first.map(|(_, option)| option)
@@ -134,15 +133,10 @@ pub fn default_netrc() -> Result<PathBuf> {
     let home = || env::home_dir().map(|home| home.join(".netrc"));
     let Some(path) = given.map(PathBuf::from).or_else(home) else {
         let why = "you have no home directory: name the file in the environment variable NETRC";
-        return Err(Error::invalid(NETRC, why));
+        return Err(Error::invalid("--netrc", why));
     };
     std::path::absolute(&path).map_err(|error| Error::os(path.display(), error))
 }
-
-/// The options, as errors name them.
-const HEADER: &str = "--header";
-const BEARER_TOKEN_FILE: &str = "--bearer-token-file";
-const NETRC: &str = "--netrc";
 
 /// Reads a small file with credentials. A pipe is refused: zarrfs reads the file again, in another process.
 fn read_file(path: &Path) -> Result<String> {

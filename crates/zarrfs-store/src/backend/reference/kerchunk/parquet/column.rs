@@ -36,10 +36,27 @@ enum Physical {
     ByteArray,
 }
 
-/// Kinds of pages.
-const DATA: i64 = 0;
-const DICTIONARY: i64 = 2;
-const DATA_2: i64 = 3;
+/// The kinds of pages.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum PageKind {
+    #[default]
+    Data,
+    Dictionary,
+    /// Data in a page of version 2.
+    Data2,
+    Other,
+}
+
+impl PageKind {
+    fn of(number: i64) -> PageKind {
+        match number {
+            0 => PageKind::Data,
+            2 => PageKind::Dictionary,
+            3 => PageKind::Data2,
+            _ => PageKind::Other,
+        }
+    }
+}
 
 /// A page in the file.
 struct Page<'a> {
@@ -50,7 +67,7 @@ struct Page<'a> {
 /// The header of a page.
 #[derive(Clone, Copy, Default)]
 struct PageHeader {
-    kind: i64,
+    kind: PageKind,
     /// Length when decompressed.
     size: u64,
     /// Length in the file.
@@ -97,7 +114,7 @@ impl<'a> ColumnReader<'a> {
     ) -> Result<()> {
         let first = self.next_page()?;
         let (content, first) = match first {
-            Some(page) if page.header.kind == DICTIONARY => {
+            Some(page) if page.header.kind == PageKind::Dictionary => {
                 (self.content(&page.header, page.stored)?, self.next_page()?)
             }
             first => (Cow::default(), first),
@@ -113,9 +130,11 @@ impl<'a> ColumnReader<'a> {
         let mut next = first;
         while let Some(page) = next {
             match page.header.kind {
-                DATA | DATA_2 => self.data_page(&page, &dictionary, &mut each)?,
-                DICTIONARY => return Err(damaged()),
-                _ => {}
+                PageKind::Data | PageKind::Data2 => {
+                    self.data_page(&page, &dictionary, &mut each)?
+                }
+                PageKind::Dictionary => return Err(damaged()),
+                PageKind::Other => {}
             }
             next = self.next_page()?;
         }
@@ -189,7 +208,7 @@ impl<'a> ColumnReader<'a> {
         }
         let place = |length: u64| usize::try_from(length).unwrap_or(usize::MAX);
         let content;
-        let (levels, values) = if header.kind == DATA_2 {
+        let (levels, values) = if header.kind == PageKind::Data2 {
             let (_, rest) = stored
                 .split_at_checked(place(header.repetition_levels))
                 .ok_or_else(damaged)?;
@@ -231,7 +250,7 @@ impl PageHeader {
         };
         thrift.structure(|thrift, field| {
             match field.id {
-                1 => read.kind = thrift.number()?,
+                1 => read.kind = PageKind::of(thrift.number()?),
                 2 => read.size = thrift.count()?,
                 3 => read.stored = thrift.count()?,
                 5 | 7 => thrift.structure(|thrift, field| {

@@ -5,9 +5,6 @@
 use super::damaged;
 use zarr_format::error::Result;
 
-/// How deep unknown structures may be nested.
-const MAX_DEPTH: u32 = 16;
-
 /// Reads values from bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Thrift<'a> {
@@ -119,9 +116,9 @@ impl<'a> Thrift<'a> {
         Ok((count, byte & 0xf))
     }
 
-    /// Skips a value.
+    /// Skips a value. Unknown structures may be nested 16 deep.
     fn skip(&mut self, kind: u8, depth: u32) -> Result<()> {
-        if depth > MAX_DEPTH {
+        if depth > 16 {
             return Err(damaged());
         }
         match kind {
