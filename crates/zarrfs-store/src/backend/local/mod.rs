@@ -1,37 +1,38 @@
 //! A local directory as a store.
 //!
 //! Names are raw bytes. Only regular files and directories are ever read. `root` finds the directory that the store's
-//! path names, and `directory` resolves keys and ensures that none leads outside the store. `reader` reads open files,
-//! `listing` lists directories, and `stat` converts the kernel's file status. `writer` changes objects with
-//! `atomic_file`.
+//! path names. `directory` resolves keys, ensures that none leads outside the store, and converts the kernel's file
+//! status. `writer` changes objects with `atomic_file`.
 
+use std::collections::VecDeque;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
 use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::OFlags;
+use rustix::buffer::spare_capacity;
+use rustix::fs::{FileType, OFlags, RawDir, SeekFrom};
 use rustix::io::Errno;
 
-use crate::Presence;
-use crate::backend::local::directory::{StoreDirectory, failed};
-use crate::backend::local::listing::LocalListing;
-use crate::backend::local::reader::{LocalReader, read_span};
-use crate::backend::local::stat::{modified, size_of, version_of};
+use crate::backend::local::directory::{
+    StoreDirectory, failed, meta_of, modified, size_of, version_of,
+};
 use crate::backend::{is_a_directory, too_long};
 use crate::request_context::RequestContext;
+use crate::sync::file_limits::Permit;
 use crate::{
-    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
-    Reader, Store, StoreConfig, StoreInfo, Version,
+    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Name, Object, Presence,
+    PutBody, Reader, Store, StoreConfig, StoreInfo, Version, scatter,
 };
+use zarr_format::buffer::{self, Buffer};
 use zarr_format::error::{Error, Kind, Result};
 
 mod atomic_file;
 mod directory;
-mod listing;
-mod reader;
 mod root;
-mod stat;
 mod writer;
 
 /// Whether a name is reserved for temporary files.
@@ -237,5 +238,187 @@ impl Store for LocalStore {
 
     fn info(&self) -> &StoreInfo {
         &self.info
+    }
+}
+
+/// An open file. If another file replaces it under its key, this reader does not see that.
+struct LocalReader {
+    fd: OwnedFd,
+    key: Key,
+    _permit: Permit,
+}
+
+impl LocalReader {
+    /// Takes a permit for the open file. Fails with `TooManyFiles` if there are no more permits.
+    fn new(fd: OwnedFd, key: &Key) -> Result<LocalReader> {
+        Ok(LocalReader {
+            fd,
+            key: key.clone(),
+            _permit: Permit::take().map_err(|error| error.about(key))?,
+        })
+    }
+}
+
+impl Reader for LocalReader {
+    fn read_at(&self, _context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
+        read_span(&self.fd, offset, len as u64).map_err(|error| failed(&self.key, error))
+    }
+
+    fn read_vectored(
+        &self,
+        context: &RequestContext,
+        offset: u64,
+        parts: &mut [IoSliceMut<'_>],
+    ) -> Result<usize> {
+        let wanted: usize = parts.iter().map(|part| part.len()).sum();
+        // The kernel refuses reads that end beyond the largest signed offset.
+        let ends_too_far = offset.saturating_add(wanted as u64) > i64::MAX as u64;
+        if ends_too_far || are_short(parts.len(), wanted) {
+            let bytes = Buffer::from(self.read_at(context, offset, wanted)?);
+            scatter(&bytes, parts);
+            return Ok(bytes.len());
+        }
+        fill_parts(&self.fd, offset, parts).map_err(|error| failed(&self.key, error))
+    }
+
+    fn meta(&self, _context: &RequestContext) -> Result<Meta> {
+        let stat = rustix::fs::fstat(&self.fd).map_err(|error| failed(&self.key, error))?;
+        meta_of(&stat).ok_or_else(|| Error::not_found(&self.key))
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
+    }
+}
+
+/// Whether buffers of `length` bytes in total are filled faster by one read and a copy.
+fn are_short(parts: usize, length: usize) -> bool {
+    // With shorter buffers on average, `preadv` costs more than one read and a copy. The bytes must still be in the
+    // processor's cache when they are copied.
+    parts > 1 && length / parts < 1024 && length <= 1 << 20
+}
+
+/// Reads `length` bytes, or fewer at the end of the file. No file exceeds the largest signed offset.
+fn read_span(fd: &OwnedFd, offset: u64, length: u64) -> rustix::io::Result<Vec<u8>> {
+    let length = length.min((i64::MAX as u64).saturating_sub(offset));
+    let length = usize::try_from(length).map_err(|_| Errno::FBIG)?;
+    let mut bytes = buffer::with_capacity(length);
+    if bytes.capacity() < length {
+        return Err(Errno::NOMEM);
+    }
+    while bytes.len() < length {
+        let at = offset + bytes.len() as u64;
+        match rustix::io::pread(fd, spare_capacity(&mut bytes), at) {
+            Ok(0) => break,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(length);
+    Ok(bytes)
+}
+
+/// Fills the buffers in order. Returns the number of bytes read.
+fn fill_parts(
+    fd: &OwnedFd,
+    offset: u64,
+    mut parts: &mut [IoSliceMut<'_>],
+) -> rustix::io::Result<usize> {
+    let mut total = 0;
+    while !parts.is_empty() {
+        match rustix::io::preadv(fd, parts, offset + total as u64) {
+            Ok(0) => break,
+            Ok(read) => {
+                total += read;
+                IoSliceMut::advance_slices(&mut parts, read);
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(total)
+}
+
+/// A listing with its open directory: pages of `getdents`, with the file system's own cursors. Temporary files
+/// (`atomic_file`) are left out.
+struct LocalListing {
+    fd: OwnedFd,
+    key: Key,
+    store: Arc<StoreDirectory>,
+    page: VecDeque<Name>,
+}
+
+impl LocalListing {
+    fn new(fd: OwnedFd, key: &Key, store: Arc<StoreDirectory>) -> LocalListing {
+        LocalListing {
+            fd,
+            key: key.clone(),
+            store,
+            page: VecDeque::new(),
+        }
+    }
+
+    /// Reads one page of names. Returns false at the end of the directory.
+    fn fill(&mut self) -> Result<bool> {
+        // About a thousand names.
+        let mut buffer = vec![MaybeUninit::uninit(); 32 << 10];
+        let mut entries = RawDir::new(&self.fd, &mut buffer);
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(|error| failed(&self.key, error))?;
+            let name = entry.file_name().to_bytes();
+            if name != b"."
+                && name != b".."
+                && !atomic_file::is_temp_name(name)
+                && let Some(kind) = self.kind_of(name, entry.file_type())
+            {
+                self.page.push_back(Name {
+                    name: name.to_vec(),
+                    kind,
+                    cursor: entry.next_entry_cookie(),
+                    meta: None,
+                });
+            }
+            if entries.is_buffer_empty() && !self.page.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(!self.page.is_empty())
+    }
+
+    /// Returns the kind of a name, or `None` for pipes, sockets and devices.
+    fn kind_of(&self, name: &[u8], file_type: FileType) -> Option<EntryKind> {
+        match file_type {
+            FileType::RegularFile => Some(EntryKind::File),
+            FileType::Directory => Some(EntryKind::Directory),
+            FileType::Symlink | FileType::Unknown => {
+                let key = self.key.child(name).ok()?;
+                match self.store.head(&key) {
+                    Ok(meta) => meta.map(|meta| meta.kind),
+                    // Inside a mount, a link that leaves its store cannot be resolved.
+                    Err(_) => (file_type == FileType::Symlink).then_some(EntryKind::Link),
+                }
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Listing for LocalListing {
+    fn next(&mut self, _context: &RequestContext) -> Result<Option<Name>> {
+        if self.page.is_empty() && !self.fill()? {
+            return Ok(None);
+        }
+        Ok(self.page.pop_front())
+    }
+
+    fn seek(&mut self, _context: &RequestContext, cursor: u64) -> Result<()> {
+        self.page.clear();
+        rustix::fs::seek(&self.fd, SeekFrom::Start(cursor))
+            .map_err(|error| failed(&self.key, error))?;
+        Ok(())
+    }
+
+    fn may_wait(&self) -> bool {
+        false
     }
 }
