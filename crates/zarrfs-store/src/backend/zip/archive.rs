@@ -20,9 +20,9 @@ use zarr_format::error::{Error, Kind, Result};
 use super::FETCH_SIZE;
 use super::checksums::EntryChecksums;
 use super::directory;
+use super::directory::ArchiveLayout;
 use super::directory::{OmittedEntries, plain_name};
 use super::index::{Compression, ZipEntry, ZipIndex};
-use super::layout::ArchiveLayout;
 use crate::request_context::RequestContext;
 
 /// Length of a local header without name and extra field (APPNOTE 4.3.7).
