@@ -20,14 +20,12 @@ use crate::{
 };
 use zarr_format::error::{Error, Result};
 
-mod blocks;
 pub mod icechunk;
 pub(crate) mod kerchunk;
 mod part;
 pub(crate) mod targets;
 
-use blocks::{Blocks, is_side_by_side};
-use part::PartReader;
+use part::{Blocks, PartReader, is_side_by_side};
 pub(crate) use part::{Location, Part, PartIdentity};
 use targets::Targets;
 

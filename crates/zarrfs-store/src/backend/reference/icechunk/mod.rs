@@ -3,8 +3,11 @@
 //! Specifications 1, 2 and 2.1 of the format are read. The format is FlatBuffers tables in compressed files; our own
 //! reader checks every position, since repositories come from anybody.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
+
+use percent_encoding::percent_decode_str;
 
 use crate::backend::current::{Checked, Current, Source};
 use crate::backend::reference::ReferenceStore;
@@ -16,19 +19,16 @@ use zarr_format::error::{Error, Kind, Result};
 
 mod file;
 mod flatbuffer;
-mod flexbuffer;
 #[cfg(test)]
 mod hostile;
 mod manifest;
 mod refs;
 mod repository;
-mod revision;
 mod snapshot;
 
 use refs::RefsStore;
 use repository::Repository;
 pub(crate) use repository::is_repository;
-pub use revision::Revision;
 use snapshot::Snapshot;
 
 /// The stores that a repository's files are in.
@@ -183,6 +183,85 @@ impl Source for RevisionSource {
     }
 }
 
+/// The version of a repository that is read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Revision {
+    /// The tip of a branch, which moves.
+    Branch(String),
+    /// The snapshot that a tag names.
+    Tag(String),
+    /// A snapshot, by its identifier.
+    Snapshot(String),
+}
+
+impl Default for Revision {
+    fn default() -> Revision {
+        Revision::Branch("main".to_string())
+    }
+}
+
+impl Revision {
+    /// Parses the query of a URL: `branch=NAME`, `tag=NAME` or `snapshot=ID`. Returns `None` if it names no version;
+    /// `Invalid` if it names two, or an empty one.
+    pub fn in_query(query: &str) -> Result<Option<Revision>> {
+        let mut named = query.split('&').filter_map(|part| {
+            let (kind, name) = part.split_once('=')?;
+            let kind: fn(String) -> Revision = match kind {
+                "branch" => Revision::Branch,
+                "tag" => Revision::Tag,
+                "snapshot" => Revision::Snapshot,
+                _ => return None,
+            };
+            Some(kind(
+                percent_decode_str(name).decode_utf8_lossy().into_owned(),
+            ))
+        });
+        let Some(first) = named.next() else {
+            return Ok(None);
+        };
+        if named.next().is_some() {
+            return Err(Error::invalid(
+                query,
+                "name one branch, tag or snapshot, not several",
+            ));
+        }
+        first.checked().map(Some)
+    }
+
+    /// Returns the revision; `Invalid` if its name cannot be one.
+    pub fn checked(self) -> Result<Revision> {
+        let name = self.name();
+        if name.is_empty() || name.contains('/') || name == "." || name == ".." {
+            let why = "names of branches, tags and snapshots are not empty and have no slash";
+            return Err(Error::invalid(name, why));
+        }
+        Ok(self)
+    }
+
+    /// Returns the name of the branch or tag, or the identifier of the snapshot.
+    pub fn name(&self) -> &str {
+        match self {
+            Revision::Branch(name) | Revision::Tag(name) | Revision::Snapshot(name) => name,
+        }
+    }
+
+    /// Returns the word for it: `branch`, `tag` or `snapshot`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Revision::Branch(_) => "branch",
+            Revision::Tag(_) => "tag",
+            Revision::Snapshot(_) => "snapshot",
+        }
+    }
+}
+
+impl fmt::Display for Revision {
+    /// Writes it as in a URL: `branch=main`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.kind(), self.name())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,5 +276,17 @@ mod tests {
             assert_eq!(utc(seconds * 1_000_000), expected);
         }
         assert_eq!(utc(u64::MAX), "9999-12-31T23:59:59Z");
+    }
+
+    #[test]
+    fn a_query_names_one_version() {
+        let branch = Revision::Branch("dev".to_string());
+        assert_eq!(Revision::in_query("x=1&branch=dev").unwrap(), Some(branch));
+        let tag = Revision::Tag("a b".to_string());
+        assert_eq!(Revision::in_query("tag=a%20b").unwrap(), Some(tag));
+        assert_eq!(Revision::in_query("sig=1").unwrap(), None);
+        for query in ["branch=a&tag=b", "branch=", "tag=a%2fb", "tag=.."] {
+            assert!(Revision::in_query(query).is_err(), "{query}");
+        }
     }
 }

@@ -14,7 +14,7 @@ use crate::{
 use zarr_format::error::{Error, Kind, Result};
 
 use super::Icechunk;
-use super::revision::Revision;
+use super::Revision;
 
 /// The directories of the store.
 const KINDS: [&str; 3] = ["branch", "tag", "snapshot"];

@@ -20,11 +20,10 @@ use crate::sync::single_flight::JOIN_TIMEOUT;
 use crate::{EntryKind, Key, Store, Version};
 use zarr_format::error::{Error, Kind, Result};
 
+use super::Revision;
 use super::file::{FileKind, Id, content, content_len};
-use super::flatbuffer::{Table, damaged};
-use super::flexbuffer;
+use super::flatbuffer::{FlexValue, Table, damaged};
 use super::manifest::Manifest;
-use super::revision::Revision;
 use super::snapshot::Snapshot;
 
 /// The file of specification 2.
@@ -459,10 +458,10 @@ impl RepoFile {
     /// Returns the URL prefix of a container of virtual chunks, or `None` if there is no such container.
     fn container(&self, name: &str) -> Option<String> {
         let config = self.root().ok()?.bytes(9).ok()??;
-        let containers = flexbuffer::Value::root(config)?.get("virtual_chunk_containers")?;
+        let containers = FlexValue::root(config)?.get("virtual_chunk_containers")?;
         let mut entries = containers.entries()?;
         entries.find_map(|(key, value)| {
-            let own_name = value.get("name").and_then(flexbuffer::Value::text);
+            let own_name = value.get("name").and_then(FlexValue::text);
             let is_named = own_name.map_or(key == name.as_bytes(), |own| own == name);
             is_named.then(|| value.get("url_prefix")?.text().map(str::to_string))?
         })

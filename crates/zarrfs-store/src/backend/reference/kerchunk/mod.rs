@@ -16,10 +16,7 @@ use zarr_format::error::{Error, Kind, Result};
 
 mod file;
 mod folder;
-mod generated;
-mod grid;
 mod json;
-mod memory;
 mod pages;
 mod parquet;
 mod records;
@@ -29,7 +26,6 @@ mod targets;
 mod template;
 #[cfg(test)]
 mod tests;
-mod values;
 
 use file::ReferenceFile;
 use folder::{FolderSource, ParquetFolder};

@@ -4,16 +4,17 @@
 //! memory while it is made than afterwards. Of several references to one key, the last one counts.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
 
 use crate::request_context::RequestContext;
-use crate::sync::budget::MemoryBudget;
+use crate::sync::budget::{MemoryBudget, Reservation};
 use crate::{EntryKind, HiddenEntries, Key, Listing, Name};
 use zarr_format::error::{Error, Result};
 
-use super::memory::GrowingMemory;
 use super::pages::{Cursor, Entries, PageWriter, Pages, Place, SEPARATOR};
 use super::targets::{Target, TargetNames};
-use super::values::Values;
 use crate::backend::reference::{Entry, Location, Part, PartIdentity, Reference};
 
 /// What is wrong with a reference, by number.
@@ -395,5 +396,109 @@ impl Listing for TableListing {
 
     fn may_wait(&self) -> bool {
         false
+    }
+}
+
+/// The memory of a table while it grows, reserved in steps.
+pub(super) struct GrowingMemory {
+    budget: Arc<MemoryBudget>,
+    parts: Vec<Reservation>,
+    step: u64,
+}
+
+impl GrowingMemory {
+    /// Reserves nothing yet.
+    pub(super) fn new(budget: &Arc<MemoryBudget>) -> GrowingMemory {
+        GrowingMemory {
+            budget: budget.clone(),
+            parts: Vec::new(),
+            step: (budget.limit() / 16).clamp(1, 4 << 20),
+        }
+    }
+
+    /// Returns the budget.
+    pub(super) fn budget(&self) -> &Arc<MemoryBudget> {
+        &self.budget
+    }
+
+    fn reserved(&self) -> u64 {
+        self.parts.len() as u64 * self.step
+    }
+
+    /// Makes sure that `bytes` are reserved; `TooLarge` if they exceed the memory.
+    pub(super) fn hold(&mut self, bytes: u64) -> Result<()> {
+        let limit = self.budget.limit();
+        let too_large = || {
+            let option = self.budget.option();
+            let why = format!(
+                "the references take {bytes} bytes or more, for which --memory {option} has no room: give more --memory"
+            );
+            Error::too_large("", why)
+        };
+        if bytes > limit {
+            return Err(too_large());
+        }
+        let mut more = Vec::new();
+        while self.reserved() + more.len() as u64 * self.step < bytes {
+            // References cannot be evicted, so that waiting for memory seldom helps.
+            let part = self
+                .budget
+                .reserve(self.step, Instant::now() + Duration::from_secs(5));
+            more.push(part.map_err(|_| too_large())?);
+        }
+        self.parts.extend(more);
+        Ok(())
+    }
+
+    /// Releases all but `bytes`, rounded up to a step.
+    pub(super) fn release_to(&mut self, bytes: u64) {
+        let parts = bytes.div_ceil(self.step);
+        self.parts
+            .truncate(usize::try_from(parts).unwrap_or(usize::MAX));
+    }
+}
+
+/// Bytes that a reference file contains itself, in blocks that are shared with their readers.
+#[derive(Default)]
+pub(super) struct Values {
+    blocks: Vec<Bytes>,
+    length: u64,
+    /// The last block, which still grows.
+    last: Vec<u8>,
+}
+
+impl Values {
+    /// Adds a value, to a block of 1 MiB if it fits in; `None` if there are too many.
+    pub(super) fn add(&mut self, value: &[u8]) -> Option<Place> {
+        if !self.last.is_empty() && self.last.len().saturating_add(value.len()) > 1 << 20 {
+            self.close();
+        }
+        let place = Place::Inline {
+            block: u32::try_from(self.blocks.len()).ok()?,
+            start: u32::try_from(self.last.len()).ok()?,
+            length: u32::try_from(value.len()).ok()?,
+        };
+        self.last.extend_from_slice(value);
+        Some(place)
+    }
+
+    /// Closes the last block.
+    pub(super) fn close(&mut self) {
+        let block = std::mem::take(&mut self.last).into_boxed_slice();
+        self.length += block.len() as u64 + 64;
+        self.blocks.push(Bytes::from(block));
+    }
+
+    /// Returns the bytes of memory in use.
+    pub(super) fn held(&self) -> u64 {
+        self.length + self.last.capacity() as u64
+    }
+
+    /// Returns a value of a closed block.
+    pub(super) fn get(&self, block: u32, start: u32, length: u32) -> Option<Bytes> {
+        let block = self.blocks.get(usize::try_from(block).ok()?)?;
+        let start = usize::try_from(start).ok()?;
+        let end = start.checked_add(usize::try_from(length).ok()?)?;
+        (end <= block.len()).then(|| block.slice(start..end))
     }
 }

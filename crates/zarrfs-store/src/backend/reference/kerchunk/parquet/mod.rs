@@ -7,9 +7,6 @@
 use zarr_format::error::{Error, Kind, Result};
 
 mod column;
-mod runs;
-#[cfg(test)]
-mod tests;
 mod thrift;
 
 pub(super) use column::CellValue;
