@@ -46,7 +46,7 @@ use crate::backend::reference::kerchunk::{
 use crate::backend::reference::targets::{Targets, VirtualPrefix};
 use crate::backend::zip::location::ArchiveLocation;
 use crate::backend::{local, memory, remote_url, zip};
-use crate::layer::immutable::ImmutableStore;
+use crate::layer::ImmutableStore;
 use crate::layer::liveness::LivenessStore;
 use crate::layer::readahead::{ReadaheadConfig, ReadaheadStore};
 use crate::layer::{counting, disk_cache, metadata_cache};

@@ -12,14 +12,13 @@ use std::sync::Arc;
 
 use crate::request_context::RequestContext;
 use crate::{
-    ByteRange, Condition, ETag, EncodedBy, FlatListing, Key, Listing, Meta, Object, PutBody,
-    Reader, Store, StoreInfo, Version,
+    ByteRange, Condition, ETag, EncodedBy, FOREVER, FlatListing, Key, Listing, Meta, Object,
+    PutBody, Reader, Store, StoreInfo, Version,
 };
 use zarr_format::error::Result;
 
 pub mod counting;
 pub mod disk_cache;
-pub(crate) mod immutable;
 pub(crate) mod liveness;
 pub mod metadata_cache;
 pub mod name_sequence;
@@ -224,5 +223,33 @@ impl<L: Layer> Store for L {
 
     fn info(&self) -> &StoreInfo {
         Layer::info(self)
+    }
+}
+
+/// A store whose objects never change once written, such as the chunks of an Icechunk repository. The caches over it need
+/// no TTL: they return what they have without a request.
+pub(crate) struct ImmutableStore {
+    inner: Arc<dyn Store>,
+    info: StoreInfo,
+}
+
+impl ImmutableStore {
+    /// Wraps a store.
+    pub(crate) fn new(inner: Arc<dyn Store>) -> ImmutableStore {
+        let info = StoreInfo {
+            freshness: FOREVER,
+            ..inner.info().clone()
+        };
+        ImmutableStore { inner, info }
+    }
+}
+
+impl Layer for ImmutableStore {
+    fn below(&self) -> &dyn Store {
+        &*self.inner
+    }
+
+    fn info(&self) -> &StoreInfo {
+        &self.info
     }
 }

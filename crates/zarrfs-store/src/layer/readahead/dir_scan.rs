@@ -11,7 +11,7 @@ use std::sync::Arc;
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use super::blocks::{BlockCache, BlockId};
+use super::{BlockCache, BlockId};
 use crate::layer::name_sequence::NameSequence;
 use crate::request_context::UNLIMITED;
 use crate::{EntryKind, Key, Store};
