@@ -17,7 +17,7 @@ use crate::backend::remote::errors;
 use crate::backend::remote::headers;
 use crate::backend::remote::headers::opaque_tag;
 use crate::backend::remote::limits::{Purpose, RequestLimits};
-use crate::backend::remote::refusal_probe::RefusalProbe;
+use crate::backend::remote::probes::RefusalProbe;
 use crate::backend::remote::runtime::{
     LastResponse, last_status, record_bytes, spawn_and_wait, wait, wait_for_change,
     with_last_response,

@@ -6,7 +6,7 @@
 //!
 //! `address` parses URLs; `settings`, `cloud_builder`, `aws_profile` and `credentials` configure object_store for them.
 //! `connector` is the HTTP client below object_store, and `listing_page` repairs listings. `client` sends all requests
-//! of `listing`, `reader` and `writer`.
+//! of `listing`, `writer` and readers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,22 +17,20 @@ use object_store::{GetOptions, GetRange};
 use parking_lot::Mutex;
 
 use crate::backend::remote::connector::Connector;
-use crate::backend::remote::errors;
 use crate::backend::remote::limits::RequestLimits;
-use crate::backend::remote::refusal_probe::RefusalProbe;
+use crate::backend::remote::probes::RefusalProbe;
 use crate::backend::remote::retry::once_ready;
-use crate::backend::remote::{OPEN_RETRIES, OPEN_TIME_LIMIT, RETRIES};
-use crate::backend::{cannot_list, not_a_directory};
+use crate::backend::remote::{OPEN_RETRIES, OPEN_TIME_LIMIT, RETRIES, errors};
+use crate::backend::{cannot_list, changed, not_a_directory};
 use crate::request_context::{RequestContext, UNLIMITED};
 use crate::stats::Stats;
 use crate::{
     ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
-    Reader, RemoteConfig, Store, StoreInfo, Version,
+    Reader, RemoteConfig, Store, StoreInfo, Version, check_length,
 };
 use address::{Address, CloudKind};
 use client::{Client, describe};
 use listing::{BucketFlatListing, BucketListing, NextPage, PAGE_SIZE, PageRange, Pages};
-use reader::BucketReader;
 use settings::ClientSettings;
 use writer::{LazyWriter, ObjectTarget, Writer, etag_of};
 use zarr_format::error::{Error, Kind, Result};
@@ -40,14 +38,12 @@ use zarr_format::model::document;
 
 mod address;
 mod aws_profile;
-mod azure_container;
 mod client;
 mod cloud_builder;
 mod connector;
 mod credentials;
 mod listing;
 mod listing_page;
-mod reader;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -479,5 +475,41 @@ impl Store for BucketStore {
 
     fn info(&self) -> &StoreInfo {
         &self.info
+    }
+}
+
+/// Reads ranges of an object, in the version that it had when it was opened. The version in each response is compared:
+/// another one is the error `Changed`.
+struct BucketReader {
+    client: Arc<Client>,
+    key: Key,
+    meta: Meta,
+}
+
+impl Reader for BucketReader {
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let end = offset.saturating_add(len as u64).min(self.meta.size);
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        let options = GetOptions::new().with_range(Some(GetRange::Bounded(offset..end)));
+        let fetched = self
+            .client
+            .fetch(context, &self.key, options, end - offset)?;
+        let object = fetched.ok_or_else(|| changed(&self.key))?;
+        check_length(&self.key, object.content(), self.meta.content())?;
+        if !object.meta().may_be_of(&self.meta) {
+            return Err(changed(&self.key));
+        }
+        let (length, expected) = (object.bytes.len() as u64, end - offset);
+        if length == expected {
+            return Ok(object.bytes);
+        }
+        let text = format!("the response has {length} bytes instead of {expected}");
+        Err(Error::unavailable(&self.key, text))
+    }
+
+    fn meta(&self, _context: &RequestContext) -> Result<Meta> {
+        Ok(self.meta)
     }
 }

@@ -20,10 +20,10 @@ use url::Url;
 
 use super::address::{Address, CloudKind};
 use super::aws_profile::{AwsProfile, ProfileSettings};
-use super::azure_container::AzureContainer;
 use super::cloud_builder::{CloudBuilder, check_region, is_profile_option, source_of};
 use super::connector::{BucketConnector, DEFAULT_REGION, ListingSigner};
 use super::credentials::{NamedCredentials, RefreshingCredentials};
+use super::writer::AzureContainer;
 use crate::backend::remote::connector::Connector;
 use crate::backend::remote::http_client;
 use crate::{HiddenEntries, RemoteConfig};

@@ -11,9 +11,9 @@ use object_store::PutPayload;
 use object_store::multipart::PartId;
 
 use super::writer::{ObjectTarget, Writer};
+use crate::backend::remote::retry::ConditionalPut;
 use crate::backend::remote::runtime::{wait_for_change, with_last_response};
-use crate::backend::remote::write_retry::ConditionalPut;
-use crate::backend::remote::{errors, write_retry};
+use crate::backend::remote::{errors, retry};
 use crate::request_context::RequestContext;
 use crate::{Condition, ETag, PutBody};
 use zarr_format::error::{Error, Kind, Result};
@@ -135,7 +135,7 @@ impl<'a> MultipartUpload<'a> {
             condition,
             checks_first: *condition != Condition::Any,
         };
-        write_retry::put(context, &put, |_| {
+        retry::put(context, &put, |_| {
             let once = &writer.once.parts;
             let request = once.complete_multipart(&target.path, &self.id, parts.to_vec());
             match writer.client.change(target.key, request) {

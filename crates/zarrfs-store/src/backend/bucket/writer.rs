@@ -1,29 +1,34 @@
 //! Puts and removes objects: one request each, several for large ones (`upload`).
 //!
 //! Conditions are sent to servers that enforce them. For other servers, and at the end of a multipart upload, the key
-//! is checked just before the change. `write_retry` retries failed changes. object_store itself retries only puts
+//! is checked just before the change. `retry` repeats failed changes. object_store itself retries only puts
 //! without a condition.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::header::IF_MATCH;
-use http::{HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue, Method};
+use object_store::azure::{AzureAuthorizer, AzureCredentialProvider};
+use object_store::client::{HttpClient, HttpConnector, HttpRequest, HttpRequestBody};
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStoreExt, PutMode, PutPayload, PutResult, UpdateVersion};
+use object_store::{
+    ClientOptions, ObjectMeta, ObjectStoreExt, PutMode, PutPayload, PutResult, UpdateVersion,
+};
+use url::Url;
 
+use super::BucketReader;
 use super::address::CloudKind;
 use super::client::{Client, describe, version};
-use super::reader::BucketReader;
 use super::settings::{self, ClientSettings, CloudHandles};
 use super::upload::MultipartUpload;
 use crate::backend::is_a_directory;
-use crate::backend::remote::condition_probe::{
+use crate::backend::remote::connector::{Connector, with_removal_header};
+use crate::backend::remote::headers::opaque_tag;
+use crate::backend::remote::probes::{
     ConditionProbe, ConditionTrial, EnforcedConditions, UNUSED_ETAG, trial_key,
 };
-use crate::backend::remote::connector::with_removal_header;
-use crate::backend::remote::headers::opaque_tag;
-use crate::backend::remote::write_retry::{self, ConditionalPut, RemoteKey};
+use crate::backend::remote::retry::{self, ConditionalPut, RemoteKey};
 use crate::request_context::{RequestContext, UNLIMITED};
 use crate::{Condition, ETag, EntryKind, Key, Meta, PutBody, Reader, Version};
 use zarr_format::error::{Error, Kind, Result};
@@ -151,7 +156,7 @@ impl Writer {
                 condition,
                 checks_first: false,
             };
-            return write_retry::put(context, &put, attempt);
+            return retry::put(context, &put, attempt);
         }
         self.put_if(context, target, body, payload, condition)
     }
@@ -190,7 +195,7 @@ impl Writer {
             condition,
             checks_first,
         };
-        write_retry::put(context, &put, attempt)
+        retry::put(context, &put, attempt)
     }
 
     /// Removes an object if the condition holds.
@@ -211,7 +216,7 @@ impl Writer {
         };
         let header = header.filter(|_| enforced != Some(false));
         let checks_first = *condition != Condition::Any && enforced != Some(true);
-        write_retry::erase(&self.change(target), condition, checks_first, || {
+        retry::erase(&self.change(target), condition, checks_first, || {
             self.delete(target, header.clone())
         })
     }
@@ -270,7 +275,7 @@ pub(super) fn etag_of(kind: CloudKind, meta: &ObjectMeta) -> ETag {
     }
 }
 
-/// An object of a bucket, for `write_retry`.
+/// An object of a bucket, for `retry`.
 pub(super) struct ObjectChange<'a> {
     writer: &'a Writer,
     target: &'a ObjectTarget<'a>,
@@ -407,5 +412,68 @@ fn unused_etag(kind: CloudKind) -> String {
     match kind {
         CloudKind::Google => format!("{UNUSED_ETAG}{GENERATION}{}", i64::MAX),
         CloudKind::S3 | CloudKind::Azure => UNUSED_ETAG.to_string(),
+    }
+}
+
+/// An Azure container, and how requests to it are sent and authorized. It removes single blobs: object_store removes
+/// them in batches, whose parts have no conditions, and whose errors are not returned.
+pub(super) struct AzureContainer {
+    pub(super) url: Url,
+    pub(super) account: String,
+    pub(super) credentials: AzureCredentialProvider,
+    pub(super) connector: Connector,
+    pub(super) settings: ClientOptions,
+    /// The client, built for the first request.
+    pub(super) http: OnceLock<HttpClient>,
+}
+
+impl AzureContainer {
+    /// Removes a blob; with `etag`, only if the blob has that ETag. Errors are `Generic`; the status of the last
+    /// response says why the request failed.
+    pub(super) async fn delete(
+        &self,
+        path: &Path,
+        etag: Option<HeaderValue>,
+    ) -> object_store::Result<()> {
+        let mut request = HttpRequest::new(HttpRequestBody::empty());
+        *request.method_mut() = Method::DELETE;
+        *request.uri_mut() = self.blob(path)?;
+        if let Some(etag) = etag {
+            request.headers_mut().insert(IF_MATCH, etag);
+        }
+        let credential = self.credentials.get_credential().await?;
+        AzureAuthorizer::new(&credential, &self.account).try_authorize(&mut request)?;
+        let response = self.http()?.execute(request).await.map_err(failed)?;
+        match response.status() {
+            status if status.is_success() => Ok(()),
+            status => Err(failed(format!("status {}", status.as_u16()))),
+        }
+    }
+
+    fn http(&self) -> object_store::Result<&HttpClient> {
+        if let Some(http) = self.http.get() {
+            return Ok(http);
+        }
+        let http = self.connector.connect(&self.settings)?;
+        Ok(self.http.get_or_init(|| http))
+    }
+
+    /// Returns the URL of a blob.
+    fn blob(&self, path: &Path) -> object_store::Result<http::Uri> {
+        let mut url = self.url.clone();
+        match url.path_segments_mut() {
+            Ok(mut segments) => segments.extend(path.parts()),
+            Err(()) => return Err(failed("the URL is not the URL of a container")),
+        };
+        url.as_str().parse().map_err(failed)
+    }
+}
+
+fn failed(
+    source: impl Into<Box<dyn std::error::Error + Send + Sync + 'static>>,
+) -> object_store::Error {
+    object_store::Error::Generic {
+        store: "MicrosoftAzure",
+        source: source.into(),
     }
 }

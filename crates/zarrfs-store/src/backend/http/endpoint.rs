@@ -28,7 +28,7 @@ use super::webdav;
 use crate::backend::remote::connector::Connector;
 use crate::backend::remote::headers::retry_after;
 use crate::backend::remote::limits::{Purpose, RequestLimits};
-use crate::backend::remote::refusal_probe::RefusalProbe;
+use crate::backend::remote::probes::RefusalProbe;
 use crate::backend::remote::retry::{Attempts, is_transient_status};
 use crate::backend::remote::runtime::{record_arrival, record_bytes, wait, wait_for_change};
 use crate::backend::remote::{OPEN_RETRIES, OPEN_TIME_LIMIT, errors, http_client};

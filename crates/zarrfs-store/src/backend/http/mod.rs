@@ -7,22 +7,25 @@
 //! `endpoint` sends requests and reads bodies, and `response` interprets their heads. `object_client` looks up and
 //! fetches objects, `lister` lists folders, `writer` changes them, and `root_probe` finds out what the server can do.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::UNIX_EPOCH;
 
-use crate::Presence;
+use parking_lot::Mutex;
+
 use crate::backend::remote::retry::once_ready;
 use crate::backend::remote::{OPEN_TIME_LIMIT, RETRIES};
-use crate::backend::{is_a_directory, not_a_directory, too_long};
+use crate::backend::{changed, is_a_directory, not_a_directory, slice, too_long};
 use crate::request_context::{RequestContext, UNLIMITED};
 use crate::stats::Stats;
 use crate::{
-    ByteRange, Condition, ETag, Key, Listing, Meta, Object, PutBody, Reader, RemoteConfig, Store,
-    StoreInfo, Version,
+    ByteRange, Condition, ETag, Key, Listing, Meta, Object, Presence, PutBody, Reader,
+    RemoteConfig, Store, StoreInfo, Version, check_length,
 };
-use endpoint::HttpEndpoint;
+use endpoint::{HttpEndpoint, RequestSpec, wrong_range};
 use lister::FolderLister;
 use object_client::{LookupResult, ObjectClient};
-use reader::HttpReader;
+use response::ResponseKind;
 use root_probe::{RootDocuments, RootProbe};
 use urls::UrlSpace;
 use writer::HttpWriter;
@@ -32,9 +35,7 @@ mod endpoint;
 mod etag_watch;
 mod index_page;
 mod lister;
-mod node_folders;
 mod object_client;
-mod reader;
 mod response;
 mod root_probe;
 mod urls;
@@ -257,5 +258,125 @@ impl Store for HttpStore {
 
     fn info(&self) -> &StoreInfo {
         &self.info
+    }
+}
+
+/// Maximum length of an object, in bytes, that is kept in memory if the server has no ranges.
+const MAX_WHOLE_OBJECT: u64 = 256 << 20;
+
+/// Reads ranges of an object, in the version that it had when it was opened. The version in each response is compared:
+/// another one is the error `Changed`.
+struct HttpReader {
+    endpoint: Arc<HttpEndpoint>,
+    key: Key,
+    meta: Meta,
+    /// The metadata without the ETag, for use once the server's ETags are found to be unreliable.
+    untagged: OnceLock<Meta>,
+    /// Whether the server has sent a range for a range request.
+    has_ranges: AtomicBool,
+    whole: Mutex<Option<Whole>>,
+}
+
+/// All bytes of an object.
+type Whole = Arc<Vec<u8>>;
+
+impl HttpReader {
+    /// Creates the reader of an object with the metadata `meta`.
+    fn new(endpoint: Arc<HttpEndpoint>, key: Key, meta: Meta) -> HttpReader {
+        HttpReader {
+            endpoint,
+            key,
+            meta,
+            untagged: OnceLock::new(),
+            has_ranges: AtomicBool::new(false),
+            whole: Mutex::new(None),
+        }
+    }
+
+    /// Fetches a range. Also returns the whole object if the server sent that instead.
+    fn fetch(
+        &self,
+        context: &RequestContext,
+        start: u64,
+        end: u64,
+    ) -> Result<(Vec<u8>, Option<Whole>)> {
+        let range = ByteRange::Span(start..end);
+        let piece = self.endpoint.read(context, &self.key, async {
+            let spec = RequestSpec::range(&self.key, &range);
+            let mut response = self.endpoint.send(&spec).await?;
+            match response.response_kind(&self.key) {
+                Ok(ResponseKind::There | ResponseKind::Page) => {}
+                Ok(_) => return Err(changed(&self.key)),
+                Err(error)
+                    if self
+                        .endpoint
+                        .is_refused_as_missing(&error, response.status)
+                        .await =>
+                {
+                    return Err(changed(&self.key));
+                }
+                Err(error) => return Err(error),
+            }
+            let most = if response.status == 206 {
+                end - start
+            } else {
+                MAX_WHOLE_OBJECT
+            };
+            response.set_size(self.meta.size);
+            self.endpoint.read_body(&self.key, response, most).await
+        })?;
+        check_length(&self.key, piece.meta.content(), self.meta.content())?;
+        if !piece.meta.may_be_of(&self.meta) {
+            return Err(changed(&self.key));
+        }
+        if piece.is_whole {
+            let whole = Arc::new(piece.bytes);
+            return Ok((slice(&whole, start, end), Some(whole)));
+        }
+        if (piece.start, piece.bytes.len() as u64) != (start, end - start) {
+            return Err(wrong_range(&self.key));
+        }
+        Ok((piece.bytes, None))
+    }
+}
+
+impl Reader for HttpReader {
+    fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let end = offset.saturating_add(len as u64).min(self.meta.size);
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        if self.has_ranges.load(Ordering::Relaxed) {
+            return Ok(self.fetch(context, offset, end)?.0);
+        }
+        // Until range support is known, only one request at a time is sent: its response may be the whole object.
+        let mut cached = self.whole.lock();
+        if let Some(whole) = &*cached {
+            return Ok(slice(whole, offset, end));
+        }
+        if self.has_ranges.load(Ordering::Relaxed) {
+            drop(cached);
+            return Ok(self.fetch(context, offset, end)?.0);
+        }
+        let (bytes, whole) = self.fetch(context, offset, end)?;
+        self.has_ranges.store(whole.is_none(), Ordering::Relaxed);
+        *cached = whole;
+        Ok(bytes)
+    }
+
+    fn meta(&self, _context: &RequestContext) -> Result<Meta> {
+        if !self.meta.version.is_lasting() || !self.endpoint.etags.are_ignored() {
+            return Ok(self.meta);
+        }
+        // The server's ETags are not used any more.
+        let untagged = || {
+            let modified = Some(self.meta.modified).filter(|time| *time != UNIX_EPOCH);
+            let version = Version::transient(self.meta.size, modified);
+            Meta {
+                version,
+                ..self.meta
+            }
+        };
+        Ok(*self.untagged.get_or_init(untagged))
     }
 }

@@ -10,14 +10,14 @@ use std::time::Instant;
 
 use tokio::sync::Mutex;
 
+use super::MAX_WHOLE_OBJECT;
 use super::endpoint::{HttpEndpoint, RequestSpec, RequestedRange, wrong_range};
 use super::index_page::LinkedNames;
-use super::reader::MAX_WHOLE_OBJECT;
 use super::response::{ResponseHead, ResponseKind, ResponseOrigin, refusal};
 use super::webdav::Resource;
 use super::{ListingMethod, index_page, webdav};
 use crate::backend::changed;
-use crate::backend::remote::refusal_probe::impossible_key;
+use crate::backend::remote::probes::impossible_key;
 use crate::request_context::RequestContext;
 use crate::{ByteRange, Key, Meta, Object};
 use zarr_format::error::{Error, Kind, Result};

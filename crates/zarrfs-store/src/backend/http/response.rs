@@ -13,7 +13,7 @@ use super::urls::{UrlSpace, too_long};
 use crate::backend::remote::errors::ANSWERED;
 use crate::backend::remote::headers;
 use crate::backend::remote::headers::opaque_tag;
-use crate::backend::remote::login::sent_login::{LOGIN_OPTIONS, SentLogin};
+use crate::backend::remote::login::{LOGIN_OPTIONS, SentLogin};
 use crate::backend::remote::redirect::FinalUrl;
 use crate::{EntryKind, Key, Meta, Version};
 use zarr_format::error::{Error, Kind, Result};

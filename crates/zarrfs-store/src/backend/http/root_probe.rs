@@ -15,7 +15,7 @@ use super::object_client::ObjectClient;
 use super::response::{ResponseHead, ResponseOrigin};
 use super::{ListingMethod, index_page, webdav};
 use crate::Presence;
-use crate::backend::remote::refusal_probe::RefusalProbe;
+use crate::backend::remote::probes::RefusalProbe;
 use crate::request_context::{RequestContext, UNLIMITED};
 use crate::sync::clock::Clock;
 use crate::{EntryKind, Key, Meta, Object, StoreInfo};

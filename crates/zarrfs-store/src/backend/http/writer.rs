@@ -1,6 +1,6 @@
 //! Changes a web folder with PUT, DELETE and, for missing folders, MKCOL (WebDAV, RFC 4918).
 //!
-//! If-Match and If-None-Match are sent to servers that enforce them (`condition_probe`). For other servers the key is
+//! If-Match and If-None-Match are sent to servers that enforce them (`probes`). For other servers the key is
 //! checked just before. Only 201 and 204 prove a put. Another success may come from a redirect, and is accepted if the
 //! object exists. DELETE removes a folder with its contents, so it is sent only for a key that was an object, or an
 //! empty folder, just before.
@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use object_store::PutPayload;
 
+use super::HttpReader;
 use super::ListingMethod;
 use super::endpoint::RequestSpec;
 use super::object_client::{LookupResult, ObjectClient};
-use super::reader::HttpReader;
 use super::response::ResponseHead;
 use crate::backend::is_a_directory;
-use crate::backend::remote::condition_probe::{
+use crate::backend::remote::probes::{
     ConditionProbe, ConditionTrial, EnforcedConditions, UNUSED_ETAG, trial_key,
 };
-use crate::backend::remote::write_retry::{self, ConditionalPut, RemoteKey};
+use crate::backend::remote::retry::{self, ConditionalPut, RemoteKey};
 use crate::request_context::{RequestContext, UNLIMITED};
 use crate::{Condition, ETag, Key, Meta, PutBody, Reader};
 use zarr_format::error::{Error, Kind, Result};
@@ -43,7 +43,7 @@ fn header(condition: &Condition) -> Option<RequestHeader> {
     }
 }
 
-/// A key to be changed, for `write_retry`.
+/// A key to be changed, for `retry`.
 struct KeyChange<'a> {
     writer: &'a HttpWriter,
     key: &'a Key,
@@ -151,7 +151,7 @@ impl HttpWriter {
             condition,
             checks_first,
         };
-        write_retry::put(context, &put, |_| {
+        retry::put(context, &put, |_| {
             self.send(context, key, &payload, body, header.as_ref())
         })
     }
@@ -191,9 +191,7 @@ impl HttpWriter {
         let change = KeyChange { writer: self, key };
         match change.probe()? {
             Some((etag, _)) if is_put => Ok(etag),
-            Some((etag, meta)) if write_retry::has_content(context, &change, &meta, body)? => {
-                Ok(etag)
-            }
+            Some((etag, meta)) if retry::has_content(context, &change, &meta, body)? => Ok(etag),
             _ => Err(self.ignored(key, response.status, "but did not store the object")),
         }
     }
@@ -276,7 +274,7 @@ impl HttpWriter {
             matches!(condition, Condition::Match(_))
                 && enforced.is_ok_and(|enforced| enforced.removals)
         });
-        write_retry::erase(&KeyChange { writer: self, key }, condition, true, || {
+        retry::erase(&KeyChange { writer: self, key }, condition, true, || {
             self.delete(key, false, header.clone())
         })
     }

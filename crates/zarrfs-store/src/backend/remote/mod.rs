@@ -2,12 +2,11 @@
 //!
 //! `http_client` builds the HTTP client, over which `hedge` and `connector` put second requests and counters. `runtime`
 //! waits for requests, `limits` and `retry` bound them, `headers` and `errors` interpret the answers. `redirect`
-//! follows redirects, with the credentials of `login`. `write_retry`, `condition_probe` and `refusal_probe` settle what
-//! a server leaves open. All asynchronous code of zarrfs is here and in `bucket` and `http`, which use this folder.
+//! follows redirects, with the credentials of `login`. `probes` settle what a server leaves open. All
+//! asynchronous code of zarrfs is here and in `bucket` and `http`, which use this folder.
 
 use std::time::Duration;
 
-pub(super) mod condition_probe;
 pub(super) mod connector;
 pub(super) mod errors;
 pub(super) mod headers;
@@ -15,12 +14,11 @@ mod hedge;
 pub(super) mod http_client;
 pub(super) mod limits;
 pub(super) mod login;
+pub(super) mod probes;
 pub(super) mod redirect;
-pub(super) mod refusal_probe;
 pub(super) mod retry;
 pub(super) mod runtime;
 mod tls;
-pub(super) mod write_retry;
 
 /// Maximum number of retries of a request, once the store is open.
 pub(super) const RETRIES: usize = 10;

@@ -22,8 +22,8 @@ use object_store::client::{
 use tokio::runtime::{Handle, RuntimeFlavor};
 use url::Url;
 
+use super::login::SentLogin;
 use super::login::origin_login::{Hop, OriginLogin};
-use super::login::sent_login::SentLogin;
 use crate::backend::opaque_debug;
 
 /// The URL of a response after all redirects. It is an extension of the response.

@@ -10,7 +10,7 @@ use object_store::client::{
 };
 use object_store::{ClientOptions, StaticCredentialProvider};
 
-use super::faulty_server::{Fault, FaultyObjects, FaultyServer};
+use super::{Fault, FaultyObjects, FaultyServer};
 use crate::backend::bucket::address::{Address, CloudKind};
 use crate::backend::bucket::credentials::RefreshingCredentials;
 use crate::backend::bucket::settings::CloudHandles;

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::faulty_server::{Fault, FaultyObjects, FaultyServer, open};
+use super::{Fault, FaultyObjects, FaultyServer, open};
 use crate::backend::bucket::BucketStore;
 use crate::backend::bucket::address::CloudKind;
 use crate::layer::liveness::LivenessStore;

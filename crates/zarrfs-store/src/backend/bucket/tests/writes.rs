@@ -10,10 +10,10 @@ use std::time::Duration;
 use http::Method;
 use parking_lot::Mutex;
 
-use super::faulty_server::{Fault, FaultyObjects, FaultyServer, RecordedRequest, Removals, open};
+use super::{Fault, FaultyObjects, FaultyServer, RecordedRequest, Removals, open};
 use crate::backend::bucket::BucketStore;
 use crate::backend::bucket::address::CloudKind;
-use crate::backend::remote::condition_probe::EnforcedConditions;
+use crate::backend::remote::probes::EnforcedConditions;
 use crate::request_context::UNLIMITED;
 use crate::{Condition, Key, PutBody, Store};
 use zarr_format::error::Kind;

@@ -1,7 +1,8 @@
 //! Credentials that a user gives for web servers: headers, a token, netrc.
 //!
 //! `Login` has the credentials, and `OriginLogin` binds them to the server of one store. `netrc` and `token_file` read
-//! the files, `header_line` parses a header. No error, log message or `Debug` output here has a secret.
+//! the files. `SentLogin` names the credentials of a request, for the message if the server refuses it. No error, log
+//! message or `Debug` output here has a secret.
 
 use std::env;
 use std::fs::{File, OpenOptions};
@@ -19,10 +20,8 @@ use token_file::TokenFile;
 use crate::backend::opaque_debug;
 use zarr_format::error::{Error, Kind, Result};
 
-mod header_line;
 mod netrc;
 pub(crate) mod origin_login;
-pub(crate) mod sent_login;
 mod token_file;
 
 /// Maximum length of a file with credentials, in bytes.
@@ -44,14 +43,14 @@ impl Login {
     /// malformed, or if zarrfs sets it itself.
     pub fn add_headers(&mut self, text: &str) -> Result<()> {
         let Some(path) = text.strip_prefix('@') else {
-            let header = header_line::parse(text);
+            let header = parse_header(text);
             self.headers
                 .push(header.map_err(|error| error.about("--header"))?);
             return self.check();
         };
         let subject = format!("--header @{path}");
         let text = read_file(Path::new(path)).map_err(|error| error.about(&subject))?;
-        let headers = header_line::parse_all(&text).map_err(|error| error.about(&subject))?;
+        let headers = parse_headers(&text).map_err(|error| error.about(&subject))?;
         self.headers.extend(headers);
         self.check()
     }
@@ -173,6 +172,108 @@ fn read_file(path: &Path) -> Result<String> {
     }
 }
 
+/// Parses a header, `Name: value`. The error does not repeat the value.
+fn parse_header(text: &str) -> Result<(HeaderName, HeaderValue)> {
+    let malformed = || Error::invalid("", "write a header as 'Name: value'");
+    let (name, value) = text.split_once(':').ok_or_else(malformed)?;
+    // Another text before the colon may be a secret.
+    let name: HeaderName = name.trim().parse().map_err(|_| malformed())?;
+    if let Some(instead) = replacement_of(name.as_str()) {
+        let why = format!("the header {name} cannot be set: {instead}");
+        return Err(Error::invalid("", why));
+    }
+    let value = value.trim();
+    if value.is_empty() {
+        return Err(Error::invalid(
+            "",
+            format!("the header {name} has no value"),
+        ));
+    }
+    let mut value: HeaderValue = value.parse().map_err(|_| {
+        let why = format!("the value of the header {name} has control characters");
+        Error::invalid("", why)
+    })?;
+    value.set_sensitive(true);
+    Ok((name, value))
+}
+
+/// Parses the lines of a file of headers. Empty lines, and lines that begin with `#`, are skipped.
+fn parse_headers(text: &str) -> Result<Vec<(HeaderName, HeaderValue)>> {
+    let lines = text
+        .lines()
+        .enumerate()
+        .map(|(place, line)| (place, line.trim()));
+    let mut headers = Vec::new();
+    for (place, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
+        let header = parse_header(line).map_err(|error| {
+            Error::invalid("", format!("line {}: {}", place + 1, error.detail()))
+        })?;
+        headers.push(header);
+    }
+    if headers.is_empty() {
+        let why = "the file has no headers: put one on each line, as 'Name: value'";
+        return Err(Error::invalid("", why));
+    }
+    Ok(headers)
+}
+
+/// Returns what to do in place of a header that zarrfs sets, or `None` for other headers.
+fn replacement_of(name: &str) -> Option<&'static str> {
+    match name {
+        "user-agent" => Some("use --storage-option user_agent=NAME"),
+        _ if name.starts_with("proxy-") => Some("use --storage-option proxy_url=URL"),
+        // These belong to a single request or connection.
+        "accept-encoding" | "connection" | "content-encoding" | "content-length"
+        | "content-range" | "content-type" | "depth" | "destination" | "expect" | "host" | "if"
+        | "keep-alive" | "overwrite" | "range" | "te" | "trailer" | "transfer-encoding"
+        | "upgrade" => Some("zarrfs sets it"),
+        _ if name.starts_with("if-") => Some("zarrfs sets it"),
+        _ => None,
+    }
+}
+
+/// The credentials that were sent with a request. It is an extension of the response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum SentLogin {
+    /// No credentials.
+    #[default]
+    Nothing,
+    /// `--header`.
+    Header,
+    /// `--bearer-token-file`.
+    Token,
+    /// `--netrc`.
+    Netrc,
+    /// The user and password in the URL.
+    Url,
+}
+
+/// The options that give credentials, for messages.
+pub(crate) const LOGIN_OPTIONS: &str = "--bearer-token-file, --header or --netrc";
+
+impl SentLogin {
+    /// Returns the next step after a refusal with this status.
+    pub(crate) fn hint(self, status: u16) -> String {
+        let name = match self {
+            SentLogin::Nothing if status == 401 => {
+                return format!("the server wants a login: use {LOGIN_OPTIONS}");
+            }
+            SentLogin::Nothing => return format!("if the data needs a login, use {LOGIN_OPTIONS}"),
+            SentLogin::Header => "the headers of --header",
+            SentLogin::Token => "the token of --bearer-token-file",
+            SentLogin::Netrc => "the user and password of --netrc",
+            SentLogin::Url => "the user and password of the URL",
+        };
+        match status {
+            401 if self == SentLogin::Token => {
+                format!("{name} is not valid or has expired: put a new token into the file")
+            }
+            401 => format!("the server does not accept {name}: check them"),
+            _ => format!("check the permissions of {name}"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -269,5 +370,101 @@ mod tests {
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
         assert_eq!(error(), "not a regular file");
+    }
+
+    #[test]
+    fn a_header_has_a_name_and_a_value() {
+        for (text, name, value) in [
+            (
+                "Authorization: Bearer a.b-c==",
+                "authorization",
+                "Bearer a.b-c==",
+            ),
+            ("X-Key:a:b", "x-key", "a:b"),
+            ("cookie :  a=1; b=2 ", "cookie", "a=1; b=2"),
+        ] {
+            let header = parse_header(text).unwrap();
+            assert_eq!(
+                (header.0.as_str(), header.1.to_str().unwrap()),
+                (name, value)
+            );
+            assert!(!format!("{header:?}").contains(value));
+        }
+    }
+
+    #[test]
+    fn faults_do_not_repeat_the_value() {
+        for (text, expected) in [
+            ("hush", "write a header as 'Name: value'"),
+            ("", "write a header as 'Name: value'"),
+            (": hush", "write a header as 'Name: value'"),
+            ("Bearer hush: x", "write a header as 'Name: value'"),
+            ("X-Key:", "the header x-key has no value"),
+            (
+                "X-Key: hush\r\nHost: x",
+                "the value of the header x-key has control characters",
+            ),
+            (
+                "X-Key: hu\x00sh",
+                "the value of the header x-key has control characters",
+            ),
+            (
+                "Host: hush",
+                "the header host cannot be set: zarrfs sets it",
+            ),
+            (
+                "content-length: 7",
+                "the header content-length cannot be set: zarrfs sets it",
+            ),
+            (
+                "RANGE: hush",
+                "the header range cannot be set: zarrfs sets it",
+            ),
+            (
+                "If-Match: hush",
+                "the header if-match cannot be set: zarrfs sets it",
+            ),
+            ("If: hush", "the header if cannot be set: zarrfs sets it"),
+            (
+                "User-Agent: x",
+                "the header user-agent cannot be set: use --storage-option user_agent=NAME",
+            ),
+            (
+                "Proxy-Authorization: hush",
+                "the header proxy-authorization cannot be set: use --storage-option proxy_url=URL",
+            ),
+        ] {
+            assert_eq!(parse_header(text).unwrap_err().detail(), expected, "{text}");
+        }
+        let error = parse_headers("# none\n\n").unwrap_err();
+        assert!(error.detail().starts_with("the file has no headers"));
+    }
+
+    #[test]
+    fn a_refusal_names_the_next_step() {
+        for (sent, status, expected) in [
+            (
+                SentLogin::Nothing,
+                401,
+                "the server wants a login: use --bearer-token-file, --header or --netrc",
+            ),
+            (
+                SentLogin::Token,
+                401,
+                "the token of --bearer-token-file is not valid or has expired: put a new token into the file",
+            ),
+            (
+                SentLogin::Netrc,
+                401,
+                "the server does not accept the user and password of --netrc: check them",
+            ),
+            (
+                SentLogin::Header,
+                403,
+                "check the permissions of the headers of --header",
+            ),
+        ] {
+            assert_eq!(sent.hint(status), expected);
+        }
     }
 }

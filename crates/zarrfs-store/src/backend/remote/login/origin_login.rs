@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use url::{Origin, Url};
 
 use super::Login;
-use super::sent_login::SentLogin;
+use super::SentLogin;
 use crate::backend::opaque_debug;
 
 /// The user in the URL of a store.
