@@ -78,7 +78,7 @@ pub(crate) const AZURITE: Kind = Kind {
 
 pub(crate) const FAKE_GCS: Kind = Kind {
     name: "gs, fake-gcs-server",
-    // `crates/zarrfs-store/src/backend/bucket/tests/lost_answers.rs` has a server of its own for writes.
+    // `crates/zarrfs-store/src/backend/bucket/tests/writes.rs` has writes, with a server of its own.
     writes: Writes::Elsewhere,
     variable: Some("ZARRFS_TEST_GCS"),
     holding: fake_gcs,

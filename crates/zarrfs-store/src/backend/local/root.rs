@@ -24,7 +24,7 @@ use zarr_format::error::{Error, Kind, Result};
 /// The error for a root that is gone. No system call returns it here.
 pub(super) const GONE: Errno = Errno::NOLINK;
 
-/// How long a resolved path is fresh: a tenth of the TTL of a local store's metadata.
+/// How long a resolved path is fresh: a tenth of the second for which `LocalStore` keeps metadata.
 const PATH_TTL: Duration = Duration::from_millis(100);
 
 /// The root of a store, resolved again when it is stale.

@@ -21,10 +21,9 @@ use crate::{HiddenEntry, HiddenReason, Key, Reader};
 use zarr_format::error::{Error, Kind, Result, printable};
 use zarr_format::model::document;
 
-/// The end of central directory record (APPNOTE 4.3.16): signature, length, and length with the longest comment.
+/// The end of central directory record (APPNOTE 4.3.16): signature, length in bytes, and length with the longest comment.
 const END_SIGNATURE: &[u8] = b"PK\x05\x06";
 const END_LEN: usize = 22;
-
 const MAX_END_LEN: usize = END_LEN + u16::MAX as usize;
 
 /// The parsed directory, with the entries that are left out.
