@@ -30,10 +30,8 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::locks::Mutex;
 use zarrfs_store::{EncodedBy, Key, Object, Store};
 
-/// Maximum number of arrays whose metadata is cached; the least recently used is evicted.
-const MAX_CACHED: usize = 1 << 16;
-
-/// The metadata that programs have read or written last, by the folders of the arrays.
+/// The metadata that programs have read or written last, by the folders of at most 65,536 arrays; the least recently
+/// used is evicted.
 pub(crate) struct EncodingCache(Mutex<LruCache<Key, CachedEncoding>>);
 
 /// The metadata of an array.
@@ -74,7 +72,7 @@ impl EncodingCache {
             return None;
         }
         let before = cached.put(folder, now);
-        if cached.len() > MAX_CACHED {
+        if cached.len() > 1 << 16 {
             cached.pop_lru();
         }
         before.map(|before| before.by)

@@ -76,11 +76,6 @@ impl Unsynced {
     }
 }
 
-/// At this number of unsynced contents or bytes, everything is synced. This limits the contents that recovery has to
-/// check after a power loss, and the retained files.
-const MAX_UNSYNCED_CONTENTS: usize = 4096;
-const MAX_UNSYNCED_BYTES: u64 = 256 << 20;
-
 impl ChangeLayer {
     /// Opens a layer of the upper folder.
     pub(crate) fn open(paths: &LayerPaths, generations: Generations) -> Result<ChangeLayer> {
@@ -257,10 +252,11 @@ impl ChangeLayer {
         self.lock().records.marks.last(key)
     }
 
-    /// Whether enough writes are unsynced to start a sync.
+    /// Whether enough writes are unsynced to start a sync: 4096 contents or 256 MiB. This limits the contents that
+    /// recovery has to check after a power loss, and the retained files.
     pub(crate) fn is_sync_due(&self) -> bool {
         let unsynced = self.lock().unsynced;
-        unsynced.contents >= MAX_UNSYNCED_CONTENTS || unsynced.bytes >= MAX_UNSYNCED_BYTES
+        unsynced.contents >= 4096 || unsynced.bytes >= 256 << 20
     }
 
     /// Records that a sync of everything begins; returns its number.

@@ -302,11 +302,11 @@ pub(crate) fn os_error(key: &Key, error: Errno) -> Error {
 
 /// Adds to the error of a full disk where to free space.
 pub(crate) fn with_room_hint(error: Error) -> Error {
-    const HINT: &str = "free space on the disk of the changes directory";
-    if error.kind() != Kind::NoSpace || error.detail().ends_with(HINT) {
+    let hint = "free space on the disk of the changes directory";
+    if error.kind() != Kind::NoSpace || error.detail().ends_with(hint) {
         return error;
     }
-    let why = format!("{}: {HINT}", error.detail());
+    let why = format!("{}: {hint}", error.detail());
     Error::new(Kind::NoSpace, error.subject(), why)
 }
 

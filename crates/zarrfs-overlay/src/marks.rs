@@ -28,10 +28,6 @@ struct KeyMarks {
     later: Vec<LaterContent>,
 }
 
-/// Maximum number of later contents per key. When the process ends, the last content may not be in place yet, and the
-/// one before it is. A rename over a file records two contents: the removal of the file and the new file.
-const LATER_CONTENTS: usize = 3;
-
 /// The marks of a layer's files.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
@@ -53,7 +49,9 @@ impl Marks {
         }
         let epoch = self.epoch;
         let later = &mut self.by_key.entry(key).or_default().later;
-        if later.len() == LATER_CONTENTS {
+        // When the process ends, the last content may not be in place yet, and the one before it is. A rename over a
+        // file records two contents: the removal of the file and the new file. So three are needed.
+        if later.len() == 3 {
             later.remove(0);
         }
         later.push(LaterContent { epoch, mark });

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, RenameFlags};
 use rustix::io::Errno;
 
-use crate::holder_text::has_program_copies;
+use crate::derived::has_program_copies;
 use crate::journal_record::JournalRecord;
 use crate::layer_dir::{LayerDir, os_error};
 use crate::layered_store::{LayeredStore, Resolved};

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::layered_store::etag_of;
-use crate::object_put::ObjectPut;
 use crate::open_file::opener;
+use crate::pending_object::ObjectPut;
 use crate::{Overlay, derived, listing};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::request_context::RequestContext;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use twox_hash::XxHash3_128;
 
 use crate::commit::{Commit, parallel_keys};
-use crate::holder_text::HolderReader;
+use crate::derived::HolderReader;
 use crate::journal_record::JournalRecord;
 use crate::layer::Located;
 use crate::overlay_core::OverlayCore;

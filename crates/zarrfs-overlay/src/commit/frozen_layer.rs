@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::fs::{RenameFlags, Stat};
 
 use crate::changes::KeysWithReason;
-use crate::holder_text::has_program_copies;
+use crate::derived::has_program_copies;
 use crate::journal_record::{ContentDigest, JournalRecord};
 use crate::layer::{ChangeLayer, Located};
 use crate::layer_dir::{LayerDir, os_error};

@@ -18,7 +18,7 @@ use crate::encodings::{NewContent, may_describe_array};
 use crate::layer_dir::os_error;
 use crate::layered_store::stat_of_stored;
 use crate::name_change::NameChange;
-use crate::open_file::handle::OpenFileHandle;
+use crate::open_file::opener::OpenFileHandle;
 use crate::open_file::pending_copy::{FileReuse, PendingCopy, WrittenRanges};
 use crate::open_file::state::{ContentSource, FileState, OpenedAs, StoredVersion};
 use crate::overlay_core::OverlayCore;
@@ -31,7 +31,6 @@ use zarrfs_store::sync::locks::{Condvar, Mutex, MutexGuard};
 use zarrfs_store::tree::{AttrChange, OpenMode, Posix, Stat};
 use zarrfs_store::{Key, Meta, Reader, StoreVersion, Version};
 
-mod handle;
 pub(crate) mod opener;
 pub(crate) mod pending_copy;
 pub(crate) mod state;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::content;
 use crate::content::StoredContent;
 use crate::derived::DerivedDocument;
-use crate::holder_text::has_program_copies;
+use crate::derived::has_program_copies;
 use crate::journal_record::{ContentDigest, JournalRecord, Mark};
 use crate::layer_dir::{inode_of, os_error, with_room_hint};
 use crate::name_change::NameChange;
