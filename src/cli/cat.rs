@@ -12,7 +12,7 @@ use zarr_format::grid::Selection;
 use zarr_format::model::DataType;
 use zarrfs_array::array::OpenArray;
 use zarrfs_export::formats::plain;
-use zarrfs_export::inspect::chunk_key::chunk_of;
+use zarrfs_export::inspect::access::chunk_of;
 use zarrfs_export::inspect::file_ending::FileContent;
 use zarrfs_export::inspect::locate::StorePath;
 use zarrfs_export::inspect::selected_elements::{DescribedArray, write_file};

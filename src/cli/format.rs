@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 use zarr_format::dialect::fill;
 use zarr_format::error::{Error, printable};
 use zarr_format::model::{CodecSpec, DataType};
-use zarrfs_export::inspect::array_info::{ArrayInfo, ReadCost};
-use zarrfs_export::inspect::chunk_totals::{ChunkLength, ChunkTotals};
+use zarrfs_export::inspect::node_info::{ArrayInfo, ReadCost};
+use zarrfs_export::inspect::stored_chunks::{ChunkLength, ChunkTotals};
 use zarrfs_store::Key;
 
 /// Formats lengths along dimensions: `(12, 36, 72)`.

@@ -11,10 +11,10 @@ use crate::cli::terminal::{Paint, is_utf8};
 use crate::cli::{MapArgs, Measure, format, report};
 use zarr_format::error::{Error, Kind, Result, printable};
 use zarrfs_array::array::{OpenArray, ScanDetail};
-use zarrfs_export::inspect::array_info::inner_shapes;
-use zarrfs_export::inspect::chunk_map::{ChunkMap, Ends, MapCell, MapConfig};
 use zarrfs_export::inspect::locate::StorePath;
+use zarrfs_export::inspect::node_info::inner_shapes;
 use zarrfs_export::inspect::shard_info::ShardPart;
+use zarrfs_export::inspect::stored_chunks::{ChunkMap, Ends, MapCell, MapConfig};
 use zarrfs_store::request_context::UNLIMITED;
 
 /// Prints or writes the map; returns false if a chunk does not decode.

@@ -32,7 +32,7 @@ use zarrfs_export::inspect::file_ending::{
 };
 use zarrfs_export::inspect::group_file::VariableSource;
 use zarrfs_export::inspect::group_file::{GroupSource, PlannedFile};
-use zarrfs_export::inspect::map_nodes::MapSource;
+use zarrfs_export::inspect::surrounding_nodes::MapSource;
 use zarrfs_export::inspect::surrounding_nodes::SurroundingNodes;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;

@@ -17,10 +17,8 @@ use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_store::Key;
 
 mod regions;
-mod values;
 
-use regions::{Difference, changed_regions, differing_regions};
-use values::kind_of;
+use regions::{Difference, changed_regions, differing_regions, kind_of};
 use zarrfs_store::request_context::UNLIMITED;
 
 /// One state of a store.

@@ -2,22 +2,26 @@
 //!
 //! Only elements inside both shapes are compared; different shapes appear in the metadata. A chunk that is stored in
 //! neither state has the fill value in both, and is skipped if the fill values are equal.
+//!
+//! Elements of data types of the same kind are compared by value: 5 equals 5 in an `int16` and a `uint64`, in any byte
+//! order; a NaN equals any NaN, and 0 equals -0; text equals text with the same characters. An integer never equals a
+//! float, since programs see two data types.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use crate::formats;
-use crate::formats::Export;
-use crate::formats::member::read_all;
+use crate::formats::group::read_all;
+use crate::formats::{Export, elements};
+use zarr_format::dialect::v3;
 use zarr_format::error::{Error, Result};
 use zarr_format::grid::{ChunkIndex, Grid, Region};
-use zarr_format::model::Array;
+use zarr_format::model::{Array, DataType, Node};
 use zarrfs_array::array::OpenArray;
 use zarrfs_array::array::vlen_elements::VlenElements;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
-
-use super::values::{TypedElement, are_equal};
 
 /// A box with differing elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,9 +37,6 @@ pub(super) struct Difference {
 /// Maximum number of chunks of an array whose keys are matched with the changed keys, and of stored chunks that are
 /// held in memory.
 const MAX_CHUNKS: u64 = 1 << 22;
-
-/// Maximum decoded bytes of each state that are compared at a time, except for variable-length elements.
-const PART: u64 = 32 << 20;
 
 /// Adds a box for each chunk with one of these keys whose elements differ.
 pub(super) fn changed_regions(
@@ -160,8 +161,9 @@ impl ArrayPair<'_> {
                 .shape
                 .iter()
                 .try_fold(1_u64, |all, &length| all.checked_mul(length));
+            // At most 32 MiB of each state are compared at a time, except for variable-length elements.
             let is_small =
-                elements.is_some_and(|elements| elements.saturating_mul(element) <= PART);
+                elements.is_some_and(|elements| elements.saturating_mul(element) <= 32 << 20);
             match halves(&part).filter(|_| !is_small && !is_variable) {
                 Some(halves) => parts.extend(halves),
                 None => found = joined(found, self.difference_of_part(&part)?),
@@ -285,6 +287,75 @@ fn difference<'a>(
     found
 }
 
+/// The value of an element, independent of its data type.
+#[derive(PartialEq)]
+enum ElementValue<'a> {
+    Whole(i128),
+    /// The bits of a double; all NaN have the same bits, and so have both zeros.
+    Float(u64),
+    Complex(u64, u64),
+    /// The bytes without padding.
+    Bytes(Cow<'a, [u8]>),
+}
+
+/// Returns the kind of an array's values. Data types of the same kind may have equal elements.
+pub(super) fn kind_of(array: &Array) -> String {
+    let kind = match &array.data_type {
+        DataType::Bool => "boolean",
+        DataType::Int(_) | DataType::UInt(_) => "integer",
+        DataType::Float(_) => "float",
+        DataType::Complex(_) => "complex",
+        DataType::FixedText(_) | DataType::Text | DataType::Object => "text",
+        DataType::FixedBytes(_) | DataType::Bytes => "bytes",
+        _ => {
+            let rendered = v3::render(&Node::Array(Box::new(array.clone())));
+            return rendered["data_type"].to_string();
+        }
+    };
+    kind.to_string()
+}
+
+/// Whether two elements with types of the same kind have equal values.
+fn are_equal(one: TypedElement<'_>, other: TypedElement<'_>) -> bool {
+    (one.data_type == other.data_type && one.bytes == other.bytes) || one.value() == other.value()
+}
+
+/// An element in little-endian bytes, with its type.
+#[derive(Clone, Copy)]
+struct TypedElement<'a> {
+    bytes: &'a [u8],
+    data_type: &'a DataType,
+}
+
+impl<'a> TypedElement<'a> {
+    fn value(self) -> ElementValue<'a> {
+        let element = self.bytes;
+        match self.data_type {
+            DataType::Int(_) => ElementValue::Whole(elements::integer(element, true)),
+            DataType::UInt(_) => ElementValue::Whole(elements::integer(element, false)),
+            DataType::Float(_) => ElementValue::Float(float(element)),
+            DataType::Complex(_) => {
+                let (real, imaginary) = element.split_at(element.len() / 2);
+                ElementValue::Complex(float(real), float(imaginary))
+            }
+            DataType::FixedText(_) => {
+                ElementValue::Bytes(elements::text(element).into_bytes().into())
+            }
+            DataType::FixedBytes(_) => ElementValue::Bytes(elements::unpadded(element).into()),
+            _ => ElementValue::Bytes(element.into()),
+        }
+    }
+}
+
+/// Returns the bits of a float as a double; all NaN have the same bits, and so have both zeros.
+fn float(element: &[u8]) -> u64 {
+    match elements::float(element).unwrap_or(f64::NAN) {
+        number if number.is_nan() => f64::NAN.to_bits(),
+        0.0 => 0,
+        number => number.to_bits(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -308,5 +379,49 @@ mod tests {
             (found.start, found.stop, found.count),
             (vec![10, 21], vec![12, 23], 2)
         );
+    }
+
+    #[test]
+    fn elements_of_one_kind_are_equal_by_value() {
+        use DataType::{Bytes, Complex, FixedBytes, FixedText, Float, Int, Text, UInt};
+        let text = |text: &str| -> Vec<u8> {
+            text.chars()
+                .flat_map(|letter| u32::from(letter).to_le_bytes())
+                .collect()
+        };
+        let single = |number: f32| number.to_le_bytes().to_vec();
+        let double = |number: f64| number.to_le_bytes().to_vec();
+        let green = "gr\u{fc}n";
+        for (is_equal, (bytes, one), (other_bytes, other)) in [
+            (true, (vec![5], UInt(1)), (vec![5, 0, 0, 0], Int(4))),
+            (true, (vec![0xfe], Int(1)), (vec![0xfe, 0xff], Int(2))),
+            (true, (vec![0xff; 8], UInt(8)), (vec![0xff; 8], UInt(8))),
+            (true, (single(1.5), Float(4)), (double(1.5), Float(8))),
+            (
+                true,
+                (vec![1, 0x7c], Float(2)),
+                (single(f32::NAN), Float(4)),
+            ),
+            (true, (double(-0.0), Float(8)), (vec![0; 4], Float(4))),
+            (true, (vec![0; 8], Complex(8)), (vec![0; 16], Complex(16))),
+            (
+                true,
+                (text("gr\u{fc}n\0\0"), FixedText(6)),
+                (green.into(), Text),
+            ),
+            (true, (b"ab\0".into(), FixedBytes(3)), (b"ab".into(), Bytes)),
+            (false, (vec![0xff], UInt(1)), (vec![0xff], Int(1))),
+            (false, (vec![0xff; 8], UInt(8)), (vec![0xff; 8], Int(8))),
+            (false, (single(1.1), Float(4)), (double(1.1), Float(8))),
+            (
+                false,
+                (b"\0ab".into(), FixedBytes(3)),
+                (b"ab".into(), Bytes),
+            ),
+        ] {
+            let [first, second] = [(&bytes, &one), (&other_bytes, &other)]
+                .map(|(bytes, data_type)| TypedElement { bytes, data_type });
+            assert_eq!(are_equal(first, second), is_equal, "{one:?} {other:?}");
+        }
     }
 }

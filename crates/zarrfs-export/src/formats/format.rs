@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use crate::formats::conversion::{Chained, Conversion};
-use crate::formats::member::GroupMember;
+use crate::formats::group::GroupMember;
 use crate::formats::subject::Subject;
 use zarr_format::error::{Error, Result};
 use zarr_format::model::{Array, bytes_of};
@@ -181,6 +181,21 @@ impl FileParts {
 }
 
 impl Format {
+    /// Returns a format only for elements of fixed length.
+    pub(super) const fn of_fixed_length(
+        extension: &'static str,
+        needs: &'static str,
+        parts: PartsFn,
+    ) -> Format {
+        Format {
+            extension,
+            needs,
+            parts: Some(parts),
+            ragged: None,
+            is_basic: false,
+        }
+    }
+
     /// Whether the format has files of an array.
     pub fn fits(&self, subject: &Subject) -> bool {
         // A basic format has files even of an array that does not decode; opening them returns the error.

@@ -3,7 +3,7 @@
 //! Each format says which arrays it can hold, and makes the header and the trailer (`format`). `volumes` are formats
 //! of images in space, `maps` those with a georeference, `tables` those of text; `netcdf`, `hdf5` and `tiff` are a
 //! format each. `opened` reads such a file, `conversion` changes the form of elements, `axes`, `cf` and `ome_zarr`
-//! interpret dimensions and attributes. To add a format, add a file and a line in `FORMATS`.
+//! interpret dimensions and attributes. To add a format, add a file and an entry in `FORMATS`.
 
 use crate::formats::group::GroupFormat;
 use zarr_format::error::{Error, Result};
@@ -16,13 +16,11 @@ mod format;
 pub mod group;
 pub(crate) mod hdf5;
 pub(crate) mod maps;
-pub(crate) mod member;
 pub(crate) mod netcdf;
 pub mod npy;
 pub(crate) mod ome_zarr;
 mod opened;
 pub mod plain;
-mod source_elements;
 pub(crate) mod subject;
 pub(crate) mod tables;
 pub(crate) mod tiff;
@@ -31,7 +29,7 @@ pub(crate) mod volumes;
 
 pub use crate::formats::format::{ElementForm, FileParts, Format, Ragged};
 pub use crate::formats::opened::Export;
-pub use crate::formats::source_elements::SourceElements;
+pub use crate::formats::opened::SourceElements;
 pub use crate::formats::subject::{Subject, TakenDimension};
 
 /// All formats of arrays.
@@ -39,22 +37,78 @@ pub const FORMATS: &[&Format] = &[
     &npy::FORMAT,
     &plain::RAW,
     &plain::TXT,
-    &npy::FORTRAN,
-    &volumes::nrrd::FORMAT,
-    &volumes::nrrd::DETACHED,
-    &volumes::metaimage::FORMAT,
-    &volumes::metaimage::DETACHED,
-    &volumes::nifti::FORMAT,
-    &volumes::fits::FORMAT,
-    &volumes::mrc::FORMAT,
-    &volumes::vti::FORMAT,
-    &tiff::FORMAT,
-    &tiff::ome::FORMAT,
-    &maps::vrt::FORMAT,
-    &maps::envi::HEADER,
-    &maps::envi::ENVI,
-    &tables::rows::CSV,
-    &tables::rows::NDJSON,
+    &Format::of_fixed_length(
+        "f.npy",
+        "elements of fixed length and of a data type of numpy",
+        npy::fortran,
+    ),
+    &Format::of_fixed_length(
+        "nrrd",
+        "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 16 dimensions, none of length 0",
+        volumes::nrrd::parts,
+    ),
+    &Format::of_fixed_length(
+        "nhdr",
+        "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 16 dimensions, none of length 0, and a name \
+         without control characters, quotes, < > & or %",
+        volumes::nrrd::detached,
+    ),
+    &Format::of_fixed_length(
+        "mha",
+        "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 10 dimensions, none of length 0",
+        volumes::metaimage::parts,
+    ),
+    &Format::of_fixed_length(
+        "mhd",
+        "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 10 dimensions, none of length 0, and a name \
+         without control characters, quotes, < > & or %",
+        volumes::metaimage::detached,
+    ),
+    &Format::of_fixed_length(
+        "nii",
+        "bool, int8 to int64, uint8 to uint64, float32, float64, complex64 or complex128 in 1 to 7 dimensions, none \
+         of length 0",
+        volumes::nifti::parts,
+    ),
+    &Format::of_fixed_length(
+        "fits",
+        "bool, int8 to int64, uint8 to uint64, float16, float32 or float64 in 1 or more dimensions, none of length 0",
+        volumes::fits::parts,
+    ),
+    &Format::of_fixed_length(
+        "mrc",
+        "bool, int8, int16, uint8, uint16, float16, float32 or complex64 in 2 to 4 dimensions, none of length 0 or \
+         beyond 2^31 - 1",
+        volumes::mrc::parts,
+    ),
+    &Format::of_fixed_length(
+        "vti",
+        "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 3 dimensions, none of length 0 or beyond \
+         2^31, and a name without control characters, quotes, < > or &",
+        volumes::vti::parts,
+    ),
+    &Format::of_fixed_length(
+        "tif",
+        "bool, int8 to int64, uint8 to uint64, float16 to float64, complex64 or complex128 in 2 or more dimensions, \
+         none of length 0, and no more planes than TIFF has room for",
+        tiff::parts,
+    ),
+    &Format::of_fixed_length(
+        "ome.tif",
+        "bool, int8 to int32, uint8 to uint32, float32, float64, complex64 or complex128 in 2 to 5 dimensions, none \
+         of length 0, of at most 8192 planes",
+        tiff::ome::parts,
+    ),
+    &Format::of_fixed_length(
+        "vrt",
+        "bool, int8 to int64, uint8 to uint64, float32, float64, complex64 or complex128 in 2 or more dimensions, \
+         none of length 0, of at most 4096 planes, and a name without control characters, quotes, < > or &",
+        maps::vrt::parts,
+    ),
+    &Format::of_fixed_length("hdr", maps::envi::NEEDS, maps::envi::header),
+    &Format::of_fixed_length("img", maps::envi::NEEDS, maps::envi::image),
+    &tables::CSV,
+    &tables::NDJSON,
 ];
 
 /// All formats of groups.

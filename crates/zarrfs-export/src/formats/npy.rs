@@ -4,7 +4,7 @@
 //! numpy lacks get a type of the same size that can show their bytes.
 
 use crate::formats::format::ALIGNMENT;
-use crate::formats::{FileParts, Format, Ragged};
+use crate::formats::{FileParts, Format, Ragged, Subject};
 use zarr_format::error::{Error, Result};
 use zarr_format::model::{DataType, Field, MAX_ELEMENT};
 use zarrfs_array::array::vlen_elements::{ReservedBuffer, VlenElements};
@@ -21,18 +21,12 @@ pub const FORMAT: Format = Format {
     is_basic: true,
 };
 
-/// The same in Fortran order (first dimension fastest).
-pub const FORTRAN: Format = Format {
-    extension: "f.npy",
-    needs: "elements of fixed length and of a data type of numpy",
-    parts: Some(|subject| {
-        let descr = descr(&subject.array.data_type)?;
-        let header = header(&descr, true, subject.shape)?;
-        Some(FileParts::fortran(header, subject.shape))
-    }),
-    ragged: None,
-    is_basic: false,
-};
+/// Returns the same in Fortran order (first dimension fastest).
+pub(super) fn fortran(subject: &Subject) -> Option<FileParts> {
+    let descr = descr(&subject.array.data_type)?;
+    let header = header(&descr, true, subject.shape)?;
+    Some(FileParts::fortran(header, subject.shape))
+}
 
 /// Builds the header: magic, version, length of the text, the padded text, and a newline.
 fn header(descr: &str, is_fortran: bool, shape: &[u64]) -> Option<Vec<u8>> {

@@ -3,19 +3,20 @@
 //! Any range can be read by itself. Elements that are written as decoded are not copied, and can be written in place;
 //! elements in another form are converted on each read.
 
-use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::formats::Subject;
 use crate::formats::conversion::Conversion;
 use crate::formats::format::{FileParts, Format, Ragged};
-use crate::formats::member::{GroupMember, MemberSource};
-use crate::formats::source_elements::SourceElements;
+use crate::formats::group::{GroupMember, MemberSource};
 use zarr_format::buffer::Buffer;
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::grid::{Region, Selection};
 use zarrfs_array::array::flat_file::FlatFile;
+use zarrfs_array::array::strided_file::StridedFile;
 use zarrfs_array::array::vlen_elements::ReservedBytes;
 use zarrfs_array::array::{ArrayState, OpenArray, WriteSource};
 use zarrfs_store::request_context::RequestContext;
@@ -96,12 +97,9 @@ impl ConvertedFile {
     }
 }
 
-/// Maximum size in bytes of a header without a memory reservation; the other state of an open file is larger.
-const MAX_UNCOUNTED: usize = 16 << 10;
-
-/// Reserves memory for a header of this length, if it is long.
+/// Reserves memory for a header of this length, if it is longer than 16 KiB: the other state of an open file is larger.
 pub(super) fn room_of(array: &OpenArray, length: usize) -> Result<Option<Reservation>> {
-    let is_long = length > MAX_UNCOUNTED;
+    let is_long = length > 16 << 10;
     is_long.then(|| array.room(length as u64)).transpose()
 }
 
@@ -410,4 +408,82 @@ fn whole(context: &RequestContext, member: &GroupMember, ragged: Ragged) -> Resu
     }
     .map_err(|error| error.about(array.path()))?;
     Ok(out.finish())
+}
+
+/// Decoded elements as a flat file.
+pub enum SourceElements {
+    /// A box in any order of dimensions.
+    Box(Box<FlatFile>),
+    /// Elements at a fixed step.
+    Strided(StridedFile),
+}
+
+impl SourceElements {
+    /// Opens selected elements. `order` lists, for each dimension of the file, the index among the kept dimensions.
+    /// Fails as `FlatFile::permuted` does.
+    pub fn open(
+        array: &Arc<OpenArray>,
+        selection: &Selection,
+        order: Option<&[usize]>,
+    ) -> Result<SourceElements> {
+        let array = array.clone();
+        let kept = selection.remaining_axes().len();
+        let own: Vec<usize> = (0..kept).collect();
+        let order = order.map(|order| selection.order_of(order));
+        Ok(match (selection.region(), order) {
+            (Some(region), None) => SourceElements::Box(Box::new(FlatFile::new(array, region)?)),
+            (Some(region), Some(order)) => {
+                SourceElements::Box(Box::new(FlatFile::permuted(array, region, &order)?))
+            }
+            (None, order) => {
+                let order = order.unwrap_or_else(|| selection.order_of(&own));
+                SourceElements::Strided(StridedFile::new(array, selection.clone(), order)?)
+            }
+        })
+    }
+
+    /// Returns the flat file of a box, or `None` for other selections.
+    pub fn as_box(&self) -> Option<&FlatFile> {
+        match self {
+            SourceElements::Box(flat) => Some(flat),
+            SourceElements::Strided(_) => None,
+        }
+    }
+
+    /// Returns the length in bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            SourceElements::Box(flat) => flat.len(),
+            SourceElements::Strided(strided) => strided.len(),
+        }
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the array.
+    pub fn array(&self) -> &Arc<OpenArray> {
+        match self {
+            SourceElements::Box(flat) => flat.array(),
+            SourceElements::Strided(strided) => strided.array(),
+        }
+    }
+
+    /// Returns the bytes of a range.
+    pub fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
+        match self {
+            SourceElements::Box(flat) => flat.read(context, range),
+            SourceElements::Strided(strided) => {
+                context.check_may_wait()?;
+                strided.read(context, range)
+            }
+        }
+    }
+
+    /// Whether a reader that opens the file now is likely to read it sequentially.
+    pub fn expects_sequential(&self) -> bool {
+        self.as_box().is_none_or(FlatFile::expects_sequential)
+    }
 }

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use crate::inspect::chunk_key::find_chunk;
-use crate::inspect::chunk_map::decode;
+use crate::inspect::access::find_chunk;
+use crate::inspect::stored_chunks::decode;
 use zarr_format::error::{Kind, Result};
 use zarr_format::grid::Coordinates;
 use zarr_format::model::{Array, CodecSpec, Node, document};

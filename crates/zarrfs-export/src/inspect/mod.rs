@@ -4,10 +4,6 @@
 //! other modules each read one kind of fact from the hierarchy and its arrays.
 
 pub mod access;
-pub mod array_info;
-pub mod chunk_key;
-pub mod chunk_map;
-pub mod chunk_totals;
 mod companions;
 pub mod coordinates;
 pub mod entry_facts;
@@ -16,13 +12,12 @@ mod file_members;
 pub mod group_file;
 mod labels;
 pub mod locate;
-pub mod map_nodes;
 pub mod named_file;
-pub mod node_files;
 pub mod node_info;
 pub mod preview;
 pub mod selected_elements;
 pub mod selection;
 pub mod shard_info;
+pub mod stored_chunks;
 pub mod surrounding_nodes;
 pub mod tree;

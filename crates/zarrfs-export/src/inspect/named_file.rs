@@ -2,15 +2,11 @@
 
 use crate::formats::group::OrReason;
 use crate::formats::{FORMATS, Subject, TakenDimension, VARIABLE_FORMATS, cf};
-use crate::inspect::coordinates::ArrayInGroup;
-use crate::inspect::coordinates::CoordinateLines;
+use crate::inspect::coordinates::{ArrayInGroup, CoordinateLines};
 use crate::inspect::file_ending::{FileEnding, GroupChoice, removed_format};
-use crate::inspect::group_file::VariableSource;
-use crate::inspect::group_file::{GroupSource, PlannedFile};
-use crate::inspect::locate::StorePath;
-use crate::inspect::locate::root_name;
-use crate::inspect::map_nodes::MapSource;
-use crate::inspect::surrounding_nodes::SurroundingNodes;
+use crate::inspect::group_file::{GroupSource, PlannedFile, VariableSource};
+use crate::inspect::locate::{StorePath, root_name};
+use crate::inspect::surrounding_nodes::{MapSource, SurroundingNodes};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::Array;
 use zarrfs_array::hierarchy::NodeEntry;

@@ -1,20 +1,26 @@
 //! Describes one node: metadata, stored chunks, children and files.
+//!
+//! The description of an array (`ArrayInfo`) needs no requests to the store. `GroupFiles` and `LeftOut` say which files
+//! a node has or lacks, and what they leave out.
 
-use crate::formats::netcdf;
-use crate::inspect::array_info::ArrayInfo;
-use crate::inspect::chunk_totals::ChunkTotals;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::formats::cf::NoValues;
+use crate::formats::group::{GroupFormat, OrReason};
+use crate::formats::subject::Surroundings;
+use crate::formats::{FORMATS, Subject, cf, netcdf};
 use crate::inspect::coordinates::CoordinateLines;
-use crate::inspect::locate::StorePath;
-use crate::inspect::locate::root_name;
-use crate::inspect::map_nodes::MapSource;
-use crate::inspect::node_files;
-use crate::inspect::node_files::LeftOut;
-use crate::inspect::node_files::{GroupFiles, RefusedFile};
-use crate::inspect::surrounding_nodes::SurroundingNodes;
-use crate::inspect::tree::tree;
-use crate::inspect::tree::{NodeFacts, TreeConfig};
+use crate::inspect::group_file::{GroupSource, PlannedFile, VariableSource};
+use crate::inspect::locate::{StorePath, root_name};
+use crate::inspect::stored_chunks::ChunkTotals;
+use crate::inspect::surrounding_nodes::{MapSource, SurroundingNodes};
+use crate::inspect::tree::{NodeFacts, TreeConfig, tree};
+use zarr_format::dialect::v3;
 use zarr_format::error::{Error, Kind, Result};
-use zarr_format::model::{Attributes, Node};
+use zarr_format::model::{Array, Attributes, CodecSpec, Node, bytes_of};
+use zarrfs_array::array::OpenArray;
 use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
@@ -126,7 +132,7 @@ impl NodeInfo {
                 if let Some(error) = unread {
                     left_out.add_unread(&name, &error);
                 }
-                let mut refused = node_files::refused_files(array, &name, around);
+                let mut refused = refused_files(array, &name, around);
                 let with_coordinates = GroupFiles::of_variable(context, located, &entry, &name)?;
                 info.add_files(with_coordinates.names);
                 refused.extend(with_coordinates.refused);
@@ -183,4 +189,294 @@ fn children(context: &RequestContext, located: &StorePath) -> Result<ChildCounts
         }
     }
     Ok(counts)
+}
+
+/// The description of an array.
+#[derive(Clone, Debug)]
+pub struct ArrayInfo {
+    /// Number of elements along each dimension.
+    pub shape: Vec<u64>,
+    /// Names of the dimensions; empty if they have no names.
+    pub dimension_names: Vec<Option<String>>,
+    /// The data type, for display.
+    pub data_type: String,
+    /// Chunk grid, data type, codecs and fill value, in the form of Zarr v3.
+    pub members: Value,
+    /// Number of elements along each dimension of a stored chunk; of the longest if chunks differ.
+    pub chunk_shape: Vec<u64>,
+    /// Shapes of inner chunks, from the outermost shard to the innermost chunk; empty without sharding.
+    pub inner_chunk_shapes: Vec<Vec<u64>>,
+    /// Number of chunks along each dimension, or the reason why it is unknown.
+    pub grid: Result<Vec<u64>>,
+    /// The codecs in the order of encoding.
+    pub codecs: Vec<CodecSpec>,
+    /// Decoded bytes of all elements, or `None` if elements have variable length.
+    pub bytes: Option<u64>,
+    /// Bytes of an element, or `None` if elements have variable length.
+    pub element: Option<usize>,
+    /// The reason why the array cannot be decoded, if it cannot.
+    pub undecodable: Option<Error>,
+    /// The costs of reading the array, if it can be decoded.
+    pub costs: Option<ReadCosts>,
+    /// File names in the files view.
+    pub files: Vec<String>,
+}
+
+/// The costs of reading an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadCosts {
+    /// Reading one element.
+    pub point: ReadCost,
+    /// Reading all elements in C order, if each chunk is decoded once and all chunks are stored.
+    pub sequential: ReadCost,
+}
+
+/// The memory for decoded chunks, and the requests to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadCost {
+    /// Bytes, or `None` if elements have variable length.
+    pub memory: Option<u64>,
+    /// Number of requests. With shards this is an upper bound, as adjacent inner chunks are read together.
+    pub requests: u64,
+}
+
+impl ArrayInfo {
+    /// Describes an array that is called `name` in the files view.
+    pub fn of(open: &Arc<OpenArray>, name: &str, around: Surroundings<'_>) -> ArrayInfo {
+        let array = open.array();
+        let undecodable = open.check_decodable().err();
+        ArrayInfo {
+            shape: array.shape.clone(),
+            dimension_names: array.dimension_names.clone(),
+            data_type: array.data_type.to_string(),
+            members: v3::render(&Node::Array(Box::new(array.clone()))),
+            chunk_shape: array.chunk_shape.clone(),
+            inner_chunk_shapes: inner_shapes(&array.codecs),
+            grid: open.stored_grid().map(|grid| grid.counts().to_vec()),
+            codecs: array.codecs.clone(),
+            bytes: array.byte_length().ok(),
+            element: array.element_size().ok(),
+            costs: costs(open).ok(),
+            files: match undecodable {
+                None => files(array, name, around),
+                Some(_) => Vec::new(),
+            },
+            undecodable,
+        }
+    }
+}
+
+impl ArrayInfo {
+    /// Inserts file names before the directory of chunks, which is last.
+    pub(crate) fn add_files(&mut self, names: Vec<String>) {
+        let end = self.files.len().saturating_sub(1);
+        self.files.splice(end..end, names);
+    }
+}
+
+/// Returns the shapes of inner chunks in a codec chain, the outermost first.
+pub fn inner_shapes(codecs: &[CodecSpec]) -> Vec<Vec<u64>> {
+    let sharding = "sharding_indexed";
+    let mut shapes = Vec::new();
+    let mut next = codecs
+        .iter()
+        .find(|codec| codec.name == sharding)
+        .map(CodecSpec::to_json);
+    while let Some(shard) = next {
+        let configuration = &shard["configuration"];
+        let lengths = configuration["chunk_shape"].as_array();
+        let lengths = lengths.into_iter().flatten();
+        shapes.push(lengths.filter_map(Value::as_u64).collect());
+        let inner = configuration["codecs"].as_array().into_iter().flatten();
+        next = inner
+            .into_iter()
+            .find(|codec| codec["name"] == sharding)
+            .cloned();
+    }
+    shapes
+}
+
+/// Returns the files of a decodable array in the files view.
+fn files(array: &Array, name: &str, around: Surroundings<'_>) -> Vec<String> {
+    let subject = Subject {
+        name: name.as_bytes(),
+        around,
+        ..Subject::alone(array, &array.shape)
+    };
+    let formats = FORMATS.iter().filter(|format| format.holds(&subject));
+    let names = formats.map(|format| format!("{name}.{}", format.extension));
+    names.chain(["chunks/".to_string()]).collect()
+}
+
+/// Computes the costs of reading an array. Fails if it cannot be decoded.
+fn costs(open: &OpenArray) -> Result<ReadCosts> {
+    let array = open.array();
+    let (pieces, levels) = (open.decoded_grid()?, open.shard_levels()? as u64);
+    let element = array.element_size().ok();
+    let piece = element.and_then(|element| bytes_of(pieces.chunk_shape(), element).ok());
+    // The chunks that a sequential read needs at the same time: all along the dimensions after the first one in which
+    // a chunk has several elements.
+    let lengths = pieces.chunk_shape().iter();
+    let first = lengths.clone().position(|&length| length > 1);
+    let beside = pieces
+        .counts()
+        .iter()
+        .skip(first.map_or(usize::MAX, |axis| axis + 1));
+    let row = beside.fold(1_u64, |all, &count| all.saturating_mul(count));
+    let shards = open.stored_grid()?.len();
+    let indexes = shards.saturating_mul(levels.min(1));
+    Ok(ReadCosts {
+        point: ReadCost {
+            memory: piece,
+            requests: 1 + levels,
+        },
+        sequential: ReadCost {
+            memory: piece.map(|piece| piece.saturating_mul(row)),
+            requests: pieces.len().saturating_add(indexes),
+        },
+    })
+}
+
+/// The extension of a format without a file, and the reason.
+pub type RefusedFile = (&'static str, String);
+
+/// Returns the formats without a file of a decodable array, with the reasons.
+pub fn refused_files(array: &Array, name: &str, around: Surroundings<'_>) -> Vec<RefusedFile> {
+    let subject = Subject {
+        name: name.as_bytes(),
+        around,
+        ..Subject::alone(array, &array.shape)
+    };
+    let formats = FORMATS.iter();
+    let refused =
+        formats.filter_map(|format| Some((format.extension, format.unmet_needs(&subject)?)));
+    let mut refused: Vec<RefusedFile> = refused.collect();
+    if let Err(why @ NoValues::Attribute(_)) = cf::decoded(array) {
+        refused.push(("cf", why.to_string()));
+    }
+    refused
+}
+
+/// The files of a group with all of its arrays, or of an array with its coordinates.
+#[derive(Clone, Debug, Default)]
+pub struct GroupFiles {
+    /// Names of the files that can be opened, for a node of this name.
+    pub names: Vec<String>,
+    /// The formats without a file.
+    pub refused: Vec<RefusedFile>,
+    /// The metadata that the files leave out.
+    pub left_out: LeftOut,
+}
+
+impl GroupFiles {
+    /// Finds the files of a group.
+    pub fn of(
+        context: &RequestContext,
+        located: &StorePath,
+        group: &Arc<NodeEntry>,
+        name: &str,
+    ) -> Result<GroupFiles> {
+        let source = GroupSource {
+            hierarchy: &located.opened.hierarchy,
+            arrays: &located.opened.arrays,
+            group,
+        };
+        Ok(GroupFiles::of_answers(name, source.formats(context)?))
+    }
+
+    /// Finds the files of an array with its coordinates.
+    pub fn of_variable(
+        context: &RequestContext,
+        located: &StorePath,
+        array: &Arc<NodeEntry>,
+        name: &str,
+    ) -> Result<GroupFiles> {
+        let source = VariableSource {
+            hierarchy: &located.opened.hierarchy,
+            arrays: &located.opened.arrays,
+            array,
+            name: name.as_bytes(),
+        };
+        Ok(GroupFiles::of_answers(name, source.formats(context)?))
+    }
+
+    fn of_answers(
+        name: &str,
+        answers: Vec<(&'static GroupFormat, OrReason<PlannedFile>)>,
+    ) -> GroupFiles {
+        let mut files = GroupFiles::default();
+        for (format, answer) in answers {
+            match answer {
+                Ok(file) => {
+                    let name = format!("{name}.{}", format.extension);
+                    files.left_out.add(&name, file.left_out());
+                    files.names.push(name);
+                }
+                Err(why) => files.refused.push((format.extension, why)),
+            }
+        }
+        files
+    }
+}
+
+/// A sentence about metadata that are left out, and the files without them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOutOfFiles {
+    /// The sentence.
+    pub sentence: String,
+    /// Names of the files.
+    pub files: Vec<String>,
+}
+
+/// The sentences for the files of a node, each once.
+#[derive(Clone, Debug, Default)]
+pub struct LeftOut(pub Vec<LeftOutOfFiles>);
+
+impl LeftOut {
+    /// Finds the metadata that the files of a decodable array called `name` leave out.
+    pub fn of_array(array: &Array, name: &str, around: Surroundings<'_>) -> LeftOut {
+        let subject = Subject {
+            name: name.as_bytes(),
+            around,
+            ..Subject::alone(array, &array.shape)
+        };
+        let mut found = LeftOut::default();
+        for format in FORMATS {
+            let file = format!("{name}.{}", format.extension);
+            found.add(&file, format.left_out(&subject).iter().map(String::as_str));
+        }
+        found
+    }
+
+    /// Records that files with map coordinates cannot be opened, since the coordinate variables cannot be read.
+    pub(crate) fn add_unread(&mut self, name: &str, error: &Error) {
+        let sentence = format!("all: {error}");
+        for format in FORMATS.iter().filter(|format| format.is_map()) {
+            let file = format!("{name}.{}", format.extension);
+            self.add(&file, std::iter::once(&*sentence));
+        }
+    }
+
+    /// Adds the sentences of other files.
+    pub fn extend(&mut self, others: LeftOut) {
+        for left in others.0 {
+            for file in &left.files {
+                self.add(file, std::iter::once(left.sentence.as_str()));
+            }
+        }
+    }
+
+    /// Adds the sentences of one file.
+    pub fn add<'a>(&mut self, file: &str, sentences: impl Iterator<Item = &'a str>) {
+        for sentence in sentences {
+            let known = self.0.iter_mut().find(|known| known.sentence == sentence);
+            match known {
+                Some(known) => known.files.push(file.to_string()),
+                None => self.0.push(LeftOutOfFiles {
+                    sentence: sentence.to_string(),
+                    files: vec![file.to_string()],
+                }),
+            }
+        }
+    }
 }

@@ -5,8 +5,7 @@
 
 use std::ops::Range;
 
-use crate::inspect::access::OpenedStore;
-use crate::inspect::chunk_key::find_chunk;
+use crate::inspect::access::{OpenedStore, find_chunk};
 use crate::inspect::file_ending::SELECTED;
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::grid::{ChunkIndex, Coordinates, Grid, NumberedName, join_indices};
@@ -148,12 +147,10 @@ pub struct InnerChunks {
     pub stored: u64,
     /// Number of unused bytes in the shard.
     pub unused: u64,
-    /// The first stored inner chunks by their indices, with their byte ranges in the shard or the error of the entry.
+    /// The first 100,000 stored inner chunks by their indices, with their byte ranges in the shard or the error of the
+    /// entry.
     pub places: Vec<(Coordinates, Result<Range<u64>>)>,
 }
-
-/// Maximum number of inner chunks that are listed.
-const MAX_PLACES: usize = 100_000;
 
 impl ShardInfo {
     /// Describes a shard from its index.
@@ -192,7 +189,7 @@ impl InnerChunks {
                 Err(error) => Err(error),
             };
             found.stored += 1;
-            if found.places.len() < MAX_PLACES {
+            if found.places.len() < 100_000 {
                 found.places.push((shard.indices(number), place));
             }
         }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use crate::formats::subject::Surroundings;
 use crate::inspect::access::OpenedStore;
-use crate::inspect::array_info::ArrayInfo;
-use crate::inspect::chunk_totals::ChunkTotals;
+use crate::inspect::node_info::ArrayInfo;
+use crate::inspect::stored_chunks::ChunkTotals;
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::document::is_in_node_folder;
 use zarr_format::model::{Node, is_like_chunk};

@@ -3,18 +3,11 @@
 use std::sync::Arc;
 
 use crate::formats::conversion::{Conversion, Utf8, Widened};
-use crate::formats::hdf5::heap::REFERENCE;
+use crate::formats::group::MAX_READ_AT_OPEN;
 use zarr_format::model::{Array, DataType, Field};
 
 /// Prefix of the type names of structures.
 pub(super) const STRUCTURE: &str = "structure";
-
-/// Maximum length of a datatype message, except for structures.
-const MAX_TYPE: usize = 1 << 14;
-
-/// Maximum bytes of an array whose texts have fixed length but are written with variable length: they are read when a
-/// file is opened.
-const MAX_TEXTS: u64 = 16 << 20;
 
 /// The HDF5 type of an array's elements.
 pub(super) struct HdfType {
@@ -50,12 +43,14 @@ impl HdfType {
     pub(super) fn of(array: &Array) -> Option<HdfType> {
         let found = match &array.data_type {
             DataType::Text | DataType::Object => Some(HdfType::text()),
-            DataType::FixedText(_) if array.byte_length().ok()? <= MAX_TEXTS => {
+            // Texts of variable length are read when a file is opened.
+            DataType::FixedText(_) if array.byte_length().ok()? <= MAX_READ_AT_OPEN => {
                 Some(HdfType::text())
             }
             data_type => HdfType::of_fixed_length(data_type),
         };
-        found.filter(|found| found.message.len() <= MAX_TYPE)
+        // Messages of structures may be longer.
+        found.filter(|found| found.message.len() <= 1 << 14)
     }
 
     fn of_fixed_length(data_type: &DataType) -> Option<HdfType> {
@@ -92,7 +87,8 @@ impl HdfType {
     fn text() -> HdfType {
         HdfType {
             is_text: true,
-            ..HdfType::plain(any_string(), REFERENCE)
+            // A reference to an object of the heap has 16 bytes.
+            ..HdfType::plain(any_string(), 16)
         }
     }
 

@@ -3,21 +3,14 @@
 //! A heap stores values without a fixed length, in collections with a limited number of objects (File Format
 //! Specification, III.E). The place of an object depends only on the objects before it and on the heap's address.
 
-use crate::formats::group::GroupContents;
+use crate::formats::group::{GroupContents, MemberTexts};
 use crate::formats::hdf5::tree::HdfTree;
-use crate::formats::member::MemberTexts;
 use zarr_format::error::{Error, Result};
 use zarrfs_array::array::vlen_elements::ReservedBytes;
 use zarrfs_store::request_context::RequestContext;
 
 /// Size in bytes of a collection's header, and of an object's header.
 const HEAD: usize = 16;
-/// Size of a reference to an object in bytes.
-pub(super) const REFERENCE: usize = 16;
-/// Minimum size of a collection.
-const MIN_COLLECTION: usize = 4096;
-/// Size from which on a collection takes no more objects, as in the HDF5 library.
-const MAX_COLLECTION: usize = 1 << 16;
 
 /// A heap under construction.
 #[derive(Default)]
@@ -46,7 +39,8 @@ impl GlobalHeap {
     /// text is stored as an object, since R crashes otherwise.
     pub(super) fn put(&mut self, count: usize, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut out = u32::try_from(count).ok()?.to_le_bytes().to_vec();
-        if self.objects.len() + bytes.len() > MAX_COLLECTION || self.count == u16::MAX {
+        // As in the HDF5 library, a collection takes no more objects beyond 64 KiB.
+        if self.objects.len() + bytes.len() > 1 << 16 || self.count == u16::MAX {
             self.close();
         }
         self.count = self.count.checked_add(1)?;
@@ -68,7 +62,8 @@ impl GlobalHeap {
             return;
         }
         let used = HEAD + self.objects.len();
-        let length = used.max(MIN_COLLECTION);
+        // The minimum size of a collection.
+        let length = used.max(4096);
         self.closed.extend(b"GCOL\x01\0\0\0");
         self.closed.extend((length as u64).to_le_bytes());
         self.closed.append(&mut self.objects);

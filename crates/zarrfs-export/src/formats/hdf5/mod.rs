@@ -8,21 +8,19 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::formats::cf;
 use crate::formats::format::ALIGNMENT;
 use crate::formats::group::{
     GroupBody, GroupContents, GroupFormat, GroupLayout, GroupPlan, GroupScope, MadeLayout,
     OrReason, PlacedVariable,
 };
 use crate::formats::hdf5::datatype::HdfType;
-use crate::formats::hdf5::heap::GlobalHeap;
-use crate::formats::hdf5::heap::TextsOfFile;
+use crate::formats::hdf5::heap::{GlobalHeap, TextsOfFile};
 use crate::formats::hdf5::object::{
     MessageKind, ObjectHeader, SUPERBLOCK, UNDEFINED, data_layout, dataspace, fill_value, link,
     link_info, superblock,
 };
 use crate::formats::hdf5::tree::{HdfDataset, HdfObject, HdfTree, ObjectBody};
-use crate::formats::{ElementForm, FileParts};
+use crate::formats::{ElementForm, FileParts, cf};
 use zarr_format::error::{Error, Result};
 use zarrfs_array::array::vlen_elements::ReservedBytes;
 use zarrfs_store::request_context::RequestContext;
@@ -31,7 +29,6 @@ mod attributes;
 mod datatype;
 mod heap;
 mod object;
-mod scales;
 mod tree;
 
 pub(crate) use crate::formats::hdf5::attributes::is_fill;

@@ -1,7 +1,9 @@
 //! The objects of an HDF5 file before they have addresses.
 //!
 //! Objects are groups, datasets and scales. The scale of a dimension is the coordinate variable of its name, or a
-//! dataset without elements where netCDF needs one for the name.
+//! dataset without elements where netCDF needs one for the name. The objects of a group are its arrays in order,
+//! followed by the dimensions without a coordinate variable: netCDF does not read a dataset with scales for only some
+//! of its dimensions.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +14,8 @@ use crate::formats::hdf5::attributes;
 use crate::formats::hdf5::attributes::HdfValue;
 use crate::formats::hdf5::datatype::{HdfType, STRUCTURE, single};
 use crate::formats::hdf5::object::{ObjectHeader, UNDEFINED};
-use crate::formats::hdf5::scales::{FileScales, GroupScales};
-use crate::formats::netcdf::dimensions::GroupDimensions;
 use crate::formats::netcdf::header::unit_left_out;
+use crate::formats::netcdf::names::{GroupDimensions, VisibleDimensions};
 use zarr_format::model::{LEFT_OUT, bytes_of};
 
 /// The objects of a file; the first one is the root group.
@@ -378,5 +379,142 @@ impl<'a> PlacedMember<'a> {
             .collect();
         let has_some = scales.iter().any(Option::is_some);
         has_some.then(|| ("DIMENSION_LIST".to_string(), HdfValue::Scales(scales)))
+    }
+}
+
+/// The dimensions of a group and their scales.
+struct GroupScales {
+    /// Names and lengths of the dimensions, in the order of their numbers.
+    dimensions: Vec<(String, u64)>,
+    /// The object number of each dimension's scale.
+    scales: Vec<usize>,
+    /// The first object that is only a dimension, without a variable.
+    alone: usize,
+    /// The number of the group's first dimension in the file.
+    first: u64,
+}
+
+impl GroupScales {
+    /// Returns the scales of members whose objects begin at `base`, and whose dimensions have numbers from `first`
+    /// on.
+    fn new(
+        dimensions: &GroupDimensions,
+        members: &[PlacedMember],
+        base: usize,
+        first: u64,
+    ) -> GroupScales {
+        let list = dimensions.list().into_iter();
+        let dimensions: Vec<_> = list
+            .map(|(name, length)| (name.to_string(), length))
+            .collect();
+        let (mut scales, alone) = (Vec::new(), base + members.len());
+        let mut next = alone;
+        for (number, (name, _)) in (first..).zip(&dimensions) {
+            let is_own =
+                |placed: &PlacedMember| placed.name == name && placed.dimensions == [number];
+            scales.push(match members.iter().position(is_own) {
+                Some(place) => base + place,
+                None => {
+                    next += 1;
+                    next - 1
+                }
+            });
+        }
+        GroupScales {
+            dimensions,
+            scales,
+            alone,
+            first,
+        }
+    }
+
+    /// Returns the objects of the scales, in the order of the dimensions.
+    fn objects(&self) -> &[usize] {
+        &self.scales
+    }
+
+    /// Whether an object is a scale.
+    fn is_scale(&self, object: usize) -> bool {
+        self.scales.contains(&object)
+    }
+
+    /// Returns the attributes of a scale.
+    fn attributes(&self, object: usize, label: &str) -> Option<Vec<(String, HdfValue)>> {
+        let fixed = |text: &str| HdfValue::FixedText(format!("{text}\0"));
+        let mut list = vec![
+            ("CLASS".to_string(), fixed("DIMENSION_SCALE")),
+            ("NAME".to_string(), fixed(label)),
+        ];
+        let number = self.scales.iter().position(|&scale| scale == object)?;
+        let number = HdfValue::dimension_number(self.first + number as u64)?;
+        list.push(("_Netcdf4Dimid".to_string(), number));
+        Some(list)
+    }
+
+    /// Returns the attributes of a scale without a variable.
+    fn attributes_of_dimension(
+        &self,
+        object: usize,
+        length: u64,
+    ) -> Option<Vec<(String, HdfValue)>> {
+        // By this text netCDF recognizes that the dataset is not a variable.
+        let label = format!("This is a netCDF dimension but not a netCDF variable. {length:>9}");
+        self.attributes(object, &label)
+    }
+
+    /// Returns object, name and length of each dimension without a variable.
+    fn without_variable(&self) -> impl Iterator<Item = (usize, &str, u64)> {
+        let dimensions = self.dimensions.iter().zip(&self.scales);
+        let alone = dimensions.filter(|&(_, &object)| object >= self.alone);
+        alone.map(|((name, length), &object)| (object, name.as_str(), *length))
+    }
+
+    /// Returns the name of a member in its group. With a prefix, netCDF recognizes a variable that has the name of a
+    /// dimension but is not its scale.
+    fn link_name(&self, name: &str, object: usize) -> String {
+        let mut dimensions = self.dimensions.iter().zip(&self.scales);
+        let is_other =
+            dimensions.any(|((dimension, _), &scale)| dimension == name && scale != object);
+        let prefix = if is_other { "_nc4_non_coord_" } else { "" };
+        format!("{prefix}{name}")
+    }
+}
+
+/// The scales of the dimensions in all groups.
+#[derive(Default)]
+struct FileScales {
+    /// The object of each dimension's scale, by the number of the dimension.
+    objects: Vec<usize>,
+    /// The dimensions visible to the arrays of a group, by the path of the group.
+    visible: BTreeMap<String, VisibleDimensions>,
+    /// The datasets that use a scale, with their dimension indices, by the object of the scale.
+    users: BTreeMap<usize, Vec<(usize, u32)>>,
+}
+
+impl FileScales {
+    /// Returns the dimensions of the groups above that a group can use.
+    fn visible_in(&self, path: &str) -> VisibleDimensions {
+        let mut above = path;
+        while let Some((group, _)) = above.rsplit_once('/') {
+            if let Some(visible) = self.visible.get(group) {
+                return visible.clone();
+            }
+            above = group;
+        }
+        let top = self.visible.get("").filter(|_| !path.is_empty());
+        top.cloned().unwrap_or_default()
+    }
+
+    /// Returns the object of a dimension's scale, or `None` if it has no scale.
+    fn of(&self, number: u64) -> Option<usize> {
+        self.objects.get(usize::try_from(number).ok()?).copied()
+    }
+
+    fn add_user(&mut self, object: usize, placed: &PlacedMember) {
+        for (axis, &number) in (0_u32..).zip(&placed.dimensions) {
+            if let Some(scale) = self.of(number).filter(|&scale| scale != object) {
+                self.users.entry(scale).or_default().push((object, axis));
+            }
+        }
     }
 }

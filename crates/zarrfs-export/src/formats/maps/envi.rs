@@ -3,34 +3,16 @@
 //! Elements stay in array order: the names of the dimensions determine the interleave.
 
 use crate::formats::axes::{AxisKind, AxisMeaning};
-use crate::formats::maps::bands::BandFacts;
 use crate::formats::maps::geo_transform::GeoTransform;
 use crate::formats::maps::georeference::{Georeference, georeference, map_axes};
-use crate::formats::maps::plane::{PlaneAxes, PlaneSize};
 use crate::formats::maps::reference_system::ReferenceSystem;
-use crate::formats::{FileParts, Format, Subject};
+use crate::formats::maps::{BandFacts, PlaneAxes, PlaneSize};
+use crate::formats::{FileParts, Subject};
 use zarr_format::model::DataType;
 
-/// The header.
-pub(crate) const HEADER: Format = Format {
-    extension: "hdr",
-    needs: NEEDS,
-    parts: Some(header),
-    ragged: None,
-    is_basic: false,
-};
-
-/// The elements.
-pub(crate) const ENVI: Format = Format {
-    extension: "img",
-    needs: NEEDS,
-    parts: Some(|subject| header(subject).map(|_| FileParts::plain(Vec::new()))),
-    ragged: None,
-    is_basic: false,
-};
-
-const NEEDS: &str = "bool, int16 to int64, uint8 to uint64, float32, float64, complex64 or complex128 in 2 or \
-    3 dimensions, none of length 0 or beyond 2^31 - 1";
+/// The arrays that both files can hold.
+pub(crate) const NEEDS: &str = "bool, int16 to int64, uint8 to uint64, float32, float64, complex64 or complex128 in 2 \
+    or 3 dimensions, none of length 0 or beyond 2^31 - 1";
 
 /// An array as bands with rows and columns.
 struct Bands {
@@ -89,8 +71,13 @@ fn envi_type(data_type: &DataType) -> Option<u32> {
     })
 }
 
-/// Returns the header, or `None` if ENVI cannot hold the elements.
-fn header(subject: &Subject) -> Option<FileParts> {
+/// Returns the file of the elements.
+pub(crate) fn image(subject: &Subject) -> Option<FileParts> {
+    header(subject).map(|_| FileParts::plain(Vec::new()))
+}
+
+/// Returns the file of the header, or `None` if ENVI cannot hold the elements.
+pub(crate) fn header(subject: &Subject) -> Option<FileParts> {
     let bands = bands_of(subject)?;
     let code = envi_type(&subject.array.data_type)?;
     let interleave = bands.interleave;

@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use crate::formats::TakenDimension;
-use crate::formats::maps::plane::PlaneSize;
+use crate::formats::maps::PlaneSize;
 use zarr_format::model::Attributes;
 
 /// The affine map from pixels to the map. The fields are in GDAL's order.

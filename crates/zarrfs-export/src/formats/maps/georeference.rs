@@ -10,10 +10,9 @@ use crate::formats::Subject;
 use crate::formats::axes::{AxisKind, AxisMeaning, axes_of, has_scale};
 use crate::formats::maps::coordinate_variable::{CoordinateVariable, Line, Quantity, kind_of_name};
 use crate::formats::maps::geo_transform::{self, AttributeTransform, GeoTransform, Pixels};
-use crate::formats::maps::grid_mapping;
 use crate::formats::maps::levels::{DERIVED_FROM, LevelBase, LevelSource};
-use crate::formats::maps::plane::{PlaneAxes, PlaneSize};
 use crate::formats::maps::reference_system::ReferenceSystem;
+use crate::formats::maps::{PlaneAxes, PlaneSize, grid_mapping};
 use zarr_format::model::Attributes;
 
 /// The georeference of a map, as far as a file can express it.

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use crate::formats::maps::geo_transform::GeoTransform;
-use crate::formats::maps::plane::{PlaneAxes, PlaneSize};
 use crate::formats::maps::reference_system::ReferenceSystem;
+use crate::formats::maps::{PlaneAxes, PlaneSize};
 use zarr_format::model::Attributes;
 
 /// The levels of a group.

@@ -1,16 +1,132 @@
-//! Formats of maps, and the georeference that they hold.
+//! Formats of maps, and what they share: rows, columns, and facts about bands.
 //!
 //! `georeference` finds the reference system and the place of the first pixel, with the help of the other files;
 //! `envi` and `vrt` are formats.
 
-pub(crate) mod bands;
+use serde_json::Value;
+
+use crate::formats::Subject;
+use crate::formats::axes::{AxisKind, AxisMeaning};
+use crate::formats::maps::georeference::escaped;
+use crate::formats::netcdf::header::float;
+use zarr_format::model::DataType;
+
 pub(crate) mod coordinate_variable;
 pub(crate) mod envi;
 pub(crate) mod geo_transform;
 pub(crate) mod georeference;
 pub(crate) mod grid_mapping;
 pub(crate) mod levels;
-pub(crate) mod plane;
 pub(crate) mod projjson;
 pub(crate) mod reference_system;
 pub(crate) mod vrt;
+
+/// The dimensions of rows and columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlaneAxes {
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+}
+
+/// The number of rows and columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlaneSize {
+    pub(crate) rows: u64,
+    pub(crate) columns: u64,
+}
+
+impl PlaneAxes {
+    /// Finds rows and columns by the names of the dimensions, or else takes the last two dimensions.
+    pub(crate) fn of(axes: &[AxisMeaning]) -> Option<PlaneAxes> {
+        let find = |kind| axes.iter().position(|axis| axis.kind == kind);
+        match (find(AxisKind::Y), find(AxisKind::X)) {
+            (Some(rows), Some(columns)) => Some(PlaneAxes { rows, columns }),
+            _ => Some(PlaneAxes {
+                rows: axes.len().checked_sub(2)?,
+                columns: axes.len().checked_sub(1)?,
+            }),
+        }
+    }
+
+    /// Whether a dimension is that of rows or that of columns.
+    pub(crate) fn contains(self, axis: usize) -> bool {
+        axis == self.rows || axis == self.columns
+    }
+
+    /// Returns the size of the plane in an array of this shape; a missing dimension has length 0.
+    pub(crate) fn size(self, shape: &[u64]) -> PlaneSize {
+        let length = |axis: usize| shape.get(axis).copied().unwrap_or(0);
+        PlaneSize {
+            rows: length(self.rows),
+            columns: length(self.columns),
+        }
+    }
+}
+
+/// GDAL's per-band metadata, escaped for XML.
+pub(crate) struct BandFacts {
+    pub(crate) unit: Option<String>,
+    pub(crate) offset: Option<String>,
+    pub(crate) scale: Option<String>,
+    /// The number that marks missing values.
+    pub(crate) no_data: Option<String>,
+}
+
+impl BandFacts {
+    /// Returns the facts of an array, the same for each band. A unit of more than 1024 bytes is left out.
+    pub(crate) fn of(subject: &Subject) -> BandFacts {
+        let attribute = |name| subject.array.attributes.get(name);
+        let number = |name| {
+            let number = attribute(name).filter(Value::is_number);
+            number.map(|number| number.to_string())
+        };
+        let fill = attribute("_FillValue").or_else(|| attribute("missing_value"));
+        let unit = attribute("units");
+        let unit = unit.as_ref().and_then(Value::as_str);
+        BandFacts {
+            unit: unit.map(escaped).filter(|unit| unit.len() <= 1024),
+            offset: number("add_offset"),
+            scale: number("scale_factor"),
+            no_data: fill.and_then(|fill| number_text(&subject.array.data_type, &fill)),
+        }
+    }
+}
+
+/// Formats a number as GDAL reads it.
+fn number_text(data_type: &DataType, value: &Value) -> Option<String> {
+    if value.is_number() {
+        return Some(value.to_string());
+    }
+    // Only float elements can have NaN, or a float in base64.
+    let is_float = matches!(data_type, DataType::Float(_));
+    let number = float(value).filter(|_| is_float)?;
+    Some(match number {
+        number if number.is_nan() => "nan".to_string(),
+        number if number.is_infinite() && number > 0.0 => "inf".to_string(),
+        number if number.is_infinite() => "-inf".to_string(),
+        number => Value::from(number).to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn numbers_that_stand_for_no_value_have_the_forms_of_attributes() {
+        let float = |value: Value| number_text(&DataType::Float(4), &value);
+        assert_eq!(float(json!(-9999.0)).as_deref(), Some("-9999.0"));
+        assert_eq!(float(json!("NaN")).as_deref(), Some("nan"));
+        assert_eq!(float(json!("-Infinity")).as_deref(), Some("-inf"));
+        // NaN and -9999 as xarray writes them.
+        assert_eq!(float(json!("AAAAAAAA+H8=")).as_deref(), Some("nan"));
+        assert_eq!(float(json!("AAAAAICHw8A=")).as_deref(), Some("-9999.0"));
+        assert_eq!(float(json!("none")), None);
+        assert_eq!(number_text(&DataType::Int(2), &json!("NaN")), None);
+        assert_eq!(
+            number_text(&DataType::Int(2), &json!(-1)).as_deref(),
+            Some("-1")
+        );
+    }
+}

@@ -3,25 +3,10 @@
 //! Bands, rows and columns are offsets in the file, so the dimensions may have any order. The XML passes the
 //! attributes' reference system, place, unit and packing to GDAL.
 
-use crate::formats::maps::bands::BandFacts;
 use crate::formats::maps::georeference::{Georeference, escaped, georeference, map_axes};
-use crate::formats::maps::plane::PlaneAxes;
-use crate::formats::{FileParts, Format, Subject};
+use crate::formats::maps::{BandFacts, PlaneAxes};
+use crate::formats::{FileParts, Subject};
 use zarr_format::model::DataType;
-
-/// The XML.
-pub(crate) const FORMAT: Format = Format {
-    extension: "vrt",
-    needs: "bool, int8 to int64, uint8 to uint64, float32, float64, complex64 or complex128 in 2 or \
-            more dimensions, none of length 0, of at most 4096 planes, and a name without control \
-            characters, quotes, < > or &",
-    parts: Some(parts),
-    ragged: None,
-    is_basic: false,
-};
-
-/// Maximum number of bands; each takes about 300 bytes plus its unit.
-const MAX_BANDS: u64 = 4096;
 
 fn type_name(data_type: &DataType) -> Option<&'static str> {
     Some(match data_type {
@@ -41,7 +26,8 @@ fn type_name(data_type: &DataType) -> Option<&'static str> {
     })
 }
 
-fn parts(subject: &Subject) -> Option<FileParts> {
+/// Returns the XML.
+pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     let data_type = type_name(&subject.array.data_type)?;
     let (shape, file) = (subject.shape, subject.raw_file()?);
     if !subject.is_image(zarr_format::model::MAX_RANK) || shape.len() < 2 {
@@ -86,7 +72,8 @@ fn steps(subject: &Subject) -> Option<Vec<u64>> {
     Some(steps)
 }
 
-/// Returns the offset of each plane, in C order of the other dimensions, or `None` if there are too many.
+/// Returns the offset of each plane, in C order of the other dimensions, or `None` if there are more than 4096: each
+/// band takes about 300 bytes plus its unit.
 fn offsets(subject: &Subject, steps: &[u64], plane: PlaneAxes) -> Option<Vec<u64>> {
     let mut offsets = vec![0];
     let dimensions = subject.shape.iter().zip(steps).enumerate();
@@ -94,7 +81,7 @@ fn offsets(subject: &Subject, steps: &[u64], plane: PlaneAxes) -> Option<Vec<u64
         if plane.contains(axis) {
             continue;
         }
-        if (offsets.len() as u64).checked_mul(length)? > MAX_BANDS {
+        if (offsets.len() as u64).checked_mul(length)? > 4096 {
             return None;
         }
         let inner = offsets

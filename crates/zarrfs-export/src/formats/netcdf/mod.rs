@@ -8,7 +8,6 @@
 //! 64-bit integers are narrowed to 32 bits, which they must fit, and texts become characters, padded to the longest
 //! one. The elements of both kinds are read when a file is opened, and come before the others.
 
-pub(crate) mod dimensions;
 pub(crate) mod header;
 pub(crate) mod names;
 
@@ -16,22 +15,18 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::formats::cf;
 use crate::formats::cf::attributes::FILL;
 use crate::formats::cf::counts::NOT_A_TIME;
 use crate::formats::group::{
     GroupBody, GroupContents, GroupFormat, GroupLayout, GroupMember, GroupPlan, GroupScope,
-    MadeLayout, OrReason, PlacedVariable,
+    MAX_READ_AT_OPEN, MadeLayout, MemberTexts, OrReason, PlacedVariable, read_all,
 };
-use crate::formats::hdf5;
-use crate::formats::member::{MemberTexts, read_all};
-use crate::formats::netcdf::dimensions::GroupDimensions;
 use crate::formats::netcdf::header::{
     ElementsIn, HeaderWriter, ListTag, NetcdfAttribute, NetcdfType, Variant, has_implied_fill,
     narrowed, unit_left_out,
 };
-use crate::formats::netcdf::names::{is_name, unique_names};
-use crate::formats::{ElementForm, FileParts};
+use crate::formats::netcdf::names::{GroupDimensions, is_name, unique_names};
+use crate::formats::{ElementForm, FileParts, cf, hdf5};
 use zarr_format::error::{Error, Result};
 use zarr_format::model::{Array, Attributes, DataType, bytes_of};
 use zarrfs_array::array::vlen_elements::ReservedBytes;
@@ -66,9 +61,6 @@ pub(crate) const FORMAT: GroupFormat = GroupFormat {
         })
     },
 };
-
-/// Maximum bytes of an array of numbers that are read to check whether they fit.
-const MAX_CHECKED: u64 = 16 << 20;
 
 /// The elements of a member that were read.
 struct ReadElements {
@@ -355,7 +347,11 @@ fn variable_of<'a>(
     let (array, name) = (&*member.array, &member.path);
     let no_type = || format!("{name} has data type {}, which needs .nc4", array.data_type);
     let (kind, come) = NetcdfType::of(&array.data_type).ok_or_else(no_type)?;
-    if come == ElementsIn::Numbers && array.byte_length().is_ok_and(|bytes| bytes > MAX_CHECKED) {
+    if come == ElementsIn::Numbers
+        && array
+            .byte_length()
+            .is_ok_and(|bytes| bytes > MAX_READ_AT_OPEN)
+    {
         return Err(no_type());
     }
     if !is_name(name) {

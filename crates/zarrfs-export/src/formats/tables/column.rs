@@ -2,26 +2,15 @@
 
 use std::ops::Range;
 
-use crate::formats::Export;
-use crate::formats::elements;
-use crate::formats::member::GroupMember;
+use crate::formats::group::GroupMember;
 use crate::formats::tables::cell::{RowNotation, TextCell};
+use crate::formats::{Export, elements};
 use zarr_format::error::{Error, Result};
 use zarr_format::model::bytes_of;
 use zarrfs_array::array::vlen_elements::{ReservedBytes, VlenElements};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::budget::Reservation;
 use zarrfs_store::sync::read_bytes::{ReadAt, ReadBytes};
-
-/// A block of rows takes 1/N of a file's memory budget. The text and a decoded chunk already take nearly all memory
-/// (`Limits::of_chunk`).
-const BLOCK_PART: u64 = 16;
-
-/// Minimum number of rows in a block, unless it would take too much memory.
-const MIN_ROWS: u64 = 1 << 12;
-
-/// Assumed size in bytes of an element without a fixed length.
-const USUAL_LENGTH: u64 = 64;
 
 /// The elements of an array, read a block of rows at a time.
 pub(crate) struct RowReader<'a> {
@@ -60,12 +49,9 @@ impl<'a> RowReader<'a> {
         })
     }
 
-    /// Returns the approximate size of a row in bytes.
+    /// Returns the approximate size of a row in bytes. An element without a fixed length counts 64 bytes.
     fn row_bytes(&self) -> u64 {
-        let element = self
-            .flat
-            .as_ref()
-            .map_or(USUAL_LENGTH, |_| self.size as u64);
+        let element = self.flat.as_ref().map_or(64, |_| self.size as u64);
         element.saturating_mul(self.row)
     }
 
@@ -137,17 +123,14 @@ pub(crate) struct RowBlocks {
 }
 
 impl RowBlocks {
-    /// Returns the blocks of `rows` rows, and reserves room for the elements of one block: at most 1/N of `limit`
-    /// bytes.
+    /// Returns the blocks of `rows` rows, and reserves room for the elements of one block: at most 1/16 of `limit`
+    /// bytes, the memory budget of a file. The text and a decoded chunk already take nearly all memory
+    /// (`Limits::of_chunk`). A block has at least 4096 rows, unless they would take too much memory.
     pub(crate) fn of(readers: &[RowReader<'_>], rows: u64, limit: u64) -> Result<RowBlocks> {
         let chunk = readers.iter().map(RowReader::chunk_rows).max();
         let row: u64 = readers.iter().map(RowReader::row_bytes).sum();
-        let fit = limit / BLOCK_PART / row.max(1);
-        let block = chunk
-            .unwrap_or(1)
-            .max(MIN_ROWS)
-            .min(rows)
-            .clamp(1, fit.max(1));
+        let fit = limit / 16 / row.max(1);
+        let block = chunk.unwrap_or(1).max(4096).min(rows).clamp(1, fit.max(1));
         let first = readers.first().map(|reader| reader.member.source());
         let first = first.ok_or_else(|| Error::invalid("table", "the table has no columns"))??;
         let uncounted: u64 = readers.iter().map(RowReader::uncounted_bytes).sum();

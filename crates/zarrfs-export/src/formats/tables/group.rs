@@ -16,8 +16,7 @@ use crate::formats::group::{
 };
 use crate::formats::tables::cell::{RowNotation, TextCell};
 use crate::formats::tables::column::{Labels, RowReader, TextColumn};
-use crate::formats::tables::rows::unit_left_out;
-use crate::formats::tables::{MAX_COLUMNS, TextTable};
+use crate::formats::tables::{MAX_COLUMNS, TextTable, unit_left_out};
 use zarr_format::error::{Error, Result};
 use zarr_format::model::{Attributes, DataType};
 use zarrfs_store::request_context::RequestContext;

@@ -20,18 +20,8 @@ use crate::formats::subject::Surroundings;
 use crate::formats::tiff::directory::{Tag, TagValue, TiffPage, shortest_header};
 use crate::formats::tiff::stack::{ImageStack, MAX_PAGES, StackKind, image_axes};
 use crate::formats::units::{self, Quantity, Unit};
-use crate::formats::{ElementForm, FileParts, Format, Subject};
+use crate::formats::{ElementForm, FileParts, Subject};
 use zarr_format::model::{Attributes, DataType, bytes_of};
-
-/// A single array.
-pub(crate) const FORMAT: Format = Format {
-    extension: "ome.tif",
-    needs: "bool, int8 to int32, uint8 to uint32, float32, float64, complex64 or complex128 in 2 to \
-            5 dimensions, none of length 0, of at most 8192 planes",
-    parts: Some(parts),
-    ragged: None,
-    is_basic: false,
-};
 
 /// The image of an OME-Zarr group with its reduced copies.
 pub(crate) const PYRAMID: GroupFormat = GroupFormat {
@@ -50,10 +40,8 @@ pub(crate) const PYRAMID: GroupFormat = GroupFormat {
     },
 };
 
-/// Maximum number of levels of an image, and of directories in a file. If there are more directories, the smallest
-/// levels are left out.
+/// Maximum number of levels of an image.
 const MAX_LEVELS: usize = 32;
-const MAX_DIRECTORIES: usize = 1 << 16;
 
 fn type_name(data_type: &DataType) -> Option<&'static str> {
     Some(match data_type {
@@ -78,7 +66,8 @@ fn stack_of(subject: &Subject, axes: &[AxisMeaning]) -> Option<ImageStack> {
     (stack.is_known() && stack.pages()? <= MAX_PAGES).then_some(stack)
 }
 
-fn parts(subject: &Subject) -> Option<FileParts> {
+/// Returns a file of a single array.
+pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     let axes = image_axes(subject);
     let stack = stack_of(subject, &axes)?;
     let pages = described_pages(subject, &axes, &stack)?;
@@ -163,7 +152,8 @@ fn pyramid(contents: &GroupContents) -> Option<GroupPlan> {
     }];
     let mut others = Vec::new();
     let mut next = padded_size(member)?;
-    let most = MAX_DIRECTORIES / pages.len().max(1);
+    // A file has at most 65,536 directories: if there would be more, the smallest levels are left out.
+    let most = (1 << 16) / pages.len().max(1);
     for &(number, member) in smaller {
         if placed.len() >= most {
             others.push(member.path.as_str());

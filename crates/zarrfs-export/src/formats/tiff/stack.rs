@@ -1,8 +1,8 @@
 //! Assigns an array's dimensions to rows, columns, samples and stacked images.
 
 use crate::formats::axes::{AxisKind, AxisMeaning};
+use crate::formats::maps::PlaneAxes;
 use crate::formats::maps::georeference::map_axes;
-use crate::formats::maps::plane::PlaneAxes;
 use crate::formats::tiff::directory::{Tag, TagValue, TiffPage};
 use crate::formats::{ElementForm, Subject};
 use zarr_format::model::DataType;
@@ -212,14 +212,16 @@ impl ImageStack {
     }
 
     /// Returns the strips of an image: a single one, which readers split themselves, or, for an image with several
-    /// samples, strips of the size that readers take at once.
+    /// samples, strips of the size that readers take at once: about 64 KiB, and longer if there were more than 32,768.
     fn strips(&self, offset: u64, is_planar: bool) -> Option<Strips> {
         let samples = if is_planar { self.sample_count() } else { 1 };
         let image = self.page_size()? / samples.max(1);
         let row = image / self.rows.length.max(1);
         let rows = if is_planar {
-            let fewest = (self.rows.length * samples).div_ceil(MAX_STRIPS);
-            (STRIP / row.max(1)).max(fewest).clamp(1, self.rows.length)
+            let fewest = (self.rows.length * samples).div_ceil(1 << 15);
+            ((1 << 16) / row.max(1))
+                .max(fewest)
+                .clamp(1, self.rows.length)
         } else {
             self.rows.length
         };
@@ -240,10 +242,6 @@ impl ImageStack {
         })
     }
 }
-
-/// Approximate bytes of a strip, which readers take at once, and maximum number of such strips in a file.
-const STRIP: u64 = 1 << 16;
-const MAX_STRIPS: u64 = 1 << 15;
 
 /// The consecutive strips of an image.
 struct Strips {

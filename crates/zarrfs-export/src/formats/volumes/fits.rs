@@ -8,18 +8,8 @@ use std::sync::Arc;
 use crate::formats::axes::{AxisMeaning, dimensions_of};
 use crate::formats::conversion::{BigEndian, Conversion, Widened};
 use crate::formats::units::Unit;
-use crate::formats::{ElementForm, FileParts, Format, Subject};
+use crate::formats::{ElementForm, FileParts, Subject};
 use zarr_format::model::{DataType, bytes_of};
-
-/// Header and elements.
-pub(crate) const FORMAT: Format = Format {
-    extension: "fits",
-    needs: "bool, int8 to int64, uint8 to uint64, float16, float32 or float64 in 1 or more \
-            dimensions, none of length 0",
-    parts: Some(parts),
-    ragged: None,
-    is_basic: false,
-};
 
 const BLOCK: usize = 2880;
 const CARD: usize = 80;
@@ -63,7 +53,8 @@ fn stored_type(data_type: &DataType) -> Option<StoredType> {
     })
 }
 
-fn parts(subject: &Subject) -> Option<FileParts> {
+/// Returns a file of header and elements, padded to a whole block.
+pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     let stored = stored_type(&subject.array.data_type)?;
     if !subject.is_image(zarr_format::model::MAX_RANK) {
         return None;

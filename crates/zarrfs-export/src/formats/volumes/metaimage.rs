@@ -3,47 +3,32 @@
 use crate::formats::axes::{AxisMeaning, Dimensions, dimensions_of, joined};
 use crate::formats::format::filling;
 use crate::formats::units::{self, Quantity, Unit};
-use crate::formats::volumes::TextHeader;
-use crate::formats::volumes::placement::Placement;
-use crate::formats::{FileParts, Format, Subject};
+use crate::formats::volumes::{Placement, TextHeader};
+use crate::formats::{FileParts, Subject};
 use zarr_format::model::DataType;
 
-/// Header and elements.
-pub(crate) const FORMAT: Format = Format {
-    extension: "mha",
-    needs: "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 10 dimensions, none of \
-    length 0",
-    parts: Some(|subject| {
-        let TextHeader { text, left_out } = header(subject, "LOCAL")?;
-        // A comment as padding, which programs ignore.
-        let comment = |length| format!("Comment = {}\n", "-".repeat(length));
-        let filling = filling(text.len() + comment(1).len());
-        let header = comment(1 + filling) + &text;
-        Some(FileParts {
-            left_out,
-            ..FileParts::plain(header.into_bytes())
-        })
-    }),
-    ragged: None,
-    is_basic: false,
-};
+/// Returns a file of header and elements.
+pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
+    let TextHeader { text, left_out } = header(subject, "LOCAL")?;
+    // A comment as padding, which programs ignore.
+    let comment = |length| format!("Comment = {}\n", "-".repeat(length));
+    let filling = filling(text.len() + comment(1).len());
+    let header = comment(1 + filling) + &text;
+    Some(FileParts {
+        left_out,
+        ..FileParts::plain(header.into_bytes())
+    })
+}
 
-/// Only the header; the elements are in the `.raw` file.
-pub(crate) const DETACHED: Format = Format {
-    extension: "mhd",
-    needs: "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 10 dimensions, none of \
-    length 0, and a name without control characters, quotes, < > & or %",
-    parts: Some(|subject| {
-        let file = subject.raw_file_alone()?;
-        let TextHeader { text, left_out } = header(subject, &file)?;
-        Some(FileParts {
-            left_out,
-            ..FileParts::text(text)
-        })
-    }),
-    ragged: None,
-    is_basic: false,
-};
+/// Returns only the header; the elements are in the `.raw` file.
+pub(crate) fn detached(subject: &Subject) -> Option<FileParts> {
+    let file = subject.raw_file_alone()?;
+    let TextHeader { text, left_out } = header(subject, &file)?;
+    Some(FileParts {
+        left_out,
+        ..FileParts::text(text)
+    })
+}
 
 fn type_name(data_type: &DataType) -> Option<&'static str> {
     Some(match data_type {

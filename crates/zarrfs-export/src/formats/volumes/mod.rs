@@ -1,11 +1,12 @@
 //! Formats of images in space, and what their headers share.
 
+use crate::formats::axes::{AxisKind, AxisMeaning, Dimensions, Oblique};
+
 pub(crate) mod fits;
 pub(crate) mod metaimage;
 pub(crate) mod mrc;
 pub(crate) mod nifti;
 pub(crate) mod nrrd;
-pub(crate) mod placement;
 pub(crate) mod vti;
 
 /// A header of text, and the facts that it omits.
@@ -39,4 +40,155 @@ impl HeaderBytes {
 )]
 pub(crate) fn single(number: f64) -> [u8; 4] {
     (number as f32).to_le_bytes()
+}
+
+/// The place of an image in a space with as many dimensions as the image. All lists are in file order, with the
+/// fastest dimension first.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Placement {
+    /// The distance between neighbouring elements along each dimension, positive.
+    pub(crate) spacing: Vec<f64>,
+    /// The position of the centre of the first element.
+    pub(crate) origin: Vec<f64>,
+    /// The unit vector of each dimension's direction.
+    directions: Vec<Vec<f64>>,
+    /// The unit of each direction of space.
+    pub(crate) units: Vec<Option<String>>,
+}
+
+impl Placement {
+    /// Returns the placement of a box. Dimensions of space go in the directions of their names, the others in order.
+    pub(crate) fn of(dimensions: &Dimensions) -> Placement {
+        match &dimensions.oblique {
+            Some(oblique) => Placement::of_oblique(oblique),
+            None => Placement::of_axes(&dimensions.axes),
+        }
+    }
+
+    fn of_axes(axes: &[AxisMeaning]) -> Placement {
+        let rank = axes.len();
+        let fastest_first = || axes.iter().rev();
+        let components = components(&fastest_first().map(|axis| axis.kind).collect::<Vec<_>>());
+        let (mut origin, mut units) = (vec![0.0; rank], vec![None; rank]);
+        for (axis, &component) in fastest_first().zip(&components) {
+            origin[component] = axis.origin;
+            units[component].clone_from(&axis.unit);
+        }
+        let direction = |(axis, &component): (&AxisMeaning, &usize)| {
+            let mut direction = vec![0.0; rank];
+            direction[component] = axis.step().signum();
+            direction
+        };
+        Placement {
+            spacing: fastest_first().map(|axis| axis.step().abs()).collect(),
+            origin,
+            directions: fastest_first().zip(&components).map(direction).collect(),
+            units,
+        }
+    }
+
+    fn of_oblique(oblique: &Oblique) -> Placement {
+        let rank = oblique.axes.len();
+        let fastest_first = || oblique.axes.iter().enumerate().rev();
+        let kinds: Vec<AxisKind> = fastest_first().map(|(_, axis)| axis.kind).collect();
+        let components = components(&kinds);
+        let (mut origin, mut units) = (vec![0.0; rank], vec![None; rank]);
+        for ((output, axis), &component) in fastest_first().zip(&components) {
+            origin[component] = oblique.map.offset(output);
+            units[component].clone_from(&axis.unit);
+        }
+        let direction = |input: usize| {
+            let mut direction = vec![0.0; rank];
+            for ((output, _), &component) in fastest_first().zip(&components) {
+                // Adding 0 turns -0 into 0, which would otherwise be written with its sign.
+                direction[component] =
+                    oblique.map.factor(output, input) / oblique.step(input) + 0.0;
+            }
+            direction
+        };
+        Placement {
+            spacing: (0..rank).rev().map(|input| oblique.step(input)).collect(),
+            origin,
+            directions: (0..rank).rev().map(direction).collect(),
+            units,
+        }
+    }
+
+    /// Returns a component of a dimension's direction.
+    pub(crate) fn direction(&self, dimension: usize, component: usize) -> f64 {
+        let direction = self.directions.get(dimension);
+        let found = direction.and_then(|direction| direction.get(component));
+        found.copied().unwrap_or(0.0)
+    }
+}
+
+/// Returns the direction of space of each dimension, fastest first: its own index. X, Y and Z are sorted among their
+/// indices if each of them occurs once.
+fn components(kinds: &[AxisKind]) -> Vec<usize> {
+    let mut components: Vec<usize> = (0..kinds.len()).collect();
+    let places: Vec<usize> = (0..kinds.len())
+        .filter(|&place| kinds[place].is_space())
+        .collect();
+    let number = |place: &usize| kinds[*place] as usize;
+    let is_each = (0..places.len()).all(|kind| places.iter().any(|place| number(place) == kind));
+    if is_each {
+        for place in &places {
+            components[*place] = places[number(place)];
+        }
+    }
+    components
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn axis(kind: AxisKind, scale: f64, origin: f64) -> AxisMeaning {
+        AxisMeaning {
+            name: None,
+            kind,
+            unit: None,
+            scale: Some(scale),
+            origin,
+        }
+    }
+
+    #[test]
+    fn dimensions_go_in_the_directions_of_their_names() {
+        let axes = [
+            axis(AxisKind::X, 2.0, 5.0),
+            axis(AxisKind::Y, -3.0, 6.0),
+            axis(AxisKind::Z, 4.0, 7.0),
+        ];
+        let place = Placement::of_axes(&axes);
+        assert_eq!(place.spacing, [4.0, 3.0, 2.0]);
+        assert_eq!(place.origin, [5.0, 6.0, 7.0]);
+        let directions = [[0.0, 0.0, 1.0], [0.0, -1.0, 0.0], [1.0, 0.0, 0.0]];
+        assert_eq!(place.directions, directions);
+        let unnamed = axes.clone().map(|axis| AxisMeaning {
+            kind: AxisKind::Other,
+            ..axis
+        });
+        let place = Placement::of_axes(&unnamed);
+        assert_eq!(place.origin, [7.0, 6.0, 5.0]);
+        let directions = [[1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, 1.0]];
+        assert_eq!(place.directions, directions);
+    }
+
+    #[test]
+    fn dimensions_of_space_change_places_with_one_another_alone() {
+        use AxisKind::{Channel, Other, Time, X, Y, Z};
+        let cases: [(&[AxisKind], &[usize]); 7] = [
+            (&[X, Y, Z, Channel, Time], &[0, 1, 2, 3, 4]),
+            (&[Z, Y, X, Time], &[2, 1, 0, 3]),
+            (&[Channel, Y, X], &[0, 2, 1]),
+            (&[Y, Time, X], &[2, 1, 0]),
+            (&[Z, X], &[0, 1]),
+            (&[X, X, Y], &[0, 1, 2]),
+            (&[Other, Other], &[0, 1]),
+        ];
+        for (kinds, expected) in cases {
+            assert_eq!(components(kinds), expected, "{kinds:?}");
+        }
+    }
 }

@@ -9,18 +9,8 @@ use crate::formats::axes::{AxisMeaning, dimensions_of};
 use crate::formats::conversion::{Conversion, Widened};
 use crate::formats::units::{Quantity, Unit};
 use crate::formats::volumes::{HeaderBytes, single};
-use crate::formats::{ElementForm, FileParts, Format, Subject};
+use crate::formats::{ElementForm, FileParts, Subject};
 use zarr_format::model::DataType;
-
-/// Header and elements.
-pub(crate) const FORMAT: Format = Format {
-    extension: "mrc",
-    needs: "bool, int8, int16, uint8, uint16, float16, float32 or complex64 in 2 to 4 dimensions, \
-            none of length 0 or beyond 2^31 - 1",
-    parts: Some(parts),
-    ragged: None,
-    is_basic: false,
-};
 
 /// Returns the mode, the number of a data type in the header. MRC has no unsigned bytes; they are written as 16-bit
 /// numbers.
@@ -36,7 +26,8 @@ fn mode(data_type: &DataType) -> Option<i32> {
     })
 }
 
-fn parts(subject: &Subject) -> Option<FileParts> {
+/// Returns a file of header and elements.
+pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     let mode = mode(&subject.array.data_type)?;
     if !subject.is_image(4) || subject.shape.len() < 2 {
         return None;

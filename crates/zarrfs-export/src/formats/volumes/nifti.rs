@@ -6,18 +6,8 @@
 use crate::formats::axes::{AxisKind, AxisMeaning, Dimensions, Oblique, dimensions_of};
 use crate::formats::units::{self, Quantity, Unit};
 use crate::formats::volumes::{HeaderBytes, single};
-use crate::formats::{ElementForm, FileParts, Format, Subject};
+use crate::formats::{ElementForm, FileParts, Subject};
 use zarr_format::model::DataType;
-
-/// Header and elements.
-pub(crate) const FORMAT: Format = Format {
-    extension: "nii",
-    needs: "bool, int8 to int64, uint8 to uint64, float32, float64, complex64 or complex128 in 1 to \
-            7 dimensions, none of length 0",
-    parts: Some(parts),
-    ragged: None,
-    is_basic: false,
-};
 
 const MAX_RANK: usize = 7;
 
@@ -55,7 +45,8 @@ struct FileAxis<'a> {
     axis: Option<(usize, &'a AxisMeaning)>,
 }
 
-fn parts(subject: &Subject) -> Option<FileParts> {
+/// Returns a file of header and elements.
+pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     let type_code = TypeCode::of(&subject.array.data_type)?;
     if !subject.is_image(MAX_RANK) {
         return None;

@@ -7,53 +7,35 @@ use serde_json::Value;
 
 use crate::formats::axes::{AxisMeaning, Dimensions, dimensions_of, has_scale, joined};
 use crate::formats::format::filling;
-use crate::formats::volumes::TextHeader;
-use crate::formats::volumes::placement::Placement;
-use crate::formats::{FileParts, Format, Subject};
+use crate::formats::volumes::{Placement, TextHeader};
+use crate::formats::{FileParts, Subject};
 use zarr_format::model::{Attributes, DataType};
 
-/// Header and elements.
-pub(crate) const FORMAT: Format = Format {
-    extension: "nrrd",
-    needs: "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 16 dimensions, none of \
-    length 0",
-    parts: Some(|subject| {
-        let TextHeader { text, left_out } = header(subject)?;
-        // A comment as padding, and the empty line that ends the header.
-        let filling = filling(text.len() + "#\n\n".len());
-        let header = format!("{text}#{}\n\n", " ".repeat(filling));
-        Some(FileParts {
-            left_out,
-            ..FileParts::plain(header.into_bytes())
-        })
-    }),
-    ragged: None,
-    is_basic: false,
-};
+/// Returns a file of header and elements.
+pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
+    let TextHeader { text, left_out } = header(subject)?;
+    // A comment as padding, and the empty line that ends the header.
+    let filling = filling(text.len() + "#\n\n".len());
+    let header = format!("{text}#{}\n\n", " ".repeat(filling));
+    Some(FileParts {
+        left_out,
+        ..FileParts::plain(header.into_bytes())
+    })
+}
 
-/// Only the header; the elements are in the `.raw` file.
-pub(crate) const DETACHED: Format = Format {
-    extension: "nhdr",
-    needs: "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 16 dimensions, none of \
-    length 0, and a name without control characters, quotes, < > & or %",
-    parts: Some(|subject| {
-        let file = subject.raw_file_alone()?;
-        let TextHeader { text, left_out } = header(subject)?;
-        Some(FileParts {
-            left_out,
-            ..FileParts::text(format!("{text}data file: {file}\n"))
-        })
-    }),
-    ragged: None,
-    is_basic: false,
-};
+/// Returns only the header; the elements are in the `.raw` file.
+pub(crate) fn detached(subject: &Subject) -> Option<FileParts> {
+    let file = subject.raw_file_alone()?;
+    let TextHeader { text, left_out } = header(subject)?;
+    Some(FileParts {
+        left_out,
+        ..FileParts::text(format!("{text}data file: {file}\n"))
+    })
+}
 
 /// Maximum bytes of a copied attribute, and of all copied attributes.
 const MAX_VALUE: usize = 1 << 10;
 const MAX_VALUES: usize = 32 << 10;
-
-/// Maximum number of omitted attributes that are named.
-const MAX_NAMED: usize = 8;
 
 /// Names of fields, which attributes cannot have: some programs do not distinguish fields from key/value pairs.
 const FIELDS: [&str; 38] = [
@@ -266,13 +248,10 @@ fn pairs(attributes: &Attributes) -> TextHeader {
         }
     }
     let left_out = (!long.is_empty()).then(|| {
-        let named = long.iter().take(MAX_NAMED).cloned().collect::<Vec<_>>();
-        let more = if long.len() > MAX_NAMED {
-            " and others"
-        } else {
-            ""
-        };
-        let (names, most) = (named.join(", "), MAX_VALUE);
+        // At most 8 of them are named.
+        let others = long.split_off(long.len().min(8));
+        let more = if others.is_empty() { "" } else { " and others" };
+        let (names, most) = (long.join(", "), MAX_VALUE);
         format!("attributes {names}{more}: longer than {most} bytes each or {MAX_VALUES} in total")
     });
     TextHeader {

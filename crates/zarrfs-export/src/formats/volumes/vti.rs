@@ -2,19 +2,9 @@
 
 use crate::formats::axes::{Dimensions, dimensions_of, joined};
 use crate::formats::format::filling;
-use crate::formats::volumes::placement::Placement;
-use crate::formats::{FileParts, Format, Subject, units};
+use crate::formats::volumes::Placement;
+use crate::formats::{FileParts, Subject, units};
 use zarr_format::model::{DataType, bytes_of};
-
-/// XML, the elements, the end of the XML.
-pub(crate) const FORMAT: Format = Format {
-    extension: "vti",
-    needs: "bool, int8 to int64, uint8 to uint64, float32 or float64 in 1 to 3 dimensions, none of \
-            length 0 or beyond 2^31, and a name without control characters, quotes, < > or &",
-    parts: Some(parts),
-    ragged: None,
-    is_basic: false,
-};
 
 fn type_name(data_type: &DataType) -> Option<String> {
     Some(match data_type {
@@ -26,7 +16,8 @@ fn type_name(data_type: &DataType) -> Option<String> {
     })
 }
 
-fn parts(subject: &Subject) -> Option<FileParts> {
+/// Returns a file of XML, the elements, and the end of the XML.
+pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     let type_name = type_name(&subject.array.data_type)?;
     if !subject.is_image(3) {
         return None;

@@ -1,4 +1,6 @@
-//! Maps the chunk grid of an array: stored chunks, their lengths and corruption.
+//! Counts the stored chunks of an array, and maps them: lengths and corruption.
+//!
+//! Chunks are counted as the store lists them, so that the cost follows the stored chunks, not the grid.
 //!
 //! A map shows two dimensions, by default those with the most chunks; chunks along the others are summed up. A cell
 //! of a large grid stands for several chunks: memory is bounded by the number of cells, and time by the number of
@@ -14,6 +16,90 @@ use zarrfs_array::array::{ListedChunk, OpenArray, ScanDetail, ShardFile};
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
+
+/// A stored chunk, and its length in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkLength {
+    /// The key of the chunk.
+    pub key: Key,
+    /// The stored length in bytes.
+    pub bytes: u64,
+}
+
+/// Totals of the stored chunks of an array.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChunkTotals {
+    /// Number of chunks in the grid.
+    pub total: u64,
+    /// Number of stored chunks.
+    pub present: u64,
+    /// Stored bytes of these chunks.
+    pub bytes: u64,
+    /// Number of elements of these chunks inside the array; saturates at `u128::MAX`.
+    pub elements: u128,
+    /// A chunk of the shortest length.
+    pub smallest: Option<ChunkLength>,
+    /// A chunk of the longest length.
+    pub largest: Option<ChunkLength>,
+    /// Whether all stored chunks were counted.
+    pub is_whole: bool,
+}
+
+impl ChunkTotals {
+    /// Counts the stored chunks of an array, and may stop after `limit` of them; makes `threads` requests in
+    /// parallel.
+    ///
+    /// Fails if the store cannot tell which chunks it has, or if the grid is unknown.
+    pub fn count(
+        context: &RequestContext,
+        array: &Arc<OpenArray>,
+        limit: u64,
+        threads: usize,
+    ) -> Result<ChunkTotals> {
+        let grid = array.stored_grid()?;
+        let mut facts = ChunkTotals {
+            total: grid.len(),
+            ..ChunkTotals::default()
+        };
+        let mut scan = array.scan_chunks(context, ScanDetail::Length, threads)?;
+        while facts.present < limit {
+            match scan.next_batch(context)? {
+                None => {
+                    facts.is_whole = true;
+                    break;
+                }
+                Some(batch) => batch.iter().for_each(|chunk| facts.add(grid, chunk)),
+            }
+        }
+        Ok(facts)
+    }
+
+    fn add(&mut self, grid: &Grid, chunk: &ListedChunk) {
+        let bytes = chunk.size.unwrap_or_default();
+        let shape = grid.region(&chunk.indices).shape;
+        self.present += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        let lengths = shape.iter().map(|&length| u128::from(length));
+        let elements = lengths.fold(1_u128, u128::saturating_mul);
+        self.elements = self.elements.saturating_add(elements);
+        let found = || ChunkLength {
+            key: chunk.key.clone(),
+            bytes,
+        };
+        // Among equal lengths the first key wins, so that the order of a listing does not matter.
+        let is_before = |other: &ChunkLength| chunk.key < other.key;
+        let is_smaller =
+            |other: &ChunkLength| bytes < other.bytes || bytes == other.bytes && is_before(other);
+        let is_larger =
+            |other: &ChunkLength| bytes > other.bytes || bytes == other.bytes && is_before(other);
+        if self.smallest.as_ref().is_none_or(is_smaller) {
+            self.smallest = Some(found());
+        }
+        if self.largest.as_ref().is_none_or(is_larger) {
+            self.largest = Some(found());
+        }
+    }
+}
 
 /// The minimum and maximum of some numbers.
 pub type Ends<T> = Option<(T, T)>;
@@ -62,9 +148,6 @@ pub struct CorruptChunk {
     pub error: Error,
 }
 
-/// Maximum number of corrupt chunks that are kept.
-const MAX_CORRUPT: usize = 1000;
-
 /// A map of a chunk grid.
 #[derive(Clone, Debug)]
 pub struct ChunkMap {
@@ -82,7 +165,7 @@ pub struct ChunkMap {
     pub total: u64,
     /// Number of stored chunks.
     pub present: u64,
-    /// The first `MAX_CORRUPT` corrupt chunks.
+    /// The first 1000 corrupt chunks.
     pub corrupt: Vec<CorruptChunk>,
 }
 
@@ -205,7 +288,7 @@ impl ChunkMap {
         match outcome {
             Err(error) if error.kind() == Kind::Corrupt => {
                 cell.corrupt += 1;
-                if self.corrupt.len() < MAX_CORRUPT {
+                if self.corrupt.len() < 1000 {
                     let key = chunk.key;
                     self.corrupt.push(CorruptChunk { key, error });
                 }
@@ -292,10 +375,7 @@ fn share(cell: u64, count: u64, cells: u64) -> u64 {
     first(cell + 1) - first(cell)
 }
 
-/// Number of decoded bytes that are read at a time.
-const READ_SIZE: u64 = 16 << 20;
-
-/// Decodes a chunk, and drops the result.
+/// Decodes a chunk, 16 MiB at a time, and drops the result.
 pub(super) fn decode(
     context: &RequestContext,
     array: &Arc<OpenArray>,
@@ -308,7 +388,7 @@ pub(super) fn decode(
     let flat = FlatFile::new(array.clone(), region)?;
     let mut at = 0;
     while at < flat.len() {
-        let end = flat.len().min(at + READ_SIZE);
+        let end = flat.len().min(at + (16 << 20));
         flat.read(context, at..end)?;
         at = end;
     }
@@ -318,6 +398,21 @@ pub(super) fn decode(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn elements_of_any_grid_are_counted() {
+        let huge = vec![u64::MAX; 3];
+        let grid = Grid::new(&huge, &huge).unwrap();
+        let mut facts = ChunkTotals::default();
+        let chunk = ListedChunk {
+            indices: [0, 0, 0].as_slice().into(),
+            key: Key::root(),
+            size: Some(u64::MAX),
+        };
+        facts.add(&grid, &chunk);
+        facts.add(&grid, &chunk);
+        assert_eq!((facts.elements, facts.bytes), (u128::MAX, u64::MAX));
+    }
 
     #[test]
     fn the_dimensions_with_the_most_chunks_are_shown() {
