@@ -350,13 +350,11 @@ impl Oblique {
             let outputs = 0..self.map.outputs();
             let parts = outputs.map(|row| self.map.factor(row, one) * self.map.factor(row, other));
             let cosine = parts.sum::<f64>() / self.step(one) / self.step(other);
-            cosine.abs() < LARGEST_COSINE
+            // The numbers may have the precision of an `f32`.
+            cosine.abs() < 1e-5
         })
     }
 }
-
-/// The largest cosine that counts as a right angle, given numbers with the precision of an `f32`.
-const LARGEST_COSINE: f64 = 1e-5;
 
 impl AxisMeaning {
     /// Applies name, kind and unit.

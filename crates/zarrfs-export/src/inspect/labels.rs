@@ -6,8 +6,7 @@
 
 use std::cmp::Ordering;
 
-use crate::formats::cf::times::Calendar;
-use crate::formats::cf::times::{period_of, split_times, time_text};
+use crate::formats::cf::times::{Calendar, SECOND, period_of, split_times, time_text};
 use zarr_format::grid::SelectedAxis;
 
 /// The labels along a dimension, one per element.
@@ -209,7 +208,6 @@ impl Labels {
 
 /// Returns the longest unit, at most a day, of which all times are multiples, in nanoseconds.
 fn resolution(times: &[Option<i128>]) -> i128 {
-    const SECOND: i128 = 1_000_000_000;
     let units = [86_400 * SECOND, 3600 * SECOND, 60 * SECOND, SECOND];
     let are_multiples = |unit: &i128| times.iter().flatten().all(|time| time % unit == 0);
     units.into_iter().find(are_multiples).unwrap_or(1)

@@ -52,9 +52,6 @@ pub struct SearchBounds {
     pub unlisted: bool,
 }
 
-/// Maximum number of prefixes of a URL that are tried, from the longest on: each costs requests.
-const MAX_URL_PARTS: usize = 16;
-
 /// Opens the store of a location, and finds the path in it.
 ///
 /// Fails as `OpenedStore::open` does for the location itself if no prefix of it is a store.
@@ -172,7 +169,8 @@ fn in_url(url: &str) -> Vec<Candidate> {
     let mut candidates = vec![(url.to_string(), Ok(Key::root()))];
     let mut end = path.len();
     while let Some(slash) = path.get(host..end).and_then(|rest| rest.rfind('/')) {
-        if candidates.len() == MAX_URL_PARTS {
+        // At most 16 prefixes are tried: each costs requests.
+        if candidates.len() == 16 {
             break;
         }
         end = host + slash;

@@ -2,7 +2,7 @@
 //!
 //! A plane consists of the last two selected dimensions that have several elements; the others are fixed at their
 //! first element. The plane is read as a whole, because the range of a sample would depend on the size of the
-//! picture, unless more than `MAX_DECODED` bytes would have to be decoded.
+//! picture, unless more than 1 GiB would have to be decoded.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -15,13 +15,6 @@ use zarr_format::model::{DataType, bytes_of};
 use zarrfs_array::array::OpenArray;
 
 use zarrfs_store::request_context::RequestContext;
-
-/// Maximum decoded bytes of a plane that is read as a whole: this takes some seconds locally, and a minute on a usual
-/// connection.
-const MAX_DECODED: u64 = 1 << 30;
-
-/// Minimum cost of a chunk: a request takes about as long as transferring this many bytes.
-const MIN_CHUNK: u64 = 64 << 10;
 
 /// The size of a picture.
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +104,8 @@ impl NumberPlane {
         let (rows, columns) = (count(axes.0), count(axes.1));
         let steps = steps(rows, columns, size);
         let chunks = chunks_under(array, &selection)?;
-        let is_whole = chunks.cost() <= MAX_DECODED || steps == (1, 1);
+        // Decoding 1 GiB takes some seconds locally, and a minute on a usual connection.
+        let is_whole = chunks.cost() <= 1 << 30 || steps == (1, 1);
         let (read, read_steps) = if is_whole {
             (selection.clone(), steps)
         } else {
@@ -321,9 +315,10 @@ fn thinned(
 }
 
 impl ChunksUnder {
-    /// Returns the cost in bytes; each chunk counts at least `MIN_CHUNK`.
+    /// Returns the cost in bytes; each chunk counts at least 64 KiB, since a request takes about as long as
+    /// transferring that many bytes.
     fn cost(self) -> u64 {
-        self.bytes.max(self.count.saturating_mul(MIN_CHUNK))
+        self.bytes.max(self.count.saturating_mul(64 << 10))
     }
 }
 

@@ -245,8 +245,8 @@ pub(crate) fn is_fill_of<T: CfNumber<N>, const N: usize>(number: T, fills: &[Fil
 /// Casts a float to a 64-bit integer as processors do: a float out of range gives the smallest integer.
 #[expect(clippy::cast_possible_truncation, reason = "the number is checked")]
 fn long_of(number: f64) -> i64 {
-    const END: f64 = 9_223_372_036_854_775_808.0;
-    if (-END..END).contains(&number) {
+    let end = 2_f64.powi(63);
+    if (-end..end).contains(&number) {
         number as i64
     } else {
         i64::MIN

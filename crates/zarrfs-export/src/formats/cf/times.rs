@@ -59,7 +59,8 @@ impl Calendar {
     }
 }
 
-const SECOND: i128 = 1_000_000_000;
+/// A second in nanoseconds.
+pub(crate) const SECOND: i128 = 1_000_000_000;
 const DAY: i128 = 86_400 * SECOND;
 
 /// Counts of a unit since a date.
@@ -345,9 +346,8 @@ pub(crate) fn split_times(text: &str) -> Vec<&str> {
 /// Formats a time as ISO 8601.
 pub fn time_text(time: i128, calendar: Calendar) -> String {
     let (days, within) = (time.div_euclid(DAY), time.rem_euclid(DAY));
-    // Beyond any count of seconds in 64 bits.
-    const FURTHEST: i128 = 1 << 47;
-    let days = i64::try_from(days.clamp(-FURTHEST, FURTHEST)).unwrap_or(0);
+    // 2^47 days are beyond any count of seconds in 64 bits.
+    let days = i64::try_from(days.clamp(-(1 << 47), 1 << 47)).unwrap_or(0);
     let (year, month, day) = calendar.date(days);
     let seconds = within / SECOND;
     let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);

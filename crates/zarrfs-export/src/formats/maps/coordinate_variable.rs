@@ -231,12 +231,6 @@ fn kind_of_units(units: &str) -> Option<AxisKind> {
     }
 }
 
-/// Maximum deviation from equal spacing, as a fraction of the spacing.
-const TOLERANCE: f64 = 1e-3;
-
-/// The same for values that were rounded to 32-bit floats.
-const SINGLE_TOLERANCE: f64 = 0.05;
-
 impl Line {
     /// Finds the spacing of values, which may be 32-bit floats, or longitudes that wrap from 180 to -180.
     pub fn of(values: &[f64], is_single: bool, is_longitude: bool) -> Line {
@@ -251,11 +245,13 @@ impl Line {
         if !step.is_finite() || step == 0.0 {
             return Line::Irregular;
         }
-        let mut tolerance = TOLERANCE * step.abs();
+        // The maximum deviation from equal spacing: 1/1000 of it, or up to 1/20 if the values were rounded to 32-bit
+        // floats.
+        let mut tolerance = 1e-3 * step.abs();
         if is_single {
             let largest = first.abs().max(last.abs());
             let rounding = largest * f64::from(f32::EPSILON);
-            tolerance = tolerance.max(rounding.min(SINGLE_TOLERANCE * step.abs()));
+            tolerance = tolerance.max(rounding.min(0.05 * step.abs()));
         }
         let is_regular = values.iter().enumerate().all(|(number, value)| {
             let expected = first + step * number as f64;

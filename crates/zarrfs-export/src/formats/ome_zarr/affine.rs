@@ -18,9 +18,6 @@ pub(crate) struct TakenInput {
     pub(crate) step: f64,
 }
 
-/// A pivot below this fraction of its row's largest number counts as 0: it is a rounding error.
-const SMALLEST_PIVOT: f64 = 1e-12;
-
 impl AffineMap {
     /// Builds a map, or returns `None` if a row has the wrong length, or the numbers of rows and offsets differ.
     pub(crate) fn new(rows: Vec<Vec<f64>>, offset: Vec<f64>, inputs: usize) -> Option<AffineMap> {
@@ -134,8 +131,9 @@ impl AffineMap {
         for column in 0..rank {
             let part = |row: usize| (left[row][column] / largest[row]).abs();
             let pivot = (column..rank).max_by(|&a, &b| part(a).total_cmp(&part(b)))?;
-            // A row of zeros gives 0/0, which is NaN.
-            if part(pivot).is_nan() || part(pivot) < SMALLEST_PIVOT {
+            // A row of zeros gives 0/0, which is NaN. A pivot below this fraction of its row's largest number is a
+            // rounding error.
+            if part(pivot).is_nan() || part(pivot) < 1e-12 {
                 return None;
             }
             let number = left[pivot][column];

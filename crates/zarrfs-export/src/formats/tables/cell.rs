@@ -13,9 +13,6 @@ use crate::formats::elements;
 use crate::formats::plain;
 use zarr_format::model::{Coding, DataType, NumberType, TimeUnit};
 
-/// Maximum distance of a time from 1970 in nanoseconds: 2^63 seconds.
-const FURTHEST: i128 = (1 << 63) * 1_000_000_000;
-
 /// The notation of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum RowNotation {
@@ -253,7 +250,8 @@ impl TimeCell {
             TimeCell::Nanoseconds { unit, digits } => (unit, digits),
         };
         let time = i128::from(count).checked_mul(unit)?;
-        if time.abs() > FURTHEST {
+        // At most 2^63 seconds before or after 1970.
+        if time.abs() > (1 << 63) * 1_000_000_000 {
             return None;
         }
         let fraction = time.rem_euclid(1_000_000_000);
