@@ -13,11 +13,17 @@ use super::kind::{
 };
 use super::order::bytes;
 
-/// Maximum number of codecs in one chain.
-pub(super) const MAX_CODECS: usize = 64;
-
 /// Maximum nesting of chains (sharding inside sharding).
 pub(super) const MAX_DEPTH: usize = 8;
+
+/// Fails with `TooLarge` for more than 64 codecs in one chain, or for a chain nested too deep.
+pub(super) fn check_limits(codecs: usize, context: ChainContext) -> Result<()> {
+    if codecs <= 64 && context.depth <= MAX_DEPTH {
+        return Ok(());
+    }
+    let limits = format!("more than 64 codecs or {MAX_DEPTH} levels of nesting");
+    Err(Error::too_large("codecs", limits))
+}
 
 /// A codec, and the number of bytes that its decoding must give.
 #[derive(Debug)]
@@ -46,10 +52,7 @@ impl Chain {
         repr: &ArrayRepr,
         context: ChainContext,
     ) -> Result<Chain> {
-        if specs.len() > MAX_CODECS || context.depth > MAX_DEPTH {
-            let limits = format!("more than {MAX_CODECS} codecs or {MAX_DEPTH} levels of nesting");
-            return Err(Error::too_large("codecs", limits));
-        }
+        check_limits(specs.len(), context)?;
         let mut builder = ChainBuilder::new(repr.clone(), context)?;
         for spec in specs {
             builder.add(spec)?;

@@ -7,11 +7,9 @@ use std::borrow::Cow;
 
 use crate::error::{Error, Result};
 
-use super::chain::{MAX_CODECS, MAX_DEPTH};
+use super::chain::check_limits;
 use super::config::Configuration;
 use super::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
-
-const NAME: &str = "conditional";
 
 /// The codecs, and the length of the header in bytes.
 #[derive(Debug)]
@@ -23,12 +21,10 @@ struct Conditional {
 /// Reads the configuration (codec `conditional`, "Codec Configuration").
 pub(super) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let specs = config.codecs("codecs")?;
-    if specs.len() > MAX_CODECS || position.context.depth >= MAX_DEPTH {
-        let limits = format!("more than {MAX_CODECS} codecs or {MAX_DEPTH} levels of nesting");
-        return Err(Error::too_large("codecs", limits));
-    }
+    let context = position.context.nested();
+    check_limits(specs.len(), context)?;
     let inner = ChainPosition {
-        context: position.context.nested(),
+        context,
         after_bytes: true,
         ..*position
     };
@@ -65,7 +61,7 @@ impl Conditional {
                 let codec = self.codecs.get(8 * n + bit);
                 let unknown = || {
                     Error::corrupt(
-                        NAME,
+                        "conditional",
                         format!(
                             "the header names codec {}, which does not exist",
                             8 * n + bit
@@ -97,7 +93,7 @@ impl BytesToBytes for Conditional {
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
         let short = || {
             Error::corrupt(
-                NAME,
+                "conditional",
                 format!("{} bytes are too short for the header", encoded.len()),
             )
         };
@@ -114,9 +110,9 @@ impl BytesToBytes for Conditional {
         let mut data = Cow::Borrowed(rest);
         for (codec, want) in applied.iter().zip(&lengths).rev() {
             data = codec.decode(data, *want)?;
-            want.check(NAME, data.len())?;
+            want.check("conditional", data.len())?;
         }
-        want.check(NAME, data.len())?;
+        want.check("conditional", data.len())?;
         Ok(Cow::Owned(data.into_owned()))
     }
 

@@ -218,7 +218,7 @@ fn chunk_repr(array: &Array) -> Result<ArrayRepr> {
 /// Returns the sharding codec if it is the only codec, so that inner chunks can be fetched one by one.
 fn only_sharding(codecs: &[CodecSpec]) -> Option<&CodecSpec> {
     match codecs {
-        [codec] if codec.name == shard::level::NAME => Some(codec),
+        [codec] if codec.name == "sharding_indexed" => Some(codec),
         _ => None,
     }
 }

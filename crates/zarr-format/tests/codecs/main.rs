@@ -1,7 +1,7 @@
 //! Compares the codecs with the zarrs crate, and feeds them hostile input.
 //!
-//! The hostile input is in this file; `codecs/reference.rs` and `codecs/reference_numbers.rs` compare. The whole
-//! process has a limited address space, so that a codec that trusts the length in a frame aborts the test.
+//! The hostile input is in this file; `codecs/reference.rs` compares. The whole process has a limited address space, so
+//! that a codec that trusts the length in a frame aborts the test.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -16,7 +16,6 @@
 
 mod fixture;
 mod reference;
-mod reference_numbers;
 #[cfg(feature = "zfp")]
 mod reference_zfp;
 mod speed;

@@ -5,8 +5,7 @@ use serde_json::{Value, json};
 use crate::fixture::{Random, RandomChunk, codec};
 use crate::limit_memory;
 use crate::mutate;
-use crate::reference::{compare_among, for_each_chunk};
-use crate::reference_numbers::agree;
+use crate::reference::{agree, compare_among, for_each_chunk};
 use crate::survive;
 
 const TYPES: [&str; 10] = [

@@ -22,7 +22,7 @@ use crate::error::{Error, Kind, Result};
 
 use super::{leniency, shuffle};
 
-const NAME: &str = "blosc";
+/// Length of the header of a frame in bytes.
 const HEADER_BYTES: usize = 16;
 
 /// The version of the format, the flags of a frame, and the number of snappy.
@@ -107,7 +107,7 @@ impl BytesToBytes for Blosc {
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
         let header = FrameHeader::read(&encoded)?;
-        want.check(NAME, header.nbytes)?;
+        want.check("blosc", header.nbytes)?;
         let frame = encoded.get(..header.cbytes).unwrap_or_default();
         leniency::record_trailing_bytes(encoded.len().saturating_sub(header.cbytes));
         let decoded = if header.has_snappy_blocks() {
@@ -124,7 +124,7 @@ impl BytesToBytes for Blosc {
                 "{} bytes are more than the {BLOSC_MAX_BUFFERSIZE} that a frame can hold",
                 decoded.len()
             );
-            return Err(Error::too_large(NAME, found));
+            return Err(Error::too_large("blosc", found));
         }
         let encoded = if self.compressor == c"snappy" {
             encode_snappy(&decoded, self.typesize, self.shuffle)
@@ -164,7 +164,7 @@ impl Blosc {
             .ok()
             .filter(|&written| written >= HEADER_BYTES);
         out.truncate(
-            written.ok_or_else(|| Error::invalid(NAME, "c-blosc could not encode the chunk"))?,
+            written.ok_or_else(|| Error::invalid("blosc", "c-blosc could not encode the chunk"))?,
         );
         Ok(out)
     }
@@ -178,7 +178,7 @@ fn validate(frame: &[u8], length: usize) -> Result<()> {
     let valid =
         unsafe { blosc_cbuffer_validate(frame.as_ptr().cast(), frame.len(), &raw mut nbytes) };
     if valid < 0 || nbytes != length {
-        return Err(Error::corrupt(NAME, "c-blosc rejects the header"));
+        return Err(Error::corrupt("blosc", "c-blosc rejects the header"));
     }
     Ok(())
 }
@@ -187,7 +187,7 @@ fn validate(frame: &[u8], length: usize) -> Result<()> {
 fn memory_for(length: usize) -> Result<Vec<u8>> {
     let out = buffer::with_capacity(length);
     if out.capacity() < length {
-        return Err(Error::new(Kind::Unavailable, NAME, "out of memory"));
+        return Err(Error::new(Kind::Unavailable, "blosc", "out of memory"));
     }
     Ok(out)
 }
@@ -205,7 +205,7 @@ fn decompress(frame: &[u8], length: usize) -> Result<Vec<u8>> {
     // c-blosc may write fewer bytes: if a block does not divide evenly among its streams, the remainder is not written.
     if usize::try_from(written) != Ok(length) {
         let found = format!("expected {length} bytes, c-blosc decoded {written}");
-        return Err(Error::corrupt(NAME, found));
+        return Err(Error::corrupt("blosc", found));
     }
     // SAFETY: c-blosc counts the bytes that it has written block by block; if the sum is `length`, every block was
     // written in full, and the blocks are contiguous.
@@ -259,7 +259,7 @@ struct FrameHeader {
 impl FrameHeader {
     /// Reads the header and checks all fields that do not depend on the blocks; `Corrupt` if they are impossible.
     fn read(frame: &[u8]) -> Result<FrameHeader> {
-        let wrong = |what: &str| Error::corrupt(NAME, what);
+        let wrong = |what: &str| Error::corrupt("blosc", what);
         let (first, sizes) = frame
             .split_first_chunk::<4>()
             .ok_or_else(|| wrong("too short for a header"))?;
@@ -320,7 +320,7 @@ impl FrameHeader {
 
 /// Decodes a frame of snappy blocks into exactly `header.nbytes` bytes.
 fn decode_snappy(frame: &[u8], header: &FrameHeader) -> Result<Vec<u8>> {
-    let broken = || Error::corrupt(NAME, "a block cannot be decoded");
+    let broken = || Error::corrupt("blosc", "a block cannot be decoded");
     let mut out = vec![0; header.nbytes];
     let mut block = vec![0; header.blocksize.min(header.nbytes)];
     for (n, target) in out.chunks_mut(header.blocksize.max(1)).enumerate() {
@@ -363,7 +363,7 @@ fn encode_snappy(decoded: &[u8], typesize: u8, shuffle: BloscShuffle) -> Result<
     let mut out = vec![0; HEADER_BYTES + 4 * count];
     let mut block = vec![0; blocksize];
     for (n, source) in decoded.chunks(blocksize).enumerate() {
-        let start = u32::try_from(out.len()).map_err(|error| Error::too_large(NAME, error))?;
+        let start = u32::try_from(out.len()).map_err(|error| Error::too_large("blosc", error))?;
         out[HEADER_BYTES + 4 * n..][..4].copy_from_slice(&start.to_le_bytes());
         let target = &mut block[..source.len()];
         shuffle.apply(usize::from(typesize), source, target);
@@ -384,7 +384,7 @@ fn encode_snappy(decoded: &[u8], typesize: u8, shuffle: BloscShuffle) -> Result<
         .zip(sizes)
     {
         *field = u32::try_from(size)
-            .map_err(|error| Error::too_large(NAME, error))?
+            .map_err(|error| Error::too_large("blosc", error))?
             .to_le_bytes();
     }
     Ok(out)
@@ -395,10 +395,10 @@ fn append_stream(out: &mut Vec<u8>, block: &[u8]) -> Result<()> {
     let mut stream = vec![0; max_compress_len(block.len())];
     let length = Encoder::new()
         .compress(block, &mut stream)
-        .map_err(|error| Error::invalid(NAME, error))?;
+        .map_err(|error| Error::invalid("blosc", error))?;
     stream.truncate(length);
     let stream = if length < block.len() { &stream } else { block };
-    let length = u32::try_from(stream.len()).map_err(|error| Error::too_large(NAME, error))?;
+    let length = u32::try_from(stream.len()).map_err(|error| Error::too_large("blosc", error))?;
     out.extend_from_slice(&length.to_le_bytes());
     out.extend_from_slice(stream);
     Ok(())

@@ -1,6 +1,6 @@
 //! Codec `numcodecs.bz2` (`bzip2` in one draft's writer): one or several bzip2 streams.
 //!
-//! Several streams make up one chunk, and trailing bytes that are not a stream are ignored (`streams.rs`).
+//! Several streams make up one chunk, and trailing bytes that are not a stream are ignored (`decode_all`).
 
 use std::borrow::Cow;
 
@@ -10,9 +10,7 @@ use crate::codec::config::Configuration;
 use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 
-use super::streams::{self, StreamDecoder, decode_all};
-
-const NAME: &str = "bz2";
+use super::{StreamDecoder, decode_all, memory_length};
 
 /// The level, which matters only to encoding.
 #[derive(Debug)]
@@ -37,8 +35,8 @@ impl StreamDecoder for Decompress {
         let before = self.total_in();
         let status = self
             .decompress_vec(input, output)
-            .map_err(|error| Error::corrupt(NAME, error))?;
-        let used = streams::memory_length(self.total_in() - before);
+            .map_err(|error| Error::corrupt("bz2", error))?;
+        let used = memory_length(self.total_in() - before);
         Ok((used, matches!(status, Status::StreamEnd)))
     }
 }
@@ -50,7 +48,7 @@ impl BytesToBytes for Bz2 {
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
         let open = || Ok(Decompress::new(false));
-        decode_all(NAME, &encoded, want.upper_bound(), open).map(Cow::Owned)
+        decode_all("bz2", &encoded, want.upper_bound(), open).map(Cow::Owned)
     }
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
@@ -58,11 +56,11 @@ impl BytesToBytes for Bz2 {
         // The library's own bound: one percent and 600 bytes more.
         let mut out = Vec::with_capacity(decoded.len() + decoded.len() / 100 + 601);
         loop {
-            let used = streams::memory_length(compressor.total_in());
+            let used = memory_length(compressor.total_in());
             let input = decoded.get(used..).unwrap_or_default();
             let status = compressor
                 .compress_vec(input, &mut out, Action::Finish)
-                .map_err(|error| Error::invalid(NAME, error))?;
+                .map_err(|error| Error::invalid("bz2", error))?;
             if matches!(status, Status::StreamEnd) {
                 return Ok(Cow::Owned(out));
             }

@@ -1,26 +1,23 @@
-//! Codec `lz4`: one block after its length, as numcodecs writes it, or frames.
+//! Codecs `lz4`, `numcodecs.lz4` and `n5.lz4`: LZ4 blocks in three framings.
 //!
-//! The first bytes of a chunk distinguish the two; `numcodecs.lz4` writes blocks, and `lz4` of the draft of 2020 writes
-//! frames (as sci-rs did). The length that a frame claims is never allocated, except one block of at most 8 MiB.
+//! `numcodecs.lz4` writes one block after its length, and `lz4` of the draft of 2020 writes frames (as sci-rs did); the
+//! first bytes of a chunk distinguish the two. `n5.lz4`, which N5 calls `lz4`, has blocks as lz4-java frames them
+//! (`LZ4BlockOutputStream`). The length that a frame claims is never allocated, except one block of at most 8 MiB.
 
 use std::borrow::Cow;
 use std::io::{Read, Write};
 
-use lz4_flex::block::{compress_prepend_size, decompress_into};
+use lz4_flex::block::{compress, compress_prepend_size, decompress_into};
 use lz4_flex::frame::{FrameDecoder, FrameEncoder};
+use twox_hash::XxHash32;
 
 use crate::buffer;
 use crate::codec::config::Configuration;
 use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 
-const NAME: &str = "lz4";
-
 /// The first bytes of a frame (LZ4 frame format, "Magic Number").
-const MAGIC: [u8; 4] = 0x184d_2204_u32.to_le_bytes();
-
-/// The longest block that the format allows (`LZ4_MAX_INPUT_SIZE`).
-const MAX_BLOCK_BYTES: usize = 0x7e00_0000;
+const FRAME_MAGIC: [u8; 4] = 0x184d_2204_u32.to_le_bytes();
 
 /// Whether encoding writes frames, or else a block after its length.
 #[derive(Debug)]
@@ -45,8 +42,8 @@ impl BytesToBytes for Lz4 {
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
         // A block whose length equals the magic number is distinguished from a frame by the promised length.
-        let claimed = u32::from_le_bytes(MAGIC) as usize;
-        let decoded = if encoded.starts_with(&MAGIC) && want != Length::Exact(claimed) {
+        let claimed = u32::from_le_bytes(FRAME_MAGIC) as usize;
+        let decoded = if encoded.starts_with(&FRAME_MAGIC) && want != Length::Exact(claimed) {
             decode_frames(&encoded, want.upper_bound())
         } else {
             decode_block(&encoded, want)
@@ -58,12 +55,11 @@ impl BytesToBytes for Lz4 {
         if self.frames {
             return encode_frame(&decoded).map(Cow::Owned);
         }
-        if decoded.len() > MAX_BLOCK_BYTES {
-            let found = format!(
-                "{} bytes are more than the {MAX_BLOCK_BYTES} that a block can hold",
-                decoded.len()
-            );
-            return Err(Error::too_large(NAME, found));
+        // `LZ4_MAX_INPUT_SIZE`.
+        let (length, max) = (decoded.len(), 0x7e00_0000);
+        if length > max {
+            let found = format!("{length} bytes are more than the {max} that a block can hold");
+            return Err(Error::too_large("lz4", found));
         }
         Ok(Cow::Owned(compress_prepend_size(&decoded)))
     }
@@ -73,7 +69,7 @@ impl BytesToBytes for Lz4 {
 fn decode_block(encoded: &[u8], want: Length) -> Result<Vec<u8>> {
     let (length, block) = encoded
         .split_first_chunk::<4>()
-        .ok_or_else(|| Error::corrupt(NAME, "too short for the length of the block"))?;
+        .ok_or_else(|| Error::corrupt("lz4", "too short for the length of the block"))?;
     let length = u32::from_le_bytes(*length) as usize;
     // An encoded byte gives at most 255 decoded ones.
     let most = block.len().saturating_mul(255);
@@ -83,12 +79,12 @@ fn decode_block(encoded: &[u8], want: Length) -> Result<Vec<u8>> {
             "{} bytes decode to at most {most} bytes, not to {length}",
             block.len()
         );
-        return Err(Error::corrupt(NAME, what));
+        return Err(Error::corrupt("lz4", what));
     }
-    want.check(NAME, length)?;
+    want.check("lz4", length)?;
     let mut out = buffer::of_length(length);
-    let found = decompress_into(block, &mut out).map_err(|error| Error::corrupt(NAME, error))?;
-    Length::Exact(length).check(NAME, found)?;
+    let found = decompress_into(block, &mut out).map_err(|error| Error::corrupt("lz4", error))?;
+    Length::Exact(length).check("lz4", found)?;
     Ok(out)
 }
 
@@ -101,7 +97,7 @@ fn decode_frames(encoded: &[u8], max: usize) -> Result<Vec<u8>> {
         let mut frame = FrameDecoder::new(&mut rest).take(left);
         frame
             .read_to_end(&mut out)
-            .map_err(|error| Error::corrupt(NAME, error))?;
+            .map_err(|error| Error::corrupt("lz4", error))?;
     }
     Ok(out)
 }
@@ -110,16 +106,196 @@ fn encode_frame(decoded: &[u8]) -> Result<Vec<u8>> {
     let mut encoder = FrameEncoder::new(Vec::new());
     encoder
         .write_all(decoded)
-        .map_err(|error| Error::invalid(NAME, error))?;
+        .map_err(|error| Error::invalid("lz4", error))?;
     encoder
         .finish()
-        .map_err(|error| Error::invalid(NAME, error))
+        .map_err(|error| Error::invalid("lz4", error))
+}
+
+/// The number of decoded bytes in the blocks that encoding makes, from 64 to 2^25.
+///
+/// A block has a header: "LZ4Block", a token of method and maximum length, the stored length, the decoded length, and a
+/// checksum, all little-endian. An empty block ends the chunk; bytes after it are ignored. No more bytes are allocated
+/// than the metadata promise.
+#[derive(Debug)]
+struct Lz4Java {
+    block_bytes: u32,
+}
+
+/// The first bytes of a block of lz4-java, and the length of its header: these bytes, the token and three numbers.
+const JAVA_MAGIC: &[u8; 8] = b"LZ4Block";
+const JAVA_HEADER: usize = JAVA_MAGIC.len() + 1 + 3 * size_of::<u32>();
+
+/// The method of a block, the upper half of its token.
+#[derive(Clone, Copy, PartialEq)]
+enum Method {
+    Uncompressed = 0x10,
+    Lz4 = 0x20,
+}
+
+/// The lower half of a token is the binary logarithm of the maximum length, minus this number.
+const MIN_BLOCK_LOG2: u32 = 10;
+
+/// Reads the configuration of `n5.lz4`: `blockSize`, which matters only to encoding.
+pub(crate) fn java(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+    let block_bytes = config.level("blockSize", 64..=1 << 25)?;
+    Ok(Codec::BytesToBytes(Box::new(Lz4Java {
+        block_bytes: block_bytes.map_or(1 << 16, i32::unsigned_abs),
+    })))
+}
+
+/// A block as it is stored.
+struct JavaBlock<'a> {
+    method: Method,
+    stored: &'a [u8],
+    length: usize,
+    checksum: u32,
+}
+
+impl BytesToBytes for Lz4Java {
+    fn encoded_length(&self, decoded: Length) -> Length {
+        let blocks = decoded.upper_bound() / self.block_bytes as usize + 2;
+        decoded
+            .plus(blocks.saturating_mul(JAVA_HEADER))
+            .compressed()
+    }
+
+    fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
+        let mut out = buffer::with_capacity(want.upper_bound());
+        let mut rest = encoded.as_ref();
+        // N5 stops reading once it has all elements of a block, so the last, empty block may be missing.
+        while !rest.is_empty() {
+            let block = take_block(&mut rest)?;
+            if block.length == 0 {
+                break;
+            }
+            let end = out.len().saturating_add(block.length);
+            want.bounding(want.upper_bound()).check("n5.lz4", end)?;
+            block.append(&mut out)?;
+        }
+        Ok(Cow::Owned(out))
+    }
+
+    fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
+        let mut out = Vec::new();
+        for part in decoded.chunks(self.block_bytes as usize) {
+            let packed = compress(part);
+            if packed.len() < part.len() {
+                self.append(Method::Lz4, part, &packed, &mut out)?;
+            } else {
+                self.append(Method::Uncompressed, part, part, &mut out)?;
+            }
+        }
+        self.append(Method::Uncompressed, &[], &[], &mut out)?;
+        Ok(Cow::Owned(out))
+    }
+}
+
+impl Lz4Java {
+    /// Appends a block of `decoded`; `stored` are its bytes encoded with `method`.
+    fn append(
+        &self,
+        method: Method,
+        decoded: &[u8],
+        stored: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let log2 = self.block_bytes.next_power_of_two().trailing_zeros();
+        #[expect(clippy::cast_possible_truncation, reason = "a logarithm, at most 25")]
+        let size = log2.saturating_sub(MIN_BLOCK_LOG2) as u8;
+        out.extend_from_slice(JAVA_MAGIC);
+        out.push(method as u8 | size);
+        for length in [stored.len(), decoded.len()] {
+            let length =
+                u32::try_from(length).map_err(|error| Error::too_large("n5.lz4", error))?;
+            out.extend_from_slice(&length.to_le_bytes());
+        }
+        out.extend_from_slice(&checksum(decoded).to_le_bytes());
+        out.extend_from_slice(stored);
+        Ok(())
+    }
+}
+
+/// Returns the checksum of a block's decoded bytes; 0 for an empty block.
+fn checksum(decoded: &[u8]) -> u32 {
+    if decoded.is_empty() {
+        0
+    } else {
+        // lz4-java's seed, and the bits of the hash that it stores.
+        XxHash32::oneshot(0x9747_b28c, decoded) & 0x0fff_ffff
+    }
+}
+
+/// Removes and returns the next block; `Corrupt` if its lengths and its token contradict each other.
+fn take_block<'a>(rest: &mut &'a [u8]) -> Result<JavaBlock<'a>> {
+    let wrong = |what: String| Error::corrupt("n5.lz4", what);
+    let (header, after) = rest.split_first_chunk::<JAVA_HEADER>().ok_or_else(|| {
+        wrong(format!(
+            "{} bytes are too short for the header of a block",
+            rest.len()
+        ))
+    })?;
+    let Some(&[token, ref numbers @ ..]) = header.strip_prefix(JAVA_MAGIC.as_slice()) else {
+        return Err(wrong(format!(
+            "expected LZ4Block, found {:?}",
+            &header[..8]
+        )));
+    };
+    let (numbers, _) = numbers.as_chunks();
+    let [stored, length, checksum] = [0, 1, 2].map(|n| u32::from_le_bytes(numbers[n]));
+    let max = 1_u32 << (MIN_BLOCK_LOG2 + u32::from(token & 0x0f));
+    let (method, fits) = match token & 0xf0 {
+        0x10 => (Method::Uncompressed, stored == length),
+        0x20 => (Method::Lz4, (stored == 0) == (length == 0)),
+        _ => {
+            return Err(wrong(format!(
+                "unknown compression method in token {token:#x}"
+            )));
+        }
+    };
+    if !fits || length > max {
+        let what =
+            format!("invalid header: {stored} stored bytes for a block of {length}, at most {max}");
+        return Err(wrong(what));
+    }
+    let (stored, after) = after
+        .split_at_checked(stored as usize)
+        .ok_or_else(|| wrong("the chunk ends within a block".to_string()))?;
+    *rest = after;
+    Ok(JavaBlock {
+        method,
+        stored,
+        length: length as usize,
+        checksum,
+    })
+}
+
+impl JavaBlock<'_> {
+    /// Appends the decoded bytes of the block, whose length was already checked against the chunk's.
+    fn append(&self, out: &mut Vec<u8>) -> Result<()> {
+        let start = out.len();
+        if self.method == Method::Uncompressed {
+            out.extend_from_slice(self.stored);
+        } else {
+            out.resize(start + self.length, 0);
+            let found = decompress_into(self.stored, &mut out[start..])
+                .map_err(|error| Error::corrupt("n5.lz4", error))?;
+            Length::Exact(self.length).check("n5.lz4", found)?;
+        }
+        let found = checksum(&out[start..]);
+        if found == self.checksum {
+            return Ok(());
+        }
+        let what = format!("expected checksum {:08x}, found {found:08x}", self.checksum);
+        Err(Error::corrupt("n5.lz4", what))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use crate::codec::Pipeline;
-    use crate::codec::tests::{assert_corrupt, pipeline, sample};
+    use crate::codec::tests::{assert_corrupt, assert_round_trip, pipeline, sample};
+    use crate::error::Kind;
     use serde_json::json;
 
     fn lz4(name: &str, length: u64) -> Pipeline {
@@ -179,6 +355,112 @@ mod tests {
         for length in [0_u32, 999, 1001, 0x7fff_ffff, u32::MAX] {
             let stream = [length.to_le_bytes().as_slice(), &[0; 20]].concat();
             assert_corrupt(&lz4("numcodecs.lz4", 1000), stream);
+        }
+    }
+
+    /// `zarrs ` ten times: a header with the hash 0xc2cdf94c less its upper four bits, and an LZ4 block of six letters,
+    /// a match of 49 bytes and five letters.
+    const PACKED: &[u8] =
+        b"LZ4Block\x20\x10\0\0\0\x3c\0\0\0\x4c\xf9\xcd\x02\x6fzarrs \x06\0\x1e\x50arrs ";
+
+    /// Two uncompressed bytes.
+    const RAW: &[u8] = b"LZ4Block\x10\x02\0\0\0\x02\0\0\0\x27\xe0\xc5\x07N5";
+
+    const END: &[u8] = b"LZ4Block\x10\0\0\0\0\0\0\0\0\0\0\0\0";
+
+    fn java(length: u64, block: u64) -> Pipeline {
+        let codec = json!({ "name": "n5.lz4", "configuration": { "blockSize": block } });
+        pipeline("uint8", &[length], json!(["bytes", codec])).unwrap()
+    }
+
+    #[test]
+    fn streams_are_those_of_the_format() {
+        let text = b"zarrs ".repeat(10);
+        let stream = [PACKED, RAW, END].concat();
+        let decoded = [text.as_slice(), b"N5"].concat();
+        assert_eq!(java(62, 64).decode(stream).unwrap(), decoded);
+        // Another encoder makes another block of the text; the fields that are counted are the same.
+        let encoded = java(60, 64).encode(&text).unwrap();
+        assert_eq!(encoded[..9], PACKED[..9]);
+        assert_eq!(encoded[13..21], PACKED[13..21]);
+        assert!(encoded.ends_with(END));
+        assert_eq!(java(2, 64).encode(b"N5").unwrap(), [RAW, END].concat());
+    }
+
+    #[test]
+    fn the_end_may_be_missing_and_what_follows_it_is_ignored() {
+        for stream in [RAW.to_vec(), [RAW, END, b"junk"].concat()] {
+            assert_eq!(java(2, 64).decode(stream).unwrap(), b"N5");
+        }
+        assert_corrupt(&java(2, 64), [RAW, b"junk"].concat());
+    }
+
+    #[test]
+    fn blocks_of_every_length_come_back() {
+        for block in [64, 1000, 1 << 16, 1 << 25] {
+            for length in [1, 63, 64, 65, 200_000] {
+                let data = sample(length);
+                let pipeline = java(length as u64, block);
+                let encoded = pipeline.encode(&data).unwrap();
+                assert!(
+                    pipeline.decode(encoded).unwrap() == data,
+                    "{block} {length}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn many_small_blocks_may_be_compressed_again() {
+        let codec = json!({ "name": "n5.lz4", "configuration": { "blockSize": 64 } });
+        let pipeline = pipeline("uint8", &[3 << 20], json!(["bytes", codec, "gzip"])).unwrap();
+        let data =
+            Vec::from_iter((0..3 << 20).map(|n: u32| (n.wrapping_mul(0x9e37_79b9) >> 24) as u8));
+        assert_round_trip(&pipeline, &data);
+    }
+
+    #[test]
+    fn headers_that_lie_are_corrupt() {
+        let change = |place: usize, byte: u8| {
+            let mut stream = [PACKED, END].concat();
+            stream[place] = byte;
+            stream
+        };
+        for stream in [
+            change(0, b'l'),
+            // An unknown method, the raw method, and a maximum length below the length.
+            change(8, 0x30),
+            change(8, 0x10),
+            [
+                &b"LZ4Block\x20\x10\0\0\0\x3c\x04\0\0"[..],
+                &PACKED[17..],
+                END,
+            ]
+            .concat(),
+            change(9, 0xff),
+            change(9, 0),
+            change(12, 0xff),
+            change(13, 0x3b),
+            change(13, 0),
+            change(16, 0xff),
+            change(17, 0),
+            // The hash bits that are not stored.
+            change(20, 0xc2),
+        ] {
+            let error = java(60, 64).decode(stream.clone()).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt, "{stream:?}");
+        }
+    }
+
+    #[test]
+    fn short_streams_and_other_lengths_are_corrupt() {
+        let stream = [PACKED, END].concat();
+        for end in (0..stream.len()).filter(|&end| end != PACKED.len()) {
+            let error = java(60, 64).decode(stream[..end].to_vec()).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt, "{end}");
+        }
+        for length in [1, 59, 61] {
+            assert_corrupt(&java(length, 64), stream.clone());
         }
     }
 }

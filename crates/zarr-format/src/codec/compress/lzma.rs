@@ -2,7 +2,7 @@
 //!
 //! Streams of xz and `.lzma` state how they are decoded; a raw stream is decoded with the filters of the configuration
 //! (`Filter`). Several streams make up one chunk, and trailing bytes that are not a stream are ignored
-//! (`streams.rs`). The dictionary that a stream requests is bounded, and liblzma reports failed allocations.
+//! (`decode_all`). The dictionary that a stream requests is bounded, and liblzma reports failed allocations.
 
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
@@ -17,12 +17,7 @@ use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::model::CodecSpec;
 
-use super::streams::{self, StreamDecoder, decode_all};
-
-/// The minimum memory limit of a decoder: four times the maximum of all presets.
-const MIN_MEMORY_LIMIT: u64 = 256 << 20;
-
-const NAME: &str = "lzma";
+use super::{StreamDecoder, decode_all, memory_length};
 
 /// The presets of liblzma, 0 to 9, with or without `PRESET_EXTREME`.
 const PRESETS: RangeInclusive<u32> = 0..=(1 << 31 | 9);
@@ -79,13 +74,14 @@ fn check(config: Configuration<'_>) -> Result<Check> {
 impl Lzma {
     /// Opens a decoder of a stream of at most `max` decoded bytes.
     fn decoder(&self, container: Container, max: usize) -> Result<Coder> {
-        let memory = MIN_MEMORY_LIMIT.max((max as u64).saturating_mul(2));
+        // At least four times the maximum of all presets.
+        let memory = (256 << 20).max((max as u64).saturating_mul(2));
         let coder = match container {
             Container::Xz => Coder::new_stream_decoder(memory, 0),
             Container::Alone => Coder::new_lzma_decoder(memory),
             Container::Raw => Coder::new_raw_decoder(&self.liblzma_filters(Some(max))?),
         };
-        coder.map_err(|error| Error::corrupt(NAME, error))
+        coder.map_err(|error| Error::corrupt("lzma", error))
     }
 
     fn encoder(&self) -> Result<Coder> {
@@ -97,7 +93,7 @@ impl Lzma {
             Container::Alone => Coder::new_lzma_encoder(&self.lzma1_options()?),
             Container::Raw => Coder::new_raw_encoder(&self.liblzma_filters(None)?),
         };
-        coder.map_err(|error| Error::invalid(NAME, error))
+        coder.map_err(|error| Error::invalid("lzma", error))
     }
 
     /// Returns the filter chain for a decoder of at most `max` bytes, or for an encoder.
@@ -113,7 +109,9 @@ impl Lzma {
     fn lzma1_options(&self) -> Result<LzmaOptions> {
         match self.filters.as_slice() {
             [filter] => filter.lzma_options(None),
-            _ => LzmaOptions::new_preset(self.preset).map_err(|error| Error::invalid(NAME, error)),
+            _ => {
+                LzmaOptions::new_preset(self.preset).map_err(|error| Error::invalid("lzma", error))
+            }
         }
     }
 
@@ -133,8 +131,8 @@ impl StreamDecoder for Coder {
         let before = self.total_in();
         let status = self
             .process_vec(input, output, Action::Run)
-            .map_err(|error| Error::corrupt(NAME, error))?;
-        let used = streams::memory_length(self.total_in() - before);
+            .map_err(|error| Error::corrupt("lzma", error))?;
+        let used = memory_length(self.total_in() - before);
         Ok((used, matches!(status, Status::StreamEnd)))
     }
 }
@@ -148,18 +146,18 @@ impl BytesToBytes for Lzma {
         let max = want.upper_bound();
         let container = self.container_of(&encoded);
         let open = || self.decoder(container, max);
-        decode_all(NAME, &encoded, max, open).map(Cow::Owned)
+        decode_all("lzma", &encoded, max, open).map(Cow::Owned)
     }
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
         let mut coder = self.encoder()?;
         let mut out = Vec::with_capacity(decoded.len() / 2 + 1024);
         loop {
-            let used = streams::memory_length(coder.total_in());
+            let used = memory_length(coder.total_in());
             let input = decoded.get(used..).unwrap_or_default();
             let status = coder
                 .process_vec(input, &mut out, Action::Finish)
-                .map_err(|error| Error::invalid(NAME, error))?;
+                .map_err(|error| Error::invalid("lzma", error))?;
             if matches!(status, Status::StreamEnd) {
                 return Ok(Cow::Owned(out));
             }
@@ -241,7 +239,7 @@ fn is_valid_chain(filters: &[Filter]) -> bool {
 
 impl Filter {
     fn read(value: &Value) -> Result<Filter> {
-        let spec = CodecSpec::new(NAME, value.clone());
+        let spec = CodecSpec::new("lzma", value.clone());
         let config = Configuration::of(&spec);
         match config.integer("id", 0..=i64::MAX)? {
             // LZMA1 and LZMA2.
@@ -267,7 +265,7 @@ impl Filter {
         };
         added
             .map(|_| ())
-            .map_err(|error| Error::corrupt(NAME, error))
+            .map_err(|error| Error::corrupt("lzma", error))
     }
 
     /// Returns the options of LZMA; `Invalid` for another filter.
@@ -275,7 +273,7 @@ impl Filter {
         match self {
             Filter::Lzma1(parameters) | Filter::Lzma2(parameters) => parameters.options(max),
             Filter::Delta(_) | Filter::Bcj { .. } => Err(Error::invalid(
-                NAME,
+                "lzma",
                 "the last filter must be LZMA1 or LZMA2",
             )),
         }
@@ -319,7 +317,7 @@ impl LzmaParameters {
 
     fn options(&self, max: Option<usize>) -> Result<LzmaOptions> {
         let mut options = LzmaOptions::new_preset(self.preset)
-            .map_err(|_| Error::corrupt(NAME, format!("unknown preset {}", self.preset)))?;
+            .map_err(|_| Error::corrupt("lzma", format!("unknown preset {}", self.preset)))?;
         let settings: [(Option<u32>, Setter); 6] = [
             (self.literal_context, LzmaOptions::literal_context_bits),
             (self.literal_position, LzmaOptions::literal_position_bits),

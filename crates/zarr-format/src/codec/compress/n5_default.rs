@@ -18,11 +18,6 @@ use crate::model::CodecSpec;
 
 use super::leniency;
 
-const NAME: &str = "n5_default";
-
-/// The mode of a block with its number of elements after its shape, in four bytes.
-const VARLENGTH: u16 = 1;
-
 /// The chain of whole blocks, and the data for building the chains of smaller blocks.
 #[derive(Debug)]
 struct N5Default {
@@ -86,7 +81,7 @@ fn after_count<'b>(shape: &[u64], rest: &'b [u8]) -> std::result::Result<&'b [u8
 impl N5Default {
     /// Returns the shape of a block and its encoded elements.
     fn split<'b>(&self, encoded: &'b [u8]) -> Result<(Vec<u64>, &'b [u8])> {
-        let wrong = |what: String| Error::corrupt(NAME, what);
+        let wrong = |what: String| Error::corrupt("n5_default", what);
         let rank = self.repr.shape.len();
         let (header, elements) = encoded.split_at_checked(self.header.len()).ok_or_else(|| {
             wrong(format!(
@@ -96,7 +91,7 @@ impl N5Default {
         })?;
         let words = header.as_chunks::<2>().0;
         let mode = u16::from_be_bytes(words[0]);
-        if mode > VARLENGTH {
+        if mode > 1 {
             return Err(wrong(format!(
                 "expected a block of mode 0 or 1, found {mode}"
             )));
@@ -112,7 +107,7 @@ impl N5Default {
         if shape.contains(&0) {
             return Err(wrong(format!("a block has the shape {shape:?}")));
         }
-        if mode == VARLENGTH {
+        if mode == 1 {
             let elements = after_count(&shape, elements).map_err(wrong)?;
             return Ok((shape, elements));
         }
@@ -125,14 +120,14 @@ impl N5Default {
         if shape.iter().zip(whole).any(|(length, most)| length > most) {
             let what =
                 format!("a block of shape {shape:?} is larger than the block size {whole:?}");
-            return Err(Error::corrupt(NAME, what));
+            return Err(Error::corrupt("n5_default", what));
         }
         leniency::record_block(&shape);
         let repr = ArrayRepr {
             shape,
             ..self.repr.clone()
         };
-        let corrupt = |error: Error| Error::corrupt(NAME, error);
+        let corrupt = |error: Error| Error::corrupt("n5_default", error);
         let chain = Chain::new(&self.codecs, &repr, self.context).map_err(corrupt)?;
         let block = chain.decode(Cow::Borrowed(elements))?;
         let element = self.repr.element_size()?;

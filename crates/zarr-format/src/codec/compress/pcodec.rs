@@ -14,8 +14,6 @@ use crate::codec::kind::{ArrayToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::model::DataType;
 
-const NAME: &str = "pcodec";
-
 /// The functions that decode and encode one number type.
 #[derive(Clone, Copy, Debug)]
 struct NumberCodec {
@@ -67,7 +65,7 @@ macro_rules! number_codec {
                     .map(|word| <$number>::from_le_bytes(*word))
                     .collect();
                 standalone::simple_compress(&numbers, chunk_config)
-                    .map_err(|error| Error::invalid(NAME, error))
+                    .map_err(|error| Error::invalid("pcodec", error))
             },
         }
     };
@@ -88,7 +86,7 @@ fn numbers(data_type: &DataType) -> Result<NumberCodec> {
         DataType::Float(4) => number_codec!(f32),
         DataType::Float(8) => number_codec!(f64),
         other => {
-            let why = format!("{NAME} supports integers and floats, not {other}");
+            let why = format!("pcodec supports integers and floats, not {other}");
             return Err(Error::unsupported("codecs", why));
         }
     })
@@ -98,14 +96,14 @@ fn numbers(data_type: &DataType) -> Result<NumberCodec> {
 fn decode<T: Number + Default>(encoded: &[u8], count: usize) -> Result<Vec<T>> {
     let mut numbers = vec![T::default(); count];
     let progress = standalone::simple_decompress_into(encoded, &mut numbers)
-        .map_err(|error| Error::corrupt(NAME, error))?;
+        .map_err(|error| Error::corrupt("pcodec", error))?;
     if progress.n_processed != count || !progress.finished {
         let more = if progress.finished { "" } else { " or more" };
         let found = format!(
             "expected {count} numbers, found {}{more}",
             progress.n_processed
         );
-        return Err(Error::corrupt(NAME, found));
+        return Err(Error::corrupt("pcodec", found));
     }
     Ok(numbers)
 }

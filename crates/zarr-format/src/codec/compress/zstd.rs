@@ -18,11 +18,6 @@ use crate::codec::config::Configuration;
 use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 
-const NAME: &str = "zstd";
-
-/// The largest compressor that a thread keeps, in bytes; at high levels it takes hundreds of MiB.
-const MAX_CACHED_BYTES: usize = 2 << 20;
-
 thread_local! {
     static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
@@ -57,7 +52,7 @@ impl BytesToBytes for Zstd {
                 let size = zstd::zstd_safe::get_frame_content_size(&encoded);
                 let size = size.ok().flatten();
                 let size = size.and_then(|size| usize::try_from(size).ok());
-                want.check(NAME, size.unwrap_or(0))?;
+                want.check("zstd", size.unwrap_or(0))?;
                 decode_bounded(&encoded, max)
             }
         };
@@ -66,13 +61,13 @@ impl BytesToBytes for Zstd {
             let needs_memory = error.to_string().contains("too much memory");
             if matches!(want, Length::Limited(_)) && needs_memory {
                 return Error::too_large(
-                    NAME,
+                    "zstd",
                     "the frame needs a window larger than the chunk may have",
                 );
             }
             let found = encoded.len();
             Error::corrupt(
-                NAME,
+                "zstd",
                 format!(
                     "cannot decode {found} bytes to {}: {error}",
                     want.upper_bound()
@@ -88,14 +83,15 @@ impl BytesToBytes for Zstd {
                 None => Compressor::new(self.level)?,
             };
             let encoded = self.compress(&mut compressor, &decoded)?;
-            if compressor.context_mut().sizeof() <= MAX_CACHED_BYTES {
+            // At high levels a compressor takes hundreds of MiB.
+            if compressor.context_mut().sizeof() <= 2 << 20 {
                 *cached = Some(compressor);
             }
             io::Result::Ok(encoded)
         });
         encoded
             .map(Cow::Owned)
-            .map_err(|error| Error::invalid(NAME, error))
+            .map_err(|error| Error::invalid("zstd", error))
     }
 }
 

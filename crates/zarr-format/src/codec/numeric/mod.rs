@@ -17,17 +17,12 @@ use super::kind::{ArrayRepr, ArrayToArray, BytesToBytes, ChainPosition, Codec, D
 use super::order::bytes::swap_words;
 use number::Dtype;
 
-pub(super) mod astype;
-pub(super) mod bitround;
-pub(super) mod cast_value;
+pub(super) mod cast;
 pub(super) mod delta;
 mod element;
-pub(super) mod fixed_scale_offset;
 mod number;
 pub(super) mod packbits;
-pub(super) mod packed_booleans;
 pub(super) mod quantize;
-mod rounding;
 pub(super) mod scale_offset;
 
 /// The calculation of a codec. Both buffers hold the same number of elements.

@@ -15,8 +15,6 @@ use crate::dialect::typestr;
 use crate::error::{Error, Result};
 use crate::model::{DataType, utf32_bytes};
 
-const NAME: &str = "categorize";
-
 /// The labels, and the decoded and encoded arrays.
 #[derive(Debug)]
 struct Categorize {
@@ -47,7 +45,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     };
     let repr = position.repr;
     if !matches!(repr.data_type, DataType::Text | DataType::FixedText(_)) {
-        let why = format!("{NAME} decodes to strings, not to {}", repr.data_type);
+        let why = format!("categorize decodes to strings, not to {}", repr.data_type);
         return Err(Error::unsupported("codecs", why));
     }
     let empty = std::iter::once("");
@@ -119,7 +117,7 @@ impl Categorize {
                 "label {label} is out of range of {}",
                 self.encoded.data_type
             );
-            return Err(Error::invalid(NAME, found));
+            return Err(Error::invalid("categorize", found));
         }
         Ok(label.to_le_bytes().into_iter().take(self.width).collect())
     }
@@ -129,7 +127,7 @@ impl Categorize {
         match self.decoded.data_type.size() {
             Some(size) => Ok(decoded.chunks_exact(size).collect()),
             None => records::split(decoded, self.decoded.shape.iter().product())
-                .map_err(|error| Error::invalid(NAME, error.detail())),
+                .map_err(|error| Error::invalid("categorize", error.detail())),
         }
     }
 }
@@ -153,7 +151,7 @@ impl ArrayToArray for Categorize {
                 "{bytes} bytes of labels exceed the limit of {}",
                 self.max_bytes
             );
-            return Err(Error::too_large(NAME, found));
+            return Err(Error::too_large("categorize", found));
         }
         let mut out = Vec::with_capacity(bytes);
         numbers.for_each(|number| out.extend_from_slice(self.element(number)));

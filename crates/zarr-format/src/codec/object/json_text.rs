@@ -7,8 +7,7 @@ use jiter::{Jiter, JiterError, Peek};
 
 use crate::error::{Error, Result};
 
-use super::element::ObjectElement;
-use super::list::{self, ChunkBuilder, ListWriter, checked_rows, stored_shape};
+use super::list::{self, ChunkBuilder, ListWriter, ObjectElement, checked_rows, stored_shape};
 
 fn corrupt(error: impl std::fmt::Display) -> Error {
     Error::corrupt("json", error)

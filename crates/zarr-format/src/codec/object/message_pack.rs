@@ -1,8 +1,8 @@
 //! Reads and writes lists of objects as MessagePack.
 //!
 //! A chunk is read value by value, and nothing is allocated by the counts that it claims: each value takes at least one
-//! byte. `list.rs` checks the type and the number of elements. The number of values is written before them, so the values of a
-//! JSON list are written to a separate buffer and counted. Integers of more than 64 bits are an error.
+//! byte. `list.rs` checks the type and the number of elements. The number of values is written before them, so the
+//! values of a JSON list are written to a separate buffer and counted. Integers of more than 64 bits are an error.
 
 use jiter::{Jiter, Peek};
 use rmp::decode::RmpRead;
@@ -10,14 +10,13 @@ use rmp::{Marker, encode};
 
 use crate::error::{Error, Result};
 
-use super::element::ObjectElement;
 use super::json_text::push_text;
-use super::list::{self, ChunkBuilder, ListWriter, MAX_DEPTH, checked_rows, stored_shape};
-
-const NAME: &str = "msgpack";
+use super::list::{
+    self, ChunkBuilder, ListWriter, MAX_DEPTH, ObjectElement, checked_rows, stored_shape,
+};
 
 fn corrupt(error: impl std::fmt::Display) -> Error {
-    Error::corrupt(NAME, error)
+    Error::corrupt("msgpack", error)
 }
 
 /// A value, or the head of a list or map: the number of values or pairs that follow.
@@ -67,7 +66,7 @@ fn take_token<'a>(rest: &mut &'a [u8]) -> Result<Token<'a>> {
         Marker::Map32 => Token::Map(take_count(rest, 4)?),
         other => {
             let found = format!("a value of type {other:?} cannot be converted to JSON");
-            return Err(Error::unsupported(NAME, found));
+            return Err(Error::unsupported("msgpack", found));
         }
     })
 }
@@ -314,11 +313,11 @@ impl ListWriter for MessagePackWriter {
 }
 
 fn invalid(error: impl std::fmt::Display) -> Error {
-    Error::invalid(NAME, error)
+    Error::invalid("msgpack", error)
 }
 
 fn write_list_length(out: &mut Vec<u8>, count: u64) -> Result<()> {
-    let count = u32::try_from(count).map_err(|error| Error::too_large(NAME, error))?;
+    let count = u32::try_from(count).map_err(|error| Error::too_large("msgpack", error))?;
     encode::write_array_len(out, count).map_err(invalid)?;
     Ok(())
 }

@@ -1,8 +1,7 @@
 //! Codecs `json2` and `msgpack2` of numcodecs: an array as one list.
 //!
 //! The list has the elements, nested dimension by dimension, then the name of numpy's type and the shape.
-//! `json_text.rs` and `message_pack.rs` implement the two notations, `list.rs` the structure of the list, `element.rs`
-//! the elements.
+//! `json_text.rs` and `message_pack.rs` implement the two notations, `list.rs` the list and its elements.
 
 use std::borrow::Cow;
 
@@ -12,11 +11,9 @@ use crate::model::DataType;
 use super::config::Configuration;
 use super::kind::{ArrayRepr, ArrayToBytes, ChainPosition, Codec, Data, Length};
 use super::records::{self, LENGTH_PREFIX};
-use element::{ObjectElement, dtype_of};
-use list::ChunkBuilder;
+use list::{ChunkBuilder, ObjectElement, dtype_of};
 
 pub(super) mod categorize;
-mod element;
 mod json_text;
 mod list;
 mod message_pack;

@@ -1,6 +1,5 @@
 //! Codecs that move elements or their bytes without changing values.
 
 pub(super) mod bytes;
-mod permutation;
 pub(super) mod reshape;
 pub(super) mod transpose;

@@ -13,9 +13,6 @@ use crate::codec::kind::{ArrayRepr, ChainContext, Length};
 use crate::error::{Error, Result};
 use crate::model::{CodecSpec, DataType};
 
-/// The codec's name in final v3.
-pub(crate) const NAME: &str = "sharding_indexed";
-
 /// Offset and length in the entry of an inner chunk that is not stored.
 const NOT_STORED: u64 = u64::MAX;
 
@@ -235,7 +232,7 @@ mod tests {
             depth: 0,
             find: registry::find,
         };
-        let spec = CodecSpec::new(NAME, configuration);
+        let spec = CodecSpec::new("sharding_indexed", configuration);
         ShardLevel::new(Configuration::of(&spec), &repr, context)
     }
 

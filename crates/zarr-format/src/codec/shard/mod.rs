@@ -15,12 +15,10 @@ use super::chain::Chain;
 use super::config::Configuration;
 use super::kind::{ArrayRepr, ArrayToBytes, ChainPosition, Codec, Data, Length};
 use super::records;
-use level::{NAME, ShardIndex, ShardLevel};
-use rows::Rows;
+use level::{ShardIndex, ShardLevel};
 
 pub(super) mod level;
 pub(super) mod rebuild;
-mod rows;
 
 /// A level of sharding, and the codec chain of its inner chunks.
 #[derive(Debug)]
@@ -66,7 +64,7 @@ impl Sharding {
         let missing = || {
             let index = self.level.index_bytes();
             Error::corrupt(
-                NAME,
+                "sharding_indexed",
                 format!("{length} bytes are too short for an index of {index} bytes"),
             )
         };
@@ -163,7 +161,7 @@ impl Sharding {
         let mut rest = decoded;
         let wrong = || {
             Error::invalid(
-                NAME,
+                "sharding_indexed",
                 "the number of elements does not match the shape of the shard",
             )
         };
@@ -184,7 +182,7 @@ impl Sharding {
             "the elements exceed the limit of {} bytes",
             self.length.upper_bound()
         );
-        Err(Error::too_large(NAME, found))
+        Err(Error::too_large("sharding_indexed", found))
     }
 
     fn is_fill(&self, inner: &[u8]) -> bool {
@@ -261,6 +259,98 @@ fn take_record<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 fn miscounted(n: usize) -> Error {
     let found = "the number of elements does not match the shape of the inner chunk";
     Error::corrupt(format!("inner chunk {n}"), found)
+}
+
+/// Elements of the shard and of an inner chunk along one dimension, and the number of inner chunks.
+#[derive(Clone, Copy, Debug)]
+struct ShardDimension {
+    shard: usize,
+    inner: usize,
+    count: usize,
+}
+
+/// The rows of inner chunks in a shard.
+///
+/// A row is a run of elements that are contiguous in the shard and in the inner chunk; every element of an inner chunk
+/// is in exactly one row. The caller chooses the unit of ranges, bytes or elements.
+#[derive(Debug)]
+struct Rows {
+    dimensions: Vec<ShardDimension>,
+}
+
+impl Rows {
+    /// Divides a shard of `shape`; `TooLarge` if its lengths do not fit `usize`.
+    fn new(shape: &[u64], level: &ShardLevel) -> Result<Rows> {
+        let length = |length: u64| {
+            usize::try_from(length).map_err(|error| Error::too_large("chunk_shape", error))
+        };
+        let inner = level.inner_shape().iter().zip(level.chunks_per_shard());
+        let dimensions = shape.iter().zip(inner).map(|(&shard, (&inner, &count))| {
+            Ok(ShardDimension {
+                shard: length(shard)?,
+                inner: length(inner)?,
+                count: length(count)?,
+            })
+        });
+        Ok(Rows {
+            dimensions: dimensions.collect::<Result<_>>()?,
+        })
+    }
+
+    /// Calls `visit` for each row of inner chunk `n` in C order, with its range in the shard and in the inner chunk. An
+    /// element has `unit` units.
+    fn for_each(&self, n: usize, unit: usize, visit: &mut dyn FnMut(Range<usize>, Range<usize>)) {
+        let (mut origin, mut rest, mut distance) = (0, n, unit);
+        let mut steps = Vec::with_capacity(self.dimensions.len());
+        for dimension in self.dimensions.iter().rev() {
+            origin += rest % dimension.count * dimension.inner * distance;
+            rest /= dimension.count;
+            steps.push((dimension.inner, distance));
+            distance *= dimension.shard;
+        }
+        let row = steps.first().map_or(unit, |(inner, step)| inner * step);
+        let mut place = 0;
+        steps.iter_mut().take(1).for_each(|step| step.0 = 1);
+        walk(&steps, origin, &mut |start| {
+            visit(start..start + row, place..place + row);
+            place += row;
+        });
+    }
+
+    /// Calls `visit` for each row in C order of the shard, with the number of its inner chunk and its number of
+    /// elements. The rows of each inner chunk come in C order of that chunk. Stops at the first error.
+    fn for_each_in_shard_order(
+        &self,
+        visit: &mut dyn FnMut(usize, usize) -> Result<()>,
+    ) -> Result<()> {
+        let Some((last, outer)) = self.dimensions.split_last() else {
+            return visit(0, 1);
+        };
+        let rows = outer.iter().map(|dimension| dimension.shard).product();
+        for row in 0..rows {
+            let (mut first, mut rest, mut distance) = (0, row, last.count);
+            for dimension in outer.iter().rev() {
+                first += rest % dimension.shard / dimension.inner * distance;
+                rest /= dimension.shard;
+                distance *= dimension.count;
+            }
+            for column in 0..last.count {
+                visit(first + column, last.inner)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Calls `visit` with the offset of each combination of steps, which are pairs of a count and a distance; the last is
+/// the slowest.
+fn walk(steps: &[(usize, usize)], start: usize, visit: &mut dyn FnMut(usize)) {
+    let Some(((count, distance), faster)) = steps.split_last() else {
+        return visit(start);
+    };
+    for n in 0..*count {
+        walk(faster, start + n * distance, visit);
+    }
 }
 
 #[cfg(test)]

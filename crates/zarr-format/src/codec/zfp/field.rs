@@ -18,7 +18,7 @@ use half::f16;
 
 use crate::model::DataType;
 
-use super::mode::{MAX_BITS, Mode, rate_bits};
+use super::{MAX_BITS, Mode, rate_bits};
 
 /// The number of dimensions of a block that zarrs 0.23 assumes in mode `fixed_rate`, whatever the array has.
 const ZARRS_DIMENSIONS: usize = 3;

@@ -1,8 +1,8 @@
 //! Codecs `zfp` and `zfpy` (feature `zfp`): numbers compressed by zfp, lossless or lossy.
 //!
 //! A stream decodes to exactly the chunk's numbers, or is `Corrupt`. `zfp` has its mode in the configuration; streams
-//! of `zfpy` have a header, which must match the chunk. `mode.rs` reads modes, `field.rs` converts numbers to
-//! the types of zfp, `stream.rs` calls the library.
+//! of `zfpy` have a header, which must match the chunk. zfp accepts every mode that is read here: no block has more
+//! than `MAX_BITS`. `field.rs` converts numbers to the types of zfp, `stream.rs` calls the library.
 
 use std::borrow::Cow;
 
@@ -11,12 +11,34 @@ use crate::error::{Error, Result};
 use super::config::Configuration;
 use super::kind::{ArrayToBytes, ChainPosition, Codec, Data, Length};
 use field::{NumberConversion, ZfpField};
-use mode::Mode;
-use stream::{NAME, decode, encode};
+use stream::{decode, encode};
 
 mod field;
-mod mode;
 mod stream;
+
+/// Maximum number of bits in a block that a mode may request: the maximum that a stream's header can store.
+const MAX_BITS: u32 = 1 << 15;
+
+/// The precision of encoded numbers (zfp, "Compression Modes").
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mode {
+    Reversible,
+    /// Bits per number; a block of `dimensions` dimensions has from 1 to `MAX_BITS`.
+    Rate {
+        rate: f64,
+        dimensions: usize,
+    },
+    Precision(u32),
+    /// The maximum error, finite and not negative.
+    Accuracy(f64),
+    /// `minbits` is at most `MAX_BITS` and at most `maxbits`, which is not 0; `maxprec` is from 1 to 64.
+    Expert {
+        minbits: u32,
+        maxbits: u32,
+        maxprec: u32,
+        minexp: i32,
+    },
+}
 
 /// A codec of zfp streams.
 #[derive(Debug)]
@@ -32,12 +54,12 @@ struct Zfp {
 
 /// Builds codec `zfp`.
 pub(super) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
-    codec(position, mode::zfp(config, rank(position))?, false)
+    codec(position, zfp_mode(config, rank(position))?, false)
 }
 
 /// Builds codec `zfpy` of numcodecs.
 pub(super) fn zfpy(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
-    codec(position, mode::zfpy(config, rank(position))?, true)
+    codec(position, zfpy_mode(config, rank(position))?, true)
 }
 
 /// Returns the number of dimensions for zfp, which is at least 1.
@@ -57,7 +79,7 @@ fn codec(position: &ChainPosition<'_>, mode: Mode, has_header: bool) -> Result<C
             } else {
                 "integers and floats"
             };
-            Error::unsupported("codecs", format!("{NAME} supports {known}, not {other}"))
+            Error::unsupported("codecs", format!("zfp supports {known}, not {other}"))
         })?;
     let bytes = count.checked_mul(numbers.scalar.width());
     let field = ZfpField {
@@ -79,7 +101,7 @@ fn codec(position: &ChainPosition<'_>, mode: Mode, has_header: bool) -> Result<C
 /// Returns the shape for zfp (codec `zfp`, "Supported Chunk Shapes").
 fn dimensions(shape: &[u64]) -> Result<Vec<usize>> {
     if shape.len() > 4 {
-        let why = format!("{NAME} supports at most 4 dimensions, not {}", shape.len());
+        let why = format!("zfp supports at most 4 dimensions, not {}", shape.len());
         return Err(Error::unsupported("codecs", why));
     }
     if shape.is_empty() {
@@ -87,6 +109,99 @@ fn dimensions(shape: &[u64]) -> Result<Vec<usize>> {
     }
     let lengths: std::result::Result<_, _> = shape.iter().map(|&n| usize::try_from(n)).collect();
     lengths.map_err(|error| Error::too_large("chunk_shape", error))
+}
+
+/// Reads the configuration of codec `zfp` ("Configuration parameters").
+fn zfp_mode(config: Configuration<'_>, dimensions: usize) -> Result<Mode> {
+    let modes = [
+        "reversible",
+        "expert",
+        "fixed_accuracy",
+        "fixed_rate",
+        "fixed_precision",
+    ];
+    let word = config.keyword("mode", &modes)?;
+    Ok(
+        match word.ok_or_else(|| config.unexpected("mode", "a mode"))? {
+            "expert" => expert(config)?,
+            "fixed_accuracy" => accuracy(config)?,
+            "fixed_rate" => rate(config, dimensions)?,
+            "fixed_precision" => Mode::Precision(unsigned(config, "precision")?),
+            _ => Mode::Reversible,
+        },
+    )
+}
+
+/// Reads the configuration of numcodecs' `ZFPY`: modes by number, and a negative parameter for "reversible".
+fn zfpy_mode(config: Configuration<'_>, dimensions: usize) -> Result<Mode> {
+    let set = |name| {
+        let number = config.get(name).map(|_| float(config, name));
+        number.transpose().map(|n| n.is_some_and(|n| n >= 0.0))
+    };
+    Ok(match config.integer("mode", 2..=5)?.unwrap_or(4) {
+        2 if set("rate")? => rate(config, dimensions)?,
+        3 if set("precision")? => Mode::Precision(unsigned(config, "precision")?),
+        4 if set("tolerance")? => accuracy(config)?,
+        _ => Mode::Reversible,
+    })
+}
+
+fn float(config: Configuration<'_>, name: &str) -> Result<f64> {
+    let number = config.get(name).and_then(serde_json::Value::as_f64);
+    number.ok_or_else(|| config.unexpected(name, "a number"))
+}
+
+fn unsigned(config: Configuration<'_>, name: &str) -> Result<u32> {
+    let number = config.unsigned(name, 0..=u32::MAX)?;
+    number.ok_or_else(|| config.unexpected(name, "an integer"))
+}
+
+fn accuracy(config: Configuration<'_>) -> Result<Mode> {
+    let tolerance = float(config, "tolerance")?;
+    if tolerance.is_finite() && tolerance >= 0.0 {
+        Ok(Mode::Accuracy(tolerance))
+    } else {
+        Err(config.unexpected("tolerance", "a number of at least 0"))
+    }
+}
+
+fn rate(config: Configuration<'_>, dimensions: usize) -> Result<Mode> {
+    let rate = float(config, "rate")?;
+    let expected = || format!("a rate of 1 to {MAX_BITS} bits a block");
+    let bits = rate_bits(rate, dimensions);
+    bits.ok_or_else(|| config.unexpected("rate", expected()))?;
+    Ok(Mode::Rate { rate, dimensions })
+}
+
+fn expert(config: Configuration<'_>) -> Result<Mode> {
+    let (minbits, maxbits) = (unsigned(config, "minbits")?, unsigned(config, "maxbits")?);
+    if maxbits == 0 || minbits > maxbits.min(MAX_BITS) {
+        let expected = format!("at most maxbits ({maxbits}, not 0) and {MAX_BITS}");
+        return Err(config.unexpected("minbits", expected));
+    }
+    let maxprec = config.unsigned("maxprec", 1..=64)?;
+    let minexp = config.integer("minexp", -16495..=16495)?;
+    let minexp = minexp.and_then(|minexp| i32::try_from(minexp).ok());
+    Ok(Mode::Expert {
+        minbits,
+        maxbits,
+        maxprec: maxprec.ok_or_else(|| config.unexpected("maxprec", "an integer"))?,
+        minexp: minexp.ok_or_else(|| config.unexpected("minexp", "an integer"))?,
+    })
+}
+
+/// Returns the number of bits of a block at `rate`, or `None` if it is not from 1 to `MAX_BITS`.
+fn rate_bits(rate: f64, dimensions: usize) -> Option<u32> {
+    let values = f64::from(1_u32 << (2 * dimensions.min(4)));
+    let bits = (values * rate + 0.5).floor();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a whole number from 1 to MAX_BITS"
+    )]
+    (1.0..=f64::from(MAX_BITS))
+        .contains(&bits)
+        .then_some(bits as u32)
 }
 
 impl ArrayToBytes for Zfp {
@@ -126,7 +241,7 @@ impl ArrayToBytes for Zfp {
                 "a stream of up to {room} bytes exceeds the limit of {}",
                 self.max_bytes
             );
-            return Err(Error::too_large(NAME, found));
+            return Err(Error::too_large("zfp", found));
         }
         let wide = match self.numbers.cast {
             Some((widen, _)) => Cow::Owned(widen(&decoded)),

@@ -1,7 +1,7 @@
 //! Reads and writes streams of the zfp library; no other file calls it.
 //!
 //! zfp does not check the bounds of a stream. So it reads a copy with more zeros after its end than one block can take,
-//! and the position is checked after each block, before the next one is read. `mode.rs` and `field.rs` check modes and
+//! and the position is checked after each block, before the next one is read. `mod.rs` and `field.rs` check modes and
 //! arrays before.
 
 #![expect(unsafe_code, reason = "zfp is a C library")]
@@ -13,9 +13,7 @@ use zfp_sys::*;
 use crate::error::{Error, Result};
 
 use super::field::{SIDE, Scalar, ZfpField};
-use super::mode::{MAX_BITS, Mode};
-
-pub(super) const NAME: &str = "zfp";
+use super::{MAX_BITS, Mode};
 
 /// Zero bytes after a stream. The maximum that zfp reads beyond it is less: a header of 148 bits, or a block of at most
 /// `MAX_BITS` and one word.
@@ -64,7 +62,7 @@ struct ZfpStream {
 impl ZfpStream {
     /// Opens a stream at the first of `words`.
     fn open(mut words: Vec<u64>) -> Result<ZfpStream> {
-        let no_memory = || Error::too_large(NAME, "out of memory");
+        let no_memory = || Error::too_large("zfp", "out of memory");
         let length = words.len() * size_of::<u64>();
         // SAFETY: the words are valid for `length` bytes, aligned, and do not move while the stream lives, since
         // nothing changes the vector's length.
@@ -112,7 +110,7 @@ impl ZfpStream {
         if accepted {
             Ok(())
         } else {
-            Err(Error::corrupt(NAME, "zfp rejects the parameters"))
+            Err(Error::corrupt("zfp", "zfp rejects the parameters"))
         }
     }
 
@@ -123,7 +121,7 @@ impl ZfpStream {
         // SAFETY: both pointers are valid; a header is shorter than the padding after the words.
         let bits = unsafe { zfp_read_header(self.zfp.as_ptr(), &raw mut found, ZFP_HEADER_FULL) };
         if bits == 0 {
-            return Err(Error::corrupt(NAME, "the zfp header is missing"));
+            return Err(Error::corrupt("zfp", "the zfp header is missing"));
         }
         let type_and_shape = |field: &zfp_field| {
             let sides = [field.nw, field.nz, field.ny, field.nx];
@@ -137,7 +135,7 @@ impl ZfpStream {
         let found = format!(
             "expected zfp type {want} and shape {shape:?}, found type {other} and shape {lengths:?}"
         );
-        Err(Error::corrupt(NAME, found))
+        Err(Error::corrupt("zfp", found))
     }
 
     /// Returns the number of bits read.
@@ -220,7 +218,7 @@ pub(super) fn decode(field: &ZfpField, mode: Option<Mode>, encoded: &[u8]) -> Re
 }
 
 fn ended(end: u64) -> Error {
-    Error::corrupt(NAME, format!("the stream is cut off after {end} bits"))
+    Error::corrupt("zfp", format!("the stream is cut off after {end} bits"))
 }
 
 /// Copies a block to its position in the array, without the elements beyond the array's edges.
@@ -249,7 +247,7 @@ pub(super) fn encode(
 ) -> Result<Vec<u8>> {
     if decoded.len() != field.bytes {
         let found = format!("expected {} bytes, found {}", field.bytes, decoded.len());
-        return Err(Error::invalid(NAME, found));
+        return Err(Error::invalid("zfp", found));
     }
     let mut numbers = aligned(decoded, field.scalar.width());
     let array = zfp_field_of(field, numbers.as_mut_ptr().cast());
@@ -261,20 +259,20 @@ pub(super) fn encode(
     let max_bytes = unsafe { zfp_stream_maximum_size(zfp, &raw const array) };
     if max_bytes == 0 || max_bytes > room * size_of::<u64>() {
         let found = format!("zfp needs up to {max_bytes} bytes, more than expected");
-        return Err(Error::too_large(NAME, found));
+        return Err(Error::too_large("zfp", found));
     }
     // SAFETY: as before; the buffer has room for the maximum that zfp itself returned, header and blocks.
     let written = unsafe {
         if header && zfp_write_header(zfp, &raw const array, ZFP_HEADER_FULL) == 0 {
             return Err(Error::invalid(
-                NAME,
+                "zfp",
                 "the zfp header cannot express the shape or the mode",
             ));
         }
         zfp_compress(zfp, &raw const array)
     };
     if written == 0 {
-        return Err(Error::invalid(NAME, "zfp could not encode the chunk"));
+        return Err(Error::invalid("zfp", "zfp could not encode the chunk"));
     }
     let words = stream.words.iter().take(written.div_ceil(8));
     Ok(words.flat_map(|word| word.to_le_bytes()).collect())
