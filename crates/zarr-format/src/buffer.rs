@@ -19,16 +19,8 @@ pub const MIN_POOLED_BYTES: usize = 64 << 10;
 const MAX_POOL_BYTES: usize = 32 << 20;
 /// Maximum number of bytes set aside, for the pool and for memory freed within the last second.
 const MAX_ASIDE: u64 = MAX_POOL_BYTES as u64 + (8 << 20);
-/// The capacity of an exact buffer exceeds its length by at most 1/N.
-const EXACT_SHARE: usize = 32;
 /// 1/N of the memory is set aside.
 const ASIDE_SHARE: u64 = 8;
-
-/// The smallest block for which huge pages are requested, in bytes.
-const HUGE_PAGE_THRESHOLD: usize = 1 << 20;
-
-/// The longest block whose pages are populated before it is filled, in bytes: a longer one may stay mostly empty.
-const MAX_PREPARED: usize = 32 << 20;
 
 /// The smallest page size of all machines, in bytes. Where pages are larger the kernel refuses the advice, which
 /// costs only speed.
@@ -89,10 +81,11 @@ fn request_pages(block: &mut [MaybeUninit<u8>]) {
     let start = block.as_mut_ptr();
     let (skipped, length) = (start.align_offset(PAGE), block.len());
     let whole = length.saturating_sub(skipped) / PAGE * PAGE;
-    if whole == 0 || length > MAX_PREPARED {
+    // A longer block may stay mostly empty.
+    if whole == 0 || length > 32 << 20 {
         return;
     }
-    let huge = (length >= HUGE_PAGE_THRESHOLD).then_some(libc::MADV_HUGEPAGE);
+    let huge = (length >= 1 << 20).then_some(libc::MADV_HUGEPAGE);
     for advice in huge.into_iter().chain([libc::MADV_POPULATE_WRITE]) {
         // SAFETY: the range is inside the block, which is borrowed mutably, and neither advice changes its content. A
         // kernel without the advice returns an error; its pages are then populated on first access.
@@ -163,11 +156,11 @@ impl Buffer {
         of_length(length).into()
     }
 
-    /// Returns a buffer of `length` bytes with arbitrary content and little spare capacity, for data that are kept for
-    /// long.
+    /// Returns a buffer of `length` bytes with arbitrary content and a spare capacity of at most 1/32 of them, for data
+    /// that are kept for long.
     pub fn exact(length: usize) -> Buffer {
         let is_exact = |buffer: &Vec<u8>, length: usize| {
-            (length..=length + length / EXACT_SHARE).contains(&buffer.capacity())
+            (length..=length + length / 32).contains(&buffer.capacity())
         };
         filled(pooled(length, is_exact), length).into()
     }

@@ -308,9 +308,9 @@ impl std::error::Error for Error {}
 
 /// Removes the numbers that Rust appends to errors of the operating system, as in ` (os error 2)`.
 pub fn without_os_numbers(mut text: String) -> String {
-    const MARK: &str = " (os error ";
-    while let Some(start) = text.find(MARK) {
-        let digits = start + MARK.len();
+    let mark = " (os error ";
+    while let Some(start) = text.find(mark) {
+        let digits = start + mark.len();
         match text[digits..].find(')') {
             Some(length) => text.replace_range(start..=digits + length, ""),
             None => break,

@@ -6,8 +6,8 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::error::{Error, Result};
-use crate::json_text::layout::{UNIT, compact, pretty};
 use crate::json_text::scan::{self, Member, ScannedObject};
+use crate::json_text::tokens::{UNIT, compact, pretty};
 
 /// The name of a member and its new value as text, or `None` to remove it.
 pub type MemberChange = (String, Option<String>);

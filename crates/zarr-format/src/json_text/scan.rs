@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::json_text::value::replace_lone_surrogates;
 
 /// Maximum nesting of objects and lists that are parsed into values, as in `serde_json`.
-const MAX_DEPTH: usize = 127;
+pub(super) const MAX_DEPTH: usize = 127;
 
 /// The position of a member in its text.
 #[derive(Debug)]

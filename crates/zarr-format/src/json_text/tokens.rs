@@ -1,15 +1,14 @@
-//! Changes the whitespace between tokens of JSON text, never the tokens.
+//! Lays out and compares JSON text token by token.
 //!
-//! Expects valid JSON. For other input the result is text, but not JSON.
+//! A layout changes the whitespace between tokens, never the tokens. Expects valid JSON: for other input the result is
+//! text, but not JSON.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use crate::error::Result;
 use crate::json_text::find_member;
-
-/// Maximum number of levels that are indented. Deeper values stay on the line of the last level, so that the text
-/// cannot grow without bounds.
-const MAX_LEVELS: usize = 127;
+use crate::json_text::scan::MAX_DEPTH;
 
 /// The longest member value that is re-indented when it becomes a part of another document, in bytes.
 const MAX_LAID_OUT: usize = 256 << 10;
@@ -57,7 +56,8 @@ pub(crate) fn document_with(text: &str, name: &str, value: &str) -> Result<Vec<u
 pub(super) fn pretty(text: &str, unit: &str, mut depth: usize) -> String {
     let mut out = Vec::with_capacity(text.len());
     let break_line = |out: &mut Vec<u8>, depth: usize| {
-        if depth <= MAX_LEVELS {
+        // Deeper values stay on the line of the last level, so that the text cannot grow without bounds.
+        if depth <= MAX_DEPTH {
             out.push(b'\n');
             out.extend(unit.bytes().cycle().take(unit.len() * depth));
         }
@@ -106,6 +106,100 @@ pub fn dedented(text: &str) -> Cow<'_, str> {
 /// Converts bytes to text. They are tokens of a text and so are UTF-8.
 fn in_letters(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_default()
+}
+
+/// A value, reduced to its meaning, as every reader takes it. Members may be in any order, and strings may have any
+/// escapes. Integers are compared digit by digit, however long they are. A number with a decimal point or an exponent
+/// is not an integer: programs that distinguish 1 from 1.0 read another type.
+#[derive(PartialEq)]
+enum Meaning {
+    Object(BTreeMap<String, Meaning>),
+    List(Vec<Meaning>),
+    Text(String),
+    Float(f64),
+    /// An integer or a word, verbatim.
+    Word(String),
+}
+
+/// Whether two values have the same meaning.
+pub fn is_equivalent(one: &str, other: &str) -> bool {
+    if is_same(one, other) {
+        return true;
+    }
+    match (meaning(one), meaning(other)) {
+        (Some(one), Some(other)) => one == other,
+        _ => false,
+    }
+}
+
+/// Returns the meaning of a text, or `None` if it is nested too deep, has duplicate names or is not JSON.
+fn meaning(text: &str) -> Option<Meaning> {
+    let mut tokens = Tokens(text.as_bytes());
+    let found = value(&mut tokens, 0)?;
+    tokens.next().is_none().then_some(found)
+}
+
+fn value(tokens: &mut Tokens<'_>, depth: usize) -> Option<Meaning> {
+    // Deeper texts are compared token by token.
+    if depth > 128 {
+        return None;
+    }
+    match tokens.next()? {
+        b"{" => object(tokens, depth),
+        b"[" => list(tokens, depth),
+        text if text.starts_with(b"\"") => Some(Meaning::Text(string(text)?)),
+        word => number_or_word(word),
+    }
+}
+
+fn object(tokens: &mut Tokens<'_>, depth: usize) -> Option<Meaning> {
+    let mut members = BTreeMap::new();
+    if tokens.next_closing().is_some() {
+        return Some(Meaning::Object(members));
+    }
+    loop {
+        let name = string(tokens.next()?)?;
+        (tokens.next()? == b":").then_some(())?;
+        let member = value(tokens, depth + 1)?;
+        if members.insert(name, member).is_some() {
+            return None;
+        }
+        match tokens.next()? {
+            b"," => {}
+            b"}" => return Some(Meaning::Object(members)),
+            _ => return None,
+        }
+    }
+}
+
+fn list(tokens: &mut Tokens<'_>, depth: usize) -> Option<Meaning> {
+    let mut items = Vec::new();
+    if tokens.next_closing().is_some() {
+        return Some(Meaning::List(items));
+    }
+    loop {
+        items.push(value(tokens, depth + 1)?);
+        match tokens.next()? {
+            b"," => {}
+            b"]" => return Some(Meaning::List(items)),
+            _ => return None,
+        }
+    }
+}
+
+fn string(token: &[u8]) -> Option<String> {
+    serde_json::from_slice(token).ok()
+}
+
+fn number_or_word(word: &[u8]) -> Option<Meaning> {
+    let word = str::from_utf8(word).ok()?;
+    let is_number = word.starts_with(|c: char| c == '-' || c.is_ascii_digit());
+    let is_float = is_number && word.contains(['.', 'e', 'E']);
+    let float = word.parse().ok().filter(|float: &f64| float.is_finite());
+    Some(match float.filter(|_| is_float) {
+        Some(float) => Meaning::Float(float),
+        None => Meaning::Word(word.to_string()),
+    })
 }
 
 /// Iterates over the tokens of a text: brackets, commas, colons, strings, and the numbers and words between them.
@@ -220,5 +314,38 @@ mod tests {
         for text in ["", "\"", "}}]", "{\"a\\", "\u{e4}:"] {
             let _ = (compact(text), pretty(text, UNIT, 1));
         }
+    }
+
+    #[test]
+    fn what_every_reader_takes_for_the_same_is_the_same() {
+        for (one, other) in [
+            (r#"{"a": 1, "b": [1.0, {}]}"#, r#"{"b":[1e0,{ }],"a":1}"#),
+            (r#""\u00e9\/""#, "\"\u{e9}/\""),
+            ("0.10", "1e-1"),
+            ("[NaN, -Infinity]", "[NaN,-Infinity]"),
+        ] {
+            assert!(is_equivalent(one, other), "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn what_a_reader_tells_apart_differs() {
+        for (one, other) in [
+            ("1", "1.0"),
+            ("\"1\"", "1"),
+            ("[1, 2]", "[2, 1]"),
+            (
+                "123456789012345678901234567890",
+                "123456789012345678901234567891",
+            ),
+            ("1e400", "1e401"),
+            ("{}", "[]"),
+            (r#"{"a": 1}"#, r#"{"a": 1, "b": null}"#),
+            (r#"{"a": 1, "a": 2}"#, r#"{"a": 2}"#),
+        ] {
+            assert!(!is_equivalent(one, other), "{one} {other}");
+        }
+        let deep = |last: &str| "[".repeat(1_000_000) + last + &"]".repeat(1_000_000);
+        assert!(!is_equivalent(&deep("1"), &deep("2")));
     }
 }
