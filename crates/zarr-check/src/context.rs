@@ -181,20 +181,19 @@ impl CheckContext {
 /// A shard of at most this many bytes is read whole if all of its inner chunks are needed.
 pub(crate) const MAX_WHOLE: u64 = 32 << 20;
 
-/// Upper bound of the memory for an index entry, in bytes.
-const ENTRY_BYTES: u64 = 96;
-
 /// Returns the bytes of memory for the indexes of a shard of `size` bytes and their entries.
 fn index_bytes(size: u64, levels: &[ShardLevel]) -> u64 {
+    // Upper bound of the memory for an entry.
+    let entry_bytes = 96;
     let bytes = levels.iter().map(|level| {
         let entries = level.count() as u64;
         let encoded = level.index_bytes() as u64;
         encoded
             .saturating_mul(2)
-            .saturating_add(entries.saturating_mul(ENTRY_BYTES))
+            .saturating_add(entries.saturating_mul(entry_bytes))
     });
     let all = bytes.fold(0, u64::saturating_add);
-    all.min(size.saturating_mul(ENTRY_BYTES))
+    all.min(size.saturating_mul(entry_bytes))
 }
 
 /// Returns the bytes of memory for decoding a chunk. Variable-length elements have a bound that they never reach, so

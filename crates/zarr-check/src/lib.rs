@@ -46,8 +46,8 @@
 //!   to the threads and puts the nodes in order.
 //! - `rules` judges what the walk reads: `documents` the documents, `consolidated` the copies of them, `ome`,
 //!   `datasets` and `anndata` the attributes, `names` the names. `foreign` recognizes bytes that are neither a chunk
-//!   nor a document, `orphans` leftovers of programs; `hints` suggests improvements. `nodes` and `keys` have the
-//!   findings about whole nodes and single keys.
+//!   nor a document; `hints` suggests improvements. `nodes` and `keys` have the findings about whole nodes and single
+//!   keys.
 //! - `fix` rebuilds consolidated metadata.
 //!
 //! Each `Finding` is passed on while the walk continues. In stores on a network, one listing covers many nodes;

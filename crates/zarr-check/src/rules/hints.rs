@@ -8,21 +8,6 @@ use zarr_format::model::{Array, bytes_of};
 use zarrfs_array::array::OpenArray;
 use zarrfs_store::Key;
 
-/// A chunk of at most this many decoded bytes is small: a request or an open file costs more than its bytes.
-const SMALL_CHUNK: u64 = 16 << 10;
-
-/// The number of small chunks from which there are too many.
-const MANY_CHUNKS: u64 = 1_000_000;
-
-/// A chunk of more decoded bytes is large: reading one element needs all of them.
-const LARGE_CHUNK: u64 = 1 << 30;
-
-/// Minimum number of decoded bytes from which the compression ratio means something.
-const MIN_MEASURED: u64 = 64 << 10;
-
-/// A compressor is useless if 100 decoded bytes are stored as at least this many.
-const IDLE_PERCENT: u128 = 98;
-
 /// Returns advice about an array.
 pub(crate) fn check(open: &OpenArray, stats: &ChunkStats) -> Vec<Finding> {
     let array = open.array();
@@ -47,11 +32,12 @@ fn chunk_sizes(open: &OpenArray, array: &Array, pipeline: Option<&Pipeline>) -> 
         Some(pipeline) => pipeline.chunk_bytes() as u64,
         None => stored,
     };
-    if decoded > LARGE_CHUNK {
+    if decoded > 1 << 30 {
         return Some(large_chunks(path, &decoded.to_string()));
     }
     let count = open.stored_grid().map_or(0, zarr_format::grid::Grid::len);
-    (count >= MANY_CHUNKS && stored <= SMALL_CHUNK).then(|| {
+    // A request or an open file costs more than the bytes of a small chunk.
+    (count >= 1_000_000 && stored <= 16 << 10).then(|| {
         let message = format!("{count} chunks of only {stored} bytes are slow to read and write");
         let remedy = "write larger chunks, or use shards";
         Finding::advice("small-chunks", path, message).with_remedy(remedy)
@@ -83,7 +69,8 @@ fn compression(open: &OpenArray, pipeline: &Pipeline, stats: &ChunkStats) -> Opt
     let chunk = bytes_of(&array.chunk_shape, array.element_size().ok()?).ok()?;
     let decoded = u128::from(chunk) * u128::from(stats.measured);
     let stored = u128::from(stats.bytes);
-    let is_idle = decoded >= u128::from(MIN_MEASURED) && stored * 100 >= decoded * IDLE_PERCENT;
+    // The ratio of a few bytes means nothing.
+    let is_idle = decoded >= 64 << 10 && stored * 100 >= decoded * 98;
     is_idle.then(|| {
         let codec = array.codecs.last().map_or("", |codec| codec.name.as_str());
         let message = format!(

@@ -13,7 +13,6 @@ pub(crate) mod keys;
 pub(crate) mod names;
 pub(crate) mod nodes;
 pub(crate) mod ome;
-pub(crate) mod orphans;
 
 /// Returns the key of a path relative to a group.
 pub(crate) fn key_of(group: &Key, path: &str) -> Result<Key> {

@@ -10,9 +10,8 @@ use crate::node_findings::NodeFindings;
 use crate::rules::foreign::{Foreign, Remedy, in_place_of_chunk};
 use crate::rules::keys::{
     ChunkPart, broken_link, document_is_folder, empty_folder, folder_link, folder_unlisted,
-    foreign_chunk, hidden,
+    foreign_chunk, hidden, leftover, orphan,
 };
-use crate::rules::orphans::{leftover, orphan};
 use crate::spec::Spec;
 use crate::walk::chunk_data::StoredChunk;
 use crate::walk::folder::{StoredEntry, visit_below};

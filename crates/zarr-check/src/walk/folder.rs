@@ -18,8 +18,8 @@ use crate::finding::Finding;
 use crate::node_findings::NodeFindings;
 use crate::rules::keys::{
     UNFINISHED_WRITE, broken_link, document_is_folder, folder_link, folder_unlisted, hidden,
+    leftover, orphan_or_leftover,
 };
-use crate::rules::orphans::{leftover, orphan_or_leftover};
 use crate::spec::Spec;
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::document::{ZARR_JSON, ZARRAY, ZATTRS, ZGROUP, is_in_node_folder};

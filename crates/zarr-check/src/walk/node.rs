@@ -9,13 +9,12 @@ use crate::node_findings::NodeFindings;
 use crate::rules::consolidated::CopiedKeys;
 use crate::rules::documents::{DocumentKind, check_document};
 use crate::rules::keys::{
-    document_miscased, empty_folder, folder_unlisted, store_unlisted, undescribed_chunks,
+    document_miscased, empty_folder, folder_unlisted, orphan, store_unlisted, undescribed_chunks,
 };
 use crate::rules::nodes::{
     chunks_missing, collisions, copies_without_group, implied_group, node_fault, other_dialect,
     undecodable, undescribed_top,
 };
-use crate::rules::orphans::orphan;
 use crate::rules::{anndata, consolidated, datasets, hints, names, ome};
 use crate::spec::Spec;
 use crate::walk::array_keys::ArrayKeys;

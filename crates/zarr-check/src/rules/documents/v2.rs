@@ -12,11 +12,8 @@ use crate::spec::Spec;
 use zarr_format::dialect::typestr;
 use zarr_format::model::{DataType, NumberType};
 
-/// Why a member of `.zarray` is reported.
-const UNDEFINED: &str = "the specification does not define it";
-
 /// The rules for `.zarray`.
-pub(crate) const ARRAY: DocumentRules = DocumentRules {
+pub(crate) static ARRAY: DocumentRules = DocumentRules {
     section: Spec::V2.section("Metadata"),
     members: &[
         rule("zarr_format", format),
@@ -29,19 +26,22 @@ pub(crate) const ARRAY: DocumentRules = DocumentRules {
         rule("filters", filters),
         optional("dimension_separator", separator_or_null),
     ],
-    others: |name, _| match name {
-        "_NCZARR_ARRAY"
-        | "_nczarr_array"
-        | "_NCZARR_DEFAULT_MAXSTRLEN"
-        | "_nczarr_default_maxstrlen" => Verdict::Habit(UNDEFINED.to_string(), "netcdf-c"),
-        "node_type" => Verdict::Habit(UNDEFINED.to_string(), "zarrs"),
-        _ => Verdict::Discouraged(UNDEFINED.to_string()),
+    others: |name, _| {
+        let why = "the specification does not define it".to_string();
+        match name {
+            "_NCZARR_ARRAY"
+            | "_nczarr_array"
+            | "_NCZARR_DEFAULT_MAXSTRLEN"
+            | "_nczarr_default_maxstrlen" => Verdict::Habit(why, "netcdf-c"),
+            "node_type" => Verdict::Habit(why, "zarrs"),
+            _ => Verdict::Discouraged(why),
+        }
     },
     others_section: None,
 };
 
 /// The rules for `.zgroup`.
-pub(crate) const GROUP: DocumentRules = DocumentRules {
+pub(crate) static GROUP: DocumentRules = DocumentRules {
     section: Spec::V2.section("Groups"),
     members: &[rule("zarr_format", format)],
     others: |name, _| {

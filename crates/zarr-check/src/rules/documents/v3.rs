@@ -9,7 +9,7 @@ use super::values::{ElementKind, FLOAT_WORDS, JSON_OF_R, demand, element_kind, l
 use crate::spec::Spec;
 
 /// The rules for the document of an array.
-pub(crate) const ARRAY: DocumentRules = DocumentRules {
+pub(crate) static ARRAY: DocumentRules = DocumentRules {
     section: Spec::V3.section("Array metadata"),
     members: &[
         rule("zarr_format", format),
@@ -30,7 +30,7 @@ pub(crate) const ARRAY: DocumentRules = DocumentRules {
 };
 
 /// The rules for the document of a group.
-pub(crate) const GROUP: DocumentRules = DocumentRules {
+pub(crate) static GROUP: DocumentRules = DocumentRules {
     section: Spec::V3.section("Group metadata"),
     members: &[
         rule("zarr_format", format),
@@ -44,7 +44,7 @@ pub(crate) const GROUP: DocumentRules = DocumentRules {
 };
 
 /// The rules for a document with an unknown node type.
-pub(crate) const OTHER: DocumentRules = DocumentRules {
+pub(crate) static OTHER: DocumentRules = DocumentRules {
     section: Spec::V3.section("Array metadata"),
     members: &[rule("zarr_format", format), rule("node_type", node_type)],
     others: |_, _| Verdict::Holds,
