@@ -341,7 +341,7 @@ impl Rename<'_> {
             open.files.unregister(&old, file);
             open.files.register(&new, file);
             drop(open);
-            file.set_key(new);
+            file.rename(new);
         }
     }
 

@@ -145,9 +145,12 @@ impl OpenFile {
         self.lock().key.clone()
     }
 
-    /// Gives the file another key.
-    pub(crate) fn set_key(&self, key: Key) {
-        self.lock().key = Some(key);
+    /// Gives the file another key, unless it has lost its key.
+    pub(crate) fn rename(&self, key: Key) {
+        let mut state = self.lock();
+        if state.key.is_some() {
+            state.key = Some(key);
+        }
     }
 
     /// Removes the key: the content stays readable until the file is closed, and is dropped then.

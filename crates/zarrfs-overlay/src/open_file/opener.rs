@@ -84,11 +84,15 @@ impl FileOpener<'_> {
     fn open(&self) -> Result<Arc<OpenFile>> {
         for _ in 0..MAX_ATTEMPTS {
             if let Some(file) = self.core.registered(self.key) {
-                if self.is_visible(&file)? {
+                if file.key().is_none() {
+                    // Another thread has taken its key, and has yet to unregister it.
+                    self.core.open.lock().files.unregister(self.key, &file);
+                } else if self.is_visible(&file)? {
                     return Ok(file);
+                } else {
+                    // Open handles keep its content.
+                    self.core.revoke_unwritten(self.key, &file);
                 }
-                // Open handles keep its content.
-                self.core.revoke_unwritten(self.key, &file);
             }
             let (file, place) = match self.open_current() {
                 // It was renamed or committed between the lookup and the open.
@@ -394,5 +398,47 @@ impl TreeFile for OpenFileHandle {
 
     fn change(&self, context: &RequestContext, change: &AttrChange) -> Result<()> {
         self.file.change(context, change)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+    use zarrfs_store::backend::memory::MemoryStore;
+    use zarrfs_store::request_context::UNLIMITED;
+    use zarrfs_store::tree::Tree;
+
+    /// A thread that takes the key of a file is stopped before it unregisters the file.
+    #[test]
+    fn a_registered_file_that_lost_its_key_is_not_returned() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(MemoryStore::default());
+        let key = testing::key("a");
+        store.set(key.clone(), b"old".to_vec());
+        let overlay = testing::open(&folder.path().join("upper"), &store);
+        let detached = open(&overlay.0, &UNLIMITED, &key).unwrap();
+        detached.detach();
+        let opened = open(&overlay.0, &UNLIMITED, &key).unwrap();
+        assert_eq!(opened.key().as_ref(), Some(&key));
+        let mode = AttrChange {
+            mode: Some(0o600),
+            ..AttrChange::default()
+        };
+        Tree::change(&overlay, &UNLIMITED, &key, &mode).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_lost_its_key_gets_none_by_a_rename() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(MemoryStore::default());
+        store.set(testing::key("a"), b"old".to_vec());
+        let overlay = testing::open(&folder.path().join("upper"), &store);
+        let file = open(&overlay.0, &UNLIMITED, &testing::key("a")).unwrap();
+        file.rename(testing::key("b"));
+        assert_eq!(file.key(), Some(testing::key("b")));
+        file.revoke();
+        file.rename(testing::key("c"));
+        assert_eq!(file.key(), None);
     }
 }
