@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_before_1970_survive() {
+    fn times_before_1970_are_converted_exactly() {
         for (seconds, nanoseconds) in [(-1, 0), (-2, 999_999_999), (0, 1), (5, 0)] {
             let spec = spec_of(time_of(seconds, nanoseconds as u64));
             assert_eq!((spec.tv_sec, spec.tv_nsec), (seconds, nanoseconds));

@@ -247,9 +247,9 @@ mod tests {
     use zarrfs_store::request_context::UNLIMITED;
     use zarrfs_store::tree::{Credentials, Tree};
 
-    /// A file of the store was removed and created again; the daemon is killed in the middle of the discard.
+    /// A file of the store is removed and created again. Then the daemon is killed during the discard.
     #[test]
-    fn a_discard_that_is_cut_off_removes_nothing() {
+    fn a_discard_killed_midway_keeps_the_changed_file() {
         let folder = tempfile::tempdir().unwrap();
         let store = Arc::new(MemoryStore::default());
         store.set(key("a"), b"old".to_vec());

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_appended_is_read_again() {
+    fn appended_records_are_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
         let (mut journal, none) = opened(&path).unwrap();
@@ -427,9 +427,10 @@ mod tests {
         assert_eq!(found, [&sample()[3..], &sample()[..1]].concat());
     }
 
-    /// Invariant (overlay): A truncated journal gives an earlier state; a damaged one is refused.
+    /// Invariant (overlay): A journal with a truncated or damaged end gives an earlier state. If a synced line is
+    /// damaged, the journal is refused.
     #[test]
-    fn a_cut_leaves_the_lines_before_it() {
+    fn a_truncated_journal_keeps_its_complete_lines() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
         let whole = written(&path);
@@ -444,9 +445,9 @@ mod tests {
         }
     }
 
-    /// Invariant of `a_cut_leaves_the_lines_before_it`.
+    /// Invariant of `a_truncated_journal_keeps_its_complete_lines`.
     #[test]
-    fn a_byte_that_changed_is_seen() {
+    fn a_damaged_line_and_the_lines_after_it_are_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
         let whole = written(&path);
@@ -459,8 +460,9 @@ mod tests {
         }
     }
 
+    /// Invariant of `a_truncated_journal_keeps_its_complete_lines`.
     #[test]
-    fn what_the_disk_had_is_not_ignored() {
+    fn damage_of_a_line_that_was_synced_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
         let (started, finished) = (
@@ -481,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_is_closed_until_something_changes() {
+    fn a_closed_journal_is_reopened_by_the_next_record() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
         let is_closed = || opened(&path).unwrap().0.is_closed();

@@ -538,7 +538,7 @@ mod tests {
     use crate::testing::key;
 
     #[test]
-    fn a_number_does_not_come_back() {
+    fn a_forgotten_generation_number_is_not_reused() {
         let mut numbers = Generations::default();
         numbers.advance(&key("a/b"));
         let first = numbers.get(&key("a/b"));

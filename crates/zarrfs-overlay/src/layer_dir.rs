@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_opened_once_and_those_used_last_are_kept() {
+    fn the_least_recently_used_folder_is_evicted() {
         let folders = DirfdCache::default();
         for number in 0..CAPACITY {
             folders.get(&key(&number.to_string()), open).unwrap();
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_its_name_leaves_with_all_below() {
+    fn a_change_evicts_the_folder_and_its_descendants() {
         let folders = DirfdCache::default();
         for text in ["a", "a/b", "ab", "c/d"] {
             folders.get(&key(text), open).unwrap();
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_was_opened_before_a_change_is_not_kept() {
+    fn a_folder_opened_during_a_change_is_not_cached() {
         let folders = DirfdCache::default();
         let opened = folders.get(&key("a"), || {
             let folder = open();

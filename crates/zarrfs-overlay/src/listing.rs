@@ -318,7 +318,7 @@ mod tests {
     use zarrfs_store::request_context::UNLIMITED;
 
     #[test]
-    fn a_flat_listing_shows_what_listings_of_folders_show() {
+    fn a_flat_listing_equals_the_listings_of_folders() {
         let store = MemoryStore::default();
         for name in ["a/b/c", "a/b-", "a/d", "a/d/e/f"] {
             store.set(key(name), vec![1]);

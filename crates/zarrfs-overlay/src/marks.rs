@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_content_is_synced_by_the_sync_that_began_after_it() {
+    fn a_sync_covers_only_contents_from_before_it_began() {
         let mut marks = Marks::default();
         marks.set(key(), Some(mark(1)));
         marks.begin_epoch(1);
@@ -222,9 +222,9 @@ mod tests {
         assert_eq!(marks.contents(&key()), [mark(1), mark(2)]);
     }
 
-    /// A kill between the records of a rename over a file and the rename itself leaves the old file.
+    /// If the process is killed after a rename over a file is recorded but before it is done, the key has the old file.
     #[test]
-    fn a_file_that_another_one_is_about_to_be_renamed_over_is_known() {
+    fn a_recorded_rename_over_a_file_keeps_the_old_mark() {
         let mut marks = Marks::default();
         marks.set(key(), Some(mark(1)));
         marks.set(key(), None);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_replaced_before_its_sync_ended_is_not_synced() {
+    fn a_file_replaced_during_its_sync_is_not_synced() {
         let mut marks = Marks::default();
         marks.set(key(), Some(mark(1)));
         marks.set(key(), Some(mark(2)));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_without_a_file_is_forgotten_once_that_is_synced() {
+    fn a_removed_key_is_forgotten_after_the_next_sync() {
         let mut marks = Marks::default();
         marks.set(key(), None);
         assert_eq!(marks.len(), 0);

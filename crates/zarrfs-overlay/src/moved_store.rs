@@ -116,7 +116,7 @@ mod tests {
         file.flush(&UNLIMITED).unwrap();
     }
 
-    fn is_taken(upper: &Path, store: &Arc<MemoryStore>) -> bool {
+    fn is_accepted(upper: &Path, store: &Arc<MemoryStore>) -> bool {
         match Overlay::open_moved(
             &UNLIMITED,
             upper,
@@ -133,9 +133,9 @@ mod tests {
         }
     }
 
-    /// Invariant of `a_folder_belongs_to_one_store_and_one_process`.
+    /// Invariant of `an_upper_folder_belongs_to_one_store_and_one_process`.
     #[test]
-    fn a_store_that_was_moved_is_known_by_what_it_held() {
+    fn a_moved_store_is_recognized_by_its_keys() {
         let documents = ["zarr.json", "a/zarr.json"];
         let old = store(&["zarr.json", "a/zarr.json", "a/c/0", "b"]);
         let other = store(&["x/zarr.json", "zarr.json"]);
@@ -173,25 +173,25 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let upper = folder.path().join("upper");
             change(&upper, &old, changes);
-            assert!(is_taken(&upper, &store(moved)), "{case}");
-            assert!(!is_taken(&upper, &other), "{case}");
-            assert!(is_taken(&upper, &old), "{case}");
+            assert!(is_accepted(&upper, &store(moved)), "{case}");
+            assert!(!is_accepted(&upper, &other), "{case}");
+            assert!(is_accepted(&upper, &old), "{case}");
         }
     }
 
-    /// Nothing is known that would rule out the other store.
+    /// The only changed key that the old store had is a document that nearly every store has.
     #[test]
-    fn new_keys_and_documents_of_the_root_tell_nothing() {
+    fn a_root_document_decides_if_no_other_key_changed() {
         let old = store(&["zarr.json"]);
         let folder = tempfile::tempdir().unwrap();
         let upper = folder.path().join("upper");
         change(&upper, &old, |overlay| write(overlay, "zarr.json"));
-        assert!(is_taken(&upper, &store(&["zarr.json", "x"])));
-        assert!(!is_taken(&upper, &store(&["x"])));
+        assert!(is_accepted(&upper, &store(&["zarr.json", "x"])));
+        assert!(!is_accepted(&upper, &store(&["x"])));
     }
 
     #[test]
-    fn a_folder_is_bound_anew_by_a_word_only() {
+    fn only_a_rebind_binds_the_folder_to_another_place() {
         let old = store(&["a"]);
         let folder = tempfile::tempdir().unwrap();
         let upper = folder.path().join("upper");

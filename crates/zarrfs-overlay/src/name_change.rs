@@ -529,7 +529,7 @@ mod tests {
     use zarrfs_store::tree::Tree;
 
     #[test]
-    fn a_folder_that_is_there_stays_as_it_is() {
+    fn copy_up_of_an_existing_folder_keeps_its_mode() {
         let folder = tempfile::tempdir().unwrap();
         let store = Arc::new(MemoryStore::default());
         store.set(key("d/x"), b"x".to_vec());

@@ -157,7 +157,7 @@ mod tests {
 
     /// After the first rename the new file has the key: the failure is not an error, and the old file is kept.
     #[test]
-    fn an_exchange_whose_second_rename_fails_is_made() {
+    fn an_exchange_succeeds_even_if_its_second_rename_fails() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("upper");
         fs::create_dir_all(path.join("keys")).unwrap();

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_after_a_program_wrote_its_copies_is_known() {
+    fn documents_changed_after_a_program_copied_them_are_stale() {
         let mut records = Records::default();
         records.apply(JournalRecord::Removed(key("a/.zattrs")));
         records.apply(JournalRecord::CopiesWritten(key(".zmetadata")));

@@ -524,7 +524,7 @@ mod tests {
         JournalRecord::EncodedBy { at: key(at), by }
     }
 
-    fn of_no_matter(at: &str) -> JournalRecord {
+    fn encoded_by_none(at: &str) -> JournalRecord {
         JournalRecord::EncodedBy {
             at: key(at),
             by: None,
@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_whiteout_counts() {
+    fn the_nearest_whiteout_gives_the_lower_key() {
         let mut records = Records::default();
         records.apply(whiteout("a", None));
         records.apply(whiteout("a/b", Some("x")));
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_version_counts() {
+    fn the_first_base_version_is_kept() {
         let mut records = Records::default();
         for version in [Some(StoreVersion(1)), None] {
             let key = key("a");
@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_says_the_same() {
+    fn a_summary_restores_the_same_records() {
         let mut records = Records::default();
         for record in [
             whiteout("a", None),
@@ -601,8 +601,8 @@ mod tests {
             encoded("x", 1),
             encoded("x/c/0", 2),
             encoded("y", 3),
-            of_no_matter("y"),
-            of_no_matter("x/c/2"),
+            encoded_by_none("y"),
+            encoded_by_none("x/c/2"),
         ] {
             records.apply(record);
         }
@@ -634,7 +634,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_contents_that_were_put_count() {
+    fn the_last_eight_attempted_digests_are_kept() {
         let mut records = Records::default();
         let key = key("a");
         for digest in 0..20 {

@@ -298,7 +298,7 @@ mod tests {
 
         /// Simulates a power loss: the disk has all names, the recorded part of the journal, and each file after
         /// `damage`.
-        fn cut(self, damage: impl Fn(&Path)) -> Machine {
+        fn lose_power(self, damage: impl Fn(&Path)) -> Machine {
             let (upper, disk) = (
                 self.folder.path().join("upper"),
                 self.folder.path().join("disk"),
@@ -337,35 +337,36 @@ mod tests {
     fn intact(_disk: &Path) {}
 
     #[test]
-    fn a_torn_file_gives_way_to_the_one_that_the_disk_had() {
+    fn a_torn_file_is_replaced_by_the_synced_file() {
         for length in [0, 3] {
             let mut machine = Machine::start();
             machine.put("a", b"synced");
             machine.overlay.sync(&UNLIMITED).unwrap();
             machine.put("a", b"newest");
             machine.sync_journal();
-            let machine = machine.cut(tear("a", length));
+            let machine = machine.lose_power(tear("a", length));
             assert_eq!(machine.found("a").as_deref(), Some("synced"));
             assert_eq!(machine.rescued(), usize::from(length > 0));
         }
     }
 
     #[test]
-    fn a_torn_file_gives_way_to_what_the_store_has() {
+    fn a_torn_file_without_a_synced_file_shows_the_store() {
         let mut machine = Machine::start();
         machine.put("a", b"newest");
         machine.put("b", b"newest");
         machine.sync_journal();
-        let machine = machine.cut(|disk| ["a", "b"].iter().for_each(|name| tear(name, 1)(disk)));
+        let machine =
+            machine.lose_power(|disk| ["a", "b"].iter().for_each(|name| tear(name, 1)(disk)));
         assert_eq!(machine.found("a").as_deref(), Some("stored"));
         assert_eq!(machine.found("b"), None);
         assert_eq!(machine.overlay.changes(&UNLIMITED).unwrap().keys, []);
         assert_eq!(machine.rescued(), 2);
     }
 
-    /// The content took the attributes over and is lost: the content below has the attributes again.
+    /// The new content took the attributes over. After it is lost, the store's content has the synced attributes.
     #[test]
-    fn synced_attributes_outlive_a_torn_content() {
+    fn synced_attributes_survive_a_torn_file() {
         let mode_of = |machine: &Machine| {
             let stat = Tree::stat(&machine.overlay, &UNLIMITED, &key("a")).unwrap();
             stat.unwrap().posix.map(|posix| posix.mode & 0o7777)
@@ -392,15 +393,15 @@ mod tests {
             assert_eq!(mode_of(&machine), Some(0o600));
             drop(overlay);
             machine.sync_journal();
-            let machine = machine.cut(tear("a", 1));
+            let machine = machine.lose_power(tear("a", 1));
             assert_eq!(machine.found("a").as_deref(), Some("stored"));
             assert_eq!(mode_of(&machine), Some(0o640), "{by_handle}");
         }
     }
 
-    /// Once the content is synced, the kept attributes are dropped.
+    /// After a write, the overrides are kept only for the case that the new content is lost.
     #[test]
-    fn attributes_are_dropped_once_the_content_that_has_them_is_synced() {
+    fn attribute_overrides_are_dropped_once_the_file_is_synced() {
         for by_handle in [false, true] {
             let machine = Machine::start();
             let overlay = &machine.overlay;
@@ -425,9 +426,9 @@ mod tests {
         }
     }
 
-    /// The synced file no longer has the key: everything is synced, not only the mark.
+    /// The key has another file by then: a mark of the synced file is not enough, so everything is synced.
     #[test]
-    fn a_file_that_is_written_while_it_is_synced_is_not_taken_for_synced() {
+    fn a_write_during_the_sync_of_a_file_syncs_everything() {
         let machine = Machine::start();
         machine.put("a", b"first");
         let overlay = &machine.overlay;
@@ -451,34 +452,34 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_file_that_was_not_synced_shows() {
+    fn an_intact_file_that_was_not_synced_is_kept() {
         let mut machine = Machine::start();
         machine.put("a", b"synced");
         machine.overlay.sync(&UNLIMITED).unwrap();
         machine.put("a", b"newest");
         machine.sync_journal();
-        let machine = machine.cut(intact);
+        let machine = machine.lose_power(intact);
         assert_eq!(machine.found("a").as_deref(), Some("newest"));
         assert_eq!(machine.rescued(), 0);
     }
 
     /// The disk has the new name of a file, but not the journal line with its digest.
     #[test]
-    fn a_file_that_the_journal_does_not_know_gives_way() {
+    fn a_file_missing_in_the_journal_is_replaced() {
         let mut machine = Machine::start();
         machine.put("a", b"synced");
         machine.overlay.sync(&UNLIMITED).unwrap();
         machine.sync_journal();
         machine.put("a", b"newest");
         machine.put("b", b"newest");
-        let machine = machine.cut(intact);
+        let machine = machine.lose_power(intact);
         assert_eq!(machine.found("a").as_deref(), Some("synced"));
         assert_eq!(machine.found("b"), None);
         assert_eq!(machine.rescued(), 2);
     }
 
     #[test]
-    fn what_was_synced_survives_renames_and_removals_that_the_journal_does_not_know() {
+    fn synced_files_survive_unrecorded_renames_and_removals() {
         for removes in [false, true] {
             let mut machine = Machine::start();
             machine.put("d/x", b"synced");
@@ -496,7 +497,7 @@ mod tests {
                 )
                 .unwrap();
             }
-            let machine = machine.cut(intact);
+            let machine = machine.lose_power(intact);
             assert_eq!(machine.found("d/x").as_deref(), Some("synced"));
             assert_eq!(machine.found("e/x"), None);
             assert_eq!(machine.rescued(), 0);
@@ -505,7 +506,7 @@ mod tests {
 
     /// The disk need not have any unsynced line of the journal.
     #[test]
-    fn what_was_synced_is_known_for_that_without_later_lines() {
+    fn a_synced_file_is_restored_without_later_journal_lines() {
         for (syncs_all, damage) in [(false, 0), (false, 3), (true, 3)] {
             let mut machine = Machine::start();
             machine.put("a", b"synced");
@@ -518,14 +519,14 @@ mod tests {
             }
             machine.put("a", b"newest");
             machine.keep_synced_journal();
-            let machine = machine.cut(tear("a", damage));
+            let machine = machine.lose_power(tear("a", damage));
             assert_eq!(machine.found("a").as_deref(), Some("synced"), "{damage}");
         }
     }
 
-    /// Two files alternate: the file that had the key before is written again.
+    /// Two files take the key in turn: the file that had the key before is written again.
     #[test]
-    fn a_file_that_is_written_again_is_not_taken_for_what_was_synced() {
+    fn a_rewritten_spare_file_is_not_taken_for_the_synced_file() {
         let mut machine = Machine::start();
         let file = Tree::open(&machine.overlay, &UNLIMITED, &key("a"), OpenMode::Write).unwrap();
         for content in [b"first!", b"synced"] {
@@ -537,14 +538,14 @@ mod tests {
         machine.keep_synced_journal();
         drop(file);
         let mixed = |disk: &Path| fs::write(disk.join("keys/a"), b"newst!").unwrap();
-        let machine = machine.cut(mixed);
+        let machine = machine.lose_power(mixed);
         assert_eq!(machine.found("a").as_deref(), Some("synced"));
     }
 
-    /// A file that was open for writing when a commit began belongs to the layer above. The line of the frozen journal
-    /// that says so may not be on disk.
+    /// A file that was open for writing when a commit began belongs to the new layer. The line of the frozen journal
+    /// that records this may not be on disk.
     #[test]
-    fn what_was_synced_before_a_commit_is_kept_for_the_layer_above() {
+    fn a_file_synced_before_a_freeze_is_kept_for_the_new_layer() {
         let mut machine = Machine::start();
         machine.put("b", b"change");
         let file = Tree::open(&machine.overlay, &UNLIMITED, &key("a"), OpenMode::Write).unwrap();
@@ -557,7 +558,7 @@ mod tests {
         file.flush(&UNLIMITED).unwrap();
         machine.keep_synced_journal();
         drop(file);
-        let machine = machine.cut(|disk| {
+        let machine = machine.lose_power(|disk| {
             tear("a", 3)(disk);
             let journal = disk.join("frozen/journal");
             fs::remove_file(&journal).unwrap();
@@ -568,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_of_an_unchanged_file_that_were_synced_are_kept() {
+    fn synced_attributes_of_an_unchanged_file_are_kept() {
         let mut machine = Machine::start();
         // The first line of a journal is always synced.
         machine.put("b", b"change");
@@ -581,7 +582,7 @@ mod tests {
         file.sync(&UNLIMITED).unwrap();
         machine.keep_synced_journal();
         drop(file);
-        let machine = machine.cut(intact);
+        let machine = machine.lose_power(intact);
         let stat = Tree::stat(&machine.overlay, &UNLIMITED, &key("a"))
             .unwrap()
             .unwrap();
@@ -589,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_renamed_over_a_synced_file_may_be_torn() {
+    fn a_torn_file_renamed_over_a_synced_file_is_replaced() {
         let mut machine = Machine::start();
         machine.put("a", b"synced");
         machine.overlay.sync(&UNLIMITED).unwrap();
@@ -603,28 +604,28 @@ mod tests {
         )
         .unwrap();
         machine.sync_journal();
-        let machine = machine.cut(tear("a", 2));
+        let machine = machine.lose_power(tear("a", 2));
         assert_eq!(machine.found("a").as_deref(), Some("synced"));
         assert_eq!(machine.found("t"), None);
     }
 
     #[test]
-    fn a_removal_that_the_journal_knows_stays_one() {
+    fn a_recorded_removal_of_a_synced_file_is_kept() {
         let mut machine = Machine::start();
         machine.put("b", b"synced");
         machine.overlay.sync(&UNLIMITED).unwrap();
         Tree::unlink(&machine.overlay, &UNLIMITED, &key("b")).unwrap();
         machine.sync_journal();
-        let machine = machine.cut(intact);
+        let machine = machine.lose_power(intact);
         assert_eq!(machine.found("b"), None);
         assert_eq!(machine.rescued(), 0);
         let pending = fs::read_dir(machine.overlay.path().join("pending")).unwrap();
         assert_eq!(pending.count(), 0);
     }
 
-    /// Any part of its writes may be on disk: it is neither torn nor the previous content.
+    /// Any part of its writes may be on disk, so it is neither rescued as torn nor replaced by its previous content.
     #[test]
-    fn a_large_file_that_is_changed_in_place_stays_as_the_disk_has_it() {
+    fn a_large_file_changed_in_place_is_kept_as_on_disk() {
         let mut machine = Machine::start();
         machine.put("a", &[b'o'; 100_000]);
         machine.overlay.sync(&UNLIMITED).unwrap();
@@ -638,7 +639,7 @@ mod tests {
         assert_eq!(inode(), before);
         machine.keep_synced_journal();
         drop(file);
-        let machine = machine.cut(intact);
+        let machine = machine.lose_power(intact);
         let read = Tree::open(&machine.overlay, &UNLIMITED, &key("a"), OpenMode::Read);
         let read = read.unwrap().read_at(&UNLIMITED, 0, 200_000).unwrap();
         assert_eq!(
@@ -649,7 +650,7 @@ mod tests {
     }
 
     #[test]
-    fn a_synced_file_is_kept_no_longer_than_needed() {
+    fn a_retained_file_is_removed_once_its_successor_is_synced() {
         let machine = Machine::start();
         let pending = || {
             let pending = fs::read_dir(machine.overlay.path().join("pending"));

@@ -491,7 +491,7 @@ mod tests {
     /// Invariant (overlay): An upper folder belongs to one store, recognized by its location and content, and to one
     /// process.
     #[test]
-    fn a_folder_belongs_to_one_store_and_one_process() {
+    fn an_upper_folder_belongs_to_one_store_and_one_process() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("upper");
         let open = Upper::open(&path, Some("s3://a/b")).unwrap();
@@ -505,9 +505,9 @@ mod tests {
         assert!(path.join("README").exists());
     }
 
-    /// As after an unmount, while the daemon is still shutting down.
+    /// After an unmount, the daemon may still be shutting down.
     #[test]
-    fn a_folder_is_waited_for_that_is_about_to_be_free() {
+    fn opening_waits_for_a_folder_that_is_being_closed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("upper");
         let open = Upper::open(&path, Some("s3://a/b")).unwrap();
@@ -519,9 +519,9 @@ mod tests {
         ending.join().unwrap();
     }
 
-    /// Invariant of `a_folder_belongs_to_one_store_and_one_process`.
+    /// Invariant of `an_upper_folder_belongs_to_one_store_and_one_process`.
     #[test]
-    fn a_folder_knows_its_store_by_its_place() {
+    fn a_folder_recognizes_its_store_by_the_resolved_path() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         let (store, path) = (root.join("data.zarr"), root.join("upper"));
@@ -545,9 +545,9 @@ mod tests {
         assert_eq!(belongs_to(&path).unwrap(), name("other"));
     }
 
-    /// As if the disk was full when the last file was written.
+    /// The disk was full when the last file was written.
     #[test]
-    fn a_folder_whose_making_was_cut_off_is_made() {
+    fn an_incompletely_created_folder_is_completed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("upper");
         drop(Upper::open(&path, Some("/x")).unwrap());
@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_something_else_is_left_alone() {
+    fn a_folder_with_files_of_other_programs_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("mine"), "").unwrap();
         let error = Upper::open(folder.path(), Some("x")).err().unwrap();
@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn a_freeze_that_was_cut_anywhere_is_finished_or_never_was() {
+    fn an_interrupted_freeze_is_finished_or_undone() {
         // The renames of `swap_in_next`, in order.
         let renames = [
             ("next/frozen", "frozen"),

@@ -75,7 +75,7 @@ fn an_extended_attribute_is_set() {
     });
 }
 
-/// Invariant of `what_a_commit_keeps_is_there_all_the_time`.
+/// Invariant of `a_change_that_a_commit_keeps_is_always_found`.
 #[test]
 fn links_and_folders_are_there_all_the_time() {
     beside_commits(|fixture, turn| {

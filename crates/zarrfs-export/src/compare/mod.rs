@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_differ_by_what_readers_take_them_for() {
+    fn attributes_are_compared_by_meaning() {
         let read = |text: &str| Attributes::parse(text).unwrap_or_default();
         let before =
             r#"{"a": 1, "b": 123456789012345678901234567890, "c": NaN, "d": {"x": 1.0, "y": 2}}"#;
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn members_that_differ_are_named() {
+    fn differing_members_are_listed() {
         let object = |value: Value| value.as_object().cloned().unwrap_or_default();
         let before = object(json!({"a": 1, "b": {"c": 2}, "d": 3}));
         let after = object(json!({"a": 1, "b": {"c": 4}, "e": 5}));

@@ -361,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_smallest_box_is_found() {
+    fn differences_give_the_smallest_box_around_them() {
         let region = Region {
             start: [10, 20].as_slice().into(),
             shape: [2, 3].as_slice().into(),
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_of_one_kind_are_equal_by_value() {
+    fn elements_of_one_kind_are_compared_by_value() {
         use DataType::{Bytes, Complex, FixedBytes, FixedText, Float, Int, Text, UInt};
         let text = |text: &str| -> Vec<u8> {
             text.chars()

@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_floats_keep_their_values() {
+    fn half_floats_keep_their_values_as_32_bit_floats() {
         for half in 0..=u16::MAX {
             let (sign, exponent) = (half >> 15, i32::from(half >> 10 & 31));
             let mantissa = f64::from(half & 0x3ff);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_any_length_are_reversed_in_every_block() {
+    fn the_bytes_of_words_of_any_size_are_reversed() {
         for word in [1, 2, 3, 4, 8] {
             let decoded: Vec<u8> = (0..word * 131).map(|byte| byte as u8).collect();
             for (inverts_top, top) in [(false, 0), (true, 0x80)] {
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn one_conversion_after_another_knows_the_numbers_of_the_elements() {
+    fn chained_conversions_get_the_element_numbers() {
         for count in [0, 1, BETWEEN - 1, BETWEEN, 2 * BETWEEN + 5] {
             let chained = Chained {
                 first: Arc::new(Numbered),
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_reversed_and_biased() {
+    fn words_become_big_endian_with_the_top_bit_inverted() {
         let biased = BigEndian {
             size: 2,
             word: 2,

@@ -513,7 +513,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_content_of_a_made_file_depends_on_the_groups_below() {
+    fn subgroups_change_the_content_number_of_a_made_file() {
         let plan = GroupPlan {
             body: GroupBody::Made(MadeLayout {
                 read: Vec::new(),
@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_with_steps_are_found_in_the_box_around_them() {
+    fn elements_with_steps_are_found_in_the_bounding_box() {
         let selection = crate::inspect::selection::parse("::-2,1:6:3", &[5, 7]).unwrap();
         let around = selection.bounds();
         assert_eq!(

@@ -173,7 +173,7 @@ mod tests {
     use zarr_format::dialect::typestr;
 
     #[test]
-    fn types_are_spelt_as_numpy_spells_them() {
+    fn data_types_are_written_as_numpy_dtypes() {
         for (dtype, expected) in [
             (json!(">f8"), "'<f8'"),
             (json!("|V3"), "'|V3'"),

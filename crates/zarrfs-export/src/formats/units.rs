@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_unit_of_ome_zarr_is_known() {
+    fn every_unit_of_ome_zarr_is_known() {
         let lengths = "angstrom attometer centimeter decimeter exameter femtometer foot gigameter hectometer inch \
             kilometer megameter meter micrometer mile millimeter nanometer parsec petameter picometer terameter yard \
             yoctometer yottameter zeptometer zettameter";
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn units_are_multiples_of_others() {
+    fn units_are_converted_to_powers_of_ten() {
         let cases = [
             ("nm", -6, 1e-3),
             ("\u{3bc}m", -6, 1.0),

@@ -320,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_that_fit_nowhere_are_no_times() {
+    fn times_out_of_range_have_no_label() {
         let unit = TimeUnit {
             name: "W".to_string(),
             scale: u32::MAX,

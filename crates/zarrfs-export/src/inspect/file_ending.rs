@@ -371,7 +371,7 @@ mod tests {
     use crate::formats::{FORMATS, GROUP_FORMATS};
 
     #[test]
-    fn a_file_of_a_group_has_parts_and_meaning_but_for_images() {
+    fn group_file_endings_are_parsed_and_images_take_no_options() {
         for (name, extension, is_cf_decoded) in [
             ("x.csv", "csv", false),
             ("x.cf.csv", "csv", true),
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn no_format_is_removed_and_still_there() {
+    fn removed_formats_are_in_no_table_of_formats() {
         for format in REMOVED {
             let extension = format.extension;
             assert!(FORMATS.iter().all(|known| known.extension != extension));
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_of_the_format_that_it_ends_with() {
+    fn a_removed_format_is_recognized_by_its_extension() {
         let extension = |name| RemovedFormat::of_name(name).map(|format| format.extension);
         assert_eq!(extension("a@0,:.cf.f.raw"), Some("f.raw"));
         assert_eq!(extension("a.cdf5.nc"), Some("cdf5.nc"));

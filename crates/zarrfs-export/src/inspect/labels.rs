@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_numbers_and_floats_of_the_same_values_are_the_same_labels() {
+    fn equal_integers_and_floats_are_the_same_labels() {
         let whole = |values: &[i128]| Labels::Integers(values.to_vec());
         let floats = |values: &[f64]| Labels::Floats(values.to_vec(), false);
         let large = 1_i128 << 63;

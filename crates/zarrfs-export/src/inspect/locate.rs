@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_are_cut_at_their_path() {
+    fn every_path_prefix_of_a_url_may_be_the_store() {
         let found = shown(in_url("https://host:1/a.zarr/b%20c/d/?sig=x"));
         let expected = [
             ("https://host:1/a.zarr/b%20c/d/?sig=x", "/"),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_cut_down_to_a_base() {
+    fn folders_of_a_path_down_to_the_base_may_be_the_store() {
         let found = shown(in_path(Path::new("/a/b/c/"), Some(Path::new("/a/b"))).unwrap());
         let expected = [("/a/b/c", "/"), ("/a/b", "c")];
         assert_eq!(found, expected.map(|(a, b)| (a.to_string(), b.to_string())));

@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_has_the_shape_of_its_plane() {
+    fn a_preview_keeps_the_aspect_ratio_of_its_plane() {
         // Square cells: the same step along both dimensions.
         assert_eq!(steps(100, 33, size(64, 32, false)), (2, 2));
         assert_eq!(steps(10, 1000, size(64, 80, false)), (13, 13));
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_that_are_one_float_are_told_apart() {
+    fn the_range_of_large_integers_is_exact() {
         let data_type = DataType::Int(8);
         let mut range = Range::default();
         for number in [i64::MAX - 1, i64::MAX, i64::MAX - 2, -5] {
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_numbers() {
+    fn elements_are_converted_to_numbers() {
         let number = |data_type, bytes: &[u8]| number_of(&data_type, bytes).unwrap();
         assert_eq!(number(DataType::Int(2), &[0xff, 0xff]), Some(-1.0));
         assert_eq!(number(DataType::UInt(2), &[0xff, 0xff]), Some(65535.0));

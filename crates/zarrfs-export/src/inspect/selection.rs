@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_are_those_of_python() {
+    fn slices_select_as_in_python() {
         // The results of `list(range(10))[...]`.
         let expected: [(&str, &[u64]); 15] = [
             ("2:5", &[2, 3, 4]),
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn dimensions_are_dropped_and_filled_in() {
+    fn an_index_drops_a_dimension_and_an_ellipsis_fills_in() {
         let shape = |text: &str| parse(text, &[4, 5, 6]).unwrap().shape();
         assert_eq!(shape(""), [4, 5, 6]);
         assert_eq!(shape("0"), [5, 6]);
@@ -328,14 +328,14 @@ mod tests {
     }
 
     #[test]
-    fn a_box_has_no_gaps() {
+    fn only_forward_selections_without_gaps_are_regions() {
         let region = |text: &str| parse(text, &[4, 5]).unwrap().region();
         assert!(region("1:3,2").is_some() && region("::2,0").is_none());
         assert!(region("::-1,0").is_none() && region("0:1:-1,0").is_some());
     }
 
     #[test]
-    fn faults_name_the_dimension() {
+    fn selection_errors_name_the_dimension() {
         let fault = |text: &str| parse(text, &[4, 5]).unwrap_err().to_string();
         assert_eq!(
             fault("0,5"),

@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_between_and_behind_ranges_are_unused() {
+    fn bytes_between_and_after_ranges_are_unused() {
         assert_eq!(unused(10, vec![6..8, 0..2, 1..3, 0..1]), 3 + 2);
         assert_eq!(unused(3, vec![]), 3);
         assert_eq!(unused(3, vec![0..1, 1..3]), 0);

@@ -400,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_of_any_grid_are_counted() {
+    fn chunk_totals_of_huge_grids_saturate() {
         let huge = vec![u64::MAX; 3];
         let grid = Grid::new(&huge, &huge).unwrap();
         let mut facts = ChunkTotals::default();
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn each_chunk_is_in_one_cell() {
+    fn each_chunk_is_counted_in_one_cell() {
         for (count, cells) in [(10, 3), (7, 7), (1, 1), (1000, 64), (u64::MAX, 5)] {
             let shares = (0..cells).map(|cell| share(cell, count, cells));
             assert_eq!(shares.sum::<u64>(), count);

@@ -531,11 +531,11 @@ mod tests {
         file.flush(&UNLIMITED).unwrap();
     }
 
-    /// Invariant (overlay): Changes that a commit leaves in the upper folder exist all the time.
+    /// Invariant (overlay): Readers always find the changes that a commit leaves in the upper folder.
     ///
-    /// A reader has found the file in the frozen layer, and the file moves before the reader has opened it.
+    /// A reader finds the file in the frozen layer. Before it opens the file, the file moves to the layer above.
     #[test]
-    fn what_a_commit_keeps_is_there_all_the_time() {
+    fn a_change_that_a_commit_keeps_is_always_found() {
         let folder = tempfile::tempdir().unwrap();
         let store = Arc::new(MemoryStore::default());
         for name in ["kept", "changed"] {
@@ -567,10 +567,10 @@ mod tests {
         });
     }
 
-    /// A file is written during the commit of its previous content. After the commit and a power loss, the write is a
-    /// change of the committed content: a later write of another program is a conflict.
+    /// A file is written during the commit of its previous content. After a power loss, the committed content is still
+    /// known as the base of this write: if another program changes the store, the next commit reports a conflict.
     #[test]
-    fn a_change_of_what_a_commit_has_put_is_one_of_it_after_a_loss_of_power() {
+    fn a_write_during_a_commit_detects_conflicts_after_a_power_loss() {
         let folder = tempfile::tempdir().unwrap();
         let (path, copy) = (folder.path().join("upper"), folder.path().join("copy"));
         let store = Arc::new(MemoryStore::default());

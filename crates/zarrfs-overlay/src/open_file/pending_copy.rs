@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn two_files_take_turns() {
+    fn synced_writes_alternate_between_two_files() {
         let folder = tempfile::tempdir().unwrap();
         let overlay = open(folder.path());
         let file = open_a(&overlay);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attribute_that_was_removed_does_not_come_back_with_a_spare_file() {
+    fn a_removed_attribute_does_not_return_with_the_spare_file() {
         let folder = tempfile::tempdir().unwrap();
         let overlay = open(folder.path());
         let (file, key) = (open_a(&overlay), Key::new("a").unwrap());
@@ -243,7 +243,7 @@ mod tests {
         assert!(names().is_empty());
     }
 
-    /// Random writes, truncations and syncs have the same effect on the file as on a vector.
+    /// Makes the same random writes and truncations to a file and to a vector, with syncs between them.
     #[test]
     fn a_spare_file_catches_up_with_every_change() {
         let folder = tempfile::tempdir().unwrap();
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_touch_are_one() {
+    fn touching_ranges_are_merged() {
         let mut ranges = WrittenRanges::default();
         for range in [10..20, 30..40, 0..5, 20..30, 50..50, 4..6] {
             ranges.add(range);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_not_many_ranges() {
+    fn the_number_of_ranges_is_bounded() {
         let mut ranges = WrittenRanges::default();
         for at in 0..10_000 {
             ranges.add(at * 10..at * 10 + 1);

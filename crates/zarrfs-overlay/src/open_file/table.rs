@@ -273,7 +273,7 @@ mod tests {
     use crate::testing::key;
 
     #[test]
-    fn a_file_keeps_its_number_under_another_name() {
+    fn a_renamed_file_keeps_its_id() {
         let mut ids = FileIds::default();
         let id = ids.new_id();
         assert_ne!(id, ids.new_id());
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_store_has_is_not_the_file_that_was_written() {
+    fn stored_content_gets_a_new_id_once_its_file_is_written() {
         let mut ids = FileIds::default();
         let stored = key("x");
         assert_eq!(ids.of_stored(&stored, Version::numbered(7)), None);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_adds_up() {
+    fn failed_writes_are_joined_into_one_range() {
         let both = FailedWrites::with_failure(failed(10..20), 30..40, Kind::NoSpace);
         assert_eq!(both, failed(10..40));
         let refused = FailedWrites::with_failure(None, 1..2, Kind::TooLarge);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_after_all_is_missing_no_more() {
+    fn a_successful_write_shrinks_the_failed_range() {
         let rest = |written| failed(10..20).and_then(|failed| failed.without(written));
         assert_eq!(rest(10..20), None);
         assert_eq!(rest(0..100), None);
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_missing_no_more() {
+    fn a_truncation_shrinks_the_failed_range() {
         let cut = |length| failed(10..20).and_then(|failed| failed.truncated(length));
         assert_eq!(cut(0), None);
         assert_eq!(cut(10), None);

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn microseconds_are_those_of_cftime() {
+    fn microseconds_are_rounded_as_by_cftime() {
         let minutes = |float: f64| microseconds(CountValue::Float(float), 60_000_000_000);
         assert_eq!(minutes(33.740_179_4), Some(2_024_410_764));
         assert_eq!(minutes(0.0), Some(0));

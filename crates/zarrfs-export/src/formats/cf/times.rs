@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_are_the_dates_that_they_are_counted_of() {
+    fn day_numbers_become_dates_and_dates_the_same_numbers() {
         let calendars = [
             Calendar::Gregorian,
             Calendar::Julian,
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_those_of_other_programs() {
+    fn iso_dates_are_parsed_and_written() {
         let period_of = |text: &str| super::period_of(text, Calendar::Gregorian);
         let time_text = |time| super::time_text(time, Calendar::Gregorian);
         let start = |text: &str| period_of(text).unwrap().start / SECOND;
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_begin_where_their_calendar_says() {
+    fn the_origin_of_a_time_count_follows_its_calendar() {
         let origin = |units: &str, calendar: &str| {
             TimeCount::parse(units, calendar).map(|count| count.origin / DAY)
         };
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn units_and_dates_have_the_forms_that_xarray_knows() {
+    fn the_units_and_date_forms_of_xarray_are_parsed() {
         let count = |units: &str| TimeCount::parse(units, "standard");
         for (name, unit) in [
             ("s", 1),
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_that_no_calendar_has_are_none() {
+    fn invalid_dates_of_a_calendar_are_refused() {
         for (date, calendar) in [
             ("2000-02-30", "standard"),
             ("2001-02-29", "standard"),
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_of_times_are_split_between_them() {
+    fn slices_of_times_are_split_at_the_right_colons() {
         assert_eq!(split_times("2020:2021"), ["2020", "2021"]);
         assert_eq!(
             split_times("2020-01-01T12:30:2020-01-02T00:15:2"),

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_are_where_their_references_say() {
+    fn references_give_the_address_and_index_of_objects() {
         let mut heap = GlobalHeap::at(1000);
         let texts: Vec<String> = (0..9000).map(|n| format!("text {n}")).collect();
         let put = |text: &String| heap.put(text.len(), text.as_bytes()).unwrap();

@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_regular_within_a_thousandth_of_a_step() {
+    fn regular_values_are_within_a_thousandth_of_a_step() {
         let line = |off: f64| {
             let mut values: Vec<f64> = (0..9)
                 .map(|number| 10.0 - 0.5 * f64::from(number))
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_were_rounded_are_regular() {
+    fn values_rounded_to_32_bit_floats_are_regular() {
         // A 1/300 degree step around 180, where 32-bit floats are 1.5e-5 apart.
         let values: Vec<f64> = (0..900)
             .map(|number| f64::from((170.0 + f64::from(number) / 300.0) as f32))
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn longitudes_go_on_behind_half_a_turn() {
+    fn longitudes_that_wrap_around_are_regular() {
         let east = Line::Regular {
             first: 170.0,
             step: 5.0,
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn units_of_no_map_are_unknown() {
+    fn units_that_no_map_has_are_reported() {
         let unknown = |units: Value| {
             let members: Map<String, Value> =
                 serde_json::from_value(json!({"units": units})).unwrap();
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_what_their_attributes_say() {
+    fn axis_and_quantity_follow_the_name_and_attributes() {
         let meaning = |name: &str, attributes: Value| {
             let members: Map<String, Value> = serde_json::from_value(attributes).unwrap();
             let CoordinateMeaning { kind, quantity } = CoordinateMeaning::of(name, &members.into());

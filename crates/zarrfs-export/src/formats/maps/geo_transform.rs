@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_have_two_orders() {
+    fn transforms_are_read_in_gdal_and_affine_order() {
         let place = GeoTransform::from([5.0, 10.0, 0.5, 7.0, 0.25, -10.0]);
         for value in [
             json!({"GeoTransform": "5 10 0.5 7 0.25 -10"}),
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn the_transform_of_a_group_is_for_arrays_of_its_shape() {
+    fn a_group_transform_fits_only_arrays_of_its_shape() {
         let place = GeoTransform::from([0.0, 10.0, 0.0, 70.0, 0.0, -10.0]);
         let size = |rows, columns| PlaneSize { rows, columns };
         let fits = |group: Value, size| place.fits(&attributes(group), size);
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn selected_pixels_lie_where_those_of_the_whole_do() {
+    fn selected_pixels_keep_their_coordinates() {
         let whole = GeoTransform::from([10.0, 0.5, 0.25, 50.0, 0.125, -0.5]);
         let taken = |start, step| TakenDimension {
             axis: 0,

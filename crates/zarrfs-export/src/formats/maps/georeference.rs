@@ -549,7 +549,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_that_xml_lacks_are_left_out_or_replaced() {
+    fn characters_invalid_in_xml_are_dropped_or_replaced() {
         assert_eq!(escaped("a\u{fffe}\u{ffff}\u{1}<"), "a\u{fffd}\u{fffd}&lt;");
     }
 }

@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_have_the_numbers_of_their_attributes() {
+    fn projection_parameters_come_from_the_attributes() {
         let mapping = json!({"grid_mapping_name": "lambert_conformal_conic", "standard_parallel": [30.0, 60.0],
             "latitude_of_projection_origin": 45, "longitude_of_central_meridian": -100.5, "false_easting": 7,
             "earth_radius": 6371229.0});

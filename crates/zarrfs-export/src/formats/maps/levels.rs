@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_lies_where_its_base_lies() {
+    fn a_level_covers_the_same_place_as_its_base() {
         let place = GeoTransform::from([100.0, 10.0, 1.0, 200.0, 2.0, -10.0]);
         let size = |rows, columns| PlaneSize { rows, columns };
         let plane = PlaneAxes {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_that_are_made_of_one_another_have_no_base() {
+    fn levels_derived_from_each_other_have_no_base() {
         let made = |asset: &str, from: &str| json!({"asset": asset, "derived_from": from, "transform": {"scale": [2, 2]}});
         let found = layout(&json!([made("0", "1"), made("1", "0")]));
         assert!(found.source("0").is_none());

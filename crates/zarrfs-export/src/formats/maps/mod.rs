@@ -114,7 +114,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn numbers_that_stand_for_no_value_have_the_forms_of_attributes() {
+    fn no_data_values_are_read_in_every_attribute_form() {
         let float = |value: Value| number_text(&DataType::Float(4), &value);
         assert_eq!(float(json!(-9999.0)).as_deref(), Some("-9999.0"));
         assert_eq!(float(json!("NaN")).as_deref(), Some("nan"));

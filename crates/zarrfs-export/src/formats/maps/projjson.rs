@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn systems_without_what_a_text_needs_have_none() {
+    fn incomplete_projjson_gives_no_wkt() {
         for system in [
             json!(null),
             json!({"type": "VerticalCRS", "name": "h"}),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_is_written_with_its_units() {
+    fn projjson_becomes_wkt_with_its_units() {
         let system = json!({
             "type": "GeographicCRS", "name": "on a \"ball\"",
             "datum": {"name": "d", "ellipsoid": {"name": "ball", "radius": 6371000},

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_epsg_have_many_spellings() {
+    fn epsg_codes_are_found_in_every_spelling() {
         let id = json!({"id": {"authority": "EPSG", "code": 3035}});
         for attributes in [
             json!({"proj:code": "EPSG:3035"}),
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_the_first_version_is_there_beside_another() {
+    fn wkt1_is_available_beside_wkt2() {
         let found = system_of(
             json!({"crs_wkt": "PROJCRS[\"a\"]", "grid_mapping_name": "latitude_longitude"}),
         );
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn planes_lie_between_systems_of_longitude_and_latitude() {
+    fn epsg_codes_are_classed_as_geographic_or_projected() {
         for code in [4326, 4258, 4490, 7844, 4001, 20046] {
             assert!(is_geographic(code), "{code}");
         }

@@ -466,7 +466,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_numbers_are_floats() {
+    fn texts_like_infinity_are_numbers_only_in_lists() {
         let text = r#"{"a": NaN, "b": [0.0, "Infinity"], "c": "NaN"}"#;
         let attributes = Attributes::parse(text).unwrap();
         let list = NetcdfAttribute::list(&attributes, None);

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_has_the_dimensions_of_those_above_that_it_does_not_hide() {
+    fn subgroups_share_dimensions_of_the_same_name_and_length() {
         let mut top = GroupDimensions::default();
         assert_eq!((top.number(Some("x"), 5), top.number(Some("y"), 3)), (0, 1));
         let above = top.visible();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_netcdf_lacks_become_others() {
+    fn names_that_netcdf_forbids_are_replaced() {
         for (own, legal) in [
             ("a/b", "a_b"),
             ("@type", "_@type"),
@@ -254,14 +254,14 @@ mod tests {
     }
 
     #[test]
-    fn no_two_attributes_get_one_name() {
+    fn colliding_names_get_different_suffixes() {
         let names = ["a/b", "a\u{1}b", "a_b", "x"].map(str::to_string);
         let unique = unique_names(names.iter(), is_name);
         assert_eq!(unique, ["a_b_", "a_b_2", "a_b", "x"]);
     }
 
     #[test]
-    fn many_long_names_get_one_each() {
+    fn many_long_names_stay_unique() {
         let names: Vec<_> = (0..50_000_u32)
             .map(|bits| {
                 let letters = (0..16).map(|bit| if bits >> bit & 1 == 1 { '/' } else { '\n' });

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_follow_one_another() {
+    fn affine_maps_are_composed_in_order() {
         let scaled = AffineMap::scale(&[2.0, 3.0]);
         let moved = scaled.then(&AffineMap::translation(&[1.0, -1.0])).unwrap();
         assert_eq!(moved, map(&[&[2.0, 0.0], &[0.0, 3.0]], &[1.0, -1.0]));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_and_its_inverse_are_the_identity() {
+    fn a_map_composed_with_its_inverse_is_the_identity() {
         let there = map(
             &[&[0.0, 2.0, 0.0], &[1.0, 0.5, 0.0], &[0.25, 0.0, 4.0]],
             &[1.0, 2.0, 3.0],
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn dimensions_are_dropped_where_they_stand_alone() {
+    fn only_independent_dimensions_can_be_dropped() {
         let turned = map(
             &[&[2.0, 0.0, 0.0], &[0.0, 0.6, -0.8], &[0.0, 0.8, 0.6]],
             &[1.0, 2.0, 3.0],

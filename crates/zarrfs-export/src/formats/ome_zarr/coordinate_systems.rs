@@ -378,7 +378,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn axes_of_space_with_other_names_are_z_y_and_x() {
+    fn space_axes_with_unknown_names_are_z_y_and_x() {
         use AxisKind::{Channel, Other, Time, X, Y, Z};
         let kinds = |axes: Value| -> Vec<AxisKind> {
             let axes = axes_of(Some(&axes)).unwrap();

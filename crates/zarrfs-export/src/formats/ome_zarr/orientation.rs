@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn axes_lie_in_the_space_of_a_body() {
+    fn anatomical_orientations_set_axis_kinds_and_signs() {
         let oriented = place(&[
             ("z", "left-to-right"),
             ("y", "superior-to-inferior"),

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn transformations_that_fit_nothing_are_refused() {
+    fn unusable_transformations_are_refused() {
         let many = vec![1; 100_000];
         let steps = vec![json!({"type": "identity"}); MAX_STEPS + 1];
         let mut nested = json!({"type": "scale", "scale": [1, 2]});
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_no_distance_leave_the_others() {
+    fn an_invalid_scale_does_not_affect_the_other_axes() {
         let map = read(&json!({"type": "scale", "scale": [0, 2, null]}), 3).unwrap();
         assert_eq!(map.permutation(), Some(vec![0, 1, 2]));
         assert!(map.factor(0, 0).is_nan() && map.factor(2, 2).is_nan());

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_few_bits_are_as_short_as_they_can_be() {
+    fn small_number_types_are_written_in_shortest_form() {
         for bits in 0..=u16::MAX {
             let text = written(&TextCell::Half, &bits.to_le_bytes(), RowNotation::Commas);
             let number = f16::from_bits(bits);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_read_back_the_same() {
+    fn numbers_are_written_without_loss() {
         for (element, name, expected) in [
             (0.1_f32.to_le_bytes().to_vec(), "float32", "0.1"),
             (f32::MAX.to_le_bytes().to_vec(), "float32", "3.4028235e38"),
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_that_is_nat_is_no_value() {
+    fn a_nat_duration_is_written_as_a_missing_value() {
         let unit = TimeUnit {
             name: "s".to_string(),
             scale: 1,
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_of_one_value_is_blank() {
+    fn a_missing_value_alone_in_a_row_is_not_blank() {
         let nan = f64::NAN.to_le_bytes();
         let none = i64::MIN.to_le_bytes();
         for (cell, element, alone, among, json) in [
@@ -460,7 +460,7 @@ mod tests {
     ];
 
     #[test]
-    fn times_of_one_unit_have_one_form() {
+    fn times_are_written_in_the_form_of_their_unit() {
         for (unit, scale, count, expected) in TIMES {
             let cell = time_cell(unit, scale);
             let found = |notation| written(&cell, &count.to_le_bytes(), notation);
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_quoted_and_keep_every_letter() {
+    fn texts_are_quoted_and_keep_every_character() {
         for (value, commas) in [
             ("plain", "\"plain\""),
             ("", "\"\""),
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_that_are_no_text_keep_their_values() {
+    fn lists_objects_and_binary_bytes_are_written_as_json() {
         let list = TextCell::Variable(DataType::List(Box::new(DataType::UInt(1))));
         let object = TextCell::Variable(DataType::Object);
         for (cell, element, commas, json) in [

@@ -477,7 +477,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sentence_is_about_the_whole_name_before_it() {
+    fn omission_messages_match_the_whole_column_name() {
         for (sentence, name, expected) in [
             ("obs/age: no codec of this name", "age", true),
             ("age: a group, not a column", "age", true),

@@ -346,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn structures_and_subarrays_are_columns_of_their_own() {
+    fn nested_fields_and_subarrays_become_columns() {
         let field = |name: &str, data_type, shape: &[u64]| Field {
             name: name.to_string(),
             data_type,

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn dimensions_go_in_the_directions_of_their_names() {
+    fn directions_follow_the_axis_kinds_x_y_and_z() {
         let axes = [
             axis(AxisKind::X, 2.0, 5.0),
             axis(AxisKind::Y, -3.0, 6.0),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn dimensions_of_space_change_places_with_one_another_alone() {
+    fn only_x_y_and_z_axes_are_sorted() {
         use AxisKind::{Channel, Other, Time, X, Y, Z};
         let cases: [(&[AxisKind], &[usize]); 7] = [
             (&[X, Y, Z, Channel, Time], &[0, 1, 2, 3, 4]),
