@@ -195,7 +195,7 @@ def test_chunks_of_one_element_stay_within_the_budget(tmp_path, dimensions, kind
         assert wait_until(lambda: mount.own_bytes() - own < 16 * MIB + SLACK)
 
 
-# Invariant of `what_nobody_used_for_ten_minutes_is_given_back`.
+# Invariant of `values_unused_for_ten_minutes_are_evicted`.
 def test_pages_of_the_kernel_outlive_memory_that_is_given_back(tmp_path):
     array = zarr.create_array(tmp_path / "a.zarr", shape=(4, MIB), chunks=(1, MIB), dtype="u1")
     array[:] = 7
@@ -213,7 +213,7 @@ def test_pages_of_the_kernel_outlive_memory_that_is_given_back(tmp_path):
         assert counter("decoded_chunks") == decoded
 
 
-# Invariant of `what_nobody_used_for_ten_minutes_is_given_back`.
+# Invariant of `values_unused_for_ten_minutes_are_evicted`.
 def test_mounts_that_are_left_alone_hold_what_they_held_at_the_start(tmp_path):
     """Each held its decoded chunks for as long as it was mounted."""
     mounts, planes = 50, 31

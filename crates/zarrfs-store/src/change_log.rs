@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_that_of_its_key_and_of_the_prefixes_above() {
+    fn a_change_affects_its_key_and_the_prefixes_above() {
         let log = ChangeLog::default();
         let before = log.position();
         assert!(!log.changed_since(before, &key("a/b")));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_all_that_lies_in_it() {
+    fn a_tree_change_affects_all_keys_below() {
         let log = ChangeLog::default();
         let before = log.position();
         log.record_tree(&key("a/b"));
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_depends_on_what_it_was_made_from() {
+    fn an_answer_is_stale_if_a_dependency_changed() {
         let log = ChangeLog::default();
         let mut answer = Dependencies::default();
         answer.add_key(&key("a/zarr.json"));

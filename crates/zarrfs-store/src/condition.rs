@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_was_read_is_still_there_or_the_key_has_changed() {
+    fn a_condition_fails_if_the_version_changed() {
         let key = Key::new("a/c/0").unwrap();
         let read = Condition::unchanged(Some(Version::numbered(1)));
         read.check(&key, Some(&etag(1))).unwrap();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_told_the_words_of_a_version() {
+    fn a_version_condition_is_sent_as_an_etag() {
         let key = Key::new("a").unwrap();
         let read = Condition::Version(Version::numbered(1));
         let held = read.for_server(&key, || Ok(Some(etag(1)))).unwrap();

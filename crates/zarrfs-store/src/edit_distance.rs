@@ -34,14 +34,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_have_distances() {
+    fn the_distance_counts_edits() {
         assert_eq!(distance("", "abc"), 3);
         assert_eq!(distance("kitten", "sitting"), 3);
         assert_eq!(distance("ro", "ro"), 0);
     }
 
     #[test]
-    fn near_words_are_found() {
+    fn the_nearest_word_is_found() {
         let known = ["memory", "view"];
         assert_eq!(nearest("memmory", known.into_iter()), Some("memory"));
         assert_eq!(nearest("colour", known.into_iter()), None);

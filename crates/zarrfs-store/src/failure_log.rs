@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_one_line_however_often_it_comes() {
+    fn a_repeated_failure_is_counted_in_one_line() {
         let failures = FailureLog::default();
         let (time, now) = (
             UNIX_EPOCH + Duration::from_secs(951_782_400),
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_names_a_key_that_is_not_the_path() {
+    fn a_key_is_logged_only_if_it_differs_from_the_path() {
         assert_eq!(failure("why").sentence(), "read of /a/a.npy: a/c/0: why");
         let wrapped = Error::corrupt("a/c/0", "why").about("a/a.npy");
         assert_eq!(Failure::new("read", "/a/a.npy", &wrapped), failure("why"));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn days_are_converted_to_calendar_dates() {
         for (days, expected) in [
             (0, (1970, 1, 1)),
             (58, (1970, 2, 28)),

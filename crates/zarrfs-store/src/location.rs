@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn schemes_are_written_in_any_case() {
+    fn the_case_of_a_scheme_is_ignored() {
         assert_eq!(normalized("S3://Bucket/A"), "s3://Bucket/A");
         assert_eq!(normalized("HTTPS://Host/A"), "https://Host/A");
         assert_eq!(normalized("MEMORY:"), "memory:");
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_has_one_place_however_it_is_spelled() {
+    fn spellings_of_a_path_have_one_canonical_location() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         let store = root.join("data.zarr");
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_has_one_place_however_it_is_spelled() {
+    fn spellings_of_a_url_have_one_canonical_location() {
         for (url, expected) in [
             ("s3://bucket/a/", "s3://bucket/a"),
             ("S3://bucket//a", "s3://bucket/a"),

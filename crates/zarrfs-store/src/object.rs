@@ -243,14 +243,14 @@ mod tests {
     }
 
     #[test]
-    fn ranges_end_with_the_object() {
+    fn ranges_are_cut_at_the_end_of_the_object() {
         let object: Vec<u8> = (0..6).collect();
         let found = read(&[1..3, 4..8, 9..12], &object).unwrap();
         assert_eq!(found, [vec![1, 2], vec![4, 5], vec![]]);
     }
 
     #[test]
-    fn ranges_that_share_bytes_are_refused() {
+    fn overlapping_or_unsorted_ranges_are_refused() {
         assert!(read(&[0..3, 2..4], &[0; 8]).is_err());
         assert!(read(&[4..6, 0..3], &[0; 8]).is_err());
         let backward = Range { start: 6, end: 5 };

@@ -150,14 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn other_paths_do_not_wait() {
+    fn unrelated_paths_do_not_wait() {
         let locks = PathLocks::default();
         let _one = locks.lock(&[key("a/b")]);
         let _other = locks.lock(&[key("a/c"), key("d")]);
     }
 
     #[test]
-    fn a_path_waits_for_those_above_and_below_it() {
+    fn a_path_waits_for_paths_above_and_below_it() {
         for (first, second) in [("a", "a"), ("a", "a/b"), ("a/b", "a"), ("", "a/b/c")] {
             let locks = Arc::new(PathLocks::default());
             let guard = locks.lock(&[key(first)]);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_hold_one_path() {
+    fn only_one_thread_holds_a_path() {
         let locks = PathLocks::default();
         let inside = AtomicUsize::new(0);
         thread::scope(|scope| {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_alone_waits_for_nothing_below_it() {
+    fn lock_own_does_not_wait_for_paths_below() {
         let locks = PathLocks::default();
         let _below = locks.lock(&[key("a/b")]);
         let _own = locks.lock_own(&[key("a")]);
@@ -218,7 +218,7 @@ mod tests {
 
     /// A folder rename waits for the upload of a file in it; other names in the folder can change in the meantime.
     #[test]
-    fn who_waits_for_long_holds_up_nobody() {
+    fn a_lock_that_waits_does_not_block_others() {
         let locks = PathLocks::default();
         let upload = locks.lock(&[key("a/large")]);
         thread::scope(|scope| {

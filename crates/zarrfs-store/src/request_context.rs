@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_was_refused_changes_nothing() {
+    fn a_refused_request_gets_no_permit_to_change() {
         let limit = Arc::new(Counted(Mutex::new(Some(0))));
         let context = RequestContext::new(limit.clone());
         context.permit_change().unwrap().give_back();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_wait_waits_for_no_lock() {
+    fn without_waiting_a_held_lock_gives_no_answer() {
         let lock = Mutex::new(1);
         assert_eq!(*WITHOUT_WAITING.lock(&lock).unwrap(), 1);
         let held = lock.lock();

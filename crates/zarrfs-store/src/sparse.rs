@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_lie_between_holes() {
+    fn data_between_holes_are_found() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(16 << 20).unwrap();
         assert_eq!(next_data(&file, 0, 16 << 20), Ok(None));

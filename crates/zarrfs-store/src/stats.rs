@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_keeps_its_length_and_parses() {
+    fn the_json_text_has_a_fixed_length_and_parses() {
         let stats = Stats::default();
         let empty = stats.to_json();
         stats.read_bytes.add(u64::MAX);

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_transient_version_passes_and_is_known_by_size_and_time() {
+    fn transient_versions_of_one_size_and_time_may_match() {
         let time = UNIX_EPOCH.checked_add(Duration::from_secs(7));
         let first = Version::transient(1, time);
         std::thread::sleep(MOMENT);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_transient_version_passes_with_it() {
+    fn a_part_of_a_transient_version_is_transient() {
         let first = Version::transient(1, None);
         std::thread::sleep(MOMENT);
         let later = Version::transient(1, None);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_has_a_transient_version() {
+    fn a_hashed_version_is_never_transient() {
         let mut names = (0u64..1 << 18).map(|number| Version::of(&number.to_le_bytes()));
         assert!(names.all(Version::is_lasting));
     }

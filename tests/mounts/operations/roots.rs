@@ -43,7 +43,7 @@ fn has(dir: &Path, name: &str) -> bool {
     names(dir).is_ok_and(|names| names.iter().any(|found| found == name))
 }
 
-/// Invariant of `a_root_that_was_removed_never_counts`.
+/// Invariant of `a_removed_root_is_an_error_at_once`.
 #[test]
 fn a_root_that_is_replaced_shows_what_is_there_now() {
     if !needs::mounts() {
@@ -82,7 +82,7 @@ fn a_root_that_is_replaced_shows_what_is_there_now() {
     show("fourth", "third");
 }
 
-/// Invariant of `a_root_that_was_removed_never_counts`.
+/// Invariant of `a_removed_root_is_an_error_at_once`.
 #[test]
 fn a_root_that_is_gone_is_an_error_and_never_empty() {
     if !needs::mounts() {

@@ -105,7 +105,7 @@ fn root_names(views: &Views, kind: ViewKind) -> Vec<String> {
         .collect()
 }
 
-/// Invariant of `no_key_of_a_store_without_its_root_metadata_is_missing`.
+/// Invariant of `without_root_metadata_a_missing_key_is_an_error`.
 #[test]
 fn a_server_that_has_lost_its_store_shows_nothing_of_it() {
     for (objects, lists) in [(v2(), false), (v3(), false), (v2(), true), (v3(), true)] {

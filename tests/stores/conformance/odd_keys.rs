@@ -30,7 +30,7 @@ fn not_shown(store: &dyn Store) -> Vec<String> {
     names
 }
 
-/// Invariant of `names_that_are_no_paths_are_taken_out_of_a_page`.
+/// Invariant of `invalid_names_are_removed_from_a_page`.
 ///
 /// The other keys of their folders appear in both kinds of listings, and can be read.
 #[test]
@@ -95,7 +95,7 @@ fn fullwidth_signs_stand_for_themselves() {
     );
 }
 
-/// Invariant of `names_that_are_no_paths_are_taken_out_of_a_page`.
+/// Invariant of `invalid_names_are_removed_from_a_page`.
 ///
 /// A page with only such keys does not end a listing.
 #[test]

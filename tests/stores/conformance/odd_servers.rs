@@ -66,7 +66,7 @@ fn bytes_below(folder: &Path) -> Vec<u8> {
     found
 }
 
-/// Invariant of `no_key_of_a_store_without_its_root_metadata_is_missing`.
+/// Invariant of `without_root_metadata_a_missing_key_is_an_error`.
 #[test]
 fn a_web_folder_that_is_gone_is_an_error_and_never_empty() {
     let is_there = Arc::new(AtomicBool::new(true));

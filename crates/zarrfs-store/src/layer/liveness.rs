@@ -427,10 +427,10 @@ mod tests {
         Some(Kind::NotFound),
     ];
 
-    /// Invariant (stores): A key of a store on the network is missing only if metadata of the root were found within
-    /// the last second.
+    /// Invariant (stores): Once a mount has found root metadata of a store on the network, a missing key is an error
+    /// unless root metadata were found within the last second, or this mount erased them.
     #[test]
-    fn no_key_of_a_store_without_its_root_metadata_is_missing() {
+    fn without_root_metadata_a_missing_key_is_an_error() {
         let watched = watched(&["zarr.json", "a/1"]);
         assert_eq!(watched.answers(), MISSING, "nothing is known of the root");
         assert!(
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_is_asked_for_at_most_once_a_second() {
+    fn the_root_is_checked_at_most_once_a_second() {
         let watched = watched(&["zarr.json"]);
         assert!(
             watched
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_of_the_root_is_met_in_listings_and_by_puts() {
+    fn root_metadata_are_noticed_in_listings_and_puts() {
         let watched = watched(&[".zgroup"]);
         let mut listing = watched.store.list(&UNLIMITED, &Key::root()).unwrap();
         while listing.next(&UNLIMITED).unwrap().is_some() {}
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_document_that_this_mount_removes_leaves_a_store() {
+    fn erasing_the_root_metadata_keeps_the_store_usable() {
         let watched = watched(&["zarr.json", "a/1"]);
         let (store, name) = (&watched.store, key("zarr.json"));
         assert!(store.get(&UNLIMITED, &name, 9).unwrap().is_some());

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_may_grow() {
+    fn a_growing_window_prefetches_no_name_twice() {
         let mut sequence = NameSequence::default();
         let indices = (0..5).map(|index| {
             sequence.record(index);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_may_begin_in_sequence() {
+    fn a_sequence_begun_elsewhere_continues_at_the_first_name() {
         let mut sequence = NameSequence::at_first(2, 4);
         sequence.record(0);
         assert_eq!((sequence.count(), sequence.take_window(8)), (2, 4..9));

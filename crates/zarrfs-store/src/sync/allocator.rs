@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_changed_or_is_not_the_program_is_kept() {
+    fn only_unchanged_pages_of_the_program_are_found() {
         let mappings = "\
 1000-2000 r--p 00000000 fe:00 10                     /usr/bin/zarrfs
 Size:                  4 kB

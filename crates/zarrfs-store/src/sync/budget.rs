@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_fetched_ahead_is_evicted_first() {
+    fn prefetched_data_are_evicted_first() {
         let budget = budget();
         let part = budget.part(50);
         let (used, ahead) = (
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_takes_its_share_before_it_evicts_its_own() {
+    fn a_part_evicts_others_up_to_its_share_before_its_own() {
         let budget = budget();
         let part = budget.part(50);
         let used = register(&budget, Priority::Used);
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_stays_within_its_limit_and_counts_in_the_whole() {
+    fn a_part_stays_within_its_limit_and_counts_in_the_budget() {
         let budget = budget();
         let part = budget.part(50);
         let ahead = register(&part, Priority::Speculative);
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_waits_for_room_in_the_whole() {
+    fn a_part_waits_for_room_in_the_whole_budget() {
         let budget = budget();
         let part = budget.part(50);
         let nothing = Arc::new(Nothing::default());
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn no_room_in_the_whole_takes_none_of_the_part() {
+    fn a_failed_reservation_takes_nothing_from_the_part() {
         let budget = budget();
         let part = budget.part(50);
         let _held = budget.try_reserve(80).unwrap();
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn room_follows_the_number_of_items() {
+    fn a_batched_reservation_follows_the_item_count() {
         let memory = MemoryBudget::new(100_000, Arc::new(Stats::default()));
         let reservation = BatchedReservation::new(&memory, 10, 80_000);
         assert!(reservation.cover(|| 1500) && reservation.cover(|| 1000));
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn few_items_take_little_room() {
+    fn a_batched_reservation_is_small_for_few_items() {
         let memory = MemoryBudget::new(100_000, Arc::new(Stats::default()));
         let reservation = BatchedReservation::new(&memory, 10, 16);
         assert!(reservation.cover(|| 16) && !reservation.cover(|| 17));

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_recently_used_goes_first() {
+    fn the_least_recently_used_value_is_evicted_first() {
         let cache = cache(30, None);
         for key in [1, 2, 3, 1, 4] {
             assert_eq!(load(&cache, key).unwrap().0, key);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_retired_goes_first_unless_it_is_used_again() {
+    fn retired_values_are_evicted_first_unless_used_again() {
         let cache = cache(40, None);
         for key in [1, 2, 3, 4] {
             load(&cache, key).unwrap();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_reclaimed_of_what_was_retired_alone() {
+    fn only_retired_values_are_reclaimed() {
         let cache = cache(40, None);
         for key in [1, 2, 3] {
             load(&cache, key).unwrap();
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_loaded_while_it_is_evicted() {
+    fn a_key_is_not_loaded_while_it_is_evicted() {
         let (sender, evicting) = std::sync::mpsc::channel();
         let (evicted_keys, is_loaded) = (
             Arc::new(Mutex::new(Vec::new())),
@@ -377,7 +377,7 @@ mod tests {
 
     /// Invariant (reading): Concurrent readers of a chunk share one load.
     #[test]
-    fn many_readers_make_one_flight() {
+    fn concurrent_readers_of_a_key_share_one_load() {
         let (cache, loads, start) = (cache(100, None), AtomicUsize::new(0), Barrier::new(8));
         thread::scope(|scope| {
             for _ in 0..8 {

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_limit_leaves_permits() {
+    fn permits_are_at_least_half_of_the_file_limit() {
         let permits = [0, 1, 64, 128, 256, 1024, 1 << 20].map(permits_of);
         assert_eq!(permits, [0, 1, 32, 64, 192, 768, (1 << 20) - 1024]);
     }

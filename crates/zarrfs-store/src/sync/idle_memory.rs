@@ -197,7 +197,7 @@ mod tests {
     /// Invariant (caches): Memory that was unused for ten minutes is released, and at once under memory pressure. Open
     /// arrays stay until then, since the kernel's pages depend on them.
     #[test]
-    fn what_nobody_used_for_ten_minutes_is_given_back() {
+    fn values_unused_for_ten_minutes_are_evicted() {
         let _clock = ONE_CLOCK.lock();
         let (memory, cache) = cache();
         let (weak, mut held, mut minutes) = (Arc::downgrade(&memory), Some((memory, cache)), 0);
@@ -216,9 +216,9 @@ mod tests {
         assert_eq!(minutes, IDLE_MINUTES + 3);
     }
 
-    /// Invariant of `what_nobody_used_for_ten_minutes_is_given_back`.
+    /// Invariant of `values_unused_for_ten_minutes_are_evicted`.
     #[test]
-    fn what_was_used_in_this_minute_stays_when_memory_is_short() {
+    fn values_used_this_minute_stay_under_memory_pressure() {
         let _clock = ONE_CLOCK.lock();
         let (memory, cache) = cache();
         let (weak, mut held, mut waits) = (Arc::downgrade(&memory), Some((memory, cache)), 0);
@@ -243,14 +243,14 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_with_little_free_memory_is_short_of_it() {
+    fn memory_is_short_below_a_tenth_of_the_total() {
         let text = |free| format!("MemTotal: 1600 kB\nMemFree: 1 kB\nMemAvailable: {free} kB\n");
         assert!(is_memory_short(&text(159)) && !is_memory_short(&text(160)));
         assert!(!is_memory_short("") && !is_memory_short("MemTotal: 7"));
     }
 
     #[test]
-    fn the_file_of_the_cgroup_is_found() {
+    fn the_pressure_file_of_the_cgroup_is_found() {
         let file = cgroup_file("9:memory:/x\n0::/system.slice/zarrfs.service\n");
         let expected = "/sys/fs/cgroup/system.slice/zarrfs.service/memory.pressure";
         assert_eq!(file, Some(PathBuf::from(expected)));

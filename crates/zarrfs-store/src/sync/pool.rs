@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn stalled_jobs_hold_up_no_others() {
+    fn stalled_jobs_do_not_delay_others() {
         let pool = ThreadPool::new("test", 2, 64);
         let (release, gate) = mpsc::channel::<()>();
         let gate = Arc::new(Mutex::new(gate));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_refuses() {
+    fn a_full_queue_refuses_jobs() {
         let pool = ThreadPool::new("test", 1, 1);
         let (release, gate) = mpsc::channel::<()>();
         let (started, running) = mpsc::channel();

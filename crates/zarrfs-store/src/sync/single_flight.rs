@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_an_error_for_those_who_wait() {
+    fn a_panic_is_an_error_for_waiting_callers() {
         let flights = SingleFlight::default();
         let (joined, leader) = join_call(&flights, || panic!("on purpose"));
         assert!(joined.is_err() && leader.is_err());
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_its_caller_abandons_is_made_anew() {
+    fn an_abandoned_call_is_repeated_by_a_waiting_caller() {
         let flights = SingleFlight::default();
         let (joined, leader) = join_call(&flights, || Err(abandoned()));
         assert_eq!(joined.unwrap(), 2);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_that_does_not_count_for_who_waits_is_found_anew() {
+    fn a_caller_that_rejects_a_shared_result_calls_again() {
         let flights = SingleFlight::default();
         let outcome = thread::scope(|scope| {
             let leader = scope.spawn(|| {
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_wait_begins_no_call_and_joins_none() {
+    fn a_caller_that_may_not_wait_starts_and_joins_no_call() {
         let flights = SingleFlight::default();
         let result = flights.run(&UNLIMITED, &1, later(), || {
             let joined = flights.run(&WITHOUT_WAITING, &1, later(), || Ok(2));
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_shows_only_when_its_call_cannot_be_joined() {
+    fn a_result_is_published_before_joined_callers_get_it() {
         let flights: SingleFlight<u8, u8> = SingleFlight::default();
         let call = Mutex::new(None);
         let work = || {

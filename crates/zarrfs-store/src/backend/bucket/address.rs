@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_name_buckets() {
+    fn a_bucket_url_gives_bucket_and_prefix() {
         let found = address("s3://bucket/a/b%20c.zarr/").unwrap();
         assert_eq!(
             (found.bucket.as_str(), found.prefix.as_str()),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_of_the_clouds_name_buckets() {
+    fn https_urls_of_clouds_are_parsed_as_buckets() {
         let (s3, google, azure) = (CloudKind::S3, CloudKind::Google, CloudKind::Azure);
         for (url, kind, names, region) in [
             (
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn other_urls_are_of_web_servers() {
+    fn other_urls_are_not_parsed_as_buckets() {
         for url in [
             "https://host/b/x",
             "https://b.s3.amazonaws.com/a?X-Amz-Signature=x",

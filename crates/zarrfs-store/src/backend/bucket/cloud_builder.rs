@@ -318,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_name_is_told() {
+    fn an_unknown_option_suggests_the_nearest_name() {
         assert!(
             parse_option::<S3Key>(CloudKind::S3, "AWS_REGION").is_ok()
                 && parse_option::<AzureKey>(CloudKind::Azure, "sas_token").is_ok()
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_is_one_of_the_clients() {
+    fn every_option_name_is_known_to_object_store() {
         for name in option_names(CloudKind::S3).filter(|name| *name != "profile") {
             assert!(name.parse::<S3Key>().is_ok(), "{name}");
         }
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn an_invalid_endpoint_is_refused() {
         for text in [
             "http://localhost:9000",
             "HTTPS://h",
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_region_is_refused() {
+    fn an_invalid_region_is_refused() {
         for text in ["eu-west-1", "auto", "Region_1"] {
             assert!(check_region("", text).is_ok(), "{text}");
         }

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_issuer_answers_is_no_answer_of_the_bucket() {
+    fn a_failed_credential_request_is_unavailable_not_missing() {
         for refusal in [400, 403, 404, 416] {
             let issuer = NamedCredentials::new("here", Arc::new(Refusing(refusal)));
             let asked = async {

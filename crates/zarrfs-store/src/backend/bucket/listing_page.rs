@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_cut_off_names_its_marker() {
+    fn a_truncated_page_gets_a_continuation_token() {
         let truncated = "<IsTruncated>true</IsTruncated>";
         let names = "<Contents><Key>a&amp;b</Key></Contents><CommonPrefixes><Prefix>a/</Prefix></CommonPrefixes>";
         for (members, expected) in [
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_listing_is_not_an_empty_one() {
+    fn a_body_that_is_not_a_listing_is_a_fault() {
         for other in ["", "<html><body>Sign in</body></html>"] {
             assert!(with_next_token(other).contains(FAULT), "{other}");
         }
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marker_is_asked_for_by_version_1() {
+    fn a_marker_is_sent_in_a_request_of_version_1() {
         let asked = |uri: &str| version_1_uri(&uri.parse().unwrap()).map(|uri| uri.to_string());
         assert_eq!(
             asked("http://h/b?continuation-token=zarrfs-marker%3Aa%26b&list-type=2&prefix=a%2F")
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_names_are_those_of_one_path() {
+    fn valid_names_are_relative_paths() {
         for name in ["a", "a/b/", "...", "a/..b", "caf\u{e9} \u{ff0f}", "%2F"] {
             assert!(is_valid_name(name), "{name}");
         }
@@ -288,7 +288,7 @@ mod tests {
     /// Invariant (stores): A key of a bucket that is not a path is hidden; it is never taken for another key and never
     /// ends a listing.
     #[test]
-    fn names_that_are_no_paths_are_taken_out_of_a_page() {
+    fn invalid_names_are_removed_from_a_page() {
         let contents = |name: &str| format!("<Contents><Size>3</Size><Key>{name}</Key></Contents>");
         let prefix =
             |name: &str| format!("<CommonPrefixes><Prefix>{name}</Prefix></CommonPrefixes>");
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_no_page_stays_as_it_is() {
+    fn a_page_without_complete_names_stays_unchanged() {
         for page in [
             "",
             "<",

@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_the_server_of_a_bucket_is_known() {
+    fn the_server_of_a_bucket_follows_from_its_options() {
         let folder = tempfile::tempdir().unwrap();
         let account = folder.path().join("account.json");
         let text = r#"{"private_key": "", "private_key_id": "", "client_email": "", "disable_oauth": true,

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_object_has_more_parts_than_servers_take() {
+    fn no_upload_has_more_parts_than_servers_allow() {
         for length in [1, MIN_PART, 100 << 30, (5 << 40) - 1, 5 << 40] {
             let part = part_length(length);
             assert!(length.div_ceil(part) <= MAX_PARTS && part >= MIN_PART);

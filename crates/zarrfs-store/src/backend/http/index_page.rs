@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_known_servers_are_read() {
+    fn index_pages_of_known_servers_are_read() {
         let nginx = "<html>\r\n<head><title>Index of /top/a/</title></head>\r\n<body>\r\n\
             <h1>Index of /top/a/</h1><hr><pre><a href=\"../\">../</a>\r\n\
             <a href=\"c/\">c/</a>   21-Nov-2026 18:40   -\r\n\
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_for_programs_are_read() {
+    fn json_listings_are_read() {
         let nginx = r#"[{"name": "c", "type": "directory", "mtime": "x"},
             {"name": "d", "type": "file", "size": 3}]"#;
         let expected = vec![
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn other_pages_name_nothing() {
+    fn other_pages_are_not_listings() {
         let page =
             "<html><head><title>Our data</title></head><body><a href=\"b\">b</a></body></html>";
         assert_eq!(read("text/html", page).unwrap(), None);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_breaks_off_is_an_error() {
+    fn a_truncated_index_page_is_an_error() {
         let page =
             "<html><head><title>Index of /top/a/</title></head><body><a href=\"b\">b</a><a hr";
         assert!(read("text/html", page).is_err());

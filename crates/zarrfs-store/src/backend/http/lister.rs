@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_of_chunks_lie_below_nodes() {
+    fn folders_of_chunks_are_recognized_below_known_nodes() {
         let folders = NodeFolders::default();
         assert!(!folders.holds_chunks(&key("a/c/0")));
         folders.record_document(&key("a/zarr.json"));
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_node_counts() {
+    fn the_nearest_node_decides_about_chunk_folders() {
         let folders = NodeFolders::default();
         folders.record_document(&key("zarr.json"));
         folders.record_document(&key("c/zarr.json"));

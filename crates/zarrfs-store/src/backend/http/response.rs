@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_or_a_slash_is_no_object() {
+    fn a_response_is_classified_by_status_origin_and_type() {
         let key = Key::new("a").unwrap();
         let html = [("content-type", "Text/HTML; charset=utf-8")];
         let kind_of = |status, origin, headers: &[(&str, &str)]| {
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_as_the_server_says_or_nothing() {
+    fn only_a_complete_content_range_is_accepted() {
         let part =
             |range| head_of(206, ResponseOrigin::Object, &[("content-range", range)]).sized_range();
         let expected = SizedRange {
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_unknown_length_gets_the_one_that_is_found_out() {
+    fn a_content_range_without_size_gets_the_known_size() {
         for (range, expected) in [
             ("bytes 2-5/*", Some((2..6, 10))),
             ("bytes 2-10/*", None),
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_tags_or_times() {
+    fn a_version_is_the_etag_or_time_and_size() {
         let time = UNIX_EPOCH.checked_add(std::time::Duration::from_secs(7));
         assert_eq!(
             version(Some("W/\"a\""), time, 1),
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_apart_has_no_lasting_version() {
+    fn a_response_without_validators_has_a_transient_version() {
         let head = head_of(200, ResponseOrigin::Object, &[]);
         let (first, other) = (head.validators().meta(7), head.validators().meta(8));
         assert!(!first.version.is_lasting());

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_of_a_key_is_in_its_url() {
+    fn every_byte_of_a_key_is_encoded_in_its_url() {
         let urls = url_space("http://host:8000/a%20b");
         let url = urls.url(&key(b"c d/#%?+&\xff\xc3\xa9/~x"), false);
         assert_eq!(
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn references_are_found_in_their_folder() {
+    fn links_are_resolved_against_their_folder() {
         let urls = url_space("http://host/top%20x?t=1");
         let folder = key(b"a");
         let child = |name: &str, is_folder| Relation::Child(name.as_bytes().to_vec(), is_folder);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_url_of_an_answer_tells_a_folder() {
+    fn the_url_of_a_response_is_matched_to_its_key() {
         let urls = url_space("http://host/top");
         let url = |text: &str| Url::parse(text).unwrap();
         let folder = url("https://host/top/a/?x");

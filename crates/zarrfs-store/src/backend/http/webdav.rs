@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_off_is_no_folder() {
+    fn a_truncated_or_invalid_document_is_an_error() {
         let end = DOCUMENT.len() - "</D:multistatus>".len();
         for length in 0..=end {
             assert!(

@@ -290,7 +290,7 @@ mod tests {
 
     /// Invariant (stores): A file of a local store is always the old one or the new one; temporary files are hidden.
     #[test]
-    fn nothing_stays_of_a_file_that_did_not_arrive() {
+    fn a_dropped_atomic_file_leaves_no_temporary_file() {
         let (there, fd) = folder();
         for make in [AtomicFile::new, AtomicFile::named] {
             let mut file = make(&fd, b"a").unwrap();
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn named_or_not_a_file_arrives_once() {
+    fn link_fails_for_an_existing_file_and_replace_succeeds() {
         let (there, fd) = folder();
         for make in [AtomicFile::new, AtomicFile::named] {
             let mut file = make(&fd, b"a").unwrap();
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_process_left_is_removed() {
+    fn temporary_files_of_a_dead_process_are_removed() {
         let (there, fd) = folder();
         let left = there.path().join(temp_name_of(b"a"));
         for read_only in [false, true] {
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn one_writer_waits_for_the_other() {
+    fn a_second_writer_of_a_key_waits_for_the_first() {
         let (there, fd) = folder();
         let mut first = AtomicFile::new(&fd, b"a").unwrap();
         first.lock_key().unwrap();

@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_has_in_memory_is_what_the_store_says() {
+    fn a_lookup_without_waiting_agrees_or_gives_no_answer() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store");
         fs::create_dir_all(path.join("a")).unwrap();
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_leads_back_to_what_lies_on_its_path_alone() {
+    fn only_a_link_to_a_directory_on_its_path_is_a_cycle() {
         let folder = tempfile::tempdir().unwrap();
         let top = folder.path().join("store");
         for name in ["a/b", "c"] {

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_that_was_replaced_is_found_after_a_while() {
+    fn a_replaced_root_is_found_after_its_ttl() {
         let fixture = fixture("store");
         let old = fixture.root.get().unwrap();
         let path = fixture.folder.path().join("store");
@@ -270,7 +270,7 @@ mod tests {
 
     /// Invariant (stores): A local store is the one that its path names now; a store that was removed is an error.
     #[test]
-    fn a_root_that_was_removed_never_counts() {
+    fn a_removed_root_is_an_error_at_once() {
         let fixture = fixture("store");
         let path = fixture.folder.path().join("store");
         fs::remove_dir(&path).unwrap();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_points_elsewhere_is_followed() {
+    fn a_changed_link_to_the_root_is_followed() {
         let fixture = fixture("latest");
         let (link, next) = (
             fixture.folder.path().join("latest"),

@@ -365,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_have_neighbours() {
+    fn the_neighbours_of_a_chunk_are_found() {
         let names = |key: &str| {
             neighbours(&Key::new(key).unwrap()).map(|key| key.map(|key| key.to_string()))
         };

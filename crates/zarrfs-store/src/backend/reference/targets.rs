@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn no_url_leaves_its_prefix() {
+    fn a_url_that_leaves_its_prefix_is_refused() {
         let targets = targets(&["s3://bucket/a", "/data/nc", "https://host/x"]);
         for url in [
             "s3://bucket/a/../b",
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn options_follow_a_prefix() {
+    fn options_after_a_prefix_are_parsed() {
         let parsed =
             VirtualPrefix::parse("s3://b/p/,anon,region=eu,endpoint=http://h:1,k=v=w").unwrap();
         assert_eq!(parsed.prefix(), "s3://b/p");

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_says_what_a_listing_does_not() {
+    fn a_failed_listing_gets_its_kind_from_the_status() {
         let fault =
             generic("status 403: <Error><Code>AccessDenied</Code><Message>no</Message></Error>");
         let error = request_error(&fault, &last(403), "a");
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_region_names_server() {
+    fn a_redirect_of_a_bucket_names_the_right_region() {
         let mut last = last(301);
         last.region = Some("eu-west-1".to_string());
         let error = request_error(&generic("Received redirect without LOCATION"), &last, "b");
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_not_found_is_named() {
+    fn an_unknown_host_is_named() {
         let cause = "failed to lookup address information: Name or service not known";
         let last = LastResponse {
             host: Some("no.such.host".to_string()),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_certificate_is_said_in_words() {
+    fn a_certificate_error_says_what_to_do() {
         let said = |why: &str| innermost(&generic(&format!("{CERTIFICATE}{why}")));
         assert_eq!(
             said("Other(OtherError(CaUsedAsEndEntity))"),
@@ -257,13 +257,13 @@ mod tests {
     }
 
     #[test]
-    fn a_server_without_tls_is_said_to_be_one() {
+    fn a_server_without_tls_is_reported() {
         let said = innermost(&generic(NO_TLS));
         assert_eq!(said, "the server does not speak TLS: use an http:// URL");
     }
 
     #[test]
-    fn no_url_is_repeated() {
+    fn secrets_of_a_url_are_not_in_the_error() {
         let fault = generic("error sending request for url https://me:secret@host/?sig=secret");
         assert!(
             !request_error(&fault, &LastResponse::default(), "a")

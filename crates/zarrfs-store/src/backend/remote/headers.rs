@@ -59,7 +59,7 @@ mod tests {
     use zarr_format::error::Kind;
 
     #[test]
-    fn a_pause_is_seconds_or_a_date() {
+    fn retry_after_is_seconds_or_a_date() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_600_000_000);
         for (value, expected) in [
             ("0", Some(0)),
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn only_busy_servers_are_waited_for() {
+    fn retry_after_is_ignored_unless_the_server_is_busy() {
         let mut headers = HeaderMap::new();
         assert_eq!(retry_after(StatusCode::SERVICE_UNAVAILABLE, &headers), None);
         headers.insert("retry-after", "7".parse().unwrap());
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_bodies_are_refused() {
+    fn compressed_bodies_are_refused() {
         for packed in ["gzip", "GZip", "aws-chunked, gzip", "br"] {
             let error = check_content_encoding(packed, "a").unwrap_err();
             assert_eq!(error.kind(), Kind::Unsupported);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn an_etag_without_a_name_is_none() {
+    fn an_empty_etag_is_ignored() {
         for tag in ["", " ", "\"\"", "W/\"\"", "\" \"", "W/", " \"\" ", "\"\t\""] {
             assert_eq!(opaque_tag(tag), None, "{tag:?}");
         }

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lost_connection_does_not_bring_comes_by_a_new_one() {
+    fn a_body_continues_over_a_new_connection() {
         let whole = || Some(Bytes::from_static(BODY));
         let plans: [&[_]; 4] = [
             &[(Bring::Nothing, "a"), (Bring::All, "a")],
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_does_not_go_on_by_another_content() {
+    fn a_body_continues_only_with_the_same_etag() {
         let plan = &[(Bring::Begin(4), "a"), (Bring::All, "b")];
         assert_eq!(read(plan, 1), (vec![None], 2));
         let plan = &[(Bring::Begin(4), "\"\""), (Bring::All, "\"\"")];

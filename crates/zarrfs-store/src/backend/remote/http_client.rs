@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_those_of_object_store() {
+    fn client_options_of_object_store_are_parsed() {
         for (key, value) in [
             (ClientConfigKey::AllowHttp, "yes"),
             (ClientConfigKey::ConnectTimeout, "1500ms"),

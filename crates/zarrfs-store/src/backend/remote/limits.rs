@@ -235,14 +235,18 @@ mod tests {
     }
 
     /// Runs a request for a purpose. Returns whether it finished.
-    fn ends(limits: &RequestLimits, purpose: Purpose, request: impl Future<Output = ()>) -> bool {
+    fn finishes(
+        limits: &RequestLimits,
+        purpose: Purpose,
+        request: impl Future<Output = ()>,
+    ) -> bool {
         let request = limits.with_permit(purpose, request);
         let (done, _) = wait(&UNLIMITED, Duration::from_secs(60), request).unwrap();
         done.flatten().is_some()
     }
 
     #[test]
-    fn a_request_ends_for_which_nothing_arrives() {
+    fn a_request_without_progress_times_out() {
         let limits = RequestLimits::new(Duration::from_millis(200), 4);
         let arriving = async {
             for _ in 0..10 {
@@ -250,33 +254,33 @@ mod tests {
                 record_arrival();
             }
         };
-        assert!(ends(&limits, Purpose::Data, arriving));
-        assert!(!ends(&limits, Purpose::Data, std::future::pending()));
+        assert!(finishes(&limits, Purpose::Data, arriving));
+        assert!(!finishes(&limits, Purpose::Data, std::future::pending()));
     }
 
     #[test]
-    fn stalled_requests_hold_up_no_others() {
+    fn a_stalled_request_does_not_delay_others() {
         let limits = RequestLimits::new(MIN_PATIENCE * 4, 1);
         let (hold, held) = std::sync::mpsc::channel();
         thread::scope(|scope| {
             let stalled = scope.spawn(|| {
-                ends(&limits, Purpose::Data, async {
+                finishes(&limits, Purpose::Data, async {
                     hold.send(()).unwrap();
                     std::future::pending().await
                 })
             });
             held.recv().unwrap();
             let start = Instant::now();
-            assert!(ends(&limits, Purpose::Metadata, async {}));
+            assert!(finishes(&limits, Purpose::Metadata, async {}));
             assert!(start.elapsed() < MIN_PATIENCE, "metadata waited for data");
-            assert!(ends(&limits, Purpose::Data, async {}));
+            assert!(finishes(&limits, Purpose::Data, async {}));
             assert!(!stalled.is_finished(), "it has its permit to its end");
             assert!(!stalled.join().unwrap());
         });
     }
 
     #[test]
-    fn requests_of_a_slow_server_count_for_longer() {
+    fn requests_of_a_slow_server_keep_their_permits_longer() {
         let limits = RequestLimits::new(Duration::from_secs(60), 1);
         assert_eq!(limits.patience(), MIN_PATIENCE);
         let slow = MIN_PATIENCE * 3 / 2;
@@ -288,7 +292,7 @@ mod tests {
             let (hold, held) = std::sync::mpsc::channel();
             let (answered, limits) = (&answered, &limits);
             scope.spawn(move || {
-                ends(limits, Purpose::Data, async {
+                finishes(limits, Purpose::Data, async {
                     hold.send(()).unwrap();
                     tokio::time::sleep(slow).await;
                     answered.store(true, Ordering::Relaxed);
@@ -297,7 +301,7 @@ mod tests {
             });
             held.recv().unwrap();
             let second = async { assert!(answered.load(Ordering::Relaxed), "two at a time") };
-            assert!(ends(limits, Purpose::Data, second));
+            assert!(finishes(limits, Purpose::Data, second));
         });
         for _ in 0..4 * LATENCY_WEIGHT {
             limits.record_latency(Duration::ZERO);
@@ -306,14 +310,14 @@ mod tests {
     }
 
     #[test]
-    fn documents_are_metadata() {
+    fn the_purpose_of_a_request_follows_from_its_key() {
         assert_eq!(Purpose::of(b"zarr.json"), Purpose::Metadata);
         assert_eq!(Purpose::of(b".zarray"), Purpose::Metadata);
         assert_eq!(Purpose::of(b"0.1"), Purpose::Data);
     }
 
     #[test]
-    fn a_body_has_the_time_that_all_bodies_under_way_take() {
+    fn uploads_in_flight_extend_the_send_time() {
         let limits = RequestLimits::new(Duration::from_millis(50), 4);
         assert!(!is_in_time(&limits, 60_000), "nothing is sent");
         let room = limits.uploads.reserve(MIN_SENT_PER_SECOND);
@@ -323,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_that_begin_later_take_their_time_too() {
+    fn an_upload_that_begins_later_extends_the_send_time() {
         let limits = RequestLimits::new(Duration::from_millis(300), 4);
         thread::scope(|scope| {
             let first = scope.spawn(|| is_in_time(&limits, 800));
@@ -333,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_have_room_together_or_wait() {
+    fn uploads_in_flight_stay_within_the_budget() {
         let (budget, in_flight, most) = (
             UploadBudget::default(),
             AtomicU64::new(0),

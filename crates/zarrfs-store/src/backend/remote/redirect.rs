@@ -239,7 +239,7 @@ mod tests {
         )
     }
 
-    /// A server that answers by URL, and what it was asked.
+    /// A server that answers by URL and records its requests.
     #[derive(Clone)]
     struct Server {
         answer: fn(&HttpRequest) -> (u16, &'static str),
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_see_other_becomes_a_get() {
+    fn a_303_redirect_is_followed_with_get() {
         let server = Server::new(|request| match request.uri().path() {
             "/a" => (307, "/b"),
             "/b" => (303, "/c"),
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn redirects_end() {
+    fn redirects_are_limited_in_number_and_scheme() {
         let server = Server::new(|_| (302, "/"));
         let error = server.send(None, request(Method::GET, "http://10.0.0.1/", ""));
         assert!(errors::innermost(&error.unwrap_err()).contains("too many redirects"));
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_leads_inside_is_not_followed() {
+    fn a_redirect_to_a_private_host_name_is_refused() {
         let inside = "http://files.inside.example/a";
         for public in ["https://93.184.216.34/a", "https://data.example/a"] {
             let why = redirected(public, inside).unwrap();
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_public_host_does_not_lead_inside() {
+    fn a_redirect_from_public_to_private_address_is_refused() {
         let public = "https://93.184.216.34/a";
         for inside in [
             "http://127.0.0.1:8080/a",

@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attempts_end_with_their_number_or_their_time() {
+    fn retries_end_after_their_number_or_time() {
         let mut attempts = Attempts::new(Duration::from_secs(3600), 2);
         assert!(attempts.next_pause().is_some() && attempts.next_pause().is_some());
         assert_eq!(attempts.next_pause(), None);

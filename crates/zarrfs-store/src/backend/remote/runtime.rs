@@ -224,7 +224,7 @@ mod tests {
     use zarr_format::error::Kind;
 
     #[test]
-    fn no_wait_outlasts_its_limit() {
+    fn a_wait_ends_at_its_time_limit() {
         let (limit, pending) = (Duration::from_millis(10), std::future::pending::<()>);
         let (done, _) = wait(&UNLIMITED, limit, pending()).unwrap();
         assert!(done.is_none());
@@ -232,9 +232,9 @@ mod tests {
         assert!(done.is_none());
     }
 
-    /// Failing responses may arrive again and again, as from a server that breaks off.
+    /// A server that closes its connections early may send bytes again and again.
     #[test]
-    fn a_wait_holds_up_no_other_job_of_its_pool_though_bytes_arrive() {
+    fn a_wait_with_arriving_bytes_does_not_block_the_pool() {
         let pool = ThreadPool::new("waits", 1, 10);
         let (waiting, ended) = mpsc::channel();
         let other = waiting.clone();
@@ -297,12 +297,12 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_whose_request_was_answered() {
+    fn a_wait_ends_after_its_request_was_answered() {
         assert_eq!(ends_after_answer(std::future::pending), [false, false]);
     }
 
     #[test]
-    fn what_arrives_is_waited_for_to_its_end() {
+    fn a_wait_continues_while_enough_bytes_arrive() {
         let arriving = || async {
             for _ in 0..15 {
                 tokio::time::sleep(CHECK_INTERVAL / 5).await;
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_waited_for_to_its_end() {
+    fn an_answered_request_starts_no_read_but_completes_changes() {
         let context = RequestContext::new(Arc::new(Answered(AtomicBool::new(true))));
         let slow = async { tokio::time::sleep(CHECK_INTERVAL * 2).await };
         let (changed, _) = wait_for_change(Duration::from_secs(60), slow).unwrap();

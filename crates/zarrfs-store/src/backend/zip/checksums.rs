@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_in_any_order_give_the_sum_of_the_whole() {
+    fn ranges_in_any_order_give_the_checksum_of_the_entry() {
         let bytes: Vec<u8> = (0..100u8).collect();
         for ranges in [
             vec![0..50, 50..100],
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn random_parts_give_the_sum_of_the_whole() {
+    fn random_ranges_give_the_checksum_of_the_entry() {
         let bytes: Vec<u8> = (0..1000u32).map(|n| (n * 7 % 251) as u8).collect();
         let mut seed = 1u64;
         let mut random = |most: u64| {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_without_bytes_is_none() {
+    fn an_empty_range_is_not_recorded() {
         let (sums, right) = (EntryChecksums::default(), entry(b"abcd"));
         assert_eq!(sums.record_range(&right, 2, b"cd"), None);
         assert_eq!(sums.record_range(&right, 0, b""), None);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_whatever_is_read() {
+    fn recorded_ranges_take_bounded_memory() {
         let (sums, bytes) = (EntryChecksums::default(), vec![0; 4000]);
         let read = |header: u64, range: Range<usize>| {
             let mut entry = ZipEntry::new(Compression::Stored, header);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn of_wrong_entries_the_last_ones_are_remembered() {
+    fn the_oldest_wrong_checksums_are_forgotten() {
         let (sums, now) = (EntryChecksums::default(), Instant::now());
         for header in 0..5000 {
             sums.record_whole(&ZipEntry::new(Compression::Stored, header), 1, now);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_entry_is_remembered_until_it_reads_as_a_whole() {
+    fn a_wrong_checksum_is_forgotten_after_a_right_one() {
         let sums = EntryChecksums::default();
         let right = entry(b"abcd");
         let sum = sums.record_range(&right, 0, b"abxd").unwrap();

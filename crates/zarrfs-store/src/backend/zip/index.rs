@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_without_entries_are_listed_once_each() {
+    fn folders_without_own_entries_are_listed_once() {
         let index = index(&["b/c/1", "b-", "b/c.", "b/c/0", "a", "b/d/", "empty/"]);
         assert_eq!(list(&index, ""), ["a", "b/", "b-", "empty/"]);
         assert_eq!(list(&index, "b"), ["c/", "c.", "d/"]);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_entries_of_one_name_the_last_counts() {
+    fn the_last_entry_of_a_repeated_name_is_used() {
         let (index, repeated) = counted(&["a", "x/y", "a", "x/", "x/y", "x/", "a"]);
         assert_eq!(
             (offset(&index, "a"), offset(&index, "x/y")),
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_be_that_of_a_file_and_of_a_folder() {
+    fn a_name_can_be_file_and_folder_at_once() {
         for names in [
             &["a", "a/b", "a-"][..],
             &["a/b", "a", "a-"],
@@ -375,12 +375,12 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_small() {
+    fn an_entry_takes_at_most_48_bytes() {
         assert!(size_of::<ZipEntry>() <= 48);
     }
 
     #[test]
-    fn a_big_folder_is_walked_and_searched() {
+    fn files_of_a_large_folder_are_counted_and_found() {
         let names: Vec<_> = (0..70_000).map(|n| format!("a/c/{n}")).collect();
         let index = index(&names.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(index.below(&key("a/c")).len(), names.len());

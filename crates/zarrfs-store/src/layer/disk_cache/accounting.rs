@@ -387,7 +387,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_reserved_counts_whatever_stands_beside_it() {
+    fn reservations_are_summed_and_damaged_lines_ignored() {
         let of = |lines: &str| parse(&format!("{FORMAT} 100 7\n{lines}"));
         assert_eq!(of(""), Some((100, 7)));
         assert_eq!(of("5\n\0\0\0\n-3\n20\n"), Some((125, 7)));

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_last_as_long_on_machines_whose_clocks_differ() {
+    fn cached_answers_keep_their_age_if_clocks_differ() {
         let (memory, key) = (MemoryStore::default(), Key::new("a").unwrap());
         memory.set(key.clone(), b"bytes".to_vec());
         for (one, other) in [(0, 600), (600, 0)] {

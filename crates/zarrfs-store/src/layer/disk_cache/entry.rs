@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn any_range_is_the_slice() {
+    fn any_range_of_an_entry_is_read() {
         let key = EntryKey::whole(&Key::new("a/b").unwrap());
         for length in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5] {
             let bytes: Vec<u8> = (0..length).map(|place| (place % 251) as u8).collect();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_byte_and_every_cut_is_noticed() {
+    fn a_flipped_byte_or_a_truncation_is_detected() {
         let key = EntryKey::whole(&Key::new("a").unwrap());
         let content = file_of(&key, b"some bytes");
         for place in 0..content.len() {
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_another_key_is_not_taken() {
+    fn a_file_of_another_key_is_refused() {
         let object = Key::new("a").unwrap();
         let keys = [
             EntryKey::whole(&object),

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_changes_the_bytes_is_another_store() {
+    fn each_query_user_and_server_has_its_own_identity() {
         let found = [
             of("https://host/a.zarr", None),
             of("https://host/a.zarr?v=1", None),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn one_store_has_one_identity() {
+    fn spellings_of_one_url_have_one_identity() {
         let first = of("https://host/a/?v=1", None);
         assert_eq!(first, of("HTTPS://host/a?v=1", None));
         let (one, other) = (of("s3://b/a", Some("x")), of("s3://b/a/", Some("x")));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_on_this_machine_is_known() {
+    fn a_server_on_this_machine_is_recognized() {
         for url in [
             "http://localhost/a",
             "http://me:pw@localhost:8000/a",
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_is_known_by_the_address_of_a_device() {
+    fn a_network_is_identified_by_a_device_address() {
         let folder = tempfile::tempdir().unwrap();
         let add = |name: &str, address: &str, has_device: bool| {
             let interface = folder.path().join(name);

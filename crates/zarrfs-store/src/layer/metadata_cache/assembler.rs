@@ -201,7 +201,7 @@ mod tests {
         Some((tree, early))
     }
 
-    /// Returns the same from a listing of each directory below the root.
+    /// Returns the directories from a listing of each directory below the root.
     fn listed(keys: &BTreeSet<Key>) -> Tree {
         let memory = MemoryStore::default();
         for key in keys {
@@ -230,7 +230,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_flat_listing_is_every_listing(
+        fn a_flat_listing_gives_the_listing_of_each_directory(
             keys in prop::collection::btree_set("[ab.0-]{1,2}(/[ab.0-]{1,2}){0,4}", 0..40)
         ) {
             let keys: BTreeSet<Key> = keys.iter().filter_map(|key| Key::new(key.as_str()).ok()).collect();
@@ -251,13 +251,13 @@ mod tests {
     }
 
     #[test]
-    fn directories_are_complete_once_they_are_passed() {
+    fn a_directory_is_complete_when_a_later_key_arrives() {
         let (tree, early) = assembled(&keys(&["a/1", "a/2", "b/1", "c"]), 1).unwrap();
         assert_eq!((tree.len(), early), (2, 2));
     }
 
     #[test]
-    fn what_may_be_a_marker_is_left_out() {
+    fn empty_objects_that_may_be_markers_are_left_out() {
         let (tree, _) = assembled(&keys(&["a/b", "c/d", "c/d/e"]), 0).unwrap();
         let prefixes: Vec<&Key> = tree.keys().collect();
         assert_eq!(prefixes, [&Key::new("c").unwrap()]);

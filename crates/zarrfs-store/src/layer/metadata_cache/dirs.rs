@@ -231,7 +231,7 @@ mod tests {
 
     /// Invariant of `the_memory_follows_from_what_is_not_set_aside`.
     #[test]
-    fn names_stay_within_their_part_of_the_memory() {
+    fn cached_names_stay_within_their_memory_limit() {
         let memory = MemoryBudget::new(NAME_BYTES * 20_000, Arc::new(Stats::default()));
         let lifetime = Lifetime {
             clock: Clock::default(),

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_stay_within_their_part_of_the_memory() {
+    fn cached_documents_stay_within_their_memory_limit() {
         let memory = MemoryBudget::new(100_000, Arc::new(Stats::default()));
         let table = table(&MetadataCacheConfig {
             keys: NonZeroUsize::new(1000).unwrap(),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_give_way_to_other_memory() {
+    fn cached_keys_are_evicted_for_other_memory() {
         let memory = MemoryBudget::new(200 * KEY_BYTES, Arc::new(Stats::default()));
         let table = table(&MetadataCacheConfig {
             keys: NonZeroUsize::new(400).unwrap(),

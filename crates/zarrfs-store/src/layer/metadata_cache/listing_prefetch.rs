@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_passed_when_a_key_after_it_came() {
+    fn a_listing_cannot_reach_a_directory_that_it_passed() {
         let prefetch = ListingPrefetch::new(key("a"), key("a/b"));
         assert!(prefetch.may_reach(&key("a/c")) && !prefetch.may_reach(&key("a/a")));
         assert!(!prefetch.may_reach(&key("a")) && !prefetch.may_reach(&key("b")));
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flat_listing_ends_at_its_bounds() {
+    fn a_flat_listing_ends_at_its_key_and_idle_limits() {
         let prefetch = ListingPrefetch::new(key("a"), key("a/b"));
         assert!(prefetch.wait_for_readers());
         prefetch.record_page(MAX_KEYS, key("a/c"), false);

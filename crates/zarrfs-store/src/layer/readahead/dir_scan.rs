@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn both_orders_are_followed() {
+    fn numeric_and_byte_order_are_followed() {
         let mut scan = files(30);
         upcoming(&mut scan, "0.8");
         assert_eq!(upcoming(&mut scan, "0.9")[..2], ["0.10", "0.11"]);
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn jumps_are_no_order() {
+    fn random_access_is_not_a_sequence() {
         let mut scan = files(2000);
         for place in [1900, 900, 1700, 100, 1400] {
             assert!(upcoming(&mut scan, &format!("0.{place}")).is_empty());

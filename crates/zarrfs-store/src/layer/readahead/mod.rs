@@ -361,7 +361,7 @@ mod tests {
     }
 
     /// Whether a file is fetched within some time.
-    fn comes(ahead: &ReadaheadStore, name: &str) -> bool {
+    fn is_fetched(ahead: &ReadaheadStore, name: &str) -> bool {
         let end = Instant::now() + Duration::from_secs(5);
         let has = || ahead.blocks.has_whole(key(name));
         while !has() && Instant::now() < end {
@@ -371,14 +371,14 @@ mod tests {
     }
 
     #[test]
-    fn small_directories_are_gone_through_one_after_the_other() {
+    fn readahead_continues_into_the_next_directories() {
         let places = (0..80).map(|place| (place / 16, place / 4 % 4, place % 4));
         let ahead = ahead(places.map(|(z, y, x)| format!("a/c/{z}/{y}/{x}")));
         for name in ["a/c/0/1/2", "a/c/0/1/3"] {
             read(&ahead, name);
         }
         for name in ["a/c/0/2/0", "a/c/0/2/3", "a/c/0/3/3"] {
-            assert!(comes(&ahead, name), "{name}");
+            assert!(is_fetched(&ahead, name), "{name}");
         }
         for (z, y) in [(0, 2), (0, 3)] {
             for x in 0..4 {
@@ -387,7 +387,7 @@ mod tests {
         }
         // Across the end of the directory above.
         for name in ["a/c/1/0/0", "a/c/1/0/3"] {
-            assert!(comes(&ahead, name), "{name}");
+            assert!(is_fetched(&ahead, name), "{name}");
         }
     }
 }

@@ -110,7 +110,7 @@ fn replace(file: &std::path::Path, content: &str) {
 }
 
 /// Sends one request: a read, a lookup or a listing.
-fn one(store: &BucketStore, question: usize) -> Result<()> {
+fn send_request(store: &BucketStore, question: usize) -> Result<()> {
     let key = Key::new("a").unwrap();
     match question {
         0 => store.get(&UNLIMITED, &key, 100).map(|_| ()),
@@ -119,8 +119,9 @@ fn one(store: &BucketStore, question: usize) -> Result<()> {
     }
 }
 
-fn all(store: &BucketStore) -> [Result<()>; 3] {
-    [0, 1, 2].map(|question| one(store, question))
+/// Sends one request of each kind.
+fn send_requests(store: &BucketStore) -> [Result<()>; 3] {
+    [0, 1, 2].map(|question| send_request(store, question))
 }
 
 const REFUSALS: [(u16, &str); 4] = [
@@ -137,13 +138,19 @@ fn rotated_credentials_are_read_again() {
             let file = tempfile::NamedTempFile::new().unwrap();
             fs::write(file.path(), "old").unwrap();
             let store = open(file.path(), &server(refusal));
-            assert!(all(&store).iter().all(Result::is_err), "{refusal:?}");
+            assert!(
+                send_requests(&store).iter().all(Result::is_err),
+                "{refusal:?}"
+            );
             replace(file.path(), "new+");
-            assert!(all(&store).iter().all(Result::is_err), "still refused");
+            assert!(
+                send_requests(&store).iter().all(Result::is_err),
+                "still refused"
+            );
             replace(file.path(), "new");
             // Any request may be the first one.
-            one(&store, question).unwrap();
-            assert!(all(&store).iter().all(Result::is_ok));
+            send_request(&store, question).unwrap();
+            assert!(send_requests(&store).iter().all(Result::is_ok));
         }
     }
 }
@@ -154,7 +161,7 @@ fn refused_credentials_are_denied_and_the_code_is_named() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), "old").unwrap();
         let store = open(file.path(), &server(refusal));
-        for (question, answer) in all(&store).into_iter().enumerate() {
+        for (question, answer) in send_requests(&store).into_iter().enumerate() {
             let error = answer.unwrap_err();
             assert_eq!(error.kind(), Kind::Denied, "{error}");
             let (status, code) = refusal;

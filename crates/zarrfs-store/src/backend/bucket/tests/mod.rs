@@ -193,7 +193,7 @@ impl FaultyObjects {
             }
             "GET" | "HEAD" => self.object(head, fault),
             _ if query.contains("upload") => self.upload(head, sent),
-            "PUT" if self.holds(head) => self.taken(name_of(head), sent.to_vec()),
+            "PUT" if self.holds(head) => self.put_response(name_of(head), sent.to_vec()),
             "PUT" => bare(412),
             _ => match (self.removals, condition(head)) {
                 (Removals::Refuse(status), Some(_)) => bare(status),
@@ -218,7 +218,7 @@ impl FaultyObjects {
                     .is_none_or(|wanted| wanted == generation)
     }
 
-    fn taken(&mut self, name: &str, bytes: Vec<u8>) -> HttpResponse {
+    fn put_response(&mut self, name: &str, bytes: Vec<u8>) -> HttpResponse {
         self.keep(name, bytes);
         let number = self.changes;
         let response = Response::builder()
@@ -248,7 +248,7 @@ impl FaultyObjects {
                     .unwrap()
             }
             ("POST", _) if query.contains("uploadId") => match self.uploads.remove(&name) {
-                Some(parts) => self.taken(&name, parts.into_values().flatten().collect()),
+                Some(parts) => self.put_response(&name, parts.into_values().flatten().collect()),
                 None => bare(404),
             },
             ("POST", _) => {

@@ -38,7 +38,7 @@ fn key(number: usize) -> Key {
 }
 
 #[test]
-fn every_byte_is_right_though_a_third_of_the_requests_fail() {
+fn reads_are_right_if_a_third_of_the_requests_fail() {
     let plan = |number: usize| match number % 9 {
         1 => Fault::Status(503),
         4 => Fault::Refused,
@@ -77,7 +77,7 @@ fn every_byte_is_right_though_a_third_of_the_requests_fail() {
 }
 
 #[test]
-fn too_many_requests_are_repeated() {
+fn a_request_refused_with_429_is_retried() {
     let plan = |number: usize| match number {
         0..3 => Fault::Status(429),
         _ => Fault::None,
@@ -105,7 +105,7 @@ fn a_body_that_ends_early_is_an_error() {
 }
 
 #[test]
-fn a_listing_that_breaks_off_is_an_error() {
+fn a_truncated_listing_is_an_error() {
     for fault in [|_| Fault::Cut, |_| Fault::Short] {
         let (store, _) = bucket(fault, Duration::from_secs(2));
         assert!(store.list(&UNLIMITED, &Key::root()).is_err());
@@ -113,7 +113,7 @@ fn a_listing_that_breaks_off_is_an_error() {
 }
 
 #[test]
-fn silence_is_an_error_in_time() {
+fn a_server_that_never_answers_is_unavailable() {
     let (store, _) = bucket(|_| Fault::Silence, Duration::from_millis(300));
     let start = Instant::now();
     for error in [
@@ -127,7 +127,7 @@ fn silence_is_an_error_in_time() {
 }
 
 #[test]
-fn a_request_whose_connection_is_lost_is_made_again() {
+fn a_request_without_a_response_is_retried() {
     let plan = |number: usize| match number % 2 {
         0 => Fault::Silence,
         _ => Fault::None,
@@ -142,7 +142,7 @@ fn a_request_whose_connection_is_lost_is_made_again() {
 }
 
 #[test]
-fn refused_access_is_told() {
+fn status_403_is_reported_as_denied() {
     let (store, _) = bucket(|_| Fault::Status(403), Duration::from_secs(2));
     assert_eq!(
         store.get(&UNLIMITED, &key(1), 1 << 20).unwrap_err().kind(),
@@ -209,9 +209,9 @@ impl LivenessFixture {
     }
 }
 
-/// Invariant of `no_key_of_a_store_without_its_root_metadata_is_missing`.
+/// Invariant of `without_root_metadata_a_missing_key_is_an_error`.
 #[test]
-fn a_prefix_that_is_gone_is_an_error_and_never_empty() {
+fn a_removed_prefix_is_an_error_not_an_empty_store() {
     let bucket = LivenessFixture::new();
     assert_eq!(bucket.names().unwrap(), [&b"b"[..], b"zarr.json"]);
     bucket.clear();
@@ -231,7 +231,7 @@ fn a_prefix_that_is_gone_is_an_error_and_never_empty() {
 }
 
 #[test]
-fn what_this_mount_removes_leaves_an_empty_store() {
+fn a_store_emptied_by_this_mount_reads_as_empty() {
     let bucket = LivenessFixture::new();
     assert_eq!(bucket.names().unwrap().len(), 2);
     bucket.erase("zarr.json");
@@ -247,9 +247,9 @@ fn what_this_mount_removes_leaves_an_empty_store() {
     );
 }
 
-/// Invariant of `no_key_of_a_store_without_its_root_metadata_is_missing`.
+/// Invariant of `without_root_metadata_a_missing_key_is_an_error`.
 #[test]
-fn a_removal_by_this_mount_does_not_hide_those_of_others() {
+fn erasing_a_key_does_not_hide_a_removed_store() {
     let bucket = LivenessFixture::new();
     assert_eq!(bucket.names().unwrap().len(), 2);
     bucket.erase("b");

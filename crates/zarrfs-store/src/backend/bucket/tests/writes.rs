@@ -110,10 +110,10 @@ fn first(fault: Fault) -> impl Fn(usize, &str) -> Fault {
     }
 }
 
-/// Invariant (stores): A put that succeeds has stored the whole object, and its condition held, even if the answer was
-/// lost.
+/// Invariant (stores): A put that succeeds has stored the whole object, and its condition held, even if the response
+/// was lost.
 #[test]
-fn a_put_whose_answer_is_lost_is_known_to_be_made() {
+fn a_put_with_a_lost_response_succeeds_once() {
     let plans: [LossPlan; 3] = [
         |number, method| first(Fault::Lost)(number, method),
         |number, method| first(Fault::Denied(500))(number, method),
@@ -136,7 +136,7 @@ fn a_put_whose_answer_is_lost_is_known_to_be_made() {
 }
 
 #[test]
-fn a_put_that_was_not_made_is_made_again() {
+fn a_failed_put_is_retried() {
     let plans: [LossPlan; 3] = [
         |number, _| [Fault::Status(503), Fault::None][number.min(1)],
         |number, _| [Fault::Refused, Fault::None][number.min(1)],
@@ -163,9 +163,9 @@ fn a_put_that_was_not_made_is_made_again() {
     }
 }
 
-/// Invariant of `a_put_whose_answer_is_lost_is_known_to_be_made`.
+/// Invariant of `a_put_with_a_lost_response_succeeds_once`.
 #[test]
-fn somebody_elses_object_is_never_replaced() {
+fn an_object_of_another_program_is_never_replaced() {
     for kind in KINDS {
         for is_absent in [true, false] {
             let fixture = fixture(kind);
@@ -182,9 +182,9 @@ fn somebody_elses_object_is_never_replaced() {
     }
 }
 
-/// Invariant of `a_put_whose_answer_is_lost_is_known_to_be_made`.
+/// Invariant of `a_put_with_a_lost_response_succeeds_once`.
 #[test]
-fn a_put_that_is_not_answered_is_not_said_to_be_made() {
+fn a_put_that_never_succeeds_is_an_error() {
     let plans: [LossPlan; 3] = [
         |_, _| Fault::Silence,
         |_, _| Fault::Status(503),
@@ -209,7 +209,7 @@ fn a_put_that_is_not_answered_is_not_said_to_be_made() {
 }
 
 #[test]
-fn refused_access_is_told_at_once() {
+fn a_put_refused_with_403_is_not_retried() {
     let fixture = fixture(CloudKind::S3);
     fixture.fail(|_, _| Fault::Status(403));
     for condition in [Condition::Any, Condition::Absent] {
@@ -221,7 +221,7 @@ fn refused_access_is_told_at_once() {
 
 /// If the server ignores conditions, the key is checked before each attempt.
 #[test]
-fn a_careless_server_is_found_out() {
+fn a_server_that_ignores_conditions_is_detected() {
     for kind in KINDS {
         let fixture = fixture(kind);
         {
@@ -254,7 +254,7 @@ fn a_careless_server_is_found_out() {
 }
 
 #[test]
-fn a_big_object_comes_whole_though_answers_are_lost() {
+fn a_multipart_upload_survives_lost_responses() {
     let bytes: Vec<u8> = (0..BIG).map(|place| (place % 253) as u8).collect();
     let plans: [LossPlan; 4] = [
         |_, _| Fault::None,
@@ -287,7 +287,7 @@ fn a_big_object_comes_whole_though_answers_are_lost() {
 }
 
 #[test]
-fn an_upload_that_fails_is_given_up() {
+fn a_failed_multipart_upload_is_aborted() {
     let fixture = fixture(CloudKind::S3);
     fixture.fail(|_, method| match method {
         "PUT" => Fault::Status(403),
@@ -300,7 +300,7 @@ fn an_upload_that_fails_is_given_up() {
 }
 
 #[test]
-fn an_object_is_erased_once() {
+fn an_erase_is_retried_and_spares_a_new_object() {
     let lost: [LossPlan; 3] = [
         |number, method| match (number, method) {
             (0..2, "DELETE") => Fault::Lost,
@@ -348,7 +348,7 @@ fn removal_fixture(kind: CloudKind, removals: Removals) -> BucketFixture {
     BucketFixture::new(kind, objects, Duration::from_secs(20))
 }
 
-/// Invariant of `a_put_whose_answer_is_lost_is_known_to_be_made`.
+/// Invariant of `a_put_with_a_lost_response_succeeds_once`.
 #[test]
 fn a_removal_carries_its_condition() {
     for (kind, name) in [
@@ -387,9 +387,9 @@ fn a_removal_carries_its_condition() {
     }
 }
 
-/// The key is checked just before if the server does not enforce conditions of removals.
+/// If the server does not enforce conditions of removals, the key is checked before each removal.
 #[test]
-fn a_server_without_conditions_of_removals_is_found_out() {
+fn a_server_without_conditional_removals_is_detected() {
     for kind in [CloudKind::S3, CloudKind::Google] {
         for removals in [
             Removals::Ignore,

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_what_its_header_says() {
+    fn a_file_is_decoded_as_its_header_says() {
         let body = zstd::encode_all(b"bytes".as_slice(), 1).unwrap();
         for (version, compression, body) in [(1, 0, b"bytes".as_slice()), (2, 1, &body)] {
             let file = file(version, 2, compression, body);

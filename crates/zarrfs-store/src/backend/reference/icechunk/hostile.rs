@@ -16,7 +16,7 @@ use crate::sync::budget::MemoryBudget;
 use crate::{Condition, EntryKind, Key, PutBody, Store};
 use zarr_format::error::{Kind, Result};
 
-/// The most names that a walk looks at.
+/// The maximum number of names in a walk.
 const MAX_NAMES: usize = 5000;
 
 /// The files of a repository by key.
@@ -88,7 +88,7 @@ fn walk(store: &dyn Store) -> (usize, usize) {
     (names, errors)
 }
 
-/// Does with a repository all that a mount does.
+/// Lists and reads a repository, its log and its refs, as a mount does. Errors are ignored.
 fn use_all(files: &Files) {
     let repository = repository(files);
     if let Ok(store) = repository.store(&UNLIMITED) {
@@ -159,7 +159,7 @@ fn fixtures_read_without_errors() {
 }
 
 #[test]
-fn truncated_files_give_errors() {
+fn truncated_files_cause_no_panic() {
     for name in ["expired1", "expired2"] {
         let files = fixture(name);
         for (number, (name, bytes)) in files.iter().enumerate() {
@@ -177,7 +177,7 @@ fn truncated_files_give_errors() {
 }
 
 #[test]
-fn flipped_bits_give_errors_or_bytes() {
+fn flipped_bits_cause_no_panic() {
     for name in ["expired1", "expired2", "history1", "history2"] {
         let files = fixture(name);
         let mut next = numbers(49);
@@ -210,7 +210,7 @@ enum Field {
     Vector(usize, Vec<u8>),
     Table(Table),
     Tables(Vec<Table>),
-    /// A vector of tables that all are this one, so many times.
+    /// A vector of this length, whose elements are all this table.
     Same(usize, Table),
 }
 
@@ -391,7 +391,7 @@ fn names(store: &dyn Store, prefix: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns how reading a key fails.
+/// Returns the kind of the error when a key is read.
 fn failure(store: &dyn Store, name: &str) -> Kind {
     store
         .get(&UNLIMITED, &key(name), 1 << 20)
@@ -403,13 +403,13 @@ fn opened(files: &Files) -> Arc<dyn Store> {
     repository(files).store(&UNLIMITED).unwrap()
 }
 
-/// Returns how opening fails.
+/// Returns the kind of the error when the repository is opened.
 fn refusal(files: &Files) -> Kind {
     repository(files).store(&UNLIMITED).err().unwrap().kind()
 }
 
 #[test]
-fn a_repository_that_is_right_reads() {
+fn a_valid_repository_is_read() {
     let store = opened(&with_array(array(10, [0, 10]), vec![inline(2), inline(5)]));
     assert_eq!(names(&*store, "a/c"), ["2", "5"]);
     let object = store.get(&UNLIMITED, &key("a/c/5"), 100).unwrap().unwrap();
@@ -418,7 +418,7 @@ fn a_repository_that_is_right_reads() {
 }
 
 #[test]
-fn what_is_not_in_order_is_damaged_and_not_missing() {
+fn unsorted_or_repeated_entries_are_corrupt() {
     let store = opened(&with_array(array(10, [0, 10]), vec![inline(5), inline(2)]));
     assert_eq!(failure(&*store, "a/c/2"), Kind::Corrupt);
     let store = opened(&with_array(array(10, [0, 10]), vec![inline(5), inline(5)]));
@@ -455,7 +455,7 @@ fn missing_files_are_errors() {
 }
 
 #[test]
-fn a_snapshot_under_another_name_is_damaged() {
+fn a_snapshot_under_another_name_is_corrupt() {
     let mut made = with_array(array(10, [0, 10]), vec![]);
     let name = format!("snapshots/{}", Id([9; 12]));
     let content = made[1].1.clone();
@@ -499,7 +499,7 @@ fn chunks_outside_the_grid_are_hidden() {
 }
 
 #[test]
-fn counts_beyond_the_buffer_are_damaged() {
+fn vectors_longer_than_the_buffer_are_corrupt() {
     let huge = || Field::Vector(u32::MAX as usize, vec![0; 8]);
     let made = files(&snapshot(huge()), &Table::new());
     assert_eq!(refusal(&made), Kind::Corrupt);
@@ -509,7 +509,7 @@ fn counts_beyond_the_buffer_are_damaged() {
 }
 
 #[test]
-fn many_arrays_with_the_same_references_end() {
+fn a_manifest_that_repeats_one_array_is_corrupt() {
     let chunks: Vec<Table> = (0..2000).map(inline).collect();
     let references = vec![(0, Field::Fixed(vec![8; 8])), (1, Field::Tables(chunks))];
     let mut made = with_array(array(10, [0, 10]), vec![]);
@@ -519,16 +519,16 @@ fn many_arrays_with_the_same_references_end() {
 }
 
 #[test]
-fn a_file_that_grows_without_end_is_too_large() {
+fn a_decompression_bomb_is_too_large() {
     let bomb = zstd::encode_all(std::io::Read::take(std::io::repeat(0), 128 << 20), 1).unwrap();
-    // Such a frame does not say its length.
+    // The frame has no length in its header.
     assert!(bomb.len() < 1 << 20);
     let mut made = with_array(array(10, [0, 10]), vec![inline(2)]);
     made[2].1 = file(2, 1, &bomb);
     assert_eq!(failure(&*opened(&made), "a/c/2"), Kind::TooLarge);
     made[1].1 = file(1, 1, &bomb);
     assert_eq!(refusal(&made), Kind::TooLarge);
-    // A frame that says another length than it has.
+    // A frame with a wrong length in its header.
     let mut liar = zstd::bulk::compress(&[0; 1000], 1).unwrap();
     let length = zstd::zstd_safe::get_frame_content_size(&liar);
     assert_eq!(length.ok().flatten(), Some(1000));
@@ -538,7 +538,7 @@ fn a_file_that_grows_without_end_is_too_large() {
 }
 
 #[test]
-fn locations_outside_what_is_allowed_are_refused() {
+fn locations_outside_allowed_prefixes_are_refused() {
     for (location, expected) in [
         ("file:///etc/passwd", Kind::Denied),
         ("/etc/passwd", Kind::Denied),
@@ -575,7 +575,7 @@ fn locations_outside_what_is_allowed_are_refused() {
 }
 
 #[test]
-fn odd_nodes_are_no_other_nodes() {
+fn nodes_with_invalid_paths_are_hidden() {
     let nodes = vec![
         node("/", "{}", None),
         node("/../x", "{}", None),

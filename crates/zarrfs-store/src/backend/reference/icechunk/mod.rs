@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_names_one_version() {
+    fn a_query_selects_at_most_one_revision() {
         let branch = Revision::Branch("dev".to_string());
         assert_eq!(Revision::in_query("x=1&branch=dev").unwrap(), Some(branch));
         let tag = Revision::Tag("a b".to_string());

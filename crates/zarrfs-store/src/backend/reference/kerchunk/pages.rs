@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn places_stay_as_they_are() {
+    fn a_place_is_written_and_read_back_unchanged() {
         let places = [
             Place::Inline {
                 block: 0,
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_free_their_pages() {
+    fn iterating_the_entries_frees_their_pages() {
         let pages = pages(2000);
         let held = pages.held();
         let mut entries = pages.into_entries();

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_references() {
+    fn rows_are_read_as_references() {
         for (number, file) in SAMPLES.iter().enumerate() {
             let records = records(file, 8, 1 << 20).unwrap();
             let shown: Vec<String> = (0..9).map(|position| shown(&records, position)).collect();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn no_damage_of_a_file_is_a_panic() {
+    fn a_damaged_file_causes_no_panic() {
         for file in SAMPLES {
             for length in 0..file.len() {
                 assert!(records(&file[..length], 8, 1 << 20).is_err(), "{length}");

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_has_a_parent() {
+    fn the_parent_of_a_folder_is_found() {
         for (folder, expected) in [
             ("/data/refs.parq/", "/data"),
             ("/refs.parq", ""),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn relative_targets_count_from_the_folder() {
+    fn relative_targets_are_resolved_against_the_folder() {
         for (folder, target, expected) in [
             ("/data/refs", "a/b.nc", "/data/refs/a/b.nc"),
             ("/data/refs/", "../b.nc", "/data/b.nc"),

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_rendered_is_an_error() {
+    fn an_invalid_template_is_an_error() {
         for text in [
             "{{",
             "{{}}",

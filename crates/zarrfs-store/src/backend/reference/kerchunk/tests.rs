@@ -83,7 +83,7 @@ impl Made {
                 ""
             };
             names.push(String::from_utf8_lossy(&name.name).into_owned() + slash);
-            // A listing goes on behind every name.
+            // A listing can continue after every name.
             let rest = |listing: &mut dyn Listing| listing.next(&UNLIMITED).unwrap();
             let mut again = self.table.clone().list(&Key::new(prefix).unwrap());
             again.seek(&UNLIMITED, name.cursor).unwrap();
@@ -128,7 +128,7 @@ fn references_of_version_1_are_found_and_listed() {
 }
 
 #[test]
-fn a_scalar_without_an_index_has_its_chunk() {
+fn a_scalar_chunk_without_an_index_is_found() {
     let made = text(r#"{"refs": {"s/.zarray": "{}", "s/": ["s3://b/f.nc", 3, 8]}}"#).unwrap();
     assert_eq!(made.find("s/0"), "s3://b/f.nc 3 Some(8)");
     assert_eq!(made.names("s"), [".zarray", "0"]);
@@ -181,7 +181,7 @@ impl Pieces for Chunks {
 }
 
 #[test]
-fn batches_are_merged_within_the_memory() {
+fn batches_are_merged_within_the_memory_limit() {
     let (count, memory) = (300_000, 12 << 20);
     let made = made(Chunks { next: 0, count }, memory).unwrap();
     assert_eq!(made.find("v1/299.999"), "s3://b/299.nc 4091904 Some(4096)");
@@ -195,7 +195,7 @@ fn batches_are_merged_within_the_memory() {
 }
 
 #[test]
-fn a_table_beyond_the_memory_is_too_large() {
+fn a_table_beyond_the_memory_limit_is_too_large() {
     for memory in [1 << 10, 100 << 10, 2 << 20] {
         let error = made(
             Chunks {
@@ -215,7 +215,7 @@ fn a_table_beyond_the_memory_is_too_large() {
 }
 
 #[test]
-fn generators_have_limits() {
+fn invalid_and_oversized_generators_are_errors() {
     for dimensions in [
         r#"{"i": {"stop": 9223372036854775807}}"#,
         r#"{"i": {"start": -9223372036854775808, "stop": 9223372036854775807}}"#,
@@ -241,7 +241,7 @@ fn generators_have_limits() {
 }
 
 #[test]
-fn no_damage_of_a_file_is_a_panic() {
+fn a_damaged_file_causes_no_panic() {
     for length in 0..V1.len() {
         assert!(text(&V1[..length]).is_err(), "{length}");
     }
@@ -260,7 +260,7 @@ fn no_damage_of_a_file_is_a_panic() {
 }
 
 #[test]
-fn files_are_told_by_their_beginning() {
+fn the_kind_of_a_json_file_is_found_from_its_start() {
     use JsonContent::{Document, NoObject, References, Unknown};
     for (head, expected) in [
         (r#"{"version": 1, "refs": {".zgr"#, References),

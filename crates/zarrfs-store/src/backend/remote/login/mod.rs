@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn authorization_is_given_once() {
+    fn a_second_authorization_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let token = folder.path().join("token");
         fs::write(&token, "hush\n").unwrap();
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_headers() {
+    fn headers_are_read_from_a_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("headers");
         fs::write(&path, "# mine\nX-Key: a: b\r\n\n  Cookie:c\n").unwrap();
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_cannot_be_used_are_named() {
+    fn an_unusable_token_file_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         let error = || {
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_has_a_name_and_a_value() {
+    fn a_header_is_parsed_into_name_and_value() {
         for (text, name, value) in [
             (
                 "Authorization: Bearer a.b-c==",
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_do_not_repeat_the_value() {
+    fn errors_do_not_show_the_value_of_a_header() {
         for (text, expected) in [
             ("hush", "write a header as 'Name: value'"),
             ("", "write a header as 'Name: value'"),
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_next_step() {
+    fn a_refused_login_says_what_to_do() {
         for (sent, status, expected) in [
             (
                 SentLogin::Nothing,

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_entry_of_a_host_counts() {
+    fn the_first_entry_of_a_host_is_used() {
         let text = "machine a.example login me password p1\n\
                     machine b.example\n\tlogin you\n\taccount x password p2 # a comment\n\
                     # machine c.example login no password no\n\
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_quoted_and_macros_skipped() {
+    fn quoted_words_are_unquoted_and_macros_skipped() {
         for (text, expected) in [
             (r#"machine h login "a b" password "c\"d\\e""#, "a b:c\"d\\e"),
             ("machine h login a password #b", "a:#b"),
@@ -264,7 +264,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_parsed(text in "(machine|login|password|default|macdef|[ \\n\"#\\\\]|.){0,40}") {
+        fn any_text_is_parsed_without_a_panic(text in "(machine|login|password|default|macdef|[ \\n\"#\\\\]|.){0,40}") {
             let netrc = Netrc::parse(Path::new("/n"), &text);
             let _ = netrc.authorization("h", Some("a"), true);
         }

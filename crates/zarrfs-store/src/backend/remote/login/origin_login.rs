@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_explicit_credentials_count() {
+    fn the_most_explicit_credentials_are_used() {
         let files = Files::new();
         let netrc = files.file("netrc", "machine data.example login me password pw");
         let token = files.file("token", "abc");
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn another_user_in_the_url_is_not_the_one_of_netrc() {
+    fn netrc_is_ignored_for_another_user_in_the_url() {
         let files = Files::new();
         let mut login = Login::default();
         let netrc = files.file("netrc", "machine data.example login you password pw");
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn other_servers_get_nothing_but_their_own() {
+    fn other_servers_get_only_their_own_credentials() {
         let files = Files::new();
         let netrc = "machine urs.example login me password pw\ndefault login any password pw";
         let mut login = Login::default();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn other_credentials_have_another_cache() {
+    fn different_credentials_have_different_identities() {
         let files = Files::new();
         let url = Url::parse(STORE).unwrap();
         let identity = |login: &Login| bound(login, UrlUser::default()).identity(&url);

@@ -168,7 +168,7 @@ mod tests {
     use tokio::runtime::Builder;
 
     #[test]
-    fn a_changed_file_is_read_again() {
+    fn a_changed_token_file_is_read_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         fs::write(&path, "one\n").unwrap();

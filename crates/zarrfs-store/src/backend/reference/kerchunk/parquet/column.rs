@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_repeat_or_are_packed() {
+    fn repeated_and_packed_runs_are_decoded() {
         // The example of the specification: 0 to 7 in 3 bits.
         let packed = [0b11, 0b1000_1000, 0b1100_0110, 0b1111_1010];
         assert_eq!(numbers(&packed, 3, 8).unwrap(), [0, 1, 2, 3, 4, 5, 6, 7]);
