@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn mount_calls_in_two_ways() {
+    fn both_command_forms_of_mount_8_are_recognized() {
         for line in [
             "/sbin/mount.zarrfs a.zarr /mnt -o ro",
             "mount.zarrfs --help",
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_not_stores() {
+    fn other_command_lines_are_not_mount_8_calls() {
         for line in [
             "zarrfs mount a.zarr /mnt -o ro",
             "zarrfs umount /mnt",
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_and_a_directory_are_mounted() {
+    fn the_word_mount_is_optional_before_a_store() {
         for (typed, expected) in [
             ("zarrfs a.zarr /mnt", "zarrfs mount a.zarr /mnt"),
             (

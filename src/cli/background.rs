@@ -299,14 +299,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_read_back() {
+    fn a_failure_line_of_the_daemon_is_parsed() {
         let failure = parse_failure("32 /mnt: not there");
         assert_eq!(failure.status, Some(32));
         assert_eq!(failure.error.to_string(), "/mnt: not there");
     }
 
     #[test]
-    fn a_silent_child_is_not_waited_for_without_end() {
+    fn waiting_for_a_silent_daemon_times_out() {
         let (reader, writer) = io::pipe().unwrap();
         assert!(read_line(reader, Duration::from_millis(30)).is_err());
         drop(writer);

@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_lines_and_planes_are_apart() {
+    fn rows_are_lines_and_planes_are_separated_by_an_empty_line() {
         let mut rows = TextRows::new(&DataType::UInt(1), &[2, 2, 3]);
         let mut text = String::new();
         (0..12).for_each(|number| rows.add(&[number], &mut text));

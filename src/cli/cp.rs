@@ -361,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_selection_is_what_can_be_one() {
+    fn a_selection_after_the_at_sign_is_split_off() {
         assert_eq!(split("a.zarr/b@0,:,1:-2"), ("a.zarr/b", Some("0,:,1:-2")));
         assert_eq!(split("a@b/c"), ("a@b/c", None));
         assert_eq!(split("s3://u@h/a@[...]"), ("s3://u@h/a", Some("[...]")));

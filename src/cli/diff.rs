@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn long_members_show_the_values_that_differ() {
+    fn long_members_are_narrowed_to_the_values_that_differ() {
         let name = "x".repeat(60);
         let before = json!({"name": name, "channels": [{"label": "a"}, {"label": "b"}]});
         let after = json!({"name": name, "channels": [{"label": "a"}, {"label": "c"}], "new": 1});

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_are_those_of_python() {
+    fn shapes_are_formatted_as_in_python() {
         assert_eq!(shape(&[]), "()");
         assert_eq!(shape(&[3]), "(3,)");
         assert_eq!(shape(&[3, 4]), "(3, 4)");

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_to_a_program_that_was_killed_is_no_error() {
+    fn failed_replies_to_killed_programs_are_not_logged() {
         assert!(!is_logged("fuser::reply", Level::Error, 0));
         assert!(is_logged("fuser::reply", Level::Error, 3));
         assert!(is_logged("fuser::session", Level::Error, 0));

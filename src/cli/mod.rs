@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn definitions_are_sound() {
+    fn command_definitions_are_consistent() {
         command().debug_assert();
         HelperArgs::command().debug_assert();
     }
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_stands_alone_in_a_line() {
+    fn every_option_help_is_short_and_self_contained() {
         for command in command().get_subcommands() {
             for argument in command.get_arguments() {
                 let name = argument.get_id();

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn listed_forms_are_a_list_within_a_list() {
+    fn list_takes_several_formats_in_one_mount_option() {
         let listed = |options: &str| {
             let words = plan(options).unwrap().list;
             words.iter().map(ToString::to_string).collect::<Vec<_>>()
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_say_what_to_do() {
+    fn errors_of_mount_options_give_a_hint() {
         let error = |options: &str| plan(options).unwrap_err().to_string();
         assert_eq!(
             error("alow_other"),

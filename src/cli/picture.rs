@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_run_from_end_to_end() {
+    fn fractions_map_to_the_whole_colour_scale() {
         assert_eq!(scaled_colour(-1.0), SCALE[0]);
         assert_eq!(scaled_colour(1.0), SCALE[8]);
         assert_eq!(scaled_colour(0.5), SCALE[4]);

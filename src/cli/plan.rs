@@ -346,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_read() {
+    fn total_memory_is_parsed_from_meminfo() {
         assert_eq!(
             total_memory("MemFree: 1 kB\nMemTotal:       2048 kB\n"),
             Some(2 << 20)

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_left_is_true_from_the_first_second_on() {
+    fn the_time_left_is_accurate_from_the_first_second() {
         let even = [0.05; 260];
         assert!(worst(&even, 1.0) < 1.2, "{}", worst(&even, 1.0));
         // Chunks that arrive one a second, each written in a moment in several pieces.
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_pace_is_noticed() {
+    fn the_time_left_follows_a_change_of_pace() {
         // A connection that takes three seconds, and a server that becomes four times slower.
         let slow_start = [&[3.0][..], &[0.1; 400]].concat();
         assert!(
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_that_goes_on_makes_the_time_longer() {
+    fn a_long_pause_makes_the_time_left_longer() {
         let mut pace = Pace::beginning(0.0);
         pace.total = 20;
         assert_eq!(pace.left(5.0), None);

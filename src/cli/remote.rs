@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_of_options_are_not_shown() {
+    fn secret_option_values_are_not_shown() {
         let mut config = RemoteConfig::default();
         assert!(apply_value(&mut config, "storage_option", "secret_access_key=hush").unwrap());
         assert!(apply_value(&mut config, "endpoint", "http://me:hush@host/?a=hush").unwrap());

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_fit_for_a_terminal() {
+    fn control_characters_in_json_are_escaped() {
         let value = serde_json::json!({"a\u{202e}": "\u{9b}\n\u{1b}\u{e4}\\"});
         let text = escaped(&format!("{value:#}"));
         assert_eq!(

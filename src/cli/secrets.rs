@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_prefixes_are_left_out() {
+    fn options_of_virtual_chunk_prefixes_are_left_out() {
         for (line, expected) in [
             (
                 "ls --virtual-chunks s3://b/p",

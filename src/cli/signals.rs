@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_input_ends_with_its_last_writer() {
+    fn a_pipe_ends_with_its_last_writer() {
         let (reader, mut writer) = io::pipe().unwrap();
         let copy = writer.try_clone().unwrap();
         assert!(!ends(reader.try_clone().unwrap(), || writer
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_ends_when_it_is_shut_down_or_gone() {
+    fn a_socket_ends_when_it_is_shut_down_or_closed() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         theirs.set_nonblocking(true).unwrap();

@@ -165,7 +165,7 @@ mod tests {
     use zarrfs_store::stats::Stats;
 
     #[test]
-    fn every_gauge_is_a_counter_of_a_mount() {
+    fn every_gauge_names_a_counter() {
         let names: Vec<&str> = Stats::default()
             .snapshot()
             .iter()
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_those_of_a_second() {
+    fn rates_are_shown_per_second() {
         let before = vec![
             ("read_bytes".to_string(), 10),
             ("memory_held_bytes".to_string(), 7),

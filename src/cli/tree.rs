@@ -402,7 +402,7 @@ mod tests {
     use zarrfs_store::Key;
 
     #[test]
-    fn a_folder_whose_children_are_not_known_may_have_metadata() {
+    fn an_unlistable_folder_is_not_reported_as_without_metadata() {
         let folder = |fault: Option<Error>| TreeNode {
             path: Key::root(),
             depth: 0,

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_is_a_line_with_the_argument_and_a_hint() {
+    fn each_error_names_the_argument_and_gives_a_hint() {
         for (arguments, expected) in [
             (
                 "zarrfs mont a b",
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_utf_8_is_named() {
+    fn an_argument_that_is_not_utf_8_is_named() {
         use std::os::unix::ffi::OsStringExt;
         let args = [b"zarrfs".as_slice(), b"mount", b"/x\xff", b"/mnt"];
         let args = args.map(|arg| OsString::from_vec(arg.to_vec()));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn no_fault_is_more_than_a_line() {
+    fn no_error_is_longer_than_one_line() {
         for arguments in [
             "zarrfs mount a b --memory x",
             "zarrfs mount a b --timeout",
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn no_option_is_removed_and_still_there() {
+    fn removed_options_are_not_defined() {
         for (name, _) in REMOVED {
             for command in Cli::command().get_subcommands() {
                 let mut options = command.get_arguments();

@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes() {
+    fn sizes_are_parsed_with_units() {
         assert_eq!(size("256M").unwrap(), 256 << 20);
         assert_eq!(size("1GiB").unwrap(), 1 << 30);
         assert_eq!(size("4kb").unwrap(), 4096);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_holds_nothing_is_refused() {
+    fn too_little_memory_is_refused() {
         assert_eq!(memory("0.5G").unwrap(), 512 << 20);
         for few in ["0", "10", "1023K"] {
             let error = memory(few).unwrap_err().to_string();
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn durations() {
+    fn durations_are_parsed_with_units() {
         assert_eq!(duration("500ms").unwrap(), Duration::from_millis(500));
         assert_eq!(duration("2m").unwrap(), Duration::from_secs(120));
         assert_eq!(duration("9").unwrap(), Duration::from_secs(9));
@@ -298,14 +298,14 @@ mod tests {
     }
 
     #[test]
-    fn modes() {
+    fn octal_modes_are_parsed() {
         assert_eq!(octal("022").unwrap(), 0o022);
         assert!(octal("1000").is_err());
         assert!(octal("9").is_err());
     }
 
     #[test]
-    fn owners_have_names_and_numbers() {
+    fn owners_are_parsed_by_name_or_number() {
         assert_eq!((user("7").unwrap(), group("0").unwrap()), (7, 0));
         assert_eq!((user("root").unwrap(), group("root").unwrap()), (0, 0));
         let error = user("no.such.user").unwrap_err().to_string();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_or_none() {
+    fn the_spill_option_takes_a_folder_or_none() {
         assert_eq!(spill("none").unwrap(), SpillChoice::Nowhere);
         let chosen = spill("/scratch").unwrap();
         assert_eq!(chosen.to_string(), "/scratch");
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_of_the_cache_is_tried_first() {
+    fn spilling_tries_the_cache_folder_first() {
         let usual = SpillChoice::Usual.config(Some(Path::new("/cache")));
         assert_eq!(usual.folders[0], Path::new("/cache"));
         assert!(usual.folders.len() > 1);

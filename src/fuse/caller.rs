@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_count_that_the_thread_would_take() {
+    fn only_signals_that_the_thread_would_receive_count() {
         let (int, term, user) = (mask(libc::SIGINT), mask(libc::SIGTERM), mask(libc::SIGUSR1));
         for (own, shared, blocked, ignored, expected) in [
             (int, 0, 0, 0, int),

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_has_few_chunks() {
+    fn the_block_size_follows_the_chunk_size() {
         let block = |size, chunk_bytes| {
             block_size(&Attr {
                 chunk_bytes,
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn umask_takes_bits_away() {
+    fn the_umask_clears_permission_bits() {
         let config = |umask, writable| VfsConfig {
             uid: 0,
             gid: 0,

@@ -389,7 +389,7 @@ mod tests {
 
     /// Invariant (mount): Every request gets exactly one reply, in time.
     #[test]
-    fn a_late_reply_is_refused_once() {
+    fn a_request_past_its_deadline_is_refused_once() {
         let deadlines = deadlines(Duration::from_millis(30));
         let (guard, errnos) = begin(&deadlines);
         assert_eq!(
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_in_time_is_left_alone() {
+    fn a_reply_before_the_deadline_is_not_refused() {
         let deadlines = deadlines(LONG);
         let (guard, errnos) = begin(&deadlines);
         let reply = guard.take().unwrap();
@@ -420,9 +420,9 @@ mod tests {
         assert!(errnos.recv().is_err());
     }
 
-    /// Invariant of `what_was_refused_is_not_done_later`.
+    /// Invariant of `a_refused_change_is_not_made_later`.
     #[test]
-    fn a_request_that_changes_something_is_not_refused_meanwhile() {
+    fn a_request_is_not_refused_while_it_makes_a_change() {
         let limit = Duration::from_millis(20);
         let deadlines = deadlines(limit);
         let (changes, errnos) = begin(&deadlines);
@@ -463,14 +463,14 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_forgotten_is_refused() {
+    fn a_dropped_reply_is_refused() {
         let (guard, errnos) = begin(&deadlines(LONG));
         drop(guard);
         assert_eq!(errnos.recv(), Ok(Kind::Unavailable.errno()));
     }
 
     #[test]
-    fn a_request_without_limit_is_never_due() {
+    fn a_request_without_a_deadline_never_expires() {
         let deadlines = deadlines(LONG);
         let (sender, errnos) = mpsc::channel();
         let request = KernelRequest::new(RequestClass::Flush, "flush", Ino(7), 0);
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn the_watcher_wakes_for_the_first_after_a_long_quiet() {
+    fn the_watcher_wakes_for_the_first_request_after_idle_time() {
         let deadlines = deadlines(Duration::from_millis(20));
         let end = Instant::now() + Duration::from_secs(60);
         while !deadlines.pending.queue.lock().asleep {

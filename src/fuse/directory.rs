@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reply_has_no_room_for_is_not_asked_for_again() {
+    fn entries_that_do_not_fit_are_returned_without_a_new_listing() {
         // `.` and `..` have the same cursor, so the kernel must have space for both.
         for capacity in [2, 3, 7, 19, 20, 21, 22, 30] {
             let mut listed = listed(capacity);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_buffer_takes_no_more_names() {
+    fn a_full_directory_buffer_refuses_entries() {
         let mut buffer = DirBuffer::begin(&twenty_files(), Ino(1), Fh(1), AFTER_DOTS);
         let name = [b'x'; 40];
         let entry = |cursor| DirEntry {

@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_loops_wait_than_may() {
+    fn a_limited_number_of_event_loops_run_pool_work() {
         let loops = InlineWorkers {
             free: AtomicUsize::new(2),
         };
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_is_sent_and_an_error_is_its_errno() {
+    fn results_are_sent_and_errors_become_their_errno() {
         let dispatcher = dispatcher(LONG);
         let events: Vec<_> = enqueue(&dispatcher, || Ok(())).iter().collect();
         assert_eq!(events, [Event::Sent]);
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_that_comes_too_late_is_undone() {
+    fn a_result_after_the_deadline_is_undone() {
         let dispatcher = dispatcher(Duration::from_millis(20));
         let (release, released) = mpsc::channel::<()>();
         let events = enqueue(&dispatcher, move || {
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_before_it_began_is_not_begun() {
+    fn a_request_refused_in_the_queue_is_not_run() {
         let dispatcher = dispatcher(Duration::from_millis(20));
         let (release, released) = mpsc::channel::<()>();
         let released = Arc::new(parking_lot::Mutex::new(released));
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_the_kernel_repeats_does_not_wait_again() {
+    fn a_repeated_read_fails_without_waiting_again() {
         let dispatcher = dispatcher(Duration::from_millis(1200));
         let read = || {
             let pid = std::process::id();

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_answers_are_no_failures() {
+    fn ordinary_errors_are_not_recorded_as_failures() {
         let (failures, stats) = failures();
         let names = |name| KernelRequest::new(RequestClass::Names, name, Ino::ROOT, 0);
         for kind in [
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_parse_is_reported_when_the_file_is_released() {
+    fn an_invalid_document_is_not_a_failure_of_its_flush() {
         let (failures, stats) = failures();
         let invalid = Error::invalid("a/attributes.json", "not JSON");
         let flush = KernelRequest::new(RequestClass::Flush, "flush", Ino::ROOT, 0);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_have_their_path() {
+    fn failures_are_recorded_with_their_path_and_count() {
         let (failures, stats) = failures();
         let request = KernelRequest::new(RequestClass::Contents, "read", Ino::ROOT, 0);
         for _ in 0..2 {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_cannot_be_looked_up_is_named() {
+    fn failed_lookups_are_recorded_with_their_path() {
         let (failures, stats) = failures();
         for name in ["lat", "lon"] {
             let request = KernelRequest::new(RequestClass::Names, "lookup", Ino::ROOT, 0)
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_repeats_a_part_of_a_read() {
+    fn a_repeated_part_of_a_failed_read_gets_the_same_errno() {
         let (failures, _) = failures();
         let late = Error::unavailable("", "late");
         let failed = read(5, 4096..12288);

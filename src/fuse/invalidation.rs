@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_dropped_once_the_requests_before_are_answered() {
+    fn pages_are_dropped_after_the_earlier_requests_are_answered() {
         let pages = Arc::new(PageInvalidations::default());
         let (first, second) = (pages.begin(Ino(2)), pages.begin(Ino(2)));
         pages.push(Ino(2), false);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_seen_again_waits_for_what_began_meanwhile() {
+    fn a_repeated_change_waits_for_requests_begun_since() {
         let pages = Arc::new(PageInvalidations::default());
         let first = pages.begin(Ino(2));
         pages.push(Ino(2), false);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_ends_when_all_is_closed() {
+    fn the_thread_ends_when_the_invalidations_are_closed() {
         let pages = Arc::new(PageInvalidations::default());
         let _request = pages.begin(Ino(2));
         pages.push(Ino(2), false);

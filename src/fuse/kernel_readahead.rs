@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_value_is_that_of_the_file_that_is_opened() {
+    fn readahead_is_set_for_the_file_that_is_opened() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("read_ahead_kb");
         let readahead = KernelReadahead {

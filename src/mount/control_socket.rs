@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_that_of_the_mount() {
+    fn a_command_fails_with_the_error_of_the_mount() {
         let (answer, _) =
             ask_mount(b"{\"failure\":{\"kind\":\"NoSpace\",\"text\":\"a/0: disk is full\"}}\n");
         let error = answer.unwrap_err();
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_of_another_version_is_said_so() {
+    fn a_mount_of_another_version_is_reported() {
         for reply in [
             &b"{\"error\":\"is no command that a mount knows\"}\n"[..],
             b"{\"done\":1,\"total\":2}\n",
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_that_ends_early_is_told_from_one_that_has_ended() {
+    fn a_mount_that_ends_early_is_distinguished_from_no_mount() {
         assert_eq!(ask_mount(b"").0.unwrap(), None);
         let (answer, _) = ask_mount(b"{\"progress\":{\"done\":1,\"total\":2}}\n{\"answ");
         assert_eq!(answer.unwrap_err().kind(), Kind::Unavailable);

@@ -415,7 +415,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_mount_says_of_itself_holds_no_secret() {
+    fn mount_json_and_errors_contain_no_secrets() {
         let config = ViewsConfig {
             source: "https://me:pw@host/a.zarr?sig=x".to_string(),
             list: Vec::new(),

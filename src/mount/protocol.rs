@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_of_an_error_arrives() {
+    fn errors_keep_their_kind_and_text_over_the_socket() {
         for kind in Kind::ALL {
             let sent = Error::new(kind, "a/\u{1b}", "why");
             let ControlMessage::Failure(failure) =
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_have_the_form_of_the_printed_json() {
+    fn reports_are_sent_as_the_printed_json() {
         let report = CommitReport {
             put: 1,
             bytes: 2,
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_are_refused() {
+    fn requests_of_other_protocol_versions_are_refused() {
         let lines = [
             r#"{"command":"commit","dry_run":false,"force":true}"#,
             r#"{"version":1,"request":"status"}"#,

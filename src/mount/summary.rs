@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_is_said_in_words() {
+    fn the_summary_counts_arrays_and_groups() {
         let group = ("zarr.json", GROUP);
         let (one, two) = (("a/.zarray", ARRAY), ("b/c/.zarray", ARRAY));
         assert_eq!(words(&[group]), "Zarr v3, 0 arrays in 1 group");
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_hierarchy_is_warned_of() {
+    fn a_store_without_zarr_metadata_is_warned_about() {
         let folder = [("a/b/text", "no metadata")];
         assert_eq!(words(&folder), "no Zarr metadata");
         let warning = |documents: &[(&str, &str)], is_local| summary(documents, is_local).warning();

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_names_are_found_and_of_others_one_shortly_before() {
+    fn recent_cursors_are_exact_and_older_ones_approximate() {
         let names = 2 * RECENT as u64;
         let cursors = cursors(names);
         for number in [names, names - 1, names - RECENT as u64 + 1] {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_that_is_read_again_keeps_them() {
+    fn rereading_a_listing_keeps_its_cursors() {
         let names = 3 * STEP;
         let mut cursors = cursors(names);
         for before in 5..20 {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_can_be_read_on_from_each_name_that_is_found() {
+    fn a_listing_continues_from_any_known_cursor() {
         let names = RECENT as u64 + 3 * STEP;
         for start in [0, STEP, names - RECENT as u64] {
             let mut cursors = cursors(names);

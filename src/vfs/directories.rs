@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_directory_is_in_memory_once_it_is_open() {
+    fn opening_a_short_directory_reads_it_into_memory() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("a"), "").unwrap();
         let vfs = mounted(folder.path(), false);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_directory_is_read_anew_when_a_program_goes_back() {
+    fn an_empty_directory_is_read_again_after_a_rewind() {
         let folder = tempfile::tempdir().unwrap();
         let vfs = mounted(folder.path(), true);
         let fh = vfs.opendir(&UNLIMITED, Ino::ROOT, Caller(1)).unwrap();
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_directory_has_its_first_names_in_memory_and_each_name_once() {
+    fn a_long_directory_buffers_its_first_names_and_repeats_none() {
         let folder = tempfile::tempdir().unwrap();
         for number in 0..500 {
             fs::write(folder.path().join(number.to_string()), "").unwrap();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_the_kernel_had_no_room_for_come_next() {
+    fn names_that_did_not_fit_are_listed_next() {
         let folder = tempfile::tempdir().unwrap();
         for number in 0..50 {
             fs::write(folder.path().join(number.to_string()), "").unwrap();
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_in_an_open_directory_that_can_be_changed_is_listed() {
+    fn a_file_made_in_an_open_writable_directory_is_listed() {
         let folder = tempfile::tempdir().unwrap();
         let vfs = mounted(folder.path(), true);
         let fh = vfs.opendir(&UNLIMITED, Ino::ROOT, Caller(1)).unwrap();

@@ -500,7 +500,7 @@ mod tests {
 
     /// A read after the release, or with a handle of an earlier mount, must not return bytes of another file.
     #[test]
-    fn a_handle_that_was_released_is_nobodys_and_its_number_does_not_come_again() {
+    fn a_released_handle_is_refused_and_its_number_is_not_reused() {
         let store = MemoryStore::default();
         for name in ["a", "b"] {
             store.set(Key::new(name).unwrap(), name.as_bytes().to_vec());

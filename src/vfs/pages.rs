@@ -318,7 +318,7 @@ mod tests {
     /// Requests of a file whose bytes have changed hang. An open that waits for them does not block other opens of the
     /// file, and bypasses the pages in the end.
     #[test]
-    fn an_open_that_waits_for_requests_holds_up_no_other() {
+    fn an_open_that_waits_for_requests_does_not_block_others() {
         let (pages, kernel) = pages_blocked_at(Invalidation::Settled);
         let open = |version| pages.open(&opening(7, version), || false, || ());
         assert_eq!(open(1), PageUse::Keep);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_file_is_added_at_its_first_open_only() {
+    fn a_small_file_is_put_into_the_page_cache_at_its_first_open() {
         let small = || Some(ReadBytes::Own(b"small".to_vec().into()));
         let open_twice = |first: Opening<'_>| {
             let (pages, calls) = (KernelPages::default(), Arc::<Calls>::default());
@@ -380,7 +380,7 @@ mod tests {
 
     /// Dropping the pages of a file waits for a locked page. Opens of the file do not.
     #[test]
-    fn an_open_waits_a_moment_for_pages_that_are_being_dropped() {
+    fn an_open_bypasses_pages_that_are_being_dropped() {
         let (pages, kernel) = pages_blocked_at(Invalidation::ContentNow);
         let drop_pages = || _ = pages.invalidate(Ino(7), Invalidation::ContentNow);
         let mut is_marked = false;

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_in_a_folder_is_found_by_either_name_until_the_rename_ends() {
+    fn children_are_found_by_either_name_during_a_rename() {
         let key = |path: &str| Key::new(path).unwrap();
         let renames = Renames::default();
         let in_view = |path: &Key| Ok((*path == key("new/a")).then_some(1));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn who_found_nothing_knows_of_renames_that_have_ended_meanwhile() {
+    fn renames_that_ended_during_a_query_are_remembered() {
         let key = |path: &str| Key::new(path).unwrap();
         let renames = Renames::default();
         renames.begin(&key("old"), &key("new")).fail();

@@ -425,7 +425,7 @@ mod tests {
     use zarrfs_store::request_context::UNLIMITED;
 
     #[test]
-    fn a_root_that_does_not_read_hides_nothing() {
+    fn an_unreadable_root_hides_no_documents_or_control_files() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("zarr.json"), "{").unwrap();
         let config = ViewsConfig {

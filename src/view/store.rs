@@ -295,7 +295,7 @@ mod tests {
     use zarrfs_store::request_context::UNLIMITED;
 
     #[test]
-    fn an_object_that_is_a_prefix_too_is_in_its_directory() {
+    fn an_object_that_is_also_a_prefix_is_in_its_directory() {
         let memory = MemoryStore::default();
         for (key, text) in [
             ("a", "object"),

@@ -146,7 +146,7 @@ fn number_of(errno: &str) -> i32 {
 
 /// Invariant (texts): The documents say what the program does.
 #[test]
-fn the_errno_table_is_that_of_the_program() {
+fn the_errno_table_matches_the_program() {
     let page = read(ERRORS_PAGE);
     let rows = table_rows(section(&page, "## Errors"))
         .into_iter()
@@ -174,7 +174,7 @@ fn data_types(page: &str) -> Vec<(String, String, usize)> {
 }
 
 #[test]
-fn the_table_of_data_types_is_that_of_the_program() {
+fn the_table_of_data_types_matches_the_program() {
     let rows = data_types(&read(FORMATS_PAGE));
     for (name, descr, bytes) in &rows {
         let typed = typestr::parse(&json!(descr)).unwrap();
@@ -201,7 +201,7 @@ fn the_table_of_data_types_is_that_of_the_program() {
 }
 
 #[test]
-fn every_counter_has_an_entry() {
+fn every_counter_is_documented() {
     let page = read(ERRORS_PAGE);
     let entries: Vec<&str> = section(&page, "## Counters")
         .lines()
@@ -223,7 +223,7 @@ fn options(list: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_mount_option_is_named() {
+fn every_mount_option_is_documented() {
     let page = read(MOUNT_PAGE);
     let text = section(&page, ".SH \"MOUNT OPTIONS\"").replace("\\-", "-");
     let words = words(&text);
@@ -270,7 +270,7 @@ fn collect_names(view: &dyn View, path: &Key, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn every_file_of_a_mount_is_named() {
+fn every_file_of_a_mount_is_documented() {
     let config = ViewsConfig {
         source: root().join("samples/climate.zarr").display().to_string(),
         list: vec!["all".parse().unwrap()],
@@ -304,7 +304,7 @@ fn every_file_of_a_mount_is_named() {
 }
 
 #[test]
-fn the_readme_is_short_and_its_scripts_are_there() {
+fn the_readme_is_short_and_its_scripts_exist() {
     let readme = read("README.md");
     assert!(readme.lines().count() <= 120);
     let commands: BTreeSet<&str> = readme
@@ -380,7 +380,7 @@ fn paragraphs(page: &str, from: &str, to: Option<&str>) -> Vec<String> {
 
 /// Each paragraph that promises something about writing names its tests in comments: a file, and a test in it.
 #[test]
-fn every_promise_of_writing_has_its_test() {
+fn every_promise_about_writing_names_a_test() {
     check_promises(
         "docs/reference/writing.md",
         "The store view",
@@ -388,9 +388,9 @@ fn every_promise_of_writing_has_its_test() {
     );
 }
 
-/// The same for the promises about missing keys.
+/// Each paragraph that promises something about missing keys names its tests in comments.
 #[test]
-fn every_promise_of_missing_keys_has_its_test() {
+fn every_promise_about_missing_keys_names_a_test() {
     let page = read("docs/reference/stores.md");
     let after = page.split("\n## Missing keys\n").nth(1).unwrap();
     let next = after.split("\n## ").nth(1).unwrap().lines().next().unwrap();
@@ -465,7 +465,7 @@ fn documents_and_sources_are_ascii() {
 }
 
 #[test]
-fn every_source_says_what_it_is() {
+fn every_source_file_begins_with_a_module_comment() {
     let sources = ["crates", "src", "tests", "scripts"]
         .map(files_below)
         .concat();

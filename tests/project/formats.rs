@@ -103,9 +103,9 @@ fn ranks_of(format: &Format, like: &Array, data_type: &DataType) -> Vec<usize> {
     (0..=MAX_RANK).filter(holds).collect()
 }
 
-/// Invariant of `the_errno_table_is_that_of_the_program`.
+/// Invariant of `the_errno_table_matches_the_program`.
 #[test]
-fn the_table_of_formats_is_that_of_the_program() {
+fn the_table_of_formats_matches_the_program() {
     let page = read(FORMATS_PAGE);
     let table = table_rows(section(&page, "## Formats of other programs"));
     let (like, mut seen) = (any_array(), Vec::new());

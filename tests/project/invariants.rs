@@ -170,7 +170,7 @@ fn document(invariants: &[Invariant]) -> String {
 }
 
 #[test]
-fn the_document_has_the_invariants_of_the_tests() {
+fn the_invariants_document_matches_the_tests() {
     let invariants = invariants();
     for Invariant { section, tests, .. } in &invariants {
         assert!(

@@ -252,9 +252,9 @@ fn see_also(name: &str, short: &str) -> String {
     format!(".SH \"SEE ALSO\"\n{}\n", pages.join(",\n"))
 }
 
-/// Invariant of `the_errno_table_is_that_of_the_program`.
+/// Invariant of `the_errno_table_matches_the_program`.
 #[test]
-fn pages_are_those_of_the_command_line() {
+fn manual_pages_match_the_command_line() {
     for (name, text) in pages() {
         let path = folder().join(&name);
         if env::var_os("BLESS").is_some() {
@@ -272,7 +272,7 @@ fn pages_are_those_of_the_command_line() {
 
 /// The page of all commands in the book is made of their helps.
 #[test]
-fn the_page_of_commands_has_their_helps() {
+fn the_commands_page_has_the_help_of_each_command() {
     let mut text = String::from(
         "# Commands\n\nThis page is generated: it has what `zarrfs COMMAND --help` prints.\n",
     );
@@ -308,7 +308,7 @@ pub(crate) fn typed_commands(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Invariant of `the_errno_table_is_that_of_the_program`.
+/// Invariant of `the_errno_table_matches_the_program`.
 #[test]
 fn examples_are_command_lines_that_parse() {
     let mut lines: Vec<String> = Vec::new();

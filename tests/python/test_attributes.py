@@ -66,7 +66,7 @@ WAYS = {
 }
 
 
-# Invariant of `what_others_write_shows_after_attributes_were_set`.
+# Invariant of `setting_attributes_does_not_hide_later_store_writes`.
 @pytest.mark.parametrize("way", WAYS)
 def test_what_others_write_shows(store, upper, options, mounted, way):
     key = "a/c/1"
@@ -103,7 +103,7 @@ def test_what_others_write_shows(store, upper, options, mounted, way):
     assert b"user.note" not in os.listxattr(mount.path / key)
 
 
-# Invariant of `what_others_write_shows_after_attributes_were_set`.
+# Invariant of `setting_attributes_does_not_hide_later_store_writes`.
 def test_a_copied_tree_is_in_the_store_alone(store, upper, mounted, tmp_path):
     source = tmp_path / "source"
     for number in range(20):

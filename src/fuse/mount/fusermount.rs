@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_cannot_add_options() {
+    fn commas_in_the_source_add_no_mount_options() {
         let request = MountRequest {
             source: "s3://b/a,dev\\".to_string(),
             ..MountRequest::default()

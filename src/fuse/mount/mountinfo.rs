@@ -155,13 +155,13 @@ garbage
     }
 
     #[test]
-    fn nothing_is_found_where_nothing_is_mounted() {
+    fn no_mount_is_found_at_an_unmounted_path() {
         assert_eq!(parse(LINES.as_bytes()).len(), 3);
         assert_eq!(top(parse(LINES.as_bytes()), Path::new("/tmp/a")), None);
     }
 
     #[test]
-    fn the_tables_of_this_machine_parse() {
+    fn the_mount_table_of_this_machine_parses() {
         assert!(
             read()
                 .unwrap()

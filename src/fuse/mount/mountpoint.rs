@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_that_cannot_be_mountpoints_are_refused() {
+    fn invalid_mountpoints_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("s.zarr");
         let inside = store.join("a");

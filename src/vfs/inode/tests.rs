@@ -39,7 +39,7 @@ fn listings_and_lookups_agree() {
 }
 
 #[test]
-fn directories_named_by_numbers_lead_upwards() {
+fn paths_lead_through_directories_named_by_numbers() {
     let inodes = Inodes::new();
     let outer = inodes.look_up(Ino::ROOT, b"0", &directory());
     let inner = inodes.look_up(outer, b"c.1", &directory());
@@ -49,7 +49,7 @@ fn directories_named_by_numbers_lead_upwards() {
 }
 
 #[test]
-fn renamed_folders_take_what_is_in_them_along() {
+fn children_of_a_renamed_folder_move_with_it() {
     let inodes = Inodes::new();
     let folder = inodes.look_up(Ino::ROOT, b"a", &directory());
     let file = inodes.look_up(folder, b"0.1", &file(1));
@@ -64,7 +64,7 @@ fn renamed_folders_take_what_is_in_them_along() {
 }
 
 #[test]
-fn forgotten_entries_go_with_their_parents() {
+fn a_forgotten_parent_stays_until_its_children_are_forgotten() {
     let inodes = Inodes::new();
     let outer = inodes.look_up(Ino::ROOT, b"a", &directory());
     let inner = inodes.look_up(outer, b"b", &file(1));
@@ -130,7 +130,7 @@ fn an_inode_has_handles_of_one_content() {
 }
 
 #[test]
-fn a_content_that_is_open_has_one_inode_of_its_name() {
+fn an_open_content_has_one_inode_under_its_name() {
     let inodes = Inodes::new();
     let old = inodes.look_up(Ino::ROOT, b"a", &file(1));
     let new = inodes.look_up(Ino::ROOT, b"new", &file(2));
@@ -145,7 +145,7 @@ fn a_content_that_is_open_has_one_inode_of_its_name() {
 
 /// The kernel returns EIO for an inode that has received attributes of another kind.
 #[test]
-fn an_open_file_shows_no_link_that_has_its_name() {
+fn an_open_inode_never_shows_a_link_of_the_same_name() {
     let inodes = Inodes::new();
     let ino = inodes.create(Ino::ROOT, b"a", Some(1), Fh(1));
     inodes.unlink(Ino::ROOT, b"a");
@@ -159,7 +159,7 @@ fn an_open_file_shows_no_link_that_has_its_name() {
 
 /// Invariant (mount): Inode numbers have 31 bits and survive a remount.
 #[test]
-fn numbers_have_31_bits_and_are_the_same_after_a_remount() {
+fn inode_numbers_have_31_bits_and_survive_a_remount() {
     let numbers = || {
         let inodes = Inodes::new();
         let folder = inodes.look_up(Ino::ROOT, b"array", &directory());
@@ -173,9 +173,9 @@ fn numbers_have_31_bits_and_are_the_same_after_a_remount() {
     assert_eq!(first, numbers());
 }
 
-/// Invariant of `numbers_have_31_bits_and_are_the_same_after_a_remount`.
+/// Invariant of `inode_numbers_have_31_bits_and_survive_a_remount`.
 #[test]
-fn names_of_one_hash_have_numbers_of_their_own() {
+fn names_with_equal_hashes_get_different_inodes() {
     let inodes = Inodes::new();
     let mut numbers = std::collections::HashMap::new();
     let name = |number: u64| number.to_string().into_bytes();
@@ -198,7 +198,7 @@ fn names_of_one_hash_have_numbers_of_their_own() {
 
 /// Invariant (mount): A name that the kernel knows takes at most 200 bytes.
 #[test]
-fn a_name_takes_two_hundred_bytes_and_gives_them_back() {
+fn a_name_takes_at_most_200_bytes_and_frees_them() {
     let names = 1_000_000;
     let inodes = Inodes::new();
     let name = |number: u64| format!("tas_Amon_model_{number:07}.nc");
@@ -223,9 +223,9 @@ fn a_name_takes_two_hundred_bytes_and_gives_them_back() {
     assert!(left < 64 << 10, "{left} bytes");
 }
 
-/// The kernel may ignore any of two replies that overlap: it is known to have a length only if there was no other.
+/// The kernel may ignore any of two overlapping replies: it surely has a length only if it got no other one.
 #[test]
-fn an_open_relies_on_a_length_if_the_kernel_got_no_other() {
+fn a_length_is_relied_on_only_if_the_kernel_got_no_other() {
     let inodes = Inodes::new();
     let ino = inodes.look_up(Ino::ROOT, b"a", &file(1));
     assert!(!inodes.keep_length(ino, 0));

@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_that_names_no_form_is_refused_with_those_that_do() {
+    fn an_unknown_format_is_refused_with_the_known_ones() {
         let names = extensions();
         assert!(names.contains(&"nc") && names.contains(&"nrrd"));
         for &word in [&names[..], &["chunks", "all"]].concat().iter() {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn both_files_of_a_pair_are_named_from_one_of_them() {
+    fn a_lookup_of_one_file_of_a_pair_names_both() {
         let pairs = HeaderDataPairs::default();
         let array = Key::new("a").unwrap();
         let note = |ending: &str| {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn few_names_are_kept() {
+    fn only_the_last_looked_up_pairs_are_kept() {
         let pairs = HeaderDataPairs::default();
         let array = Key::new("a").unwrap();
         for number in 0..2 * MAX_NAMES {

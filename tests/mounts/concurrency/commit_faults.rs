@@ -48,7 +48,7 @@ fn a_removal_during_a_commit_is_kept() {
 
 /// A renamed file is renamed again, renamed back, or replaced while the commit copies it.
 #[test]
-fn a_rename_of_what_the_commit_renames_is_kept() {
+fn a_rename_of_a_file_that_the_commit_renames_is_kept() {
     for lower in LOWERS {
         for (target, expected) in [("c", "c"), ("a", "a")] {
             let mut fixture = Fixture::new(lower, &[("a", "file"), ("d/0", "zero"), ("z", "old")]);
@@ -88,7 +88,7 @@ fn a_write_to_a_linked_file_during_a_commit_is_kept() {
 
 /// A file is opened and written while the commit puts it.
 #[test]
-fn a_write_to_a_linked_file_that_is_put_is_kept() {
+fn a_write_to_a_linked_file_during_its_put_is_kept() {
     for lower in LOWERS {
         let mut fixture = Fixture::new(lower, &[]);
         fixture.write("f", "old.");
@@ -108,7 +108,7 @@ fn a_write_to_a_linked_file_that_is_put_is_kept() {
 }
 
 #[test]
-fn a_new_file_removed_during_its_put_stays_away() {
+fn a_new_file_removed_during_its_put_stays_removed() {
     for lower in LOWERS {
         let mut fixture = Fixture::new(lower, &[("a", "stays")]);
         fixture.write("new", "short-lived");
@@ -121,7 +121,7 @@ fn a_new_file_removed_during_its_put_stays_away() {
 
 /// A temporary file is put, and is renamed to its final name at the same time.
 #[test]
-fn a_new_file_renamed_during_its_put_leaves_nothing_behind() {
+fn a_new_file_renamed_during_its_put_leaves_no_old_name() {
     for lower in LOWERS {
         for call in ["etag", "put"] {
             let mut fixture = Fixture::new(lower, &[("k", "old")]);
@@ -135,7 +135,7 @@ fn a_new_file_renamed_during_its_put_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_commit_beside_a_rename_has_all_files_under_one_name() {
+fn a_rename_during_a_commit_does_not_change_that_commit() {
     for lower in LOWERS {
         let mut fixture = Fixture::new(lower, &[]);
         fixture.make_folder("c");
@@ -156,7 +156,7 @@ fn a_commit_beside_a_rename_has_all_files_under_one_name() {
 
 /// Another program made a folder where a file was written here: a conflict, found before the first put.
 #[test]
-fn a_file_against_a_folder_is_a_conflict() {
+fn a_new_file_conflicts_with_a_folder_of_its_name() {
     for lower in LOWERS {
         let mut fixture = Fixture::new(lower, &[("b", "old")]);
         fixture.write("a", "file");
@@ -168,7 +168,7 @@ fn a_file_against_a_folder_is_a_conflict() {
 
 /// Another program made a file where a folder was made here.
 #[test]
-fn a_folder_against_a_file_is_a_conflict() {
+fn a_new_folder_conflicts_with_a_file_of_its_name() {
     for lower in LOWERS {
         let mut fixture = Fixture::new(lower, &[("b", "old")]);
         fixture.make_folder("a");
@@ -235,7 +235,7 @@ fn discarding_one_side_of_a_rename_loses_nothing() {
 /// A file that is open for writing is not part of a commit, even after a FLUSH: a child process that inherited the
 /// descriptor may have ended.
 #[test]
-fn a_flush_makes_no_half_written_file_part_of_a_commit() {
+fn a_flushed_but_open_file_is_not_part_of_a_commit() {
     for lower in LOWERS {
         let mut fixture = Fixture::new(lower, &[("old", "as it was")]);
         let new = fixture.create("new");

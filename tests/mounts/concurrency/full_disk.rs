@@ -63,7 +63,7 @@ fn a_disk_that_is_full_during_a_commit_loses_nothing() {
 }
 
 #[test]
-fn a_commit_on_a_full_disk_is_gone_on_with_after_a_remount() {
+fn a_commit_on_a_full_disk_continues_after_a_remount() {
     let Some(disk) = Tmpfs::new(4 * MIB) else {
         return;
     };
@@ -79,7 +79,7 @@ fn a_commit_on_a_full_disk_is_gone_on_with_after_a_remount() {
 ///
 /// The commit has more to record than its journal has room for, and the next commit finds no room either.
 #[test]
-fn a_commit_needs_no_room() {
+fn a_commit_needs_no_space_in_the_upper_folder() {
     const WRITTEN: usize = 400;
     let Some(disk) = Tmpfs::new(8 * MIB) else {
         return;
@@ -112,11 +112,11 @@ fn a_commit_needs_no_room() {
     fixture.ends_as(&expected);
 }
 
-/// Invariant of `a_commit_needs_no_room`.
+/// Invariant of `a_commit_needs_no_space_in_the_upper_folder`.
 ///
 /// Objects that the store has under another key have to be copied first; the rest of the commit needs no space.
 #[test]
-fn a_commit_without_room_for_copies_says_how_much_it_needs() {
+fn a_commit_without_space_for_copies_says_how_much_it_needs() {
     let Some(disk) = Tmpfs::new(4 * MIB) else {
         return;
     };
@@ -134,11 +134,11 @@ fn a_commit_without_room_for_copies_says_how_much_it_needs() {
     fixture.ends_as(&[("e/x", "seven.."), ("e/y", "3..")]);
 }
 
-/// Invariant of `a_commit_needs_no_room`.
+/// Invariant of `a_commit_needs_no_space_in_the_upper_folder`.
 ///
 /// If a full disk kept a commit from recording its puts, they are found in the store after a kill.
 #[test]
-fn a_commit_on_a_full_disk_that_was_cut_is_gone_on_with() {
+fn an_interrupted_commit_on_a_full_disk_continues() {
     let Some(disk) = Tmpfs::new(8 * MIB) else {
         return;
     };

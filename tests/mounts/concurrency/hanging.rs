@@ -77,7 +77,7 @@ impl Hung {
     }
 
     /// Operations that need no answer of the server still work.
-    fn others_go_on(&self) {
+    fn check_other_operations(&self) {
         let point = &self.mounted.point;
         let began = Instant::now();
         fs::write(point.path("c/0"), "CCCC").unwrap();
@@ -119,15 +119,15 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Invariant of `a_commit_that_hangs_blocks_nothing_in_the_upper_layer`.
+/// Invariant of `a_hanging_commit_does_not_block_changes_in_the_upper_folder`.
 #[test]
-fn a_commit_of_a_key_that_hangs_ends_in_time_and_names_it() {
+fn a_commit_of_a_hanging_key_times_out_and_names_the_key() {
     if !needs::mounts() {
         return;
     }
     let hung = Hung::new(SHORT);
     let commit = hung.start_commit();
-    hung.others_go_on();
+    hung.check_other_operations();
     let output = commit.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let said = stderr(&output);
@@ -145,7 +145,7 @@ fn a_commit_of_a_key_that_hangs_ends_in_time_and_names_it() {
 }
 
 #[test]
-fn a_command_that_is_interrupted_leaves_its_commit_to_the_mount() {
+fn the_mount_continues_the_commit_of_an_interrupted_command() {
     if !needs::mounts() {
         return;
     }
@@ -155,19 +155,19 @@ fn a_command_that_is_interrupted_leaves_its_commit_to_the_mount() {
     kill_process(process, Signal::INT).unwrap();
     let status = commit.wait().unwrap();
     assert_eq!(status.signal(), Some(Signal::INT.as_raw()));
-    hung.others_go_on();
+    hung.check_other_operations();
     hung.ends();
 }
 
-/// Invariant of `a_commit_that_hangs_blocks_nothing_in_the_upper_layer`.
+/// Invariant of `a_hanging_commit_does_not_block_changes_in_the_upper_folder`.
 #[test]
-fn a_mount_whose_commit_hangs_is_unmounted_and_the_commit_says_so() {
+fn unmounting_ends_a_hanging_commit_with_an_error() {
     if !needs::mounts() {
         return;
     }
     let hung = Hung::new(LONG);
     let commit = hung.start_commit();
-    hung.others_go_on();
+    hung.check_other_operations();
     let end = hung.run("umount", SOON);
     assert_eq!(end.status.code(), Some(0), "{end:?}");
     let output = commit.wait_with_output().unwrap();

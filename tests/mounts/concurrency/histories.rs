@@ -113,31 +113,31 @@ fn smaller(plan: &Plan) -> Vec<Plan> {
 
 /// Checks the judge itself: a plain directory must pass.
 #[test]
-fn plain() {
+fn histories_of_a_plain_directory_are_consistent() {
     let (operations, run) = (10_000, 5000);
     repeat(Site::Plain, &Amount { operations, run });
 }
 
 #[test]
-fn memory() {
+fn histories_over_memory_are_consistent() {
     let (operations, run) = (30_000, 7500);
     repeat(Site::Memory, &Amount { operations, run });
 }
 
 #[test]
-fn folder() {
+fn histories_over_a_folder_are_consistent() {
     let (operations, run) = (30_000, 7500);
     repeat(Site::Folder, &Amount { operations, run });
 }
 
 #[test]
-fn flaky() {
+fn histories_over_a_flaky_store_are_consistent() {
     let (operations, run) = (5000, 1000);
     repeat(Site::Flaky, &Amount { operations, run });
 }
 
 #[test]
-fn local() {
+fn histories_on_a_mount_of_a_folder_are_consistent() {
     if crate::common::needs::mounts() {
         let (operations, run) = (25_000, 5000);
         repeat(Site::Local, &Amount { operations, run });
@@ -145,7 +145,7 @@ fn local() {
 }
 
 #[test]
-fn s3() {
+fn histories_on_a_mount_of_a_bucket_are_consistent() {
     if crate::common::needs::mounts() && crate::common::needs::server("ZARRFS_TEST_S3") {
         let (operations, run) = (3000, 1000);
         repeat(Site::S3, &Amount { operations, run });
@@ -153,7 +153,7 @@ fn s3() {
 }
 
 #[test]
-fn flaky_s3() {
+fn histories_on_a_mount_of_a_flaky_bucket_are_consistent() {
     if crate::common::needs::mounts() && crate::common::needs::server("ZARRFS_TEST_S3") {
         let (operations, run) = (400, 200);
         repeat(Site::FlakyS3, &Amount { operations, run });

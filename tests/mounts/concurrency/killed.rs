@@ -94,7 +94,7 @@ fn is_killed(fixture: &Fixture, calls: usize) -> bool {
 }
 
 #[test]
-fn a_commit_that_is_killed_at_any_call_is_gone_on_with() {
+fn a_commit_killed_at_any_store_call_is_continued() {
     for calls in 0.. {
         let mut fixture = Fixture::new(Lower::Local, &HELD);
         change(&fixture);

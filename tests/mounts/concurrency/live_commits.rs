@@ -20,7 +20,7 @@ const COMMITS_IN_CI: u64 = 60;
 /// Two programs write temporary files and rename them during one commit after the other. Each commit must exit with 0,
 /// leave no files behind and lose nothing.
 #[test]
-fn one_thousand_live_commits_beside_a_renaming_program() {
+fn live_commits_beside_a_renaming_program_lose_nothing() {
     if !needs::mounts() {
         return;
     }
@@ -51,7 +51,7 @@ fn one_thousand_live_commits_beside_a_renaming_program() {
 /// end must not make the half-written file part of a commit; the commit names the file. After its close the file is
 /// committed.
 #[test]
-fn the_end_of_a_child_process_makes_no_half_written_file_part_of_a_commit() {
+fn a_child_exit_does_not_commit_a_half_written_file() {
     if !needs::mounts() {
         return;
     }
@@ -83,7 +83,7 @@ fn the_end_of_a_child_process_makes_no_half_written_file_part_of_a_commit() {
 
 /// A file that was closed before the commit began is part of it, even if it was closed immediately before.
 #[test]
-fn what_was_just_closed_is_part_of_a_commit() {
+fn a_file_closed_just_before_a_commit_is_part_of_it() {
     const CLOSES: usize = 20;
     if !needs::mounts() {
         return;

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_register_can_hold_is_possible() {
+    fn linearizable_histories_are_accepted() {
         let (one, two) = (value(1), value(2));
         let missing = Value::Missing;
         assert!(is_possible(&[
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_cannot_hold_is_found() {
+    fn non_linearizable_histories_are_rejected() {
         let (one, two, missing) = (value(1), value(2), Value::Missing);
         // A write that was lost, or is not there yet.
         assert!(!is_possible(&[set(0, 1, one), saw(2, 3, missing)]));
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mixture_is_possible_only_while_a_write_goes_on_in_place() {
+    fn a_mixture_is_accepted_only_during_a_write_in_place() {
         let (one, two, three) = (value(1), value(2), value(3));
         let tags = |values: &[Value]| {
             let tags = values.iter().filter_map(|value| value.tag());
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_write_in_place_that_failed_stay_until_the_next_one() {
+    fn parts_of_a_failed_write_in_place_stay_until_the_next_write() {
         let (one, two, three, four) = (value(1), value(2), value(3), value(4));
         let torn = Operation {
             is_gradual: true,
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_history_is_still_impossible() {
+    fn a_shortened_history_is_still_rejected() {
         let mut operations: Vec<Operation> = Vec::new();
         for number in 0..200u64 {
             let held = value(number as u32);

@@ -80,7 +80,7 @@ fn replaced(mounted: &Mounted, replace: impl Fn(&[u8]) -> io::Result<()>) {
 }
 
 #[test]
-fn a_folder_whose_files_are_replaced_is_never_a_mixture() {
+fn a_file_replaced_in_a_folder_never_reads_as_a_mixture() {
     if !needs::mounts() {
         return;
     }
@@ -93,7 +93,7 @@ fn a_folder_whose_files_are_replaced_is_never_a_mixture() {
 }
 
 #[test]
-fn an_archive_that_is_replaced_is_never_a_mixture() {
+fn a_file_of_a_replaced_archive_never_reads_as_a_mixture() {
     if !needs::mounts() {
         return;
     }
@@ -107,7 +107,7 @@ fn an_archive_that_is_replaced_is_never_a_mixture() {
 }
 
 #[test]
-fn an_object_of_a_server_that_is_replaced_is_never_a_mixture() {
+fn an_object_replaced_on_a_server_never_reads_as_a_mixture() {
     if !needs::mounts() {
         return;
     }

@@ -290,7 +290,7 @@ fn litter(plan: &Plan, places: Places<'_>) -> Vec<String> {
 
 /// Files that a kill leaves in a store are allowed, and no listing shows them.
 #[test]
-fn a_temporary_name_in_the_store_is_left_by_a_kill_alone() {
+fn temporary_files_in_the_store_are_allowed_only_after_a_kill() {
     for kills in [true, false] {
         let plan = Plan {
             kills,

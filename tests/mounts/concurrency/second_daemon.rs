@@ -119,7 +119,7 @@ fn both<T: Send>(pair: &Pair, work: impl Fn(usize, &Overlay) -> T + Sync) -> [T;
 
 /// Invariant (overlay): Two daemons over one store never overwrite each other's commits.
 #[test]
-fn commits_of_two_upper_folders_at_once_lose_nothing() {
+fn concurrent_commits_of_two_upper_folders_lose_nothing() {
     const ROUNDS: usize = 30;
     let mut conflicts = 0;
     for lower in LOWERS {
@@ -168,12 +168,12 @@ fn commits_of_two_upper_folders_at_once_lose_nothing() {
     assert!(conflicts >= ROUNDS * LOWERS.len());
 }
 
-/// Invariant of `commits_of_two_upper_folders_at_once_lose_nothing`.
+/// Invariant of `concurrent_commits_of_two_upper_folders_lose_nothing`.
 ///
 /// A commit puts a key and then finds a conflict; another program changes that key: it is a conflict when the commit
 /// continues.
 #[test]
-fn what_was_overwritten_is_a_conflict_of_the_commit_that_goes_on() {
+fn a_continued_commit_conflicts_on_keys_overwritten_since() {
     for lower in LOWERS {
         let pair = Pair::new(lower, false);
         pair.put("a", "old");
@@ -240,12 +240,12 @@ fn count_up(overlay: &Overlay, whose: usize) -> Result<()> {
     file.flush(&UNLIMITED)
 }
 
-/// Invariant of `commits_of_two_upper_folders_at_once_lose_nothing`.
+/// Invariant of `concurrent_commits_of_two_upper_folders_lose_nothing`.
 ///
 /// Two daemons with write-through increment one number. The one that finds it changed at its close discards its change
 /// and retries.
 #[test]
-fn numbers_that_two_daemons_count_up_miss_nothing() {
+fn concurrent_increments_by_two_daemons_are_all_counted() {
     const COUNTED: u64 = 150;
     for lower in LOWERS {
         let pair = Pair::new(lower, true);
@@ -281,7 +281,7 @@ fn numbers_that_two_daemons_count_up_miss_nothing() {
 
 /// A mount whose daemon is killed during commits, beside another mount of the store that also commits.
 #[test]
-fn a_daemon_that_is_killed_beside_another_one_loses_nothing() {
+fn a_daemon_killed_beside_another_one_loses_nothing() {
     const ROUNDS: usize = 4;
     if !needs::mounts() {
         return;

@@ -241,7 +241,7 @@ mod tests {
     };
 
     #[test]
-    fn a_file_tells_its_write() {
+    fn the_bytes_of_a_file_identify_its_write() {
         let value = TAG.file();
         let bytes = value.bytes();
         assert_eq!(Some(bytes.len() as u64), value.length());
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn any_byte_that_is_of_another_write_is_seen() {
+    fn a_byte_of_another_write_is_detected() {
         let bytes = TAG.file().bytes();
         let other = Tag {
             number: 4568,

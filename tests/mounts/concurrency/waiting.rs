@@ -137,7 +137,7 @@ fn work_beside(fixture: &Fixture, name: &str, operation: Operation) -> JoinHandl
 
 /// While one operation waits for the store, others in the upper folder must not wait for it.
 #[test]
-fn a_store_that_hangs_blocks_nothing_in_the_upper_layer() {
+fn a_hanging_store_does_not_block_changes_in_the_upper_folder() {
     for (name, operation) in OPERATIONS {
         let fixture = Fixture::new(Lower::Memory, &HELD);
         fixture.write("fast/old", "before");
@@ -155,9 +155,9 @@ fn a_store_that_hangs_blocks_nothing_in_the_upper_layer() {
 /// Invariant (overlay): A commit that waits for the store blocks no change in the upper folder, and ends in time or
 /// with its mount.
 ///
-/// The same while a commit waits for the store, with its frozen layer below the top layer.
+/// The operations run while the commit waits, with its frozen layer below the top layer.
 #[test]
-fn a_commit_that_hangs_blocks_nothing_in_the_upper_layer() {
+fn a_hanging_commit_does_not_block_changes_in_the_upper_folder() {
     for (name, operation) in OPERATIONS {
         let mut fixture = Fixture::new(Lower::Memory, &HELD);
         fixture.write("fast/old", "before");
@@ -179,7 +179,7 @@ fn a_commit_that_hangs_blocks_nothing_in_the_upper_layer() {
 
 /// Closes of sixteen different keys reach the store concurrently.
 #[test]
-fn closes_to_different_keys_are_written_through_side_by_side() {
+fn closes_of_different_keys_are_written_through_concurrently() {
     const CLOSES: usize = 16;
     for lower in LOWERS {
         let fixture = Fixture::through(lower, &[]);
@@ -200,7 +200,7 @@ fn closes_to_different_keys_are_written_through_side_by_side() {
 /// A slow write-through of a file must not delay the attributes of its parent folders. An operation that waits for it,
 /// such as a rename of its folder or a commit, must not delay other names.
 #[test]
-fn a_long_upload_holds_up_nothing_else() {
+fn a_long_upload_does_not_delay_other_names() {
     for lower in LOWERS {
         let fixture = Fixture::through(lower, &[("d/old", "1"), ("d/e/x", "2")]);
         fixture
@@ -239,7 +239,7 @@ fn a_long_upload_holds_up_nothing_else() {
 
 /// Two closes of one key reach the store in order.
 #[test]
-fn closes_to_one_key_are_written_through_in_order() {
+fn closes_of_one_key_are_written_through_in_order() {
     let fixture = Fixture::through(Lower::Memory, &[]);
     let opening = Opening(fixture.gate.clone());
     fixture.gate.close(|call, _| call == "put");
@@ -261,7 +261,7 @@ fn closes_to_one_key_are_written_through_in_order() {
 
 /// The length of the journal follows the changes that it describes, not the number of operations.
 #[test]
-fn the_journal_stays_short_while_it_is_mounted() {
+fn the_journal_of_a_mount_stays_short() {
     const WRITES: usize = 24_000;
     let fixture = Fixture::new(Lower::Memory, &[("k", "old")]);
     for number in 0..WRITES {

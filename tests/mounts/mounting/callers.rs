@@ -14,7 +14,7 @@ use crate::common::needs;
 use crate::mounting::fixture::{Fixture, PROGRAM, end_of, signal, stderr};
 
 #[test]
-fn options_reach_the_kernel() {
+fn mount_options_reach_the_kernel() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -40,7 +40,7 @@ fn options_reach_the_kernel() {
 }
 
 #[test]
-fn others_look_in_when_allowed() {
+fn other_users_have_access_only_with_allow_other() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -62,7 +62,7 @@ fn others_look_in_when_allowed() {
 }
 
 #[test]
-fn mount_calls_the_program() {
+fn mount_8_calls_the_program() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -97,7 +97,7 @@ fn mount_calls_the_program() {
 }
 
 #[test]
-fn the_examples_are_understood() {
+fn the_packaged_fstab_and_unit_examples_are_valid() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -155,7 +155,7 @@ fn a_user_mounts_with_fusermount3() {
 }
 
 #[test]
-fn a_descriptor_that_is_mounted_is_served() {
+fn a_descriptor_mounted_by_another_program_is_served() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -186,7 +186,7 @@ fn a_descriptor_that_is_mounted_is_served() {
 }
 
 #[test]
-fn systemd_is_told() {
+fn systemd_is_notified_of_start_and_stop() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

@@ -34,7 +34,7 @@ fn open_files(process: Pid) -> Vec<String> {
 
 /// Invariant (mount): The daemon does not inherit descriptors.
 #[test]
-fn a_lock_of_the_caller_ends_with_the_caller() {
+fn the_daemon_keeps_no_lock_or_descriptor_of_its_caller() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -57,7 +57,7 @@ fn a_lock_of_the_caller_ends_with_the_caller() {
 }
 
 #[test]
-fn a_store_that_was_named_by_a_descriptor_stays() {
+fn a_store_named_by_a_descriptor_stays_reachable() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -82,7 +82,7 @@ fn is_logged(fixture: &Fixture, name: &str, log: &Path) -> bool {
 }
 
 #[test]
-fn a_hangup_opens_the_log_anew() {
+fn a_hangup_reopens_the_log() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -135,7 +135,7 @@ fn a_hangup_opens_the_log_anew() {
 
 /// At the time of the signal, a descriptor number of the caller refers to another file of the daemon.
 #[test]
-fn a_log_that_is_a_descriptor_of_the_caller_is_never_opened_anew() {
+fn a_log_on_a_descriptor_of_the_caller_is_never_reopened() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -156,7 +156,7 @@ fn a_log_that_is_a_descriptor_of_the_caller_is_never_opened_anew() {
 }
 
 #[test]
-fn a_hangup_leaves_a_daemon_without_a_log_file_alone() {
+fn a_hangup_does_not_end_a_daemon_without_a_log_file() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -187,7 +187,7 @@ fn in_terminal(fixture: &Fixture, before: &str) -> Child {
 }
 
 #[test]
-fn the_end_of_its_terminal_ends_a_mount_in_the_foreground() {
+fn a_foreground_mount_ends_with_its_terminal() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

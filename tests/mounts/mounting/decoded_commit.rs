@@ -10,7 +10,7 @@ use crate::common::tmpfs::Tmpfs;
 use crate::mounting::fixture::{Fixture, PROGRAM, soon, stderr};
 
 #[test]
-fn an_array_that_is_written_meanwhile_is_named() {
+fn a_commit_names_an_array_that_is_open_for_writing() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -90,7 +90,7 @@ const LEFT_OVER: &str = "    a: closed, but not all chunks could be stored; zarr
 /// Invariant (writing): Data that could not be stored when a decoded file was closed are listed, and can be stored or
 /// discarded.
 #[test]
-fn what_could_not_be_stored_at_close_comes_with_a_commit() {
+fn data_that_failed_to_store_at_close_are_committed() {
     let Some((fixture, disk)) = full_upper() else {
         return;
     };
@@ -103,9 +103,9 @@ fn what_could_not_be_stored_at_close_comes_with_a_commit() {
     assert!(!run(&fixture, "status").contains("being written"));
 }
 
-/// Invariant of `what_could_not_be_stored_at_close_comes_with_a_commit`.
+/// Invariant of `data_that_failed_to_store_at_close_are_committed`.
 #[test]
-fn what_could_not_be_stored_at_close_is_discarded() {
+fn data_that_failed_to_store_at_close_can_be_discarded() {
     let Some((fixture, disk)) = full_upper() else {
         return;
     };
@@ -118,7 +118,7 @@ fn what_could_not_be_stored_at_close_is_discarded() {
 }
 
 #[test]
-fn what_could_not_be_stored_at_close_is_stored_when_the_mount_ends() {
+fn data_that_failed_to_store_at_close_are_stored_at_unmount() {
     let Some((fixture, disk)) = full_upper() else {
         return;
     };
@@ -129,7 +129,7 @@ fn what_could_not_be_stored_at_close_is_stored_when_the_mount_ends() {
     assert_eq!(kept[..4], [8; 4]);
 }
 
-/// Invariant of `what_could_not_be_stored_at_close_comes_with_a_commit`.
+/// Invariant of `data_that_failed_to_store_at_close_are_committed`.
 #[test]
 fn an_unmount_is_refused_while_chunks_cannot_be_stored() {
     let Some((fixture, disk)) = full_upper() else {

@@ -123,7 +123,7 @@ fn a_hundred_arrays_are_read_with_few_descriptors() {
 
 /// Invariant of `a_hundred_arrays_are_read_with_few_descriptors`.
 #[test]
-fn a_mount_outlives_a_want_of_descriptors() {
+fn a_mount_survives_a_lack_of_descriptors() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -170,7 +170,7 @@ fn five_thousand_files_are_held_open_at_a_soft_limit_of_1024() {
 
 /// Invariant of `a_hundred_arrays_are_read_with_few_descriptors`.
 #[test]
-fn programs_with_too_many_files_leave_the_others_alone() {
+fn a_program_with_too_many_open_files_does_not_block_others() {
     for more in [&[][..], &["--cow", "UPPER"]] {
         let Some(fixture) = Fixture::new() else {
             return;

@@ -46,7 +46,7 @@ fn umount_of_the_system_ends_the_daemon() {
 /// The kernel reuses the device number of a mount that is gone for the next mount, while the daemon of the first one
 /// is still ending.
 #[test]
-fn mounts_one_after_the_other_leave_each_other_alone() {
+fn consecutive_mounts_do_not_disturb_each_other() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -70,7 +70,7 @@ fn signals_unmount() {
 }
 
 #[test]
-fn a_busy_mount_leaves_the_tree_and_a_second_signal_ends_at_once() {
+fn a_signal_detaches_a_busy_mount_and_a_second_one_ends_it() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -111,7 +111,7 @@ fn a_busy_mount_is_unmounted_by_command() {
 }
 
 #[test]
-fn a_stale_mount_is_cleared() {
+fn a_stale_mount_is_replaced_or_unmounted() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

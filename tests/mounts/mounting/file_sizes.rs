@@ -44,7 +44,7 @@ fn counter(fixture: &Fixture, name: &str) -> u64 {
 
 /// Invariant (mount): The limit for file sizes (RLIMIT_FSIZE) does not kill the daemon: the write fails.
 #[test]
-fn a_write_beyond_the_limit_is_an_error_of_that_write() {
+fn a_write_beyond_the_file_size_limit_fails_alone() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -76,9 +76,9 @@ fn a_write_beyond_the_limit_is_an_error_of_that_write() {
     assert!(fixture.umount(&fixture.dir).status.success());
 }
 
-/// Invariant of `a_write_beyond_the_limit_is_an_error_of_that_write`.
+/// Invariant of `a_write_beyond_the_file_size_limit_fails_alone`.
 #[test]
-fn a_journal_at_the_limit_has_no_room() {
+fn a_journal_at_the_file_size_limit_refuses_changes() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -117,9 +117,9 @@ fn put_long_rows(store: &Path) {
     }
 }
 
-/// Invariant of `a_write_beyond_the_limit_is_an_error_of_that_write`.
+/// Invariant of `a_write_beyond_the_file_size_limit_fails_alone`.
 #[test]
-fn a_file_of_decoded_chunks_at_the_limit_has_no_room() {
+fn a_spill_file_at_the_file_size_limit_is_not_used() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -141,7 +141,7 @@ fn a_file_of_decoded_chunks_at_the_limit_has_no_room() {
 }
 
 #[test]
-fn an_object_beyond_the_limit_is_not_cached_and_others_are() {
+fn only_objects_below_the_file_size_limit_are_cached() {
     let Some(mut fixture) = Fixture::new() else {
         return;
     };
@@ -166,9 +166,9 @@ fn an_object_beyond_the_limit_is_not_cached_and_others_are() {
     assert!(fixture.umount(&fixture.dir).status.success());
 }
 
-/// Invariant of `a_write_beyond_the_limit_is_an_error_of_that_write`.
+/// Invariant of `a_write_beyond_the_file_size_limit_fails_alone`.
 #[test]
-fn a_log_at_the_limit_ends_no_mount() {
+fn a_log_at_the_file_size_limit_does_not_end_the_mount() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -184,7 +184,7 @@ fn a_log_at_the_limit_ends_no_mount() {
 }
 
 #[test]
-fn a_command_says_that_a_file_is_beyond_the_limit() {
+fn cp_reports_a_file_beyond_the_file_size_limit() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

@@ -30,7 +30,7 @@ fn read_broken_array(fixture: &Fixture, times: usize) {
 
 /// Invariant of `failures_take_bounded_memory`.
 #[test]
-fn the_last_failures_are_in_the_mount_and_once_in_the_log() {
+fn failures_are_listed_in_the_mount_and_logged_once() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -66,7 +66,7 @@ fn the_last_failures_are_in_the_mount_and_once_in_the_log() {
 }
 
 #[test]
-fn records_go_to_the_journal_where_systemd_reads_stderr() {
+fn failures_go_to_the_journal_if_systemd_reads_stderr() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -100,7 +100,7 @@ fn records_go_to_the_journal_where_systemd_reads_stderr() {
 }
 
 #[test]
-fn a_stream_that_is_not_stderr_is_not_the_journal() {
+fn a_journal_stream_other_than_stderr_is_ignored() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -117,7 +117,7 @@ fn a_stream_that_is_not_stderr_is_not_the_journal() {
 }
 
 #[test]
-fn a_mount_says_what_was_found_and_where_the_arrays_are() {
+fn mount_prints_the_nodes_found_and_the_paths_of_arrays_and_keys() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -158,7 +158,7 @@ fn a_mount_says_what_was_found_and_where_the_arrays_are() {
 }
 
 #[test]
-fn a_mount_that_can_be_written_says_where_changes_go() {
+fn a_writable_mount_prints_where_changes_go() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -190,7 +190,7 @@ fn a_mount_that_can_be_written_says_where_changes_go() {
 }
 
 #[test]
-fn a_store_with_the_name_of_the_control_directory_says_so() {
+fn mount_reports_a_store_with_its_own_zarrfs_folder() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -209,7 +209,7 @@ fn a_store_with_the_name_of_the_control_directory_says_so() {
 }
 
 #[test]
-fn what_is_no_hierarchy_says_so_and_is_mounted() {
+fn a_folder_without_zarr_metadata_is_mounted_with_a_warning() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -235,7 +235,7 @@ fn what_is_no_hierarchy_says_so_and_is_mounted() {
 }
 
 #[test]
-fn a_program_gets_a_line_for_each_mount() {
+fn list_prints_one_line_per_mount_to_a_program() {
     let Some(mut fixture) = Fixture::new() else {
         return;
     };
@@ -257,7 +257,7 @@ fn a_program_gets_a_line_for_each_mount() {
 }
 
 #[test]
-fn the_mounts_of_this_machine_are_listed() {
+fn list_shows_the_mounts_of_this_machine() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -326,7 +326,7 @@ fn a_mount_without_its_process_is_listed() {
 }
 
 #[test]
-fn the_status_of_any_mount_is_told() {
+fn status_works_on_a_read_only_mount() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -359,7 +359,7 @@ fn a_read_only_mount_does_not_look_full() {
 
 /// Invariant of `failures_take_bounded_memory`.
 #[test]
-fn ordinary_answers_are_not_logged() {
+fn ordinary_errors_are_not_logged() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

@@ -25,7 +25,7 @@ fn unmount(fixture: &Fixture) {
 }
 
 #[test]
-fn options_stand_anywhere_beside_a_store_and_a_directory() {
+fn options_may_stand_before_or_after_store_and_directory() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -45,7 +45,7 @@ fn options_stand_anywhere_beside_a_store_and_a_directory() {
 }
 
 #[test]
-fn what_is_missing_beside_a_store_is_named() {
+fn a_missing_mountpoint_argument_is_named() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -65,7 +65,7 @@ fn what_is_missing_beside_a_store_is_named() {
 }
 
 #[test]
-fn a_store_that_is_not_named_in_utf_8_is_shown() {
+fn a_store_path_that_is_not_utf_8_is_named_in_the_error() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -86,7 +86,7 @@ fn a_store_that_is_not_named_in_utf_8_is_shown() {
 }
 
 #[test]
-fn help_of_help_is_that_of_the_program() {
+fn help_of_help_is_the_general_help() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -96,7 +96,7 @@ fn help_of_help_is_that_of_the_program() {
 }
 
 #[test]
-fn the_form_of_mount_8_says_what_was_mounted() {
+fn the_form_of_mount_8_prints_the_mounted_store() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

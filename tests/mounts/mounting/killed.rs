@@ -63,7 +63,7 @@ fn start_reader(file: &Path, offset: usize) -> std::process::Child {
 }
 
 #[test]
-fn a_daemon_killed_while_pages_are_dropped_leaves_nobody_waiting() {
+fn no_reader_hangs_if_a_daemon_is_killed_while_it_drops_pages() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -110,7 +110,7 @@ fn a_daemon_killed_while_pages_are_dropped_leaves_nobody_waiting() {
 }
 
 #[test]
-fn a_silent_mount_is_refused_by_mount_and_ended_by_umount() {
+fn a_hanging_mount_is_refused_by_mount_and_ended_by_umount() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

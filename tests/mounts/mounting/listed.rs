@@ -28,7 +28,7 @@ fn names(dir: &OwnedFd, from: u64) -> Vec<(Vec<u8>, u64)> {
 }
 
 #[test]
-fn a_program_with_little_room_gets_each_name_once_from_wherever_it_reads() {
+fn small_reads_of_a_directory_list_each_name_once() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

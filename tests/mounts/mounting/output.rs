@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::mounting::fixture::{Fixture, PROGRAM, stderr};
 
 #[test]
-fn a_result_that_is_lost_is_a_fault() {
+fn a_failed_write_to_stdout_is_an_error() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -34,7 +34,7 @@ fn a_result_that_is_lost_is_a_fault() {
 }
 
 #[test]
-fn a_reader_that_has_gone_is_no_fault() {
+fn a_closed_pipe_on_stdout_is_no_error() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

@@ -64,7 +64,7 @@ fn forged(fixture: &Fixture) -> (PathBuf, PathBuf) {
 }
 
 #[test]
-fn a_mount_of_a_mount_has_changes_of_its_own() {
+fn a_mount_of_a_mount_has_its_own_changes() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -87,7 +87,7 @@ fn a_mount_of_a_mount_has_changes_of_its_own() {
 }
 
 #[test]
-fn a_store_names_no_upper_folder() {
+fn a_forged_control_directory_in_a_store_is_not_trusted() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -127,7 +127,7 @@ fn a_store_names_no_upper_folder() {
 }
 
 #[test]
-fn a_mount_answers_whatever_its_store_has_in_place_of_the_control_directory() {
+fn commands_work_if_the_store_has_its_own_zarrfs_folder() {
     for files in [
         &[][..],
         &[("mount.json", "")],

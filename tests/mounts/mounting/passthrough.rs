@@ -62,7 +62,7 @@ fn the_kernel_reads_stored_files_itself() {
 }
 
 #[test]
-fn a_file_that_is_replaced_stays_what_it_was_for_its_readers() {
+fn open_handles_keep_the_content_of_a_replaced_file() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -88,7 +88,7 @@ fn a_file_that_is_replaced_stays_what_it_was_for_its_readers() {
 }
 
 #[test]
-fn it_goes_with_nothing_that_has_to_see_the_reads() {
+fn passthrough_is_refused_with_cow_or_write_through() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

@@ -37,7 +37,7 @@ fn row(list: &Output, dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn mounts_that_do_not_say_are_listed_with_why() {
+fn foreign_and_hanging_mounts_are_listed_with_the_reason() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -61,7 +61,7 @@ fn mounts_that_do_not_say_are_listed_with_why() {
 }
 
 #[test]
-fn every_place_that_cannot_be_used_is_said_at_once() {
+fn commands_on_unusable_directories_give_one_clear_error() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -102,7 +102,7 @@ fn every_place_that_cannot_be_used_is_said_at_once() {
 }
 
 #[test]
-fn a_read_only_mount_shows_no_use() {
+fn df_shows_no_usage_of_a_read_only_mount() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -117,7 +117,7 @@ fn a_read_only_mount_shows_no_use() {
 }
 
 #[test]
-fn a_scheme_in_capitals_is_taken() {
+fn a_url_scheme_in_capitals_is_accepted() {
     let words = [
         "tree",
         "S3://b/x",
@@ -130,7 +130,7 @@ fn a_scheme_in_capitals_is_taken() {
 }
 
 #[test]
-fn a_scheme_of_the_web_without_a_host_is_refused_with_what_to_type() {
+fn an_http_url_without_a_host_is_refused_with_a_hint() {
     for url in ["https://", "http://"] {
         let output = Command::new(PROGRAM).args(["tree", url]).output().unwrap();
         fault(
@@ -141,7 +141,7 @@ fn a_scheme_of_the_web_without_a_host_is_refused_with_what_to_type() {
 }
 
 #[test]
-fn files_without_a_name_flags_and_holes_are_answered_as_the_manual_says() {
+fn tmpfile_inode_flags_and_seek_hole_behave_as_documented() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

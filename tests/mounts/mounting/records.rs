@@ -20,7 +20,7 @@ fn damage(store: &Path) {
 }
 
 #[test]
-fn a_failure_is_one_record_of_syslog() {
+fn repeated_failures_are_one_syslog_record() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

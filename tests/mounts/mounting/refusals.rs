@@ -10,7 +10,7 @@ use crate::mounting::fixture::{Fixture, PROGRAM, end_of, signal, soon, stderr};
 
 /// Invariant (mount): Only mounts of zarrfs are unmounted.
 #[test]
-fn mounts_of_others_are_left_alone() {
+fn mounts_of_other_file_systems_are_not_unmounted() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -51,7 +51,7 @@ fn mounts_of_others_are_left_alone() {
 }
 
 #[test]
-fn places_that_cannot_be_mounted_are_refused() {
+fn unusable_mountpoints_are_refused_with_the_reason() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -93,7 +93,7 @@ fn places_that_cannot_be_mounted_are_refused() {
 }
 
 #[test]
-fn what_is_wrong_is_said_once_with_its_exit_status() {
+fn mount_errors_are_one_line_with_the_right_exit_status() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -143,7 +143,7 @@ fn what_is_wrong_is_said_once_with_its_exit_status() {
 }
 
 #[test]
-fn a_cache_has_a_place_of_its_own() {
+fn a_cache_inside_the_mountpoint_or_store_is_refused() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

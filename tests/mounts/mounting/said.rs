@@ -36,7 +36,7 @@ fn answer(words: &[&str], expected: &str) {
 }
 
 #[test]
-fn the_name_of_a_mountpoint_commands_no_terminal() {
+fn control_characters_in_a_mountpoint_name_are_escaped() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -59,7 +59,7 @@ fn the_name_of_a_mountpoint_commands_no_terminal() {
 }
 
 #[test]
-fn changes_of_the_control_directory_are_refused_in_words() {
+fn changes_in_the_control_directory_are_refused_and_explained() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -93,7 +93,7 @@ fn changes_of_the_control_directory_are_refused_in_words() {
 }
 
 #[test]
-fn that_there_is_nothing_to_discard_is_no_fault() {
+fn discarding_without_changes_is_no_error() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -125,7 +125,7 @@ fn that_there_is_nothing_to_discard_is_no_fault() {
 }
 
 #[test]
-fn a_path_that_is_missing_is_said_to_be() {
+fn a_missing_or_empty_path_is_named_in_the_error() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -146,7 +146,7 @@ fn a_path_that_is_missing_is_said_to_be() {
 }
 
 #[test]
-fn owners_that_are_none_are_refused() {
+fn an_invalid_owner_number_is_refused() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -166,7 +166,7 @@ fn owners_that_are_none_are_refused() {
 }
 
 #[test]
-fn names_that_zarrfs_uses_itself_are_refused_alike_in_both_views() {
+fn reserved_names_are_refused_in_both_views() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -202,7 +202,7 @@ fn names_that_zarrfs_uses_itself_are_refused_alike_in_both_views() {
 }
 
 #[test]
-fn a_profile_is_of_s3_alone() {
+fn a_profile_is_refused_for_stores_other_than_s3() {
     let why = "--profile: only s3:// URLs have profiles";
     for url in ["http://localhost:1/x", "gs://b/x"] {
         fault(&["tree", url, "--anon", "--profile", "lab"], why);
@@ -210,7 +210,7 @@ fn a_profile_is_of_s3_alone() {
 }
 
 #[test]
-fn a_url_is_answered_by_the_scheme_that_was_typed() {
+fn errors_show_the_url_scheme_as_typed() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -229,7 +229,7 @@ fn a_url_is_answered_by_the_scheme_that_was_typed() {
 }
 
 #[test]
-fn a_server_without_tls_is_said_to_be_one() {
+fn a_server_without_tls_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {

@@ -220,9 +220,9 @@ fn hanging_readers(served: &Served, count: usize) -> Vec<JoinHandle<io::Result<V
 /// The number of threads that `fuse/dispatch.rs` has for reads of content.
 const CONTENT_THREADS: usize = 64;
 
-/// Invariant of `a_late_reply_is_refused_once`.
+/// Invariant of `a_request_past_its_deadline_is_refused_once`.
 #[test]
-fn a_hung_store_blocks_neither_names_nor_its_reader_for_ever() {
+fn a_hanging_store_blocks_no_names_and_its_readers_time_out() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -267,7 +267,7 @@ fn a_panic_is_an_error_of_one_request() {
 }
 
 #[test]
-fn attributes_are_those_of_the_view() {
+fn attributes_of_a_file_match_the_view() {
     use std::os::unix::fs::MetadataExt;
     let Some(fixture) = Fixture::new() else {
         return;
@@ -292,7 +292,7 @@ fn attributes_are_those_of_the_view() {
 }
 
 #[test]
-fn all_bytes_of_a_content_arrive_once() {
+fn each_byte_of_a_file_is_read_once() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

@@ -40,7 +40,7 @@ fn check(words: &[&str], variables: &[(&str, &str)], expected: &str) {
 }
 
 #[test]
-fn what_is_no_address_of_a_server_is_refused_with_what_to_type() {
+fn an_invalid_server_address_is_refused_with_a_hint() {
     let why = "expected http://HOST or https://HOST";
     for address in [
         "localhost:9000",
@@ -76,7 +76,7 @@ fn what_is_no_address_of_a_server_is_refused_with_what_to_type() {
 }
 
 #[test]
-fn what_is_no_region_is_refused_with_what_to_type() {
+fn an_invalid_region_is_refused_with_a_hint() {
     let why = "not the name of a region, such as eu-west-1";
     check(
         &["s3://b/x", "--anon", "--region", "a b"],
@@ -100,7 +100,7 @@ fn what_is_no_region_is_refused_with_what_to_type() {
 }
 
 #[test]
-fn an_address_that_was_typed_wins_over_the_environment() {
+fn an_endpoint_option_overrides_the_environment() {
     let refused =
         ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"].map(|name| (name, "http://127.0.0.1:1"));
     for words in [

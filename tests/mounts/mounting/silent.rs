@@ -43,7 +43,7 @@ fn check_named(fixture: &Fixture, asked: &[Output]) {
 }
 
 #[test]
-fn a_mount_that_does_not_answer_is_named() {
+fn a_mount_that_does_not_answer_is_named_in_the_error() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -100,7 +100,7 @@ fn answer(mut device: &File) {
 
 /// A daemon that is stopped between two requests has answered the first one.
 #[test]
-fn a_mount_that_answers_one_question_and_not_the_next_is_named() {
+fn a_mount_that_stops_between_two_requests_is_named() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

@@ -59,7 +59,7 @@ fn check_below(root: &Path, dir: PathBuf) -> usize {
 
 /// Invariant (mount): 32-bit programs can read any listing and continue from each entry.
 #[test]
-fn programs_of_32_bits_can_hold_what_a_listing_shows() {
+fn inode_numbers_and_cursors_of_listings_fit_into_32_bits() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -79,9 +79,9 @@ fn programs_of_32_bits_can_hold_what_a_listing_shows() {
     }
 }
 
-/// Invariant of `programs_of_32_bits_can_hold_what_a_listing_shows`.
+/// Invariant of `inode_numbers_and_cursors_of_listings_fit_into_32_bits`.
 #[test]
-fn a_listing_goes_on_from_each_cursor() {
+fn a_listing_continues_from_each_cursor() {
     const NAMES: usize = 3000;
     let Some(fixture) = Fixture::new() else {
         return;

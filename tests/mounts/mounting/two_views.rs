@@ -16,7 +16,7 @@ const HEADER: u64 = 128;
 /// The kernel caches the inode that a name got by a rename for as long as it may cache the inode of a new file. A
 /// program still has the renamed file open, so a lookup by that inode would find the old file.
 #[test]
-fn a_chunk_that_was_renamed_into_place_shows_what_is_written_to_its_elements() {
+fn a_chunk_renamed_into_place_shows_later_writes_to_its_elements() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

@@ -90,7 +90,7 @@ fn groups(text: &str) -> Vec<(String, Vec<String>)> {
 }
 
 #[test]
-fn options_stand_under_the_heading_that_fits() {
+fn options_are_under_the_right_heading_in_the_help() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -119,7 +119,7 @@ fn options_stand_under_the_heading_that_fits() {
 }
 
 #[test]
-fn what_is_wrong_with_a_store_is_said_with_what_to_do() {
+fn an_invalid_store_url_is_refused_with_the_cause() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -158,7 +158,7 @@ fn what_is_wrong_with_a_store_is_said_with_what_to_do() {
 }
 
 #[test]
-fn what_is_wrong_with_a_value_is_said_with_what_to_do() {
+fn an_invalid_option_value_is_refused_with_a_hint() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -199,7 +199,7 @@ fn what_is_wrong_with_a_value_is_said_with_what_to_do() {
 }
 
 #[test]
-fn owners_are_taken_by_name() {
+fn owners_are_accepted_by_name() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -209,7 +209,7 @@ fn owners_are_taken_by_name() {
 }
 
 #[test]
-fn read_only_takes_no_changes() {
+fn a_read_only_mount_with_cow_refuses_writes() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -220,7 +220,7 @@ fn read_only_takes_no_changes() {
 }
 
 #[test]
-fn one_conflict_is_counted_in_the_singular() {
+fn one_conflict_is_reported_in_the_singular() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -246,7 +246,7 @@ fn one_conflict_is_counted_in_the_singular() {
 }
 
 #[test]
-fn names_in_json_command_no_terminal() {
+fn control_characters_in_names_are_escaped_in_json() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

@@ -44,7 +44,7 @@ const CHUNKS: [&str; 4] = ["a/c", "s/c", "g/h/c", "s/notes"];
 /// Invariant (unlisted): Over a store that cannot list, listings have the known nodes and everything created in the
 /// mount, before and during a commit.
 #[test]
-fn what_was_made_over_a_web_server_is_listed_and_copied() {
+fn new_files_over_a_web_server_are_listed_and_copied() {
     for root in [GROUP, &consolidated()] {
         let Some(changed) = Changed::new(false, root, &[]) else {
             return;
@@ -67,9 +67,9 @@ fn what_was_made_over_a_web_server_is_listed_and_copied() {
     }
 }
 
-/// Invariant of `what_was_made_over_a_web_server_is_listed_and_copied`.
+/// Invariant of `new_files_over_a_web_server_are_listed_and_copied`.
 #[test]
-fn what_was_removed_or_renamed_over_a_web_server_is_not_listed() {
+fn removed_or_renamed_files_over_a_web_server_are_not_listed() {
     for root in [GROUP, &consolidated()] {
         let Some(changed) = Changed::new(false, root, &[]) else {
             return;
@@ -111,7 +111,7 @@ const AFTER: [&str; 11] = [
 /// Invariant (unlisted): Over a store that cannot list, no chunk is left without its node: nodes of the store are
 /// neither removed nor renamed.
 #[test]
-fn a_bucket_gets_exactly_what_was_changed() {
+fn a_commit_to_a_bucket_stores_exactly_the_changes() {
     for (root, more) in [
         (GROUP, &[][..]),
         (&consolidated(), &[]),
@@ -130,9 +130,9 @@ fn a_bucket_gets_exactly_what_was_changed() {
     }
 }
 
-/// Invariant of `what_was_made_over_a_web_server_is_listed_and_copied`.
+/// Invariant of `new_files_over_a_web_server_are_listed_and_copied`.
 #[test]
-fn nodes_that_were_made_are_listed_once_they_are_in_the_bucket() {
+fn new_nodes_are_listed_after_their_commit_to_the_bucket() {
     for more in [&[][..], &["--write-through"]] {
         let Some(changed) = Changed::new(true, GROUP, more) else {
             return;
@@ -145,11 +145,11 @@ fn nodes_that_were_made_are_listed_once_they_are_in_the_bucket() {
     }
 }
 
-/// Invariant of `a_bucket_gets_exactly_what_was_changed`.
+/// Invariant of `a_commit_to_a_bucket_stores_exactly_the_changes`.
 ///
 /// The chunks of the array could not be found, and would become chunks of the next array with its name.
 #[test]
-fn a_node_of_the_store_is_neither_removed_nor_renamed() {
+fn nodes_of_the_store_cannot_be_removed_or_renamed() {
     for (root, more) in [
         (GROUP, &[][..]),
         (&consolidated(), &[]),
@@ -185,9 +185,9 @@ fn a_node_of_the_store_is_neither_removed_nor_renamed() {
     }
 }
 
-/// Invariant of `a_bucket_gets_exactly_what_was_changed`.
+/// Invariant of `a_commit_to_a_bucket_stores_exactly_the_changes`.
 #[test]
-fn a_node_that_only_the_mount_has_is_removed_and_renamed() {
+fn uncommitted_nodes_can_be_removed_and_renamed() {
     let Some(changed) = Changed::new(true, GROUP, &[]) else {
         return;
     };
@@ -198,9 +198,9 @@ fn a_node_that_only_the_mount_has_is_removed_and_renamed() {
     assert_eq!(keys(&changed), before);
 }
 
-/// Invariant of `what_was_made_over_a_web_server_is_listed_and_copied`.
+/// Invariant of `new_files_over_a_web_server_are_listed_and_copied`.
 #[test]
-fn names_are_there_while_a_commit_brings_them_to_the_bucket() {
+fn new_names_stay_listed_during_their_commit() {
     let Some(changed) = Changed::new(true, GROUP, &[]) else {
         return;
     };

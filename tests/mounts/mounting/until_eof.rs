@@ -45,7 +45,7 @@ fn a_mount_ends_with_the_last_writer_of_its_input() {
 }
 
 #[test]
-fn a_mount_in_the_foreground_ends_in_the_same_way() {
+fn a_foreground_mount_ends_when_its_socket_is_shut_down() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -63,7 +63,7 @@ fn a_mount_in_the_foreground_ends_in_the_same_way() {
 }
 
 #[test]
-fn what_is_open_is_served_for_as_long_as_it_is() {
+fn an_open_file_stays_readable_after_the_end_of_input() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
@@ -89,7 +89,7 @@ fn what_is_open_is_served_for_as_long_as_it_is() {
 
 /// Invariant of `a_mount_ends_with_the_last_writer_of_its_input`.
 #[test]
-fn a_store_that_does_not_answer_keeps_no_process() {
+fn the_end_of_input_ends_a_mount_whose_store_hangs() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

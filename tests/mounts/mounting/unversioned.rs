@@ -13,7 +13,7 @@ use crate::mounting::fixture::{Fixture, soon};
 const TTL: Duration = Duration::from_secs(1);
 
 #[test]
-fn the_kernel_keeps_nothing_for_longer_that_the_server_does_not_tell_apart() {
+fn content_without_a_version_is_stale_after_one_ttl() {
     let Some(mut fixture) = Fixture::new() else {
         return;
     };

@@ -84,7 +84,7 @@ fn size_of(ring: &mut IoUring, path: &Path) -> Result<u64, i32> {
 }
 
 #[test]
-fn readers_by_io_uring_read_what_is_stored() {
+fn io_uring_reads_return_the_stored_bytes() {
     let Some(fixture) = Fixture::new() else {
         return;
     };

@@ -100,7 +100,7 @@ fn overwrite(path: &Path, bytes: &[u8]) {
     }
 }
 
-pub(crate) fn a_shard_overwritten_in_place_is_never_a_mixture(enter: &Enter) {
+pub(crate) fn a_shard_overwritten_in_place_never_reads_as_a_mixture(enter: &Enter) {
     let (old, before) = shard([0, 1], 10);
     let (new, after) = shard([1, 0], 20);
     let bytes = json!([{"name": "bytes", "configuration": {"endian": "little"}}]);
@@ -190,7 +190,7 @@ pub(crate) fn a_longer_array_is_seen(enter: &Enter) {
     }
 }
 
-pub(crate) fn keys_that_come_and_go_are_seen(enter: &Enter) {
+pub(crate) fn added_changed_and_removed_keys_are_seen(enter: &Enter) {
     let fixture = Fixture::with(put);
     let (stored, files) = (
         enter(fixture.views.stored.clone()),
@@ -235,7 +235,7 @@ pub(crate) fn keys_that_come_and_go_are_seen(enter: &Enter) {
     );
 }
 
-pub(crate) fn a_file_that_grew_is_never_cut(enter: &Enter) {
+pub(crate) fn a_file_that_grew_is_read_to_its_end(enter: &Enter) {
     let fixture = Fixture::with(|_| ());
     let backend = enter(fixture.views.stored.clone());
     let note = fixture.store().join("note");

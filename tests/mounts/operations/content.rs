@@ -49,7 +49,7 @@ fn elements<'a>(npy: &'a [u8], shape: &[u64]) -> &'a [u8] {
     &npy[header..]
 }
 
-pub(crate) fn sizes_are_those_of_the_content(enter: &Enter) {
+pub(crate) fn file_sizes_match_the_contents(enter: &Enter) {
     let fixture = Fixture::new();
     let backend = enter(fixture.views.files.clone());
     for (path, sample) in arrays() {
@@ -114,7 +114,7 @@ pub(crate) fn any_range_is_the_slice_of_the_whole(enter: &Enter) {
     }
 }
 
-pub(crate) fn many_threads_read_what_is_there(enter: &Enter) {
+pub(crate) fn many_threads_read_the_right_bytes(enter: &Enter) {
     const THREADS: u64 = 64;
     let fixture = Fixture::new();
     let backend = enter(fixture.views.files.clone());
@@ -219,7 +219,7 @@ pub(crate) fn chunk_files_are_cut_at_the_edge(enter: &Enter) {
     }
 }
 
-pub(crate) fn arrays_without_dimension_or_element_have_their_chunks(enter: &Enter) {
+pub(crate) fn arrays_without_dimensions_or_elements_can_be_read(enter: &Enter) {
     let fixture = Fixture::new();
     let backend = enter(fixture.views.files.clone());
     assert_eq!(
@@ -246,7 +246,7 @@ pub(crate) fn arrays_without_dimension_or_element_have_their_chunks(enter: &Ente
     assert_eq!(elements(&npy, &[0, 5]), b"");
 }
 
-pub(crate) fn what_does_not_decode_says_so_when_it_is_opened(enter: &Enter) {
+pub(crate) fn opening_a_file_of_an_unsupported_array_fails(enter: &Enter) {
     let fixture = Fixture::new();
     let backend = enter(fixture.views.files.clone());
     let names = backend.names(&UNLIMITED, "strange").unwrap();
@@ -322,7 +322,7 @@ fn a_file_of_strings_has_its_length_before_it_is_opened() {
 }
 
 /// Programs that archive take a file of size 0 for an empty one and do not open it.
-pub(crate) fn a_file_whose_length_cannot_be_told_has_none(enter: &Enter) {
+pub(crate) fn stat_and_open_fail_for_a_file_of_unknown_length(enter: &Enter) {
     let fixture = Fixture::with(|store| {
         let strings = r#"{"zarr_format": 2, "shape": [2], "chunks": [2], "dtype": "|O", "order": "C",
             "fill_value": "", "compressor": null, "filters": [{"id": "vlen-utf8"}]}"#;

@@ -146,7 +146,7 @@ fn fail_each(case: &Case, stride: usize) {
 
 /// The script gives the right results when no call fails.
 #[test]
-fn the_script_reads_what_is_there() {
+fn the_script_succeeds_if_no_call_fails() {
     let backend = in_process::enter(views_of(memory(), PATIENT).files);
     for (path, sample) in arrays() {
         let steps = script(&*backend, path);
@@ -175,18 +175,18 @@ impl<'a> Case<'a> {
 }
 
 #[test]
-fn a_failed_call_is_an_error_once_where_nothing_is_remembered() {
+fn a_failed_call_is_an_error_once_without_a_ttl() {
     // Without a TTL a step makes several times as many requests, and every other one fails.
     fail_each(&Case::new(memory(), Duration::ZERO, &in_process::enter), 2);
 }
 
 #[test]
-fn a_failed_call_is_not_remembered() {
+fn a_failed_call_is_not_cached() {
     fail_each(&Case::new(memory(), ALWAYS, &in_process::enter), 1);
 }
 
 #[test]
-fn a_failed_call_of_a_folder_is_an_error_once() {
+fn a_failed_call_of_a_local_store_is_an_error_once() {
     let fixture = Fixture::new();
     let folder = local(&fixture.store());
     fail_each(&Case::new(folder, ALWAYS, &in_process::enter), 1);

@@ -41,7 +41,7 @@ fn use_once(backend: &dyn Backend, round: usize) {
     assert!(backend.open(&UNLIMITED, "none").is_err());
 }
 
-pub(crate) fn what_is_opened_is_closed(enter: &Enter) {
+pub(crate) fn descriptors_of_the_store_are_closed_after_use(enter: &Enter) {
     let fixture = Fixture::new();
     let backend = enter(fixture.views.stored.clone());
     let folder = fixture.store().canonicalize().unwrap();

@@ -96,7 +96,7 @@ fn hang_beside(mount: &Mounted, gate: &Gate, hang: impl Fn(&Mounted, usize) -> i
 }
 
 #[test]
-fn hanging_chunks_hold_up_nothing_else() {
+fn hanging_chunks_do_not_block_other_requests() {
     if !needs::mounts() {
         return;
     }
@@ -120,7 +120,7 @@ fn hanging_chunks_hold_up_nothing_else() {
 }
 
 #[test]
-fn hanging_metadata_holds_up_nothing_else() {
+fn hanging_metadata_do_not_block_other_requests() {
     if !needs::mounts() {
         return;
     }
@@ -184,7 +184,7 @@ fn check_control(mount: &Mounted) {
 }
 
 #[test]
-fn unmounting_waits_for_nobody() {
+fn unmounting_does_not_wait_for_hanging_readers() {
     if !needs::mounts() {
         return;
     }
@@ -212,7 +212,7 @@ fn unmounting_waits_for_nobody() {
 }
 
 #[test]
-fn a_second_reader_of_a_hanging_chunk_waits_no_longer_than_the_limit() {
+fn a_second_reader_of_a_hanging_chunk_times_out() {
     let limit = Duration::from_millis(300);
     let (views, gate) = hanging(is_slow_chunk, limit);
     let backend = in_process::enter(views.files);

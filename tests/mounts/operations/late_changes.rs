@@ -114,7 +114,7 @@ const CHANGES: [(&str, Change); 10] = [
 /// Invariant (mount): A request that was refused changes nothing later, and a request that changed something is not
 /// refused.
 #[test]
-fn what_was_refused_is_not_done_later() {
+fn a_refused_change_is_not_made_later() {
     if !needs::mounts() {
         return;
     }
@@ -149,11 +149,11 @@ fn what_was_refused_is_not_done_later() {
     }
 }
 
-/// Invariant of `what_was_refused_is_not_done_later`.
+/// Invariant of `a_refused_change_is_not_made_later`.
 ///
 /// A write to a part of a chunk, which has to be read first.
 #[test]
-fn elements_that_were_refused_are_not_written_later() {
+fn refused_elements_are_not_written_later() {
     if !needs::mounts() {
         return;
     }

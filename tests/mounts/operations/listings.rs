@@ -107,7 +107,7 @@ fn littered(store: &Path) {
 
 /// The files view shows nodes and the files derived from them: folders are groups, links that lead to no node of the
 /// store are hidden.
-pub(crate) fn what_is_listed_is_what_can_be_looked_up(enter: &Enter) {
+pub(crate) fn listings_and_lookups_show_the_same_names(enter: &Enter) {
     let fixture = Fixture::with(littered);
     let backend = enter(fixture.views.files.clone());
     let mut count = 0;
@@ -162,7 +162,7 @@ pub(crate) fn what_is_listed_is_what_can_be_looked_up(enter: &Enter) {
     }
 }
 
-pub(crate) fn a_listing_goes_on_after_any_cursor(enter: &Enter) {
+pub(crate) fn a_listing_continues_after_any_cursor(enter: &Enter) {
     let fixture = Fixture::new();
     for view in [&fixture.views.stored, &fixture.views.files] {
         let backend = enter(view.clone());
@@ -210,7 +210,7 @@ fn compare_large(backend: &dyn Backend, folder: &str, expected: &HashSet<String>
     }
 }
 
-pub(crate) fn a_hundred_thousand_chunks_list_wholly(enter: &Enter) {
+pub(crate) fn a_hundred_thousand_chunks_are_listed_completely(enter: &Enter) {
     let memory = MemoryStore::default();
     let sample = Sample::new(&[100_000], &[1], Form::Plain);
     memory.put("zarr.json", GROUP.as_bytes());
@@ -242,7 +242,7 @@ fn fill(folder: &Path, names: &HashSet<String>) {
 
 /// One folder for both places, since it takes long to make.
 #[test]
-fn two_hundred_thousand_keys_list_wholly() {
+fn two_hundred_thousand_keys_are_listed_completely() {
     let odd = |number: usize| format!("{}key{number}", "long ".repeat(number % 5));
     let names: HashSet<String> = (0..100_000)
         .map(|number: usize| number.to_string())

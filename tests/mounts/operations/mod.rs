@@ -53,38 +53,38 @@ macro_rules! on_both {
 
 on_both! {
     content:
-        sizes_are_those_of_the_content
+        file_sizes_match_the_contents
         any_range_is_the_slice_of_the_whole
-        many_threads_read_what_is_there
+        many_threads_read_the_right_bytes
         chunk_files_are_cut_at_the_edge
-        arrays_without_dimension_or_element_have_their_chunks
-        what_does_not_decode_says_so_when_it_is_opened
-        a_file_whose_length_cannot_be_told_has_none;
+        arrays_without_dimensions_or_elements_can_be_read
+        opening_a_file_of_an_unsupported_array_fails
+        stat_and_open_fail_for_a_file_of_unknown_length;
     names:
-        a_broken_node_harms_only_itself
-        a_broken_node_lists_and_says_what_is_wrong
+        a_broken_node_does_not_affect_other_nodes
+        a_broken_node_lists_its_documents_and_the_error
         the_control_directory_resolves_and_is_not_listed
         counters_have_a_constant_size
-        a_child_wins_over_a_file_of_the_group
+        a_child_node_takes_precedence_over_a_file_of_the_group
         folders_without_documents_are_groups
-        links_inside_are_followed
-        links_that_leave_are_refused
-        what_is_missing_has_its_errno;
+        links_inside_the_store_are_followed
+        links_that_leave_the_store_are_refused
+        missing_and_too_long_names_have_the_right_errno;
     listings:
         directories_have_the_kind_and_inode_of_stat
-        what_is_listed_is_what_can_be_looked_up
-        a_listing_goes_on_after_any_cursor
-        a_hundred_thousand_chunks_list_wholly;
+        listings_and_lookups_show_the_same_names
+        a_listing_continues_after_any_cursor
+        a_hundred_thousand_chunks_are_listed_completely;
     changes:
         a_changed_chunk_is_seen
-        a_shard_overwritten_in_place_is_never_a_mixture
+        a_shard_overwritten_in_place_never_reads_as_a_mixture
         an_added_and_a_removed_chunk_are_seen
         a_longer_array_is_seen
-        keys_that_come_and_go_are_seen
-        a_file_that_grew_is_never_cut
+        added_changed_and_removed_keys_are_seen
+        a_file_that_grew_is_read_to_its_end
         bytes_of_a_replaced_file_never_reach_new_readers
         bytes_of_an_overwritten_file_never_reach_old_readers;
     handles:
-        what_is_opened_is_closed
+        descriptors_of_the_store_are_closed_after_use
         a_deleted_file_stays_readable_while_it_is_open;
 }

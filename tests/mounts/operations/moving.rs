@@ -115,7 +115,7 @@ fn answer<T>(ask: impl Fn() -> Result<T>) -> T {
 }
 
 #[test]
-fn a_folder_that_moves_is_listed() {
+fn a_moving_folder_can_be_opened() {
     beside_moves(|vfs, ino, caller| {
         let fh = vfs.opendir(&UNLIMITED, ino, caller).unwrap();
         vfs.releasedir(fh);
@@ -123,14 +123,14 @@ fn a_folder_that_moves_is_listed() {
 }
 
 #[test]
-fn a_folder_that_moves_has_attributes() {
+fn a_moving_folder_has_attributes() {
     beside_moves(|vfs, ino, caller| {
         waiting::ask(|context| vfs.getattr(context, ino, caller)).unwrap();
     });
 }
 
 #[test]
-fn a_file_in_a_folder_that_moves_is_found_and_opened() {
+fn a_file_in_a_moving_folder_is_found_and_opened() {
     beside_moves(|vfs, ino, caller| {
         let file = look_up(vfs, ino, "file", caller).expect("it is there all the time");
         let opened = answer(|| vfs.open(&UNLIMITED, file, caller));
@@ -140,7 +140,7 @@ fn a_file_in_a_folder_that_moves_is_found_and_opened() {
 }
 
 #[test]
-fn files_are_made_and_removed_in_a_folder_that_moves() {
+fn files_are_made_and_removed_in_a_moving_folder() {
     beside_moves(|vfs, ino, caller| {
         let name = format!("new{}", caller.0);
         let mode = OpenOptions {
@@ -169,7 +169,7 @@ fn files_are_made_and_removed_in_a_folder_that_moves() {
 }
 
 #[test]
-fn a_folder_that_cannot_move_onto_another_takes_nothing_from_it() {
+fn a_failed_rename_onto_a_folder_does_not_mix_their_children() {
     let fail_to_move = |vfs: &Vfs, above: Ino, _| {
         let (from, to) = (NameIn::new(above, b"x"), NameIn::new(above, b"full"));
         let failed = vfs
@@ -192,7 +192,7 @@ fn a_folder_that_cannot_move_onto_another_takes_nothing_from_it() {
 /// The kernel walks a path twice. The second walk gets the current state, also if the folder has lost its name again:
 /// it was removed and made anew.
 #[test]
-fn a_second_walk_is_answered_by_what_the_path_has() {
+fn a_second_path_walk_gets_the_current_state() {
     let folder = tempfile::tempdir().unwrap();
     let vfs = opened(folder.path());
     let above = look_up(&vfs, Ino::ROOT, "a", Caller(1)).unwrap();
@@ -228,7 +228,7 @@ fn a_second_walk_is_answered_by_what_the_path_has() {
 
 /// C libraries ask for the attributes of each directory that they have opened.
 #[test]
-fn an_open_folder_that_was_removed_has_attributes() {
+fn a_removed_folder_has_attributes_while_it_is_open() {
     let folder = tempfile::tempdir().unwrap();
     let vfs = opened(folder.path());
     let above = look_up(&vfs, Ino::ROOT, "a", Caller(1)).unwrap();

@@ -16,7 +16,7 @@ fn json(backend: &dyn Backend, path: &str) -> Value {
     serde_json::from_slice(&backend.read_whole(&UNLIMITED, path).unwrap()).unwrap()
 }
 
-pub(crate) fn a_broken_node_harms_only_itself(enter: &Enter) {
+pub(crate) fn a_broken_node_does_not_affect_other_nodes(enter: &Enter) {
     let fixture = Fixture::new();
     let backend = enter(fixture.views.files.clone());
     let listed = backend.names(&UNLIMITED, "").unwrap();
@@ -54,7 +54,7 @@ pub(crate) fn a_broken_node_harms_only_itself(enter: &Enter) {
 }
 
 /// Every request of the kernel about a broken node has an answer.
-pub(crate) fn a_broken_node_lists_and_says_what_is_wrong(enter: &Enter) {
+pub(crate) fn a_broken_node_lists_its_documents_and_the_error(enter: &Enter) {
     let fixture = Fixture::with(|store| {
         let array = r#"{"zarr_format": 3, "node_type": "array", "shape": "long"}"#;
         let v2 = r#"{"zarr_format": 2, "shape": [1], "chunks": [0], "dtype": "<i4"}"#;
@@ -185,7 +185,7 @@ pub(crate) fn counters_have_a_constant_size(enter: &Enter) {
     assert!(decoded(&after) > decoded(&before), "they are current");
 }
 
-pub(crate) fn a_child_wins_over_a_file_of_the_group(enter: &Enter) {
+pub(crate) fn a_child_node_takes_precedence_over_a_file_of_the_group(enter: &Enter) {
     let fixture = Fixture::new();
     let backend = enter(fixture.views.files.clone());
     assert_eq!(
@@ -242,7 +242,7 @@ fn linked(store: &Path) {
     link(Path::new("nowhere"), "broken");
 }
 
-pub(crate) fn links_inside_are_followed(enter: &Enter) {
+pub(crate) fn links_inside_the_store_are_followed(enter: &Enter) {
     let fixture = Fixture::with(linked);
     let backend = enter(fixture.views.stored.clone());
     for (path, target) in [
@@ -272,7 +272,7 @@ pub(crate) fn links_inside_are_followed(enter: &Enter) {
     );
 }
 
-pub(crate) fn links_that_leave_are_refused(enter: &Enter) {
+pub(crate) fn links_that_leave_the_store_are_refused(enter: &Enter) {
     let fixture = Fixture::with(linked);
     let backend = enter(fixture.views.stored.clone());
     let denied = Errno::ACCESS.raw_os_error();
@@ -295,7 +295,7 @@ pub(crate) fn links_that_leave_are_refused(enter: &Enter) {
     assert_eq!(names.len(), 9, "all are listed: {names:?}");
 }
 
-pub(crate) fn what_is_missing_has_its_errno(enter: &Enter) {
+pub(crate) fn missing_and_too_long_names_have_the_right_errno(enter: &Enter) {
     let fixture = Fixture::new();
     let long = "n".repeat(256);
     let views = &fixture.views;

@@ -82,7 +82,7 @@ impl Replaced {
 
 /// The kernel takes the length of its last lookup for the end of the file.
 #[test]
-fn a_file_that_is_replaced_after_each_lookup_is_appended_to_at_its_end() {
+fn a_file_replaced_after_its_lookup_is_appended_at_its_end() {
     let replaced = Replaced::new();
     let (_, opened) = replaced.open_replaced(APPENDS);
     assert!(opened.direct, "the kernel has another content's pages");
@@ -124,7 +124,7 @@ fn no_reader_relies_on_the_length_of_another_content() {
 
 /// The kernel discards a lookup whose answer was another inode than its own, and continues to use the one it had.
 #[test]
-fn a_lookup_that_is_taken_back_has_nobody_ask_for_the_length_again() {
+fn a_lookup_taken_back_does_not_invalidate_the_length_again() {
     let replaced = Replaced::new();
     let lengths = Arc::new(AtomicUsize::new(0));
     let counted = lengths.clone();
@@ -177,7 +177,7 @@ impl View for LongKept {
 /// The kernel stores the attributes of an answer one by one: a program that asks in between, and finds them fresh,
 /// would see the length of the other content.
 #[test]
-fn attributes_of_an_inode_that_had_another_content_are_not_kept() {
+fn attributes_of_an_inode_with_a_new_content_are_not_cached() {
     let store = MemoryStore::default();
     let put = |bytes: &[u8]| store.set(Key::new("file").unwrap(), bytes.to_vec());
     put(b"one");

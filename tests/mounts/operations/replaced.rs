@@ -139,10 +139,10 @@ const TURNS: u64 = 4000;
 /// On a busy machine the readers may need more turns; at most this factor more.
 const MAX_FACTOR: u64 = 100;
 
-/// Invariant (mount): An inode is one content: a name that is being replaced always exists, and no handle reads a
+/// Invariant (mount): An inode has one content: a name that is being replaced always exists, and no handle reads a
 /// mixture.
 #[test]
-fn a_name_that_is_replaced_is_there_all_the_time() {
+fn a_name_always_exists_while_it_is_replaced() {
     if !needs::mounts() {
         return;
     }
@@ -170,7 +170,7 @@ fn a_name_that_is_replaced_is_there_all_the_time() {
 }
 
 #[test]
-fn a_name_that_comes_and_goes_is_there_or_missing() {
+fn a_name_made_and_removed_in_turn_is_whole_or_missing() {
     if !needs::mounts() {
         return;
     }
@@ -195,7 +195,7 @@ fn a_name_that_comes_and_goes_is_there_or_missing() {
 }
 
 #[test]
-fn a_file_that_was_created_meanwhile_is_opened_unless_it_must_be_new() {
+fn concurrent_creates_succeed_but_only_one_exclusive_create() {
     if !needs::mounts() {
         return;
     }
@@ -252,7 +252,7 @@ fn a_writer_of_a_discarded_file_does_not_show_in_the_store_view() {
     assert_eq!(fs::read(&path).unwrap(), b"of the store");
 }
 
-/// Invariant of `a_name_that_is_replaced_is_there_all_the_time`.
+/// Invariant of `a_name_always_exists_while_it_is_replaced`.
 #[test]
 fn new_openers_get_the_new_file_while_the_old_one_is_open() {
     const SIZE: usize = 8 << 20;
@@ -301,7 +301,7 @@ fn new_openers_get_the_new_file_while_the_old_one_is_open() {
 }
 
 #[test]
-fn a_file_that_others_replace_is_never_missing_and_never_a_mixture() {
+fn a_file_replaced_by_others_is_never_missing_or_a_mixture() {
     if !needs::mounts() {
         return;
     }
@@ -332,9 +332,9 @@ fn a_file_that_others_replace_is_never_missing_and_never_a_mixture() {
     Readers::beside(TURNS, put, &looks);
 }
 
-/// Invariant of `a_name_that_is_replaced_is_there_all_the_time`.
+/// Invariant of `a_name_always_exists_while_it_is_replaced`.
 #[test]
-fn an_open_descriptor_and_a_mapping_keep_what_they_were_opened_on() {
+fn open_descriptors_and_mappings_keep_their_content() {
     const SIZE: usize = 8 << 20;
     if !needs::mounts() {
         return;
@@ -363,7 +363,7 @@ fn an_open_descriptor_and_a_mapping_keep_what_they_were_opened_on() {
 }
 
 #[test]
-fn a_store_that_changes_is_never_a_mixture() {
+fn a_file_replaced_in_the_store_never_reads_as_a_mixture() {
     if !needs::mounts() {
         return;
     }
@@ -383,7 +383,7 @@ fn a_store_that_changes_is_never_a_mixture() {
 }
 
 #[test]
-fn a_change_of_attributes_leaves_readers_alone() {
+fn a_change_of_attributes_does_not_disturb_readers() {
     if !needs::mounts() {
         return;
     }

@@ -45,7 +45,7 @@ fn has(dir: &Path, name: &str) -> bool {
 
 /// Invariant of `a_removed_root_is_an_error_at_once`.
 #[test]
-fn a_root_that_is_replaced_shows_what_is_there_now() {
+fn a_replaced_root_shows_the_new_store() {
     if !needs::mounts() {
         return;
     }
@@ -84,7 +84,7 @@ fn a_root_that_is_replaced_shows_what_is_there_now() {
 
 /// Invariant of `a_removed_root_is_an_error_at_once`.
 #[test]
-fn a_root_that_is_gone_is_an_error_and_never_empty() {
+fn a_missing_root_is_an_error_and_never_empty() {
     if !needs::mounts() {
         return;
     }
@@ -116,7 +116,7 @@ fn a_root_that_is_gone_is_an_error_and_never_empty() {
 }
 
 #[test]
-fn changes_of_a_root_that_was_replaced_are_conflicts() {
+fn changes_below_a_replaced_root_are_conflicts() {
     if !needs::mounts() {
         return;
     }
@@ -154,7 +154,7 @@ fn changes_of_a_root_that_was_replaced_are_conflicts() {
 /// Links to a folder above themselves, in the store and in the upper folder, are no nodes: a walk ends without an
 /// error.
 #[test]
-fn links_that_lead_back_are_left_out_of_what_can_be_changed() {
+fn links_to_a_parent_folder_are_not_shown_as_nodes() {
     if !needs::mounts() {
         return;
     }

@@ -83,7 +83,7 @@ fn key(path: &str) -> Key {
 }
 
 #[test]
-fn a_view_that_may_not_wait_asks_no_store() {
+fn a_view_request_that_may_not_wait_makes_no_store_call() {
     let folder = tempfile::tempdir().unwrap();
     let (views, stuck) = views(folder.path());
     stuck.0.store(true, SeqCst);
@@ -110,7 +110,7 @@ fn a_view_that_may_not_wait_asks_no_store() {
 }
 
 #[test]
-fn an_operation_that_may_not_wait_asks_no_store() {
+fn an_operation_that_may_not_wait_makes_no_store_call() {
     let folder = tempfile::tempdir().unwrap();
     let (views, stuck) = views(folder.path());
     let (context, caller) = (&WITHOUT_WAITING, Caller(1));

@@ -60,7 +60,7 @@ fn attempts(mount: &Mounted, folder: &str) -> Vec<(&'static str, io::Result<()>)
 }
 
 #[test]
-fn every_change_is_refused() {
+fn every_change_on_a_read_only_mount_is_refused() {
     if !needs::mounts() {
         return;
     }
@@ -90,7 +90,7 @@ fn every_change_is_refused() {
 }
 
 #[test]
-fn modes_are_those_of_something_that_cannot_be_written() {
+fn modes_on_a_read_only_mount_have_no_write_bits() {
     if !needs::mounts() {
         return;
     }

@@ -53,7 +53,7 @@ impl Mount {
             overlay: None,
         };
         for name in ["a/0", "a/1", "b"] {
-            mount.others_write(name, b"old");
+            mount.write_to_store(name, b"old");
         }
         mount.remount();
         mount
@@ -82,7 +82,7 @@ impl Mount {
         self.overlay.as_ref().unwrap()
     }
 
-    fn others_write(&self, name: &str, bytes: &[u8]) {
+    fn write_to_store(&self, name: &str, bytes: &[u8]) {
         let body = PutBody::Bytes(bytes);
         self.lower
             .put(&UNLIMITED, &key(name), body, &Condition::Any)
@@ -241,7 +241,7 @@ const SETTERS: [Setter; 5] = [
 
 /// Invariant (overlay): Setting attributes copies no content into the upper folder and hides none of the store's.
 #[test]
-fn what_others_write_shows_after_attributes_were_set() {
+fn setting_attributes_does_not_hide_later_store_writes() {
     for (name, set) in SETTERS {
         Mount::each(|mut mount| {
             set(&mount);
@@ -249,16 +249,16 @@ fn what_others_write_shows_after_attributes_were_set() {
             assert_eq!(mount.shown("b"), b"old");
             assert_eq!(mount.kept(), [key("b")]);
             assert_eq!(mount.overlay().changes(&UNLIMITED).unwrap().keys, []);
-            mount.others_write("b", b"by others");
+            mount.write_to_store("b", b"by others");
             assert_eq!(mount.shown("b"), b"by others", "{name}");
             mount.write("a/0", b"own");
             let kept = mount.commit().uncommittable;
             assert_eq!(kept.len(), 1, "{name}: {kept:?}");
-            mount.others_write("b", b"again");
+            mount.write_to_store("b", b"again");
             assert_eq!(mount.shown("b"), b"again", "{name}");
             mount.remount();
             assert_eq!(mount.shown("b"), b"again", "{name}");
-            mount.others_write("b", b"and again");
+            mount.write_to_store("b", b"and again");
             assert_eq!(mount.shown("b"), b"and again", "{name}");
             assert_eq!(mount.kept(), [key("b")]);
             assert_eq!(mount.held(), [""; 0], "{name}");
@@ -266,14 +266,14 @@ fn what_others_write_shows_after_attributes_were_set() {
     }
 }
 
-/// Invariant of `what_others_write_shows_after_attributes_were_set`.
+/// Invariant of `setting_attributes_does_not_hide_later_store_writes`.
 #[test]
-fn attributes_outlive_contents_of_others_commits_and_mounts() {
+fn attributes_survive_store_writes_commits_and_remounts() {
     Mount::each(|mut mount| {
         mount.set_mode("b", 0o640);
         mount.set_xattr("b", b"x");
         for turn in 0..3 {
-            mount.others_write("b", b"by others");
+            mount.write_to_store("b", b"by others");
             mount.write("a/0", &[turn]);
             mount.commit();
             mount.remount();
@@ -306,7 +306,7 @@ fn attributes_outlive_contents_of_others_commits_and_mounts() {
 
 /// A time that was set belongs to one content.
 #[test]
-fn a_time_shows_until_the_content_is_another_one() {
+fn a_time_that_was_set_is_shown_until_the_content_changes() {
     Mount::each(|mut mount| {
         let touched = AttrChange {
             accessed: Some(Time::At(time(10))),
@@ -330,7 +330,7 @@ fn a_time_shows_until_the_content_is_another_one() {
             );
             mount.remount();
         }
-        mount.others_write("b", b"by others");
+        mount.write_to_store("b", b"by others");
         let stored = mount
             .lower
             .head(&UNLIMITED, &key("b"))
@@ -350,13 +350,13 @@ fn a_time_shows_until_the_content_is_another_one() {
 
 /// A commit with a conflict leaves the content of a file frozen.
 #[test]
-fn an_attribute_that_was_removed_does_not_come_back_with_a_frozen_content() {
+fn a_removed_attribute_of_a_frozen_file_stays_removed() {
     for lower in [Lower::Memory, Lower::Local] {
         let mount = Mount::new(lower, false);
         mount.write("a/0", b"own");
         mount.set_xattr("a/0", b"x");
         mount.write("b", b"own");
-        mount.others_write("b", b"others");
+        mount.write_to_store("b", b"others");
         let outcome = mount
             .overlay()
             .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {});
@@ -376,7 +376,7 @@ fn an_attribute_that_was_removed_does_not_come_back_with_a_frozen_content() {
 }
 
 #[test]
-fn a_write_takes_attributes_over() {
+fn a_write_keeps_the_attributes_set_before() {
     for lower in [Lower::Memory, Lower::Local] {
         let mut mount = Mount::new(lower, false);
         for (name, write) in [("a/0", 0), ("a/1", 1), ("b", 2)] {
@@ -418,7 +418,7 @@ fn a_write_takes_attributes_over() {
 }
 
 #[test]
-fn attributes_go_with_a_rename() {
+fn attributes_move_with_a_rename() {
     Mount::each(|mut mount| {
         mount.set_mode("a/0", 0o600);
         mount.set_xattr("a/0", b"x");
@@ -444,9 +444,9 @@ fn attributes_go_with_a_rename() {
             mount.remount();
         }
         // Neither the old name nor a file that is renamed over the new name has these attributes.
-        mount.others_write("a/0", b"by others");
+        mount.write_to_store("a/0", b"by others");
         assert_eq!(mount.mode("a/0"), None);
-        mount.others_write("d", b"plain");
+        mount.write_to_store("d", b"plain");
         rename(&mount, "d", "b");
         for _ in 0..2 {
             assert_eq!((mount.mode("b"), mount.xattr("b")), (None, None));
@@ -456,7 +456,7 @@ fn attributes_go_with_a_rename() {
 }
 
 #[test]
-fn attributes_go_with_an_unlink_and_a_discard() {
+fn an_unlink_or_a_discard_removes_attributes() {
     Mount::each(|mut mount| {
         for name in ["a/0", "a/1", "b"] {
             mount.set_mode(name, 0o600);
@@ -485,7 +485,7 @@ fn attributes_go_with_an_unlink_and_a_discard() {
 }
 
 #[test]
-fn a_second_key_gets_the_attributes_of_the_first() {
+fn a_hard_link_has_the_attributes_of_its_source() {
     Mount::each(|mount| {
         mount.change(
             "b",
@@ -519,7 +519,7 @@ fn a_second_key_gets_the_attributes_of_the_first() {
 
 /// The program is killed after a new content has taken over the attributes, but before a sync.
 #[test]
-fn attributes_of_a_file_that_has_a_content_are_dropped_at_the_next_mount() {
+fn attributes_kept_beside_a_written_file_are_dropped_at_mount() {
     let mut mount = Mount::new(Lower::Local, false);
     mount.set_mode("b", 0o600);
     mount.remount();
@@ -547,7 +547,7 @@ fn attributes_of_a_file_that_has_a_content_are_dropped_at_the_next_mount() {
 
 /// A new content takes over the attributes, and a commit, a discard or a write-through removes it before a sync.
 #[test]
-fn attributes_that_were_taken_over_do_not_come_back() {
+fn attributes_do_not_come_back_after_a_commit_or_discard() {
     Mount::each(|mut mount| {
         mount.set_mode("b", 0o600);
         mount.set_xattr("b", b"x");
@@ -584,7 +584,7 @@ impl Hook for RefusedPut {
 
 /// The content was copied only for the put, so it is not a change of the file.
 #[test]
-fn attributes_outlive_a_rename_that_the_store_refuses() {
+fn attributes_survive_a_rename_that_the_store_refuses() {
     for is_mounted_again in [false, true] {
         let memory = Arc::new(MemoryStore::default());
         memory.set(key("a/0"), b"old".to_vec());
@@ -637,14 +637,14 @@ fn attributes_outlive_a_rename_that_the_store_refuses() {
             assert_eq!(mount.shown("c/0"), b"old");
             mount.remount();
         }
-        mount.others_write("c/0", b"by others");
+        mount.write_to_store("c/0", b"by others");
         assert_eq!(mount.shown("c/0"), b"by others");
     }
 }
 
 /// A journal of an older version, which copied the content when attributes were set: that is a change of the content.
 #[test]
-fn a_journal_of_before_reads() {
+fn a_journal_of_an_older_version_is_read() {
     let mut mount = Mount::new(Lower::Memory, false);
     mount.overlay = None;
     let version = mount
@@ -687,7 +687,7 @@ impl Hook for ModeDuringCopy {
 }
 
 #[test]
-fn a_mode_that_is_set_during_a_copy_is_that_of_the_written_file() {
+fn a_mode_set_during_a_copy_up_applies_to_the_written_file() {
     let memory = Arc::new(MemoryStore::default());
     memory.set(key("b"), b"old".to_vec());
     let hook: Arc<ModeDuringCopy> = Arc::default();

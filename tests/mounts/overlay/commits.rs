@@ -165,7 +165,7 @@ fn each_call_fails(
 }
 
 #[test]
-fn a_commit_with_a_call_that_fails_is_run_again() {
+fn a_commit_with_a_failed_store_call_can_be_retried() {
     for lower in [Lower::Memory, Lower::Local] {
         assert!(each_call_fails(changed, lower, false, &|_| {}) > 50);
         each_call_fails(changed, lower, false, &|fixture| fixture.remount());
@@ -173,7 +173,7 @@ fn a_commit_with_a_call_that_fails_is_run_again() {
 }
 
 #[test]
-fn a_commit_whose_answer_is_lost_is_run_again() {
+fn a_commit_with_a_lost_answer_can_be_retried() {
     for lower in [Lower::Memory, Lower::Local] {
         assert!(each_call_fails(changed, lower, true, &|_| {}) > 20);
         each_call_fails(changed, lower, true, &|fixture| fixture.remount());
@@ -181,7 +181,7 @@ fn a_commit_whose_answer_is_lost_is_run_again() {
 }
 
 #[test]
-fn a_commit_of_copies_with_a_call_that_fails_is_run_again() {
+fn a_failed_commit_of_consolidated_documents_can_be_retried() {
     let make: MakeFixture = changed_documents;
     assert!(each_call_fails(make, Lower::Memory, false, &|_| {}) > 20);
     each_call_fails(make, Lower::Local, true, &|fixture| fixture.remount());
@@ -189,7 +189,7 @@ fn a_commit_of_copies_with_a_call_that_fails_is_run_again() {
 
 /// Metadata is put after the chunks that it describes, and removed before them.
 #[test]
-fn nothing_in_the_store_names_what_is_not_there() {
+fn chunks_are_put_before_metadata_and_removed_after_it() {
     use std::sync::Mutex;
     use zarrfs_store::Key;
 

@@ -107,7 +107,7 @@ fn create(at: &str) -> [Step; 2] {
 }
 
 #[test]
-fn a_key_that_somebody_changed() {
+fn a_key_changed_by_another_program_is_a_conflict() {
     let theirs = |store: &dyn Store| put(store, "a/0", b"theirs");
     clash(&write("a/0"), &theirs, &["a/0"]);
     clash(&[Step::Unlink(path("a/0"))], &theirs, &["a/0"]);
@@ -117,12 +117,12 @@ fn a_key_that_somebody_changed() {
 }
 
 #[test]
-fn a_key_that_somebody_removed() {
+fn a_key_removed_by_another_program_is_a_conflict() {
     clash(&write("a/0"), &|store| erase(store, "a/0"), &["a/0"]);
 }
 
 #[test]
-fn a_key_that_somebody_made() {
+fn a_key_made_by_another_program_is_a_conflict() {
     let theirs = |store: &dyn Store| put(store, "a/2", b"theirs");
     clash(&create("a/2"), &theirs, &["a/2"]);
     clash(&[Step::Rename(path("b/0"), path("a/2"))], &theirs, &["a/2"]);
@@ -130,7 +130,7 @@ fn a_key_that_somebody_made() {
 }
 
 #[test]
-fn a_key_that_somebody_made_in_a_folder_that_is_removed_here() {
+fn a_key_made_or_changed_in_a_removed_folder_is_a_conflict() {
     let removed = [
         Step::Unlink(path("a/0")),
         Step::Unlink(path("a/1")),
@@ -143,7 +143,7 @@ fn a_key_that_somebody_made_in_a_folder_that_is_removed_here() {
 }
 
 #[test]
-fn a_key_that_somebody_changed_where_it_was_renamed_from() {
+fn a_key_changed_under_its_old_name_is_a_conflict() {
     let rename = Step::Rename(path("a"), path("new"));
     let theirs = |store: &dyn Store| put(store, "a/1", b"theirs");
     let [open, write] = write("new/1");
@@ -162,7 +162,7 @@ fn a_key_that_somebody_changed_where_it_was_renamed_from() {
 
 /// Changes of another program in a folder that is renamed here show under the new name.
 #[test]
-fn what_somebody_writes_to_a_renamed_folder_is_renamed_too() {
+fn writes_of_others_to_a_renamed_folder_are_renamed_too() {
     for kind in KINDS {
         let mut fixture = Fixture::new(kind, &HELD);
         fixture.take(&Step::Rename(path("a"), path("new"))).unwrap();
@@ -177,7 +177,7 @@ fn what_somebody_writes_to_a_renamed_folder_is_renamed_too() {
 }
 
 #[test]
-fn what_somebody_did_alike_is_no_conflict() {
+fn the_same_change_by_another_program_is_no_conflict() {
     clash(&create("a/2"), &|store| put(store, "a/2", b"ooo"), &[]);
     clash(&write("a/0"), &|store| put(store, "a/0", b"ooo"), &[]);
     clash(
@@ -255,7 +255,7 @@ fn race(ours: &[Step], call: &'static str, key: &'static str, bytes: Option<&'st
 }
 
 #[test]
-fn a_change_between_the_look_and_the_put() {
+fn a_change_between_the_check_and_the_put_is_a_conflict() {
     race(&write("a/0"), "put", "a/0", Some(b"theirs"));
     race(&write("a/0"), "put", "a/0", None);
     race(&create("a/2"), "put", "a/2", Some(b"theirs"));
@@ -264,7 +264,7 @@ fn a_change_between_the_look_and_the_put() {
 }
 
 #[test]
-fn a_change_between_the_look_and_the_removal() {
+fn a_change_between_the_check_and_the_removal_is_a_conflict() {
     race(
         &[Step::Unlink(path("a/0"))],
         "erase",
@@ -276,7 +276,7 @@ fn a_change_between_the_look_and_the_removal() {
 }
 
 #[test]
-fn nobody_is_asked_of_what_nothing_was_changed_in() {
+fn a_commit_and_a_discard_without_changes_do_nothing() {
     let fixture = Fixture::new(Lower::Memory, &HELD);
     let nothing = commit(&fixture, false).unwrap();
     assert_eq!(
@@ -294,7 +294,7 @@ fn nobody_is_asked_of_what_nothing_was_changed_in() {
 /// from it. The version that the program has read is not a version of the store, so the commit must not expect it
 /// there.
 #[test]
-fn a_version_of_the_upper_folder_is_not_taken_for_one_of_the_store() {
+fn a_version_of_the_upper_folder_does_not_match_the_store() {
     for kind in KINDS {
         let fixture = Fixture::new(kind, &HELD);
         let overlay: &dyn Store = fixture.overlay();
@@ -354,7 +354,7 @@ fn a_file_that_stays_open_over_a_commit_has_the_version_of_the_store() {
 /// A commit that finds a conflict during its puts reports which changes are stored and which are not; a discard of the
 /// rest does, too.
 #[test]
-fn a_commit_that_ends_early_says_what_the_store_has() {
+fn a_commit_with_a_conflict_reports_the_stored_changes() {
     let plain = Fixture::new(Lower::Memory, &HELD);
     let meddler = Arc::new(Meddler {
         store: plain.lower.clone(),

@@ -164,7 +164,7 @@ fn is_conflict(mut fixture: Fixture, kind: &str) {
 /// Invariant (overlay): A chunk is committed only into the array that it was encoded for; metadata changes that do not
 /// affect chunks are no conflict.
 #[test]
-fn chunks_of_an_array_that_was_replaced_since_are_a_conflict() {
+fn chunks_of_a_replaced_array_are_a_conflict() {
     for kind in KINDS {
         for (name, other) in others() {
             let fixture = fixture(kind);
@@ -185,11 +185,11 @@ fn chunks_of_an_array_that_was_replaced_since_are_a_conflict() {
     }
 }
 
-/// Invariant of `chunks_of_an_array_that_was_replaced_since_are_a_conflict`.
+/// Invariant of `chunks_of_a_replaced_array_are_a_conflict`.
 ///
 /// The program that writes the chunk knows the array as it was at its open.
 #[test]
-fn chunks_of_the_array_whose_metadata_a_program_has_read_are_a_conflict() {
+fn chunks_written_by_outdated_metadata_are_a_conflict() {
     let consolidated = json!({"zarr_format": 3, "node_type": "group", "consolidated_metadata": {
         "kind": "inline", "must_understand": false,
         "metadata": {"a": serde_json::from_str::<Value>(&plain()).unwrap()},
@@ -213,7 +213,7 @@ fn chunks_of_the_array_whose_metadata_a_program_has_read_are_a_conflict() {
 }
 
 #[test]
-fn a_removed_chunk_is_a_conflict_where_the_fill_value_changed() {
+fn a_removed_chunk_is_a_conflict_if_the_fill_value_changed() {
     for kind in KINDS {
         let fixture = fixture(kind);
         fixture.overlay().unlink(&UNLIMITED, &key("a/c/0")).unwrap();
@@ -228,9 +228,9 @@ fn a_removed_chunk_is_a_conflict_where_the_fill_value_changed() {
     }
 }
 
-/// Invariant of `chunks_of_an_array_that_was_replaced_since_are_a_conflict`.
+/// Invariant of `chunks_of_a_replaced_array_are_a_conflict`.
 #[test]
-fn what_leaves_chunks_as_they_are_is_no_conflict() {
+fn metadata_changes_that_do_not_affect_chunks_are_no_conflict() {
     let pretty: Value = serde_json::from_str(&plain()).unwrap();
     for kind in KINDS {
         for same in [
@@ -254,7 +254,7 @@ fn what_leaves_chunks_as_they_are_is_no_conflict() {
 
 /// Other file names are not chunks, and content that the store already has is not a conflict.
 #[test]
-fn other_files_of_an_array_are_no_chunks() {
+fn other_files_of_a_replaced_array_are_no_conflict() {
     for kind in KINDS {
         let fixture = fixture(kind);
         fixture.write("a/c/0", &[2; 16]);
@@ -267,11 +267,11 @@ fn other_files_of_an_array_are_no_chunks() {
     }
 }
 
-/// Invariant of `chunks_of_an_array_that_was_replaced_since_are_a_conflict`.
+/// Invariant of `chunks_of_a_replaced_array_are_a_conflict`.
 ///
 /// A program may replace an array on the mount, in any way, without a conflict.
 #[test]
-fn an_array_that_is_replaced_on_the_mount_is_no_conflict() {
+fn an_array_replaced_on_the_mount_is_no_conflict() {
     let other = &others()[0].1;
     for kind in KINDS {
         for way in 0..5 {
@@ -314,7 +314,7 @@ fn an_array_that_is_replaced_on_the_mount_is_no_conflict() {
 /// A document that is open when the commit begins is committed by the next one, and the chunks that were written for
 /// it are not in conflict.
 #[test]
-fn a_document_that_is_open_during_a_commit_comes_with_the_next_without_conflict() {
+fn a_document_open_during_a_commit_is_committed_by_the_next() {
     let other = &others()[0].1;
     for kind in KINDS {
         let fixture = fixture(kind);
@@ -337,7 +337,7 @@ fn a_document_that_is_open_during_a_commit_comes_with_the_next_without_conflict(
 /// Another program has replaced the array. An edit of its attributes on the mount must not store a chunk of the old
 /// array in the new one.
 #[test]
-fn an_edit_of_attributes_brings_no_chunk_of_the_old_array_into_the_new_one() {
+fn an_attribute_edit_stores_no_old_chunk_in_a_new_array() {
     let other = json!({"data_type": "int32", "fill_value": 0});
     let mut edited = other.clone();
     edited["attributes"] = json!({"edited": true});
@@ -372,7 +372,7 @@ fn an_edit_of_attributes_brings_no_chunk_of_the_old_array_into_the_new_one() {
 
 /// A chunk that is rewritten for the new array is no longer in conflict.
 #[test]
-fn a_chunk_that_is_written_again_for_the_new_array_is_no_conflict() {
+fn a_chunk_rewritten_for_the_new_array_is_no_conflict() {
     for kind in KINDS {
         let fixture = fixture(kind);
         fixture.write("a/c/0", &[2; 16]);
@@ -388,7 +388,7 @@ fn a_chunk_that_is_written_again_for_the_new_array_is_no_conflict() {
 }
 
 #[test]
-fn an_array_that_is_renamed_takes_the_condition_along() {
+fn a_renamed_array_keeps_the_condition_of_its_chunks() {
     for kind in KINDS {
         for replaced in [false, true] {
             let mut fixture = fixture(kind);
@@ -412,7 +412,7 @@ fn an_array_that_is_renamed_takes_the_condition_along() {
 
 /// A file that is open during a commit moves to the next layer, together with the metadata that it was encoded by.
 #[test]
-fn a_chunk_that_is_open_during_a_commit_keeps_what_it_was_encoded_by() {
+fn a_chunk_open_during_a_commit_keeps_the_metadata_of_its_array() {
     for kind in KINDS {
         let fixture = fixture(kind);
         let path = key("a/c/0");
@@ -442,9 +442,9 @@ pub(crate) fn write(overlay: &Overlay, at: &str, bytes: &[u8]) -> Result<()> {
     file.flush(&UNLIMITED)
 }
 
-/// Invariant of `chunks_of_an_array_that_was_replaced_since_are_a_conflict`.
+/// Invariant of `chunks_of_a_replaced_array_are_a_conflict`.
 #[test]
-fn a_write_through_stores_no_chunk_of_another_array() {
+fn a_write_through_refuses_chunks_of_a_replaced_array() {
     for kind in KINDS {
         for (name, other) in others() {
             let (fixture, overlay) = write_through(kind);
@@ -470,7 +470,7 @@ fn a_write_through_stores_no_chunk_of_another_array() {
 
 /// Chunks left over from an array that was replaced do not block writes to the new one.
 #[test]
-fn a_write_through_goes_on_with_the_new_array() {
+fn a_write_through_continues_with_the_new_array() {
     for kind in KINDS {
         let (fixture, overlay) = write_through(kind);
         let lower = &*fixture.lower;
@@ -490,7 +490,7 @@ fn a_write_through_goes_on_with_the_new_array() {
 /// A program that copies chunks without reading metadata: the metadata in the store at its first change after a commit
 /// counts.
 #[test]
-fn chunks_count_as_of_the_array_that_is_there_at_the_first_change() {
+fn chunks_belong_to_the_array_stored_at_their_first_change() {
     let other = &others()[0].1;
     for kind in KINDS {
         let fixture = fixture(kind);
@@ -514,7 +514,7 @@ fn chunks_count_as_of_the_array_that_is_there_at_the_first_change() {
 
 /// Libraries write the same metadata in another form when they consolidate metadata or change attributes.
 #[test]
-fn another_spelling_of_the_metadata_is_no_other_array() {
+fn equivalent_metadata_describe_the_same_array() {
     let zstd = |configuration: Value| {
         let bytes = json!({"name": "bytes", "configuration": {"endian": "little"}});
         let zstd = json!({"name": "zstd", "configuration": configuration});
@@ -571,7 +571,7 @@ impl Hook for Counter {
 
 /// A close makes two requests for the array. A commit makes two for each array, for any number of chunks.
 #[test]
-fn a_close_and_a_commit_ask_twice_about_an_array() {
+fn a_close_and_a_commit_make_two_requests_for_an_array() {
     let (fixture, counter) = (fixture(Lower::Memory), Arc::new(Counter::default()));
     let hooked = Hooked::new(fixture.lower.clone(), counter.clone());
     let config = MetadataCacheConfig {

@@ -150,9 +150,9 @@ fn expect_conflicts(fixture: &Fixture, keys: &[&str], why: &str) {
     }
 }
 
-/// Invariant of `chunks_of_an_array_that_was_replaced_since_are_a_conflict`.
+/// Invariant of `chunks_of_a_replaced_array_are_a_conflict`.
 #[test]
-fn chunks_of_an_array_of_a_draft_that_was_replaced_since_are_a_conflict() {
+fn chunks_of_a_replaced_draft_array_are_a_conflict() {
     Hierarchy::each(|hierarchy, kind| {
         let [chunk, other_chunk] = hierarchy.chunks;
         for other in hierarchy.others() {
@@ -187,9 +187,9 @@ fn chunks_of_an_array_of_a_draft_that_was_replaced_since_are_a_conflict() {
     });
 }
 
-/// Invariant of `chunks_of_an_array_that_was_replaced_since_are_a_conflict`.
+/// Invariant of `chunks_of_a_replaced_array_are_a_conflict`.
 #[test]
-fn a_write_through_stores_no_chunk_of_another_array_of_a_draft() {
+fn a_write_through_refuses_chunks_of_a_replaced_draft_array() {
     Hierarchy::each(|hierarchy, kind| {
         let chunk = hierarchy.chunks[0];
         for other in hierarchy.others() {
@@ -212,11 +212,11 @@ fn a_write_through_stores_no_chunk_of_another_array_of_a_draft() {
     });
 }
 
-/// Invariant of `chunks_of_an_array_that_was_replaced_since_are_a_conflict`.
+/// Invariant of `chunks_of_a_replaced_array_are_a_conflict`.
 ///
 /// A program may replace, remove or rename an array on the mount without a conflict.
 #[test]
-fn an_array_of_a_draft_that_is_changed_on_the_mount_is_no_conflict() {
+fn a_draft_array_changed_on_the_mount_is_no_conflict() {
     Hierarchy::each(|hierarchy, kind| {
         let [chunk, other_chunk] = hierarchy.chunks;
         let document = key(hierarchy.document);
@@ -286,7 +286,7 @@ fn an_array_of_a_draft_that_is_changed_on_the_mount_is_no_conflict() {
 
 /// The whole hierarchy is renamed: the condition of its arrays is kept.
 #[test]
-fn a_hierarchy_of_a_draft_that_is_renamed_takes_the_condition_along() {
+fn a_renamed_draft_hierarchy_keeps_the_condition_of_its_chunks() {
     for hierarchy in hierarchies().iter().filter(|found| found.entry.is_some()) {
         let below = |name: &str| format!("h/{name}");
         let entry = hierarchy.entry.as_ref().unwrap().to_string();
@@ -319,7 +319,7 @@ fn a_hierarchy_of_a_draft_that_is_renamed_takes_the_condition_along() {
 
 /// A new array, whose document is written before its chunks, under a temporary name.
 #[test]
-fn a_new_array_of_a_draft_is_no_conflict_until_it_is_replaced() {
+fn a_new_draft_array_is_no_conflict_until_it_is_replaced() {
     for hierarchy in hierarchies()
         .iter()
         .filter(|found| found.document.contains("/g/"))

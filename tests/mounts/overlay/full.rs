@@ -99,7 +99,7 @@ fn no_room(file: &dyn TreeFile) {
 /// Invariant (overlay): An incomplete file never gets a key of the store, and names can be removed when the disk is
 /// full.
 #[test]
-fn a_content_that_was_not_written_whole_leaves_the_old_one() {
+fn an_incomplete_write_leaves_the_old_content() {
     let Some(small) = Small::new() else { return };
     let file = small.open("a", true);
     write_too_much(&*file);
@@ -110,9 +110,9 @@ fn a_content_that_was_not_written_whole_leaves_the_old_one() {
     assert_eq!(small.committed("a").unwrap(), b"old");
 }
 
-/// Invariant of `a_content_that_was_not_written_whole_leaves_the_old_one`.
+/// Invariant of `an_incomplete_write_leaves_the_old_content`.
 #[test]
-fn a_new_file_that_is_not_whole_shows_and_is_not_committed() {
+fn an_incomplete_new_file_is_shown_but_not_committed() {
     let Some(mut small) = Small::new() else {
         return;
     };
@@ -150,7 +150,7 @@ fn a_new_file_that_is_not_whole_shows_and_is_not_committed() {
 }
 
 #[test]
-fn what_is_written_after_all_is_committed() {
+fn a_file_completed_after_a_full_disk_is_committed() {
     for name in ["a", "new"] {
         // A disk for each case: a thread removes the files of a commit, which frees space at any time.
         let Some(small) = Small::new() else { return };
@@ -175,7 +175,7 @@ fn what_is_written_after_all_is_committed() {
 }
 
 #[test]
-fn a_file_that_is_emptied_is_whole_again() {
+fn truncating_an_incomplete_file_makes_it_complete() {
     let Some(small) = Small::new() else { return };
     let file = small.create("new");
     write_too_much(&*file);
@@ -191,9 +191,9 @@ fn a_file_that_is_emptied_is_whole_again() {
     assert_eq!(small.committed("new").unwrap(), b"short");
 }
 
-/// Invariant of `a_content_that_was_not_written_whole_leaves_the_old_one`.
+/// Invariant of `an_incomplete_write_leaves_the_old_content`.
 #[test]
-fn names_can_be_removed_when_there_is_no_room() {
+fn names_can_be_removed_on_a_full_disk() {
     let Some(small) = Small::new() else { return };
     for number in 0..200 {
         let name = format!("b/{number}");
@@ -223,7 +223,7 @@ fn names_can_be_removed_when_there_is_no_room() {
 
 /// The disk is full at each of the first writes in turn.
 #[test]
-fn an_upper_folder_that_had_no_room_is_made_later() {
+fn an_upper_folder_can_be_made_after_a_full_disk_has_space() {
     const PAGE: u64 = 4096;
     for pages in 0..4 {
         let Some(disk) = Tmpfs::new(4 * MIB) else {
@@ -251,7 +251,7 @@ fn an_upper_folder_that_had_no_room_is_made_later() {
 
 /// An upper folder on a read-only file system, for example a snapshot, shows its changes.
 #[test]
-fn an_upper_folder_that_cannot_be_written_is_looked_at() {
+fn a_read_only_upper_folder_shows_its_changes() {
     let Some(mut small) = Small::new() else {
         return;
     };

@@ -48,7 +48,7 @@ impl Drop for Over<'_> {
 
 /// Invariant (overlay): Attributes are changed either before a commit freezes the file or after.
 #[test]
-fn a_mode_is_set() {
+fn a_mode_set_during_commits_is_kept() {
     beside_commits(|fixture, turn| {
         let mode = 0o600 + (turn % 8);
         let change = AttrChange {
@@ -63,9 +63,9 @@ fn a_mode_is_set() {
     });
 }
 
-/// Invariant of `a_mode_is_set`.
+/// Invariant of `a_mode_set_during_commits_is_kept`.
 #[test]
-fn an_extended_attribute_is_set() {
+fn an_extended_attribute_set_during_commits_is_kept() {
     beside_commits(|fixture, turn| {
         let (overlay, value) = (fixture.overlay(), turn.to_le_bytes());
         let set = overlay.set_attribute(&UNLIMITED, &key("x"), b"user.a", &value, Setting::Any);
@@ -77,7 +77,7 @@ fn an_extended_attribute_is_set() {
 
 /// Invariant of `a_change_that_a_commit_keeps_is_always_found`.
 #[test]
-fn links_and_folders_are_there_all_the_time() {
+fn links_and_folders_always_exist_during_commits() {
     beside_commits(|fixture, turn| {
         let overlay = fixture.overlay();
         if turn == 0 {

@@ -59,7 +59,7 @@ fn write(overlay: &Overlay, path: &str, bytes: &[u8]) {
 /// Invariant (overlay): A file whose content was replaced while it was being opened is never taken for the key's later
 /// content.
 #[test]
-fn what_was_replaced_meanwhile_never_shows_again() {
+fn content_replaced_during_an_open_never_shows_again() {
     let store = Arc::new(MemoryStore::default());
     store.set(key("d/x"), b"old".to_vec());
     let meeting: Arc<Meeting> = Arc::default();

@@ -36,7 +36,7 @@ fn shown(fixture: &Fixture, path: &str) -> Option<Vec<u8>> {
 ///
 /// The frozen layer's journal says that the file is incomplete, and never records its close.
 #[test]
-fn what_was_closed_after_the_freeze_outlives_the_process() {
+fn a_file_closed_after_a_freeze_survives_a_crash() {
     let lower = Arc::new(MemoryStore::default());
     lower.set(key("x"), b"old".to_vec());
     let mut fixture = Fixture::over(folder(), lower.clone());
@@ -68,7 +68,7 @@ fn what_was_closed_after_the_freeze_outlives_the_process() {
 
 /// A file that was not closed must not show as if it were complete.
 #[test]
-fn what_was_not_closed_after_the_freeze_is_set_aside() {
+fn a_file_left_open_after_a_freeze_is_moved_to_rescued() {
     let lower = Arc::new(MemoryStore::default());
     lower.set(key("x"), b"old".to_vec());
     let mut fixture = Fixture::over(folder(), lower.clone());
@@ -95,7 +95,7 @@ fn what_was_not_closed_after_the_freeze_is_set_aside() {
 ///
 /// A folder is renamed into another one. Neither of their paths is too long by itself.
 #[test]
-fn a_path_that_is_too_long_keeps_nothing_else_from_a_commit() {
+fn a_path_too_long_for_a_store_does_not_block_other_keys() {
     let mut fixture = Fixture::new(Lower::Memory, &[]);
     let name = "n".repeat(200);
     let make = |path: &str| {

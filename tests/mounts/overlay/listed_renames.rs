@@ -93,7 +93,7 @@ impl Hook for Meeting {
 
 /// Invariant (overlay): A renamed file has one name in every listing, also during a commit.
 #[test]
-fn a_name_that_a_commit_brings_to_the_store_is_listed_all_the_time() {
+fn a_renamed_file_is_listed_once_during_its_commit() {
     let store = Arc::new(MemoryStore::default());
     store.set(key("d/old"), b"content".to_vec());
     let meeting: Arc<Meeting> = Arc::default();

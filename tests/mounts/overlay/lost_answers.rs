@@ -162,7 +162,7 @@ fn all(check: impl Fn(Fixture)) {
 }
 
 #[test]
-fn another_content_comes_after_a_put_without_an_answer() {
+fn a_write_after_an_unanswered_put_is_stored() {
     all(|fixture| {
         fixture.write("k", b"again").unwrap();
         assert_eq!(fixture.stored(), ["k=again"]);
@@ -171,7 +171,7 @@ fn another_content_comes_after_a_put_without_an_answer() {
 }
 
 #[test]
-fn a_content_that_was_put_without_an_answer_is_not_put_again() {
+fn an_unanswered_put_of_the_same_content_is_not_repeated() {
     all(|fixture| {
         fixture.write("k", b"first").unwrap();
         assert_eq!(fixture.hook.puts.load(SeqCst), 1);
@@ -182,7 +182,7 @@ fn a_content_that_was_put_without_an_answer_is_not_put_again() {
 
 /// Invariant (overlay): A put or removal whose answer was lost is recognized later.
 #[test]
-fn a_rename_after_a_put_without_an_answer_leaves_one_name() {
+fn a_rename_after_an_unanswered_put_leaves_one_name() {
     all(|fixture| {
         let overlay = fixture.overlay();
         overlay
@@ -194,7 +194,7 @@ fn a_rename_after_a_put_without_an_answer_leaves_one_name() {
 }
 
 #[test]
-fn a_removal_after_a_put_without_an_answer_removes_it() {
+fn a_removal_after_an_unanswered_put_removes_the_key() {
     all(|fixture| {
         fixture.overlay().unlink(&UNLIMITED, &key("k")).unwrap();
         assert_eq!(fixture.stored(), [""; 0]);
@@ -202,7 +202,7 @@ fn a_removal_after_a_put_without_an_answer_removes_it() {
 }
 
 #[test]
-fn what_another_program_put_after_it_is_a_conflict() {
+fn a_put_of_another_program_after_an_unanswered_one_is_a_conflict() {
     all(|fixture| {
         let theirs = PutBody::Bytes(b"theirs");
         fixture
@@ -217,11 +217,11 @@ fn what_another_program_put_after_it_is_a_conflict() {
     });
 }
 
-/// Invariant of `a_rename_after_a_put_without_an_answer_leaves_one_name`.
+/// Invariant of `a_rename_after_an_unanswered_put_leaves_one_name`.
 ///
 /// The removal of the old name is the last step of a rename.
 #[test]
-fn what_was_removed_without_an_answer_is_made_again() {
+fn a_key_can_be_made_again_after_an_unanswered_removal() {
     for is_back in [false, true] {
         let mut fixture = Fixture::new(&[("k", "first")]);
         let (k, n) = (key("k"), key("n"));
@@ -247,7 +247,7 @@ fn what_was_removed_without_an_answer_is_made_again() {
 }
 
 #[test]
-fn what_is_removed_from_a_folder_whose_rename_is_not_done_stays_removed() {
+fn a_file_removed_after_an_unfinished_rename_stays_removed() {
     let mut is_done = false;
     for calls in 0.. {
         let fixture = Fixture::new(&[("x/t", "old"), ("x/u", "other")]);
@@ -278,7 +278,7 @@ fn what_is_removed_from_a_folder_whose_rename_is_not_done_stays_removed() {
 }
 
 #[test]
-fn a_removal_by_a_commit_that_was_not_answered_is_no_conflict_for_what_is_written_since() {
+fn a_write_after_an_unanswered_removal_is_no_conflict() {
     for is_reopened in [false, true] {
         let mut fixture = Fixture::over(&[("k", "old")], false);
         let renamed =

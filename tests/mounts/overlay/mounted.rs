@@ -128,7 +128,7 @@ fn take_all(held: &[Held], steps: &[Step]) {
 }
 
 #[test]
-fn a_mount_is_a_directory() {
+fn a_cow_mount_behaves_as_a_plain_directory() {
     if crate::common::needs::mounts() {
         run(RUNS, steps::of_programs(), &take_all);
     }
@@ -156,7 +156,7 @@ fn links_have_no_extended_attributes() {
 /// Kinds of files that a store cannot hold are refused with the error of Linux file systems for unsupported
 /// operations.
 #[test]
-fn nodes_modes_and_exchanges_that_no_store_can_hold_are_refused() {
+fn unsupported_nodes_modes_and_exchanges_are_refused() {
     use rustix::fs::{CWD, FileType, RenameFlags};
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     if !crate::common::needs::mounts() {
@@ -198,7 +198,7 @@ fn nodes_modes_and_exchanges_that_no_store_can_hold_are_refused() {
 ///
 /// As zarr-python's `set_if_not_exists` and object_store's local store do it.
 #[test]
-fn a_link_is_a_second_key_with_the_same_bytes() {
+fn a_hard_link_is_a_second_key_with_the_same_bytes() {
     use std::os::unix::fs::MetadataExt;
     if !crate::common::needs::mounts() {
         return;
@@ -235,11 +235,11 @@ fn a_link_is_a_second_key_with_the_same_bytes() {
     assert_eq!(["a", "b"].map(stored), contents);
 }
 
-/// Invariant of `a_link_is_a_second_key_with_the_same_bytes`.
+/// Invariant of `a_hard_link_is_a_second_key_with_the_same_bytes`.
 ///
 /// Of all concurrent link calls, one puts its bytes under the name.
 #[test]
-fn one_link_of_many_gets_a_name() {
+fn of_concurrent_links_to_one_name_one_succeeds() {
     if !crate::common::needs::mounts() {
         return;
     }
@@ -268,7 +268,7 @@ fn one_link_of_many_gets_a_name() {
 }
 
 #[test]
-fn names_of_files_on_their_way_into_a_store_cannot_be_made() {
+fn names_of_temporary_store_files_are_refused() {
     if !crate::common::needs::mounts() {
         return;
     }

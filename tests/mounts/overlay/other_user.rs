@@ -64,7 +64,7 @@ fn set_attributes_of_a_read_only_file() {
 }
 
 #[test]
-fn a_read_only_file_keeps_its_extended_attributes_and_takes_others() {
+fn the_owner_of_a_read_only_file_can_set_its_attributes() {
     // Only the thread changes its user, not the process.
     let done = std::thread::spawn(set_attributes_of_a_read_only_file).join();
     done.unwrap();

@@ -38,7 +38,7 @@ impl Hook for Meeting {
 }
 
 #[test]
-fn a_commit_has_as_many_requests_under_way_as_it_may() {
+fn a_commit_uses_all_requests_not_reserved_for_readers() {
     for call in ["etag", "put"] {
         let plain = Fixture::new(Lower::Memory, &[]);
         let meeting = Arc::new(Meeting {

@@ -274,14 +274,14 @@ fn take_all(kind: Lower, held: &[Held], steps: &[Step]) {
 }
 
 #[test]
-fn an_overlay_over_memory_is_a_directory() {
+fn an_overlay_over_memory_behaves_as_a_directory() {
     run(RUNS, steps::any_step(), &|held, steps| {
         take_all(Lower::Memory, held, steps)
     });
 }
 
 #[test]
-fn an_overlay_over_a_folder_is_a_directory() {
+fn an_overlay_over_a_folder_behaves_as_a_directory() {
     run(RUNS, steps::any_step(), &|held, steps| {
         take_all(Lower::Local, held, steps)
     });

@@ -37,7 +37,7 @@ impl Hook for Meddler {
 
 /// A commit that ended early has put the chunks: the next commit finds that their array was replaced.
 #[test]
-fn an_array_that_is_replaced_while_a_commit_that_fails_puts_its_chunks_is_a_conflict() {
+fn an_array_replaced_during_a_failed_commit_is_a_conflict() {
     for kind in KINDS {
         let plain = fixture(kind);
         let meddler = Meddler {
@@ -68,9 +68,9 @@ fn an_array_that_is_replaced_while_a_commit_that_fails_puts_its_chunks_is_a_conf
     }
 }
 
-/// Invariant of `chunks_of_an_array_that_was_replaced_since_are_a_conflict`.
+/// Invariant of `chunks_of_a_replaced_array_are_a_conflict`.
 #[test]
-fn an_array_that_is_replaced_while_its_chunks_are_put_is_a_conflict() {
+fn an_array_replaced_during_a_commit_is_a_conflict() {
     for kind in KINDS {
         let plain = fixture(kind);
         let meddler = Meddler {
@@ -91,11 +91,11 @@ fn an_array_that_is_replaced_while_its_chunks_are_put_is_a_conflict() {
     }
 }
 
-/// Invariant of `chunks_of_an_array_that_was_replaced_since_are_a_conflict`.
+/// Invariant of `chunks_of_a_replaced_array_are_a_conflict`.
 ///
 /// The chunk is in the store, and the program gets an error because the array was replaced.
 #[test]
-fn a_close_says_that_the_array_was_replaced_while_its_chunk_was_put() {
+fn a_close_fails_if_the_array_was_replaced_during_its_put() {
     for kind in KINDS {
         for is_object in [false, true] {
             let plain = fixture(kind);
@@ -152,7 +152,7 @@ impl Hook for Unreachable {
 /// The program gets an error because the state of the array is unknown; the chunk is in the store, and nothing hides
 /// the store's content.
 #[test]
-fn the_metadata_do_not_read_after_a_close_has_put_its_chunk() {
+fn a_close_fails_if_metadata_are_unreadable_after_its_put() {
     for kind in KINDS {
         let plain = fixture(kind);
         let unreachable = Arc::new(Unreachable {

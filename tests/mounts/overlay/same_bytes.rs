@@ -137,9 +137,9 @@ const HARMLESS: [Cause; 7] = [
     }),
 ];
 
-/// Invariant (overlay): Only different content is a conflict: a new version with the same bytes is none.
+/// Invariant (overlay): Only different content is a conflict: a new version with the same bytes is no conflict.
 #[test]
-fn what_leaves_the_bytes_of_a_key_as_they_are_is_no_conflict() {
+fn a_new_version_with_the_same_bytes_is_no_conflict() {
     for (name, cause) in HARMLESS {
         let folder = changed(3);
         // File times have a limited resolution: a change within one tick might not be seen.
@@ -151,9 +151,9 @@ fn what_leaves_the_bytes_of_a_key_as_they_are_is_no_conflict() {
     }
 }
 
-/// Invariant of `what_leaves_the_bytes_of_a_key_as_they_are_is_no_conflict`.
+/// Invariant of `a_new_version_with_the_same_bytes_is_no_conflict`.
 #[test]
-fn a_copy_of_store_and_upper_folder_is_committed() {
+fn changes_of_a_copied_upper_folder_are_committed() {
     let from = changed(3);
     let to = tempfile::tempdir().unwrap();
     for name in ["store", "upper"] {
@@ -163,7 +163,7 @@ fn a_copy_of_store_and_upper_folder_is_committed() {
     assert_commits(from.path(), "the one that was copied");
 }
 
-/// Invariant of `what_leaves_the_bytes_of_a_key_as_they_are_is_no_conflict`.
+/// Invariant of `a_new_version_with_the_same_bytes_is_no_conflict`.
 #[test]
 fn other_bytes_of_the_same_length_and_time_are_a_conflict() {
     let folder = changed(3);
@@ -190,7 +190,7 @@ fn other_bytes_of_the_same_length_and_time_are_a_conflict() {
 
 /// Large keys are not read for a digest when they are replaced or removed: any sign of a change is a conflict.
 #[test]
-fn a_large_key_that_was_not_read_is_in_conflict_with_any_change() {
+fn any_change_of_an_unread_large_key_is_a_conflict() {
     let (_, chmod) = HARMLESS[1];
     let of_removed = &["removed", "renamed"][..];
     let of_all = &["emptied", "put", "removed", "renamed", "replaced"];
@@ -209,7 +209,7 @@ fn a_large_key_that_was_not_read_is_in_conflict_with_any_change() {
 /// A commit with a conflict has copied another program's content of a renamed key; then that program writes the old
 /// bytes again.
 #[test]
-fn a_renamed_key_that_is_changed_back_after_it_was_copied() {
+fn a_renamed_key_that_was_changed_and_restored_is_a_conflict() {
     let folder = folder();
     let path = folder.path().join("store");
     fs::create_dir(&path).unwrap();
@@ -227,7 +227,7 @@ fn a_renamed_key_that_is_changed_back_after_it_was_copied() {
 
 /// The content that a commit has put is the base of the next change, also for a file that stays open.
 #[test]
-fn a_change_after_a_commit_has_its_content_for_a_base() {
+fn the_committed_content_is_the_base_of_the_next_change() {
     let folder = folder();
     let path = folder.path().join("store");
     fs::create_dir(&path).unwrap();
@@ -256,7 +256,7 @@ fn a_change_after_a_commit_has_its_content_for_a_base() {
 /// Changes with write-through need no digest. If the store refuses such a change, any change in the store is a
 /// conflict.
 #[test]
-fn a_write_through_reads_nothing_for_a_digest() {
+fn a_write_through_computes_no_digest() {
     let folder = folder();
     let path = folder.path().join("store");
     fs::create_dir(&path).unwrap();
@@ -351,7 +351,7 @@ impl Layer for WithoutETags {
 }
 
 #[test]
-fn without_etags_length_and_digest_decide() {
+fn without_etags_length_and_digest_decide_on_conflicts() {
     for (change, conflicts) in [("", 0), ("ooo", 0), ("xxx", 1), ("longer", 1)] {
         let folder = folder();
         let path = folder.path().join("store");

@@ -40,7 +40,7 @@ fn an_upper_folder_has_one_owner_and_one_store() {
 ///
 /// The folder has the form that zarrfs 0.1 leaves after a write, a removal and a hard link.
 #[test]
-fn a_folder_of_zarrfs_0_1_is_refused_and_left_as_it_is() {
+fn an_upper_folder_of_zarrfs_0_1_is_refused_and_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let upper = folder.path().join("upper");
     fs::create_dir_all(upper.join("keys")).unwrap();
@@ -86,7 +86,7 @@ fn copied(from: &std::path::Path, to: &std::path::Path) {
 
 /// The journal is truncated at each offset, or one of its bytes is changed.
 #[test]
-fn a_journal_that_was_damaged_is_refused_or_shows_an_earlier_state() {
+fn a_damaged_journal_is_refused_or_shows_an_earlier_state() {
     let mut fixture = Fixture::new(Lower::Memory, &[("a/x", b"1"), ("b", b"2"), ("c", b"3")]);
     let path = |text: &str| text.to_string();
     fixture.take(&Step::Unlink(path("b"))).unwrap();
@@ -138,7 +138,7 @@ fn a_journal_that_was_damaged_is_refused_or_shows_an_earlier_state() {
 
 /// Writers that replace a file repeatedly: the journal of a long-running mount must not grow without limit.
 #[test]
-fn a_journal_is_written_anew_while_the_overlay_is_open() {
+fn a_journal_is_compacted_while_the_overlay_is_open() {
     const LARGEST: u64 = (1 << 20) + (64 << 10);
     let mut fixture = Fixture::new(Lower::Memory, &[("a", b"old")]);
     let journal = fixture.upper().join("journal");

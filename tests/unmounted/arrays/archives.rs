@@ -65,7 +65,7 @@ fn view(folder: &Path) -> Arc<dyn View> {
     common::views_of(Arc::new(zip), Duration::from_secs(20)).files
 }
 
-/// Invariant of `a_version_that_changes_is_another_content`.
+/// Invariant of `a_new_chunk_version_gives_a_new_page_version`.
 #[test]
 fn chunks_of_two_archives_are_never_in_one_file() {
     for name in ["a/a.raw", "a/a@::1.raw"] {

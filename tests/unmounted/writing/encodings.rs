@@ -51,7 +51,7 @@ fn edit_attributes(mount: &Shared) {
     file.flush(&UNLIMITED).unwrap();
 }
 
-/// Invariant of `chunks_of_an_array_that_was_replaced_since_are_a_conflict`.
+/// Invariant of `chunks_of_a_replaced_array_are_a_conflict`.
 #[test]
 fn elements_of_an_array_that_was_replaced_since_are_a_conflict() {
     for sample in samples() {
@@ -69,7 +69,7 @@ fn elements_of_an_array_that_was_replaced_since_are_a_conflict() {
     }
 }
 
-/// Invariant of `chunks_of_an_array_that_was_replaced_since_are_a_conflict`.
+/// Invariant of `chunks_of_a_replaced_array_are_a_conflict`.
 #[test]
 fn elements_are_not_stored_into_an_array_that_was_replaced() {
     for sample in samples() {
@@ -130,7 +130,7 @@ fn document(store: &dyn Store) -> (String, String) {
     found.unwrap()
 }
 
-/// Invariant of `chunks_of_an_array_that_was_replaced_since_are_a_conflict`.
+/// Invariant of `chunks_of_a_replaced_array_are_a_conflict`.
 ///
 /// In each dialect, a write to a decoded file does not get into an array with other elements.
 #[test]

@@ -333,7 +333,7 @@ mod tests {
     ///
     /// The decoded file is opened after the array was found closed, and before the key is registered.
     #[test]
-    fn a_key_waits_for_a_file_that_is_opened_at_the_same_moment() {
+    fn writing_a_chunk_key_waits_for_a_decoded_file_being_opened() {
         let (arrays, array) = SampleArray::new(&[4], &[2]).arrays(1 << 20);
         let key = Key::new("c/0").unwrap();
         thread::scope(|scope| {

@@ -441,7 +441,7 @@ mod tests {
     use zarr_format::grid::Region;
 
     #[test]
-    fn a_cached_chunk_whose_version_was_dropped_is_not_used_unchecked() {
+    fn a_cached_chunk_with_an_evicted_version_is_checked_before_use() {
         let count = 8192;
         let sample = SampleArray::new(&[count], &[1]);
         let array = sample.open(1 << 20);
@@ -455,7 +455,7 @@ mod tests {
     /// Two readers share memory that has no room for a chunk row, while chunks change. Each read returns the old or the
     /// new content, and only the new one once the change was recorded.
     #[test]
-    fn readers_at_once_see_no_content_that_was_replaced_before() {
+    fn concurrent_readers_see_no_stale_chunks_after_a_change() {
         let plane_bytes = 256 * 256;
         let sample = SampleArray::new(&[32, 256, 256], &[8, 32, 32]);
         let array = sample.open(512 << 10);

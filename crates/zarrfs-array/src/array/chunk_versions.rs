@@ -403,7 +403,7 @@ mod tests {
     /// Invariant (reading): A decoded chunk is used only under the current version of its key; one file never has
     /// chunks of an archive and of its replacement.
     #[test]
-    fn a_version_that_changes_is_another_content() {
+    fn a_new_chunk_version_gives_a_new_page_version() {
         let versions = &array(10, 1 << 20).versions;
         let stamp = stamp(versions);
         assert_eq!(versions.state(1), VersionState::Unknown);
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_a_key_ends_what_was_known_of_it() {
+    fn a_changed_key_makes_its_chunk_version_stale() {
         let versions = &array(10, 1 << 20).versions;
         for number in [1, 2] {
             versions.record(number, Some(Version::numbered(1)), stamp(versions));
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_answer_replaces_none() {
+    fn an_older_answer_does_not_replace_a_valid_version() {
         let versions = &array(10, 1 << 20).versions;
         let first = stamp(versions);
         versions.array.info.clock.advance(Duration::from_secs(15));
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_grow_old() {
+    fn a_known_version_is_stale_after_its_ttl() {
         let versions = &array(10, 1 << 20).versions;
         let asked = stamp(versions);
         let half = versions.array.info.freshness / 2;
@@ -476,7 +476,7 @@ mod tests {
 
     /// Invariant of `the_memory_follows_from_what_is_not_set_aside`.
     #[test]
-    fn versions_stay_within_their_part_of_the_memory() {
+    fn chunk_versions_stay_within_the_metadata_memory() {
         let array = array(3000, 400_000);
         let (stored, memory) = (&array.versions.array, &array.versions.array.engine.metadata);
         let before = memory.held();
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn the_older_entries_are_dropped_and_the_content_counts_as_another_one() {
+    fn evicting_old_versions_changes_the_page_version() {
         let (array, count) = (array(1000, 1 << 20), FREE_ENTRIES as u64);
         let (versions, memory) = (&array.versions, &array.versions.array.engine.metadata);
         let _full = memory.try_reserve(memory.limit() - memory.held()).unwrap();

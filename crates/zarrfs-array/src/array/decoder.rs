@@ -479,7 +479,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guess_is_the_longest_and_its_half() {
+    fn a_size_estimate_is_one_and_a_half_times_the_largest_chunk() {
         let estimate = SizeEstimate::default();
         assert_eq!(estimate.estimate(), None);
         for (encoded, decoded) in [(10, 300), (40, 200), (5, 5)] {
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_is_known_to_have_been_decoded() {
+    fn a_second_decode_of_a_chunk_is_recognized() {
         let decoded = DecodedChunks::default();
         for chunk in [0, 63, 64, 399] {
             assert!(!decoded.mark(400, ChunkIndex(chunk)), "{chunk}");

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_version_that_was_read_is_the_condition() {
+    fn the_put_condition_is_the_first_version_read() {
         let mut chunk = DirtyChunk::default();
         for (version, digest) in [(1, 5), (2, 6)] {
             let basis = Basis::Stored(Some(Version::numbered(version)), Some(digest));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_whole_depends_on_nothing() {
+    fn fully_written_subchunks_set_no_put_condition() {
         let mut chunk = DirtyChunk::default();
         chunk.depend(&[0], Basis::Nothing);
         assert_eq!(chunk.condition, Condition::Any);

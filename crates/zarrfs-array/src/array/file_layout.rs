@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_in_a_chunk_has_neighbours_in_one_chunk() {
+    fn a_run_in_a_chunk_is_a_contiguous_range_of_that_chunk() {
         let grid = Grid::new(&[4, 6], &[2, 3]).unwrap();
         let (mut runs, mut all) = (0, 0);
         for (start, shape) in [([0, 0], [4, 6]), ([1, 0], [3, 3]), ([0, 4], [4, 2])] {
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_follow_the_chunks_and_not_the_file() {
+    fn chunk_rows_are_aligned_to_chunks_and_not_to_the_file() {
         let chunks = Grid::new(&[20, 10], &[4, 10]).unwrap();
         let region = Region {
             start: [5, 0].as_slice().into(),

@@ -229,7 +229,7 @@ mod tests {
     use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING};
 
     #[test]
-    fn a_miss_computes_its_parts_once() {
+    fn a_read_after_a_miss_reuses_its_chunk_slices() {
         let array = SampleArray::new(&[8], &[2]).open(1 << 20);
         let file = FlatFile::new(array, Region::whole(&[8])).unwrap();
         let expected = values(0..8, 0);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_from_memory_has_current_metadata() {
+    fn a_read_from_memory_requires_current_metadata() {
         let sample = SampleArray::new(&[8], &[4]);
         let array = sample.open(1 << 20);
         let file = FlatFile::new(array.clone(), Region::whole(&[8])).unwrap();
@@ -333,7 +333,7 @@ mod tests {
 
     /// Invariant (reading): In an event loop, no read waits while another read or a write copies.
     #[test]
-    fn a_read_that_copies_keeps_no_other_one_waiting() {
+    fn a_read_does_not_wait_while_another_read_copies() {
         let shape = [8, 256, 256];
         let array = SampleArray::new(&shape, &[8, 16, 16]).open(64 << 20);
         let mut file = FlatFile::new(array, Region::whole(&shape)).unwrap();
@@ -356,9 +356,9 @@ mod tests {
         });
     }
 
-    /// Invariant of `a_read_that_copies_keeps_no_other_one_waiting`.
+    /// Invariant of `a_read_does_not_wait_while_another_read_copies`.
     #[test]
-    fn a_write_that_copies_keeps_no_read_waiting() {
+    fn a_read_does_not_wait_while_a_write_copies() {
         let array = SampleArray::new(&[8], &[4]).open(1 << 20);
         let file = FlatFile::new(array.clone(), Region::whole(&[8])).unwrap();
         read(&file, 0..8);
@@ -381,7 +381,7 @@ mod tests {
 
     /// Invariant of `test_a_signal_stores_what_an_open_file_has`.
     #[test]
-    fn writes_that_come_too_late_are_refused_and_those_before_are_stored() {
+    fn writes_after_shutdown_are_refused_and_earlier_ones_stored() {
         let array = SampleArray::new(&[8], &[4]).open(1 << 20);
         let file = FlatFile::new(array.clone(), Region::whole(&[8])).unwrap();
         file.write(&UNLIMITED, 1, &[9], WriteSource::Program)
@@ -400,7 +400,7 @@ mod tests {
 
     /// Another array that begins to be written drops clean arrays from the list.
     #[test]
-    fn an_array_is_listed_as_written_once_it_has_something_to_store() {
+    fn an_array_is_listed_as_dirty_after_its_write_is_buffered() {
         let array = SampleArray::new(&[8], &[4]).open(1 << 20);
         let file = FlatFile::new(array.clone(), Region::whole(&[8])).unwrap();
         let list = array.stored.engine.write_budget.writers.lock();

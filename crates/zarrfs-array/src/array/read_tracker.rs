@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_window_is_prefetched_once_a_reader_is_sequential() {
+    fn the_smallest_window_is_prefetched_for_a_new_sequential_reader() {
         for (most, ahead) in [(64, 32 * MIB), (4, 4 * MIB)] {
             let tracker = tracker(32, most);
             let first = read(&tracker, 0, MIN_SEQUENTIAL - 1);
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_predicted_twice() {
+    fn no_range_is_predicted_twice() {
         let tracker = tracker(0, 16);
         let mut predicted = 0;
         for step in 0..64 {
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_the_kernel_out_of_order_are_sequential() {
+    fn reordered_kernel_requests_count_as_sequential() {
         let tracker = tracker(0, 64);
         for step in [0, 2, 1, 3, 5, 4] {
             read(&tracker, step * MIB, MIB);
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_reads_tell_nothing_of_the_next_reader() {
+    fn a_few_reads_do_not_predict_the_next_reader() {
         let tracker = Arc::new(tracker(0, 16));
         for offset in [0, 900 * MIB, 0] {
             read(&tracker, offset, 1 << 16);
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn random_reads_have_nothing_prefetched() {
+    fn random_reads_prefetch_nothing() {
         let tracker = tracker(0, 16);
         for step in [90, 10, 70, 30, 50] {
             let ahead = read(&tracker, step * step * 100 * MIB, 4096);
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_steps_go_on_to_either_end() {
+    fn reads_in_equal_steps_are_predicted_in_both_directions() {
         let tracker = tracker(0, 16);
         let mut ahead = Prediction::Nothing;
         for step in 1..=4 {
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_read_that_is_not_answered_is_not_consumed() {
+    fn bytes_after_a_pending_read_are_not_consumed() {
         let tracker = tracker(0, 0);
         assert_eq!(tracker.record(&(0..100)).1, Some(100));
         for start in [100, 200, 300] {
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn a_box_ends_in_the_file_with_its_last_element() {
+    fn a_chunk_ends_in_the_file_at_its_last_element() {
         let end_of = |file: Region, order: Option<&[usize]>, chunk: Region| {
             let tracker = ReadTracker::new(file, order.map(Into::into), 2, Window::default());
             tracker.end_of(&chunk.start, &chunk.shape)
@@ -542,7 +542,7 @@ mod tests {
 
     /// Chunk rows with chunks of 10 bytes per plane of 100 bytes; the first row has three planes, the others four.
     #[test]
-    fn one_plane_of_a_row_of_chunks_is_prefetched_and_no_chunk_is_left_out() {
+    fn prefetch_covers_each_chunk_of_a_row_in_one_plane() {
         let chunks = Grid::new(&[41, 10, 10], &[4, 1, 10]).unwrap();
         let file = region(&[1, 0, 0], &[40, 10, 10]);
         let rows = ChunkRows::new(&chunks, &file, 0, 4000);

@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_ranges_near_each_other() {
+    fn nearby_ranges_form_one_run() {
         let found = runs(vec![30..40, 0..10, 10..20, 90..95, 99..100], 10, 100);
         assert_eq!(found, [vec![0..10, 10..20, 30..40], vec![90..95, 99..100]]);
         assert!(runs(vec![0..10, 21..30], 10, 100).is_empty(), "too far");
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_share_bytes_are_no_neighbours() {
+    fn overlapping_ranges_do_not_form_a_run() {
         let found = runs(vec![0..10, 5..15, 15..20, 15..20, 7..7], 10, 100);
         assert_eq!(found, [vec![5..15, 15..20]]);
         let huge = runs(vec![0..u64::MAX, u64::MAX - 1..u64::MAX], 10, 100);

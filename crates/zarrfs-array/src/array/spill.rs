@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_read_as_they_were_written() {
+    fn spilled_chunks_are_read_back_by_version_and_length() {
         let (file, version) = (file(1000), Version::of(b"1"));
         assert!(file.write(chunk(1, 2), version, &[7; 100]));
         assert!(file.write(chunk(1, 3), version, &[8; 100]));
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_that_cannot_be_read_is_none() {
+    fn a_spilled_chunk_that_fails_to_read_is_dropped() {
         let (file, version) = (file(1000), Version::of(b"1"));
         assert!(file.write(chunk(1, 2), version, &[7; 100]));
         file.file.set_len(50).unwrap();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_a_chunk_are_read_into_their_places() {
+    fn a_part_of_a_spilled_chunk_is_read_into_place() {
         let (file, version) = (file(1000), Version::of(b"1"));
         let bytes: Vec<u8> = (0..16).collect();
         assert!(file.write(chunk(0, 0), version, &[1; 20]));
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_bounded_and_gives_its_room_back() {
+    fn the_spill_file_is_bounded_and_frees_unneeded_chunks() {
         let (file, version) = (file(300), Version::of(b"1"));
         for number in 0..3 {
             assert!(file.write(chunk(1, number), version, &[7; 100]));
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_no_error() {
+    fn a_spill_folder_that_is_missing_is_no_error() {
         let config = SpillConfig {
             folders: vec!["/nowhere".into()],
             limit: 1,

@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_content_that_was_shown_counts_until_the_last_handle_is_gone() {
+    fn pages_keep_their_first_version_until_the_last_close() {
         let (writers, chunk) = (Writers::default(), Coordinates::from_slice(&[1, 2]));
         writers.record_pages(chunk.clone(), Some(1));
         assert!(!writers.has_pages(&chunk), "it is not open for writing");

@@ -358,7 +358,7 @@ mod tests {
     ];
 
     #[test]
-    fn documents_beside_those_that_are_there_are_missing() {
+    fn documents_not_in_consolidated_metadata_are_missing() {
         let store = consolidated(&KEYS, true);
         let known = |key: &str| store.kind_of(&Key::new(key).unwrap());
         for key in BESIDE {
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_that_programs_can_make_are_asked_for() {
+    fn a_writable_mount_asks_the_store_for_missing_documents() {
         let store = consolidated(&KEYS, false);
         for key in BESIDE {
             let key = Key::new(key).unwrap();

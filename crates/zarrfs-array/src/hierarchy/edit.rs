@@ -405,7 +405,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn edits_of_one_folder_take_turns_and_leave_nothing_behind() {
+    fn edits_of_one_folder_are_serialized_and_leave_no_locks() {
         let (locks, key) = (DocumentLocks::default(), Key::new("a").unwrap());
         let count = Mutex::new(0);
         thread::scope(|scope| {

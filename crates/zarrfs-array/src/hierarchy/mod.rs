@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_document_is_a_broken_node() {
+    fn a_broken_document_makes_a_broken_node() {
         let hierarchy = with(&[("zarr.json", GROUP), ("bad/zarr.json", "{")]);
         let found = hierarchy
             .node(&UNLIMITED, &Key::new("bad").unwrap())
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fallback_is_warned_of_once() {
+    fn a_fallback_data_type_is_warned_about_once() {
         let uri = "https://purl.org/zarr/spec/protocol/core/3.0";
         let entry = format!(r#"{{"zarr_format": "{uri}", "metadata_encoding": "{uri}"}}"#);
         let array = r#"{"shape": [1], "chunk_grid": {"type": "regular", "chunk_shape": [1]},
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_codecs_are_warned_of_once() {
+    fn missing_codecs_are_warned_about_once() {
         let array = r#"{"zarr_format": 3, "node_type": "array", "shape": [1], "data_type": "int8",
             "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1]}},
             "chunk_key_encoding": {"name": "default"}, "fill_value": 0}"#;

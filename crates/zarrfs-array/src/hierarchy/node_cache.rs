@@ -207,7 +207,7 @@ mod tests {
 
     /// Invariant of `the_memory_follows_from_what_is_not_set_aside`.
     #[test]
-    fn nodes_stay_within_their_part_of_the_memory() {
+    fn cached_nodes_stay_within_the_metadata_memory() {
         let memory = MemoryBudget::new(20 * LENGTH, Arc::new(Stats::default()));
         let hierarchy = hierarchy(&memory);
         for number in 0..50 {
@@ -223,7 +223,7 @@ mod tests {
 
     /// Invariant of `the_memory_follows_from_what_is_not_set_aside`.
     #[test]
-    fn a_node_counts_for_as_long_as_it_is_held() {
+    fn a_node_counts_as_memory_until_its_last_holder_drops_it() {
         let memory = MemoryBudget::new(20 * LENGTH, Arc::new(Stats::default()));
         let hierarchy = hierarchy(&memory);
         let held = hierarchy.node(&UNLIMITED, &path(0)).unwrap().unwrap();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_room_is_read_and_not_kept() {
+    fn a_node_without_memory_is_read_but_not_cached() {
         let memory = MemoryBudget::new(LENGTH, Arc::new(Stats::default()));
         let hierarchy = hierarchy(&memory);
         let found = hierarchy.node(&UNLIMITED, &path(0)).unwrap().unwrap();

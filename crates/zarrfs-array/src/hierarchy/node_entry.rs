@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_of_arrays_are_told_from_those_of_groups() {
+    fn array_documents_are_distinguished_from_group_documents() {
         let is_of_array = |text: &str| {
             let key = Key::new("a/zarr.json").unwrap();
             let bytes = Some(text.as_bytes().to_vec().into());

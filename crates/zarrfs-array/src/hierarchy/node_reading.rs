@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn long_documents_that_did_not_change_are_read_once() {
+    fn unchanged_long_documents_are_read_once() {
         let (memory, stats) = (Arc::new(MemoryStore::default()), Arc::new(Stats::default()));
         let key = Key::new("zarr.json").unwrap();
         memory.set(key.clone(), group("x"));
