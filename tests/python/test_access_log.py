@@ -44,7 +44,7 @@ def logging(mounted, monkeypatch, tmp_path):
     return start, wait_for
 
 
-def test_each_request_is_a_line(made, logging):
+def test_each_request_is_logged_as_a_line(made, logging):
     start, wait_for = logging
     mount = start(made)
     path = mount.files / "x/x.raw"
@@ -66,7 +66,7 @@ def test_each_request_is_a_line(made, logging):
     assert missing[0]["op"] == "lookup" and missing[0]["errno"] == "2"
 
 
-def test_changes_have_both_names(made, logging, tmp_path):
+def test_a_rename_is_logged_with_both_names(made, logging, tmp_path):
     start, wait_for = logging
     mount = start(made, "--cow", tmp_path / "upper")
     os.rename(mount.path / "x/c/0/0", mount.path / "x/other")
@@ -79,7 +79,7 @@ def test_changes_have_both_names(made, logging, tmp_path):
     assert written["path"] == '"/x/new"' and "offset=0 length=3" in written["rest"]
 
 
-def test_what_is_refused_is_a_line(made, logging, tmp_path):
+def test_a_refused_request_is_logged(made, logging, tmp_path):
     start, wait_for = logging
     mount = start(made, "--cow", tmp_path / "upper")
     whiteout = 4
@@ -90,14 +90,14 @@ def test_what_is_refused_is_a_line(made, logging, tmp_path):
     assert int(renamed["errno"]) == errno.EINVAL
 
 
-def test_without_the_filter_there_is_no_line(made, mounted, tmp_path):
+def test_without_the_filter_no_request_is_logged(made, mounted, tmp_path):
     log = tmp_path / "log"
     mount = mounted(made, "--log", log, "-v")
     os.listdir(mount.path / "x")
     assert not any(map(LINE.search, log.read_text().splitlines()))
 
 
-def test_the_bytes_of_a_small_file_come_with_its_open(made, logging):
+def test_a_small_file_takes_no_read_requests_after_its_open(made, logging):
     """Decoded chunks in memory need no request for their lengths, and none for their bytes, at the first open."""
     start, wait_for = logging
     mount = start(made)

@@ -68,7 +68,7 @@ WAYS = {
 
 # Invariant of `setting_attributes_does_not_hide_later_store_writes`.
 @pytest.mark.parametrize("way", WAYS)
-def test_what_others_write_shows(store, upper, options, mounted, way):
+def test_content_written_by_others_shows_after_a_change_of_attributes(store, upper, options, mounted, way):
     key = "a/c/1"
     mount = mounted(store, *options)
     with open(mount.path / "a/c/1", "rb") as open_before:
@@ -104,7 +104,7 @@ def test_what_others_write_shows(store, upper, options, mounted, way):
 
 
 # Invariant of `setting_attributes_does_not_hide_later_store_writes`.
-def test_a_copied_tree_is_in_the_store_alone(store, upper, mounted, tmp_path):
+def test_a_copied_tree_leaves_nothing_in_the_upper_folder(store, upper, mounted, tmp_path):
     source = tmp_path / "source"
     for number in range(20):
         path = source / f"c/{number % 4}/{number}"
@@ -127,7 +127,7 @@ def test_a_copied_tree_is_in_the_store_alone(store, upper, mounted, tmp_path):
             assert (mount.path / key).stat().st_mtime == (store / key).stat().st_mtime
 
 
-def test_attributes_go_with_names(store, upper, options, mounted):
+def test_attributes_follow_renames_and_links(store, upper, options, mounted):
     mount = mounted(store, *options)
     at = Path(mount.path)
     os.setxattr(at / "a/c/0", "user.note", b"0")
@@ -149,7 +149,7 @@ def test_attributes_go_with_names(store, upper, options, mounted):
     assert "user.note" not in os.listxattr(at / "b/c/0")
 
 
-def test_what_was_synced_survives_a_kill(store, upper, options, daemon):
+def test_synced_attributes_survive_a_kill(store, upper, options, daemon):
     mount = daemon(store, *options)
     for key in ("a/c/0", "a/c/1"):
         with open(mount.path / key, "r+b") as file:

@@ -67,7 +67,7 @@ def machine(tmp_path):
 
 
 # Invariant (caches): Processes and users that share a disk cache make each request once.
-def test_machines_and_users_that_share_a_folder_ask_once(machine, tmp_path):
+def test_machines_and_users_that_share_a_folder_share_requests(machine, tmp_path):
     array(tmp_path / "made.zarr")
     place = places.S3(anybody=True)
     place.upload(tmp_path / "made.zarr")

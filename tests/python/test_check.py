@@ -106,7 +106,7 @@ def annotated_data():
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize("write", [write_dataset, write_ome, write_tensorstore, write_groups, write_anndata])
-def test_stores_of_others_have_no_errors(write, zarr_format, tmp_path):
+def test_stores_of_other_writers_have_no_errors(write, zarr_format, tmp_path):
     write(tmp_path / "s.zarr", zarr_format)
     assert findings(tmp_path / "s.zarr", "--data") == []
 
@@ -140,7 +140,7 @@ def top_is_gone(store):
         (top_is_gone, "group-implied", "", "the root has no"),
     ],
 )
-def test_what_xarray_refuses_is_an_error(damage, code, key, words, zarr_format, tmp_path):
+def test_stores_that_xarray_refuses_have_an_error(damage, code, key, words, zarr_format, tmp_path):
     store = tmp_path / "s.zarr"
     write_dataset(store, zarr_format)
     if zarr_format == 2:
@@ -185,7 +185,7 @@ def attribute(path, **members):
         (lambda store: (store / "t/c").rename(store / "t/C"), "orphan-folder", "t/C", "only in case"),
     ],
 )
-def test_what_xarray_does_not_open_or_lacks_is_one_error(damage, code, key, words, tmp_path):
+def test_damage_that_changes_a_dataset_for_xarray_is_one_error(damage, code, key, words, tmp_path):
     store = tmp_path / "s.zarr"
     write_dataset(store, 3)
     assert faults(store) == []
@@ -219,7 +219,7 @@ def shape(path, *lengths):
         (lambda store: shutil.rmtree(store / "X/data"), "table-part-missing", "X", '"data"'),
     ],
 )
-def test_what_anndata_does_not_open_is_one_error(damage, code, key, words, tmp_path):
+def test_damage_that_anndata_refuses_is_one_error(damage, code, key, words, tmp_path):
     store = tmp_path / "s.zarr"
     write_anndata(store, 3)
     without_copies(store)
@@ -235,7 +235,7 @@ def test_what_anndata_does_not_open_is_one_error(damage, code, key, words, tmp_p
     assert words in found[0]["message"] and found[0]["remedy"]
 
 
-def test_the_last_copy_of_a_document_is_not_advised_away(tmp_path):
+def test_the_last_copy_of_a_document_is_kept_by_the_advice(tmp_path):
     store = tmp_path / "s.zarr"
     write_dataset(store, 2)
     (store / "t/.zarray").unlink()
@@ -248,7 +248,7 @@ def test_the_last_copy_of_a_document_is_not_advised_away(tmp_path):
     assert ("group-implied", "") in [(finding["code"], finding["key"]) for finding in findings(store)]
 
 
-def test_something_else_in_the_place_of_chunks_is_named(tmp_path):
+def test_foreign_content_in_place_of_chunks_is_named(tmp_path):
     store = tmp_path / "s.zarr"
     write_dataset(store, 3)
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
@@ -313,7 +313,7 @@ def test_elements_of_other_types_are_compared_by_value(tmp_path):
         assert found == status, (of_v2, of_v3, out, said)
 
 
-def test_what_is_no_store_is_named(tmp_path):
+def test_folders_and_files_of_other_formats_are_named(tmp_path):
     for names, what in [
         (["manifest.ocdbt", "d/0"], "an OCDBT database"),
         (["__schema/x", "__fragments/x"], "a TileDB array"),

@@ -67,7 +67,7 @@ def test_large_shards_stay_within_the_budget(tmp_path):
     assert peak < BUDGET + 64 * MIB, peak / MIB
 
 
-def test_a_chunk_larger_than_the_budget_is_told_and_not_read(tmp_path):
+def test_a_chunk_larger_than_the_budget_is_reported_and_not_read(tmp_path):
     store = make(tmp_path / "c", 200 * MIB, zarr.codecs.ZstdCodec(level=1), 1)
     status, text, peak = check(store)
     assert status == 0 and "warning: /: all 4 chunks, such as c/0: zarrfs cannot decode the chunk" in text, text

@@ -102,8 +102,8 @@ def read_once(path, chunk):
 
 @pytest.mark.parametrize("view", ["store", "files"])
 @pytest.mark.parametrize("option", [[], ["--write-through"]], ids=["cow", "through"])
-def test_no_read_beside_a_writer_is_wrong(cow, tmp_path, view, option):
-    """Each chunk that is read is one that the writer wrote, no older than what was read before."""
+def test_concurrent_reads_see_only_written_chunks_and_never_older_ones(cow, tmp_path, view, option):
+    """Each chunk that is read was written by the writer, and is no older than the one read before."""
     mount = cow(*option)
     decoded = mount.files / "a" / "a.raw"
     draw = random.Random(1)
@@ -134,7 +134,7 @@ def test_no_read_beside_a_writer_is_wrong(cow, tmp_path, view, option):
 
 
 def test_tensorstore_writes_from_several_processes(cow):
-    """Every chunk is written by all of them."""
+    """Every chunk is written by all processes."""
     mount = cow()
     expected = np.repeat(np.arange(1, ROWS + 1)[:, None], 32, axis=1)
     for _ in range(ROUNDS):
@@ -168,8 +168,8 @@ def written_by(processes, seconds):
 
 @pytest.mark.parametrize("file", ["key", "decoded"])
 @pytest.mark.parametrize("option", [[], ["--write-through"]], ids=["cow", "through"])
-def test_maps_and_pwrite_on_one_file_lose_nothing(tmp_path, mounted, file, option):
-    """The pages of a file are not dropped while a program writes it, or a map would write back what was before."""
+def test_mmap_and_pwrite_on_one_file_lose_no_writes(tmp_path, mounted, file, option):
+    """The kernel's pages of a file are kept while a program writes it: otherwise mmap would write back older bytes."""
     root = zarr.create_group(tmp_path / "some.zarr", zarr_format=3)
     root.create_array("a", data=np.zeros(1024, "i8"), compressors=None, config={"write_empty_chunks": True})
     mount = mounted(tmp_path / "some.zarr", "--cow", tmp_path / "upper", *option)
@@ -177,9 +177,9 @@ def test_maps_and_pwrite_on_one_file_lose_nothing(tmp_path, mounted, file, optio
     assert write_both_ways(path, skip) > 40
 
 
-def test_all_ways_of_writing_at_once(tmp_path, mounted):
-    """Elements by `.npy`, `.raw` and keys, by calls, maps and temporary files, and attributes, beside commits and discards:
-    each program finds what it has written, and no commit is in conflict."""
+def test_all_kinds_of_writers_run_concurrently(tmp_path, mounted):
+    """Programs write elements through `.npy`, `.raw` and keys, with pwrite, mmap and temporary files, and attributes,
+    beside commits and discards: each program reads back its own writes, and no commit conflicts."""
     root = zarr.create_group(tmp_path / "some.zarr", zarr_format=3)
     options = {"chunks": (CHUNK,), "compressors": None}
     root.create_array("a", data=np.zeros(CHUNKS * CHUNK, "i8"), config={"write_empty_chunks": True}, **options)

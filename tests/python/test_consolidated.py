@@ -62,7 +62,7 @@ def edit(mounted, node, **attributes):
 
 # Invariant of `copies_agree_when_attributes_are_edited_and_discarded`.
 @FORMS
-def test_attributes_that_are_edited_and_discarded(form, mount, tmp_path):
+def test_copies_follow_edited_and_discarded_attributes(form, mount, tmp_path):
     mounted, store = mount(form), tmp_path / "data.zarr"
     before = (store / holder(form)).read_bytes()
     edit(mounted, "g/t", units="C")
@@ -83,7 +83,7 @@ def test_attributes_that_are_edited_and_discarded(form, mount, tmp_path):
 
 
 @FORMS
-def test_arrays_that_are_made_resized_and_removed(form, mount, tmp_path):
+def test_copies_follow_created_resized_and_removed_arrays(form, mount, tmp_path):
     mounted, store = mount(form), tmp_path / "data.zarr"
     before = (store / holder(form)).read_bytes()
     root = zarr.open_group(mounted.path, mode="r+", use_consolidated=False)
@@ -116,7 +116,7 @@ def test_arrays_that_are_made_resized_and_removed(form, mount, tmp_path):
 
 
 @FORMS
-def test_what_a_library_consolidates(form, mount, tmp_path):
+def test_copies_follow_changes_after_a_library_consolidated(form, mount, tmp_path):
     mounted, store = mount(form), tmp_path / "data.zarr"
     plain = make(tmp_path / "plain.zarr", form)
     for place in (mounted.path, plain):
@@ -133,7 +133,7 @@ def test_what_a_library_consolidates(form, mount, tmp_path):
 
 
 @FORMS
-def test_changes_that_go_to_the_store_at_once(form, mount, tmp_path):
+def test_copies_in_the_store_follow_write_through(form, mount, tmp_path):
     mounted, store = mount(form, "--write-through"), tmp_path / "data.zarr"
     edit(mounted, "g/t", units="C")
     agrees(mounted.path)
@@ -148,7 +148,7 @@ def test_changes_that_go_to_the_store_at_once(form, mount, tmp_path):
 
 
 @FORMS
-def test_a_program_changes_the_document_itself(form, mount, tmp_path):
+def test_an_edit_of_the_consolidated_document_is_kept(form, mount, tmp_path):
     mounted, store = mount(form), tmp_path / "data.zarr"
     edit(mounted, "t", units="C")
     document = mounted.path / holder(form)

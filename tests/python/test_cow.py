@@ -94,7 +94,7 @@ A new.txt
 
 
 @pytest.mark.parametrize("live", [True, False], ids=["live", "unmounted"])
-def test_the_commands_say_what_was_changed(store, upper, live):
+def test_commands_list_and_commit_the_changes(store, upper, live):
     with mounting.Mount(store, "--cow", upper) as mount:
         place = mount.path if live else upper
         said = zarrfs("status", mount.path)
@@ -135,7 +135,7 @@ def check_commands(store, place):
     assert zarrfs("diff", place).stdout == ""
 
 
-def test_a_conflict_is_named_and_forced(store, cow):
+def test_a_conflict_is_named_and_committed_by_force(store, cow):
     mount = cow(store)
     (mount.path / "a/c/0").write_bytes(b"\1" * 40)
     (mount.path / "a/c/1").write_bytes(b"\1" * 40)
@@ -168,7 +168,7 @@ def test_an_upper_folder_has_one_mount_and_one_store(store, cow, upper, tmp_path
     assert plain.returncode != 0 and "neither a zarrfs mount" in plain.stderr
 
 
-def test_an_upper_folder_knows_its_store_however_it_is_spelled(store, upper, tmp_path):
+def test_an_upper_folder_knows_its_store_in_every_spelling(store, upper, tmp_path):
     link, folder = tmp_path / "link", tmp_path / "folder"
     link.symlink_to(store)
     folder.mkdir()
@@ -186,7 +186,7 @@ def test_an_upper_folder_knows_its_store_however_it_is_spelled(store, upper, tmp
 
 
 @pytest.mark.parametrize("by", ["mount", "commit"])
-def test_a_store_that_was_moved_is_taken(store, upper, tmp_path, by):
+def test_a_moved_store_is_accepted(store, upper, tmp_path, by):
     with mounting.Mount(store, "--cow", upper) as mount:
         (mount.path / "a/c/0").write_bytes(b"\1" * 40)
         (mount.path / "a/c/1").unlink()
@@ -258,7 +258,7 @@ def end(mount, file, number=signal.SIGTERM):
 @pytest.mark.parametrize(
     "options, number", [([], signal.SIGTERM), (["--write-through"], signal.SIGINT)], ids=["cow", "through"]
 )
-def test_a_signal_stores_what_an_open_file_has(store, upper, daemon, options, number):
+def test_a_signal_stores_the_writes_of_an_open_file(store, upper, daemon, options, number):
     mount = daemon(store, "--cow", upper, *options)
     end(mount, write_element(mount.files / "a/a.raw", 12, -7), number)
     if not options:
@@ -267,8 +267,8 @@ def test_a_signal_stores_what_an_open_file_has(store, upper, daemon, options, nu
     assert list(values[11:14]) == [11, -7, 13]
 
 
-# Invariant of `test_a_signal_stores_what_an_open_file_has`.
-def test_a_signal_names_what_cannot_be_stored(store, upper, daemon):
+# Invariant of `test_a_signal_stores_the_writes_of_an_open_file`.
+def test_a_signal_names_writes_that_cannot_be_stored(store, upper, daemon):
     mount = daemon(store, "--cow", upper, "--write-through")
     file = write_element(mount.files / "a/a.raw", 12, -7)
     (store / "a/c/1").write_bytes(b"\2" * 40)
@@ -278,7 +278,7 @@ def test_a_signal_names_what_cannot_be_stored(store, upper, daemon):
     assert (store / "a/c/1").read_bytes() == b"\2" * 40
 
 
-def test_a_key_that_is_being_written_is_named_and_rescued(store, upper, daemon):
+def test_a_signal_rescues_a_key_that_is_being_written(store, upper, daemon):
     mount = daemon(store, "--cow", upper)
     end(mount, write_element(mount.path / "a/c/1", 0, -7))
     said = mount.complaints()
@@ -288,7 +288,7 @@ def test_a_key_that_is_being_written_is_named_and_rescued(store, upper, daemon):
     assert status.startswith(f"{store}: nothing to commit\n1 file incomplete") and status.endswith(f"    {rescued}\n"), status
 
 
-def test_what_no_store_can_hold_is_said(store, cow, upper):
+def test_attributes_that_the_store_cannot_hold_are_named(store, cow, upper):
     mount = cow(store)
     (mount.path / "b").mkdir()
     (mount.path / "b/new").write_text("1")
@@ -570,8 +570,8 @@ for line in sys.stdin:
 @pytest.mark.parametrize("path", [["--all"], ["a"], ["a/c/0"]])
 @pytest.mark.parametrize("length", [40, 4])
 @pytest.mark.parametrize("is_synced", [False, True])
-def test_what_an_open_file_has_not_stored_yet_is_discarded(store, cow, path, length, is_synced):
-    """Another process has the file open: a process that is started here would have the kernel flush it."""
+def test_unstored_writes_of_an_open_file_are_discarded(store, cow, path, length, is_synced):
+    """Another process has the file open: starting a process here would make the kernel flush the file."""
     mount = cow(store)
     before = tree(store)
     decoded = mount.files / "a/a.raw"
@@ -613,9 +613,9 @@ def test_an_array_that_is_made_again_after_a_discard_is_read_at_once(store, cow)
             np.fromfile(decoded, "<i4")
 
 
-def test_a_small_write_with_fsync_costs_what_was_written(store, upper, daemon):
-    """Of a large file: the first two syncs copy it, the others write what was written, and lines of the journal. One more may
-    copy it, where a process that was forked meanwhile has closed the file and so flushed it."""
+def test_a_small_write_with_fsync_writes_few_bytes(store, upper, daemon):
+    """The first two syncs of a large file copy it, the others write only the changed bytes and lines of the journal. One more
+    sync may copy it if a forked process has closed the file, and so flushed it."""
     length = 20 << 20
     (store / "large").write_bytes(bytes(length))
     mount = daemon(store, "--cow", upper)

@@ -222,7 +222,7 @@ def test_texts_are_compared(changed, tmp_path):
 # Nodes, attributes and metadata.
 
 
-def test_nodes_attributes_and_metadata_are_told(kind, changed, tmp_path):
+def test_diff_reports_nodes_attributes_and_metadata(kind, changed, tmp_path):
     store = tmp_path / "some.zarr"
     group = make_group(store, kind)
     group.attrs.update(title="before", gone=1, deep={"a": [1, 2]})
@@ -301,7 +301,7 @@ def test_a_group_takes_the_place_of_an_array(kind, changed, tmp_path):
 
 
 @pytest.mark.parametrize("seed, changed", [(0, "live"), (1, "unmounted"), (2, "live")], indirect=["changed"])
-def test_diff_and_status_are_what_two_folders_differ_in(seed, changed, tmp_path):
+def test_diff_and_status_equal_the_difference_of_two_folders(seed, changed, tmp_path):
     random = np.random.default_rng(seed)
     store = tmp_path / "store"
     for number in range(40):

@@ -107,7 +107,7 @@ class Writer:
                 assert found in wanted or not is_known, (path, found and found[:40])
 
 
-def test_what_was_closed_outlives_the_daemon(tmp_path, upper):
+def test_closed_files_outlive_a_killed_daemon(tmp_path, upper):
     store = make_store(tmp_path / "store")
     before = tree(store)
     for round in range(KILLS):
@@ -238,7 +238,7 @@ def objects(folder):
 # A folder that is full.
 
 
-def test_a_full_upper_folder_is_enospc_and_nothing_else(tmp_path, small):
+def test_a_full_upper_folder_is_enospc_and_keeps_earlier_changes(tmp_path, small):
     store = make_store(tmp_path / "store")
     (store / "large").write_bytes(b"l" * (3 << 20))
     with Daemon(store, "--cow", small / "upper") as mount:

@@ -61,7 +61,7 @@ def named(said):
 
 
 @each(SERVERS)
-def test_a_commit_brings_all_changes(place, copy, left):
+def test_a_commit_puts_all_changes_into_the_store(place, copy, left):
     before = numbered("a", "b", "c/d", "e", "f")
     made = copy(place, before)
     put, wanted = change(made.path, np.random.default_rng(1).bytes(BIG + 321))
@@ -96,7 +96,7 @@ def test_a_file_takes_the_place_of_a_folder(place, copy):
     assert made.outside.content() == {"zarr.json": GROUP, "a": b"a file", **numbered("b")} == content(made.path)
 
 
-def test_what_zarr_python_changed_is_in_the_store(place, copy, tmp_path):
+def test_changes_of_zarr_python_are_committed(place, copy, tmp_path):
     values = np.arange(600.0).reshape(20, 30)
     group = zarr.create_group(tmp_path / "made")
     group.create_array("a", data=values, chunks=(5, 5), shards=(10, 15))
@@ -124,7 +124,7 @@ def test_what_zarr_python_changed_is_in_the_store(place, copy, tmp_path):
 
 
 @each(SERVERS)
-def test_a_conflict_is_named_and_nothing_overwritten(place, copy, left):
+def test_a_conflict_is_named_and_nothing_is_overwritten(place, copy, left):
     made = copy(place, numbered("a", "b", "c", "moved"))
     path, outside = made.path, made.outside
     for key in ("a/0", "a/1", "a/2", "b/new", "b/same", "free"):
@@ -155,7 +155,7 @@ def test_a_conflict_is_named_and_nothing_overwritten(place, copy, left):
     assert made.says("diff") == ""
 
 
-def test_what_was_read_before_somebody_else_changed_it_does_not_come_back(place, copy):
+def test_a_change_of_another_program_does_not_bring_back_old_bytes(place, copy):
     made = copy(place, {"a": b"stored", "b": b"stored"})
     assert content(made.path)["a"] == b"stored"
     made.outside.write("a", b"theirs")
@@ -194,8 +194,8 @@ HALF = {
 
 
 @each(SERVERS)
-def test_what_the_mount_still_remembers_of_the_store_is_a_conflict(place, copy, left):
-    """What others add and remove within --metadata-ttl does not show in the mount, and is found by the commit."""
+def test_a_commit_finds_conflicts_that_cached_metadata_hide(place, copy, left):
+    """Keys that other programs add and remove within --metadata-ttl are not visible in the mount; the commit finds them."""
     made = copy(place, numbered("a") | HALF, "--metadata-ttl", "600")
     path, outside = made.path, made.outside
     decoded = path / ".zarrfs" / "files" / "half" / "x" / "x.raw"
@@ -221,7 +221,7 @@ def test_what_the_mount_still_remembers_of_the_store_is_a_conflict(place, copy, 
 
 
 @each(WITH_READERS)
-def test_a_new_store_gets_everything(place, copy, left, tmp_path):
+def test_a_commit_to_a_new_store_copies_everything(place, copy, left, tmp_path):
     made = copy(place, numbered("a", "b", "c/d", "e", "f"))
     before = made.outside.content()
     put, wanted = change(made.path, b"b" * (BIG if isinstance(place, places.S3) else 10))
@@ -244,7 +244,7 @@ def test_a_new_store_gets_everything(place, copy, left, tmp_path):
 
 
 @each(TAKE_NOTHING)
-def test_a_store_that_takes_nothing_keeps_the_changes(place, copy, left):
+def test_changes_are_kept_if_the_store_is_read_only(place, copy, left):
     made = copy(place, numbered("a"))
     before = made.outside.content()
     write(made.path / "a/0", b"changed")

@@ -25,7 +25,7 @@ def suites():
 
 
 def test_zarr_pythons_own_tests_pass(suites, store, cow, tmp_path):
-    """ZARRFS_TEST_EXAMPLES (5) and ZARRFS_TEST_STEPS (20) have the state machine run longer."""
+    """ZARRFS_TEST_EXAMPLES (5) and ZARRFS_TEST_STEPS (20) set the length of the state machine's runs."""
     mount = cow(store)
     environment = {
         **os.environ,
@@ -45,7 +45,7 @@ def test_zarr_pythons_own_tests_pass(suites, store, cow, tmp_path):
 
 
 def test_programs_of_the_suites_work(suites, store, cow, tmp_path):
-    """ZARRFS_TEST_SUITES names others (scripts/suites runs all); rsync and git are in test_cow."""
+    """ZARRFS_TEST_SUITES chooses the suites (scripts/suites runs all); rsync and git are in test_cow."""
     wanted = os.environ.get("ZARRFS_TEST_SUITES", "misc tar sqlite").split()
     for suite, name in {"rsync": "rsync", "git": "git", "sqlite": "sqlite3"}.items():
         if suite in wanted:
@@ -70,7 +70,7 @@ def program(name):
     return path
 
 
-def test_pjdfstest_fails_in_nothing_but_what_is_refused(suites, store, cow, tmp_path):
+def test_pjdfstest_fails_only_on_refused_operations(suites, store, cow, tmp_path):
     program("pjdfstest")
     mount = cow(store, "--allow-other")
     # The user that the suite makes has to come by.
@@ -90,7 +90,7 @@ def test_pjdfstest_fails_in_nothing_but_what_is_refused(suites, store, cow, tmp_
     assert [test for test in failed if not refused.search(test)] == []
 
 
-def test_fsx_finds_nothing(suites, store, cow, tmp_path):
+def test_fsx_finds_no_wrong_data(suites, store, cow, tmp_path):
     fsx = program("fsx")
     mount = cow(store)
     for seed in range(FSX_SEEDS):

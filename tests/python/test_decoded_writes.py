@@ -96,7 +96,7 @@ def stored(store, name):
 
 
 @pytest.mark.parametrize("version", OF_VERSION)
-def test_numpy_and_zarr_python_read_what_the_other_writes(version, tmp_path, mounted):
+def test_numpy_and_zarr_python_read_writes_of_the_other(version, tmp_path, mounted):
     store, draw = tmp_path / "some.zarr", np.random.default_rng(version)
     root, kinds = zarr.create_group(store, zarr_format=version), KINDS | OF_VERSION[version]
     for name, (shape, dtype, options) in kinds.items():
@@ -127,8 +127,8 @@ def lengthen(mount):
 
 
 @pytest.mark.parametrize("change", [move, lengthen])
-def test_a_file_of_an_array_that_is_another_one_now_is_not_written(change, tmp_path, mounted):
-    """What was written before is kept."""
+def test_a_file_of_a_moved_or_resized_array_is_not_written(change, tmp_path, mounted):
+    """Elements that were written before the change are kept."""
     zarr.create_group(tmp_path / "some.zarr").create_array("a", data=np.arange(8, dtype="i4"), chunks=(3,))
     mount = mounted(tmp_path / "some.zarr", "--cow", tmp_path / "upper")
     with open(mount.files / "a/a.raw", "r+b", buffering=0) as file:

@@ -32,7 +32,7 @@ def anchors(text):
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
-def test_links_lead_somewhere(path):
+def test_targets_of_links_exist(path):
     text = BLOCK.sub("", path.read_text())
     for target in LINK.findall(text):
         if re.match(r"[a-z]+:", target):

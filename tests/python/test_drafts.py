@@ -46,7 +46,7 @@ def draft(request, corpus_folder, mounted):
     return mounted(store).files, store, line, entries
 
 
-def test_nodes_are_those_of_the_manifest(draft):
+def test_nodes_equal_those_of_the_manifest(draft):
     files, _, line, entries = draft
     refused = {entry["array"] for entry in entries if entry["expect"] == "error"}
     if refused == {entry["array"] for entry in entries} and entries:

@@ -112,7 +112,7 @@ def test_a_write_through_stores_no_chunk_of_another_array(store, upper, mounted,
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_library_that_opened_the_array_before(store, upper, mounted, kind):
+def test_a_commit_refuses_chunks_of_a_library_with_an_older_array(store, upper, mounted, kind):
     mount = mounted(store, "--cow", upper)
     library = Library(mount)
     make(store, **KINDS[kind])
@@ -123,7 +123,7 @@ def test_a_library_that_opened_the_array_before(store, upper, mounted, kind):
 
 @pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("options", [["--cow"], ["--write-through", "--cow"]])
-def test_attributes_and_lengths_of_others_are_no_conflict(store, upper, mounted, writer, options):
+def test_new_attributes_and_shapes_of_others_do_not_conflict(store, upper, mounted, writer, options):
     mount = mounted(store, *options, upper)
     program = writer(mount)
     array = zarr.open_array(store / "a", mode="r+")
@@ -136,7 +136,7 @@ def test_attributes_and_lengths_of_others_are_no_conflict(store, upper, mounted,
     assert array.shape == (16,) and array.attrs["by"] == "another program"
 
 
-def test_the_condition_outlives_a_kill_and_yields_to_force(store, upper, daemon, mounted):
+def test_the_conflict_survives_a_kill_and_yields_to_force(store, upper, daemon, mounted):
     mount = daemon(store, "--cow", upper)
     Library(mount).write()
     mount.kill()

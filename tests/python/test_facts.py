@@ -67,7 +67,7 @@ def test_facts_on_other_keys(made, mounted):
     assert fact(mount.path / ".zarrfs", "kind") is None
 
 
-def test_a_check_of_a_mount_tells_what_one_of_its_store_does(made, mounted, tmp_path):
+def test_a_check_of_a_mount_finds_the_same_as_one_of_its_store(made, mounted, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (made / "a/out").symlink_to(tmp_path / "elsewhere")
     (made / "a/gone").symlink_to("nowhere")

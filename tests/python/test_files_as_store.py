@@ -101,7 +101,7 @@ def test_xarray_reads_the_same_as_from_the_store(sample, mounted):
     xarray.testing.assert_identical(xarray.open_zarr(files).load(), xarray.open_zarr(sample).load())
 
 
-def test_a_node_that_does_not_read_is_none_to_a_library(tmp_path, mounted):
+def test_libraries_find_no_node_where_metadata_are_broken(tmp_path, mounted):
     folder = tmp_path / "made"
     folder.mkdir()
     files = mounted(broken_store(folder)).files

@@ -54,7 +54,7 @@ def check_read(store):
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.filterwarnings("ignore:Consolidated metadata is currently not part")
-def test_zarr_python_reads_them(tmp_path, zarr_format):
+def test_zarr_python_reads_rebuilt_consolidated_metadata(tmp_path, zarr_format):
     store = make(tmp_path / "s.zarr", zarr_format)
     fix("--yes", store)
     check_read(store)
@@ -62,7 +62,7 @@ def test_zarr_python_reads_them(tmp_path, zarr_format):
     assert again.stdout.splitlines()[-1] == run(store).stdout.splitlines()[-1]
 
 
-def test_they_are_those_of_zarr_python(tmp_path):
+def test_rebuilt_consolidated_metadata_equal_those_of_zarr_python(tmp_path):
     store = make(tmp_path / "s.zarr", 3)
     fix("--yes", store)
     ours = json.loads((store / "zarr.json").read_text())

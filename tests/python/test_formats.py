@@ -252,7 +252,7 @@ def test_attributes_reach_nrrd(stores, mounted):
     assert header["labels"] == ["x", "y", "z"]
 
 
-def test_attributes_with_names_of_fields_stop_no_reader(tmp_path, mounted):
+def test_attributes_named_like_header_fields_stop_no_reader(tmp_path, mounted):
     import nrrd
     import SimpleITK
 
@@ -370,7 +370,7 @@ def in_nom_tam(path):
 
 
 def test_fits_in_java(arrays):
-    """A reader that has nothing of cfitsio and astropy."""
+    """A reader that does not use cfitsio or astropy."""
     types = [*NUMBERS, "bool", "f2"]
     for path, data in each(arrays, "fits", lambda data: is_image(data, 64, types)):
         wider = {"f2": "f4", "b1": "u1"}.get(data.dtype.str[1:])
@@ -411,7 +411,7 @@ def test_mrc(arrays):
 
 
 def test_mrc_by_its_header(arrays):
-    """The numbers of MRC2014 alone: programs other than mrcfile read few of its types, and images of three dimensions."""
+    """Parses the header of MRC2014: programs other than mrcfile read few of its types, and only images of three dimensions."""
     types = {0: "i1", 1: "i2", 2: "f4", 4: "c8", 6: "u2", 12: "f2"}
     for path, data in each(arrays, "mrc", lambda data: data.ndim >= 2 and is_image(data, 4, [*types.values(), "bool", "u1"])):
         raw = open(path, "rb").read()
@@ -527,7 +527,7 @@ def test_vrt(arrays):
 
 
 def test_vrt_in_another_gdal(arrays, tmp_path):
-    """Debian's GDAL, which is some years older than that of rasterio, copies all bands."""
+    """The GDAL of Debian, some years older than that of rasterio, copies all bands."""
     import tifffile
 
     needs.require("gdal_translate", shutil.which("gdal_translate"), source=programs.SOURCE)
@@ -556,7 +556,7 @@ def by_the_lines_of_vrt(path, dtype):
 
 
 @pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
-def test_gdal_finds_an_unlisted_header_if_it_does_not_list(stores, mounted):
+def test_gdal_finds_an_unlisted_header_without_listing_the_folder(stores, mounted):
     import rasterio
 
     path = mounted(stores[0]).files / "rows/rows.img"
@@ -647,7 +647,7 @@ def test_changed_attributes_change_the_header(tmp_path, mounted):
     kept.close()
 
 
-def test_what_a_format_cannot_hold_has_no_file(tmp_path, mounted):
+def test_arrays_that_a_format_cannot_hold_have_no_file(tmp_path, mounted):
     root = zarr.open_group(tmp_path / "odd.zarr", mode="w")
     root.create_array("scalar", shape=(), dtype="f4")
     root.create_array("empty", shape=(0, 3), chunks=(1, 3), dtype="f4")

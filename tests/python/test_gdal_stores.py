@@ -51,7 +51,7 @@ CASES = [
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options.values()) or "plain")
 @pytest.mark.parametrize("write, version, dtype, nodata", CASES)
 @pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
-def test_what_gdal_writes(tmp_path, write, version, dtype, nodata, options):
+def test_stores_that_gdal_writes_are_read(tmp_path, write, version, dtype, nodata, options):
     import rasterio
 
     values = np.arange(1, 601).reshape(20, 30).astype(dtype)

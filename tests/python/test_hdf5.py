@@ -157,7 +157,7 @@ def test_netcdf(store, mounted):
         assert file["below/deeper/data"].dimensions == ("x", "y")
 
 
-def test_an_array_alone(store, mounted):
+def test_the_hdf5_file_of_one_array(store, mounted):
     root = zarr.open_group(store, mode="r")
     files = mounted(store).files
     for name, array in arrays_of(root).items():
@@ -170,7 +170,7 @@ def test_an_array_alone(store, mounted):
         assert file["strings"].asstr()[...].tolist() == ["", "", ""]
 
 
-def test_an_array_alone_of_every_store(arrays):  # noqa: F811
+def test_the_hdf5_file_of_one_array_of_every_store(arrays):  # noqa: F811
     for path, data in each(arrays, "h5", lambda data: True):
         own = os.path.basename(path).removesuffix(".h5")
         # pyfive does not know types that are objects of their own, as those of complex numbers are.
@@ -179,7 +179,7 @@ def test_an_array_alone_of_every_store(arrays):  # noqa: F811
                 same(file[own][...], held(data), (path, reader))
 
 
-def test_what_xarray_writes_is_what_it_reads_again(tmp_path, mounted):
+def test_xarray_reads_back_the_dataset_that_it_wrote(tmp_path, mounted):
     times = np.array(["2020-01-01", "2020-01-02", "2020-02-01"], "datetime64[ns]")
     made = xarray.Dataset(
         {"t": (("time", "x"), values("f8", (3, 4), 1)), "packed": (("time",), np.array([1.5, np.nan, 2.5])),
@@ -199,7 +199,7 @@ def test_what_xarray_writes_is_what_it_reads_again(tmp_path, mounted):
                 assert read.attrs == expected.attrs
 
 
-def test_the_sample(sample, mounted):
+def test_xarray_reads_the_sample_as_netcdf4(sample, mounted):
     files = mounted(sample).files
     expected = xarray.open_zarr(sample, consolidated=False)
     for engine in ("netcdf4", "h5netcdf"):
@@ -209,7 +209,7 @@ def test_the_sample(sample, mounted):
                 assert read[name].dims == expected[name].dims
 
 
-def test_numbers_that_json_lacks_are_floats(tmp_path, mounted):
+def test_nan_and_infinity_in_attributes_are_floats(tmp_path, mounted):
     nan, inf = float("nan"), float("inf")
     attributes = {"nan": nan, "inf": inf, "less": -inf, "some": [1, nan, -inf], "word": "NaN", "mixed": [nan, "x"], "whole": [1, 2]}
     for version in (2, 3):
@@ -227,7 +227,7 @@ def test_numbers_that_json_lacks_are_floats(tmp_path, mounted):
                 assert file["a"].attrs["missing_value"].dtype == "f4" and np.isnan(file["a"].attrs["missing_value"])
 
 
-def test_attributes_that_have_no_such_name_have_another(tmp_path, mounted):
+def test_attributes_with_unsupported_names_are_renamed(tmp_path, mounted):
     attributes = {"a/b": 1, "a_b": 2, "@type": "Map", "": 3, "NAME": "own", "x" * 300: 4, "_FillValue": "none"}
     root = zarr.open_group(tmp_path / "a.zarr", mode="w", attributes=attributes)
     root.create_array("x", data=values("i2", (3,)), attributes=attributes, dimension_names=["of/x"])
@@ -247,7 +247,7 @@ def test_attributes_that_have_no_such_name_have_another(tmp_path, mounted):
     assert "a/b is a_b_" in mounting.zarrfs("info", tmp_path / "a.zarr").stdout
 
 
-def test_groups_are_those_of_a_tree(store, mounted):
+def test_xarray_reads_groups_as_a_datatree(store, mounted):
     with xarray.open_datatree(mounted(store).files / "made.nc4", engine="h5netcdf", group="below") as read:
         assert set(read["deeper"].variables) == {"x", "data"}
 
@@ -257,7 +257,7 @@ def program(*words):
 
 
 def test_tools_of_the_libraries(store, mounted, tmp_path):
-    """h5repack and nccopy read every element and attribute, with libraries of another age than the Python packages have."""
+    """h5repack and nccopy read every element and attribute, with other versions of the libraries than the Python packages."""
     for tool in ("h5repack", "h5diff", "nccopy"):
         needs.require(tool, shutil.which(tool) is not None)
     files = mounted(store).files

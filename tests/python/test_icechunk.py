@@ -162,7 +162,7 @@ def test_every_revision_is_a_directory(history, mounted):
 
 
 @pytest.mark.parametrize("how", ["option", "query", "-o"])
-def test_a_revision_is_chosen(how, history, mounted):
+def test_options_and_urls_choose_a_revision(how, history, mounted):
     revisions = history.revisions()
     chosen = [("branch", "dev"), ("tag", "v1"), ("snapshot", revisions["tag=v1"]["snapshot"])]
     for kind, name in chosen:
@@ -177,7 +177,7 @@ def test_a_revision_is_chosen(how, history, mounted):
         assert (mount.path / ".zarrfs/log").read_text() == log_of(revision)
 
 
-def test_revisions_that_do_not_exist(history, sample, tmp_path):
+def test_missing_revisions_are_errors(history, sample, tmp_path):
     directory = tmp_path / "mnt"
     directory.mkdir()
     for options, words in [
@@ -254,7 +254,7 @@ def test_on_a_web_server(history, mounted):
 
 
 @pytest.mark.parametrize("name", ["s3", "azure", "gcs", "webdav"])
-def test_on_servers_that_need_credentials_or_speak_otherwise(name, history):
+def test_on_other_object_stores_and_webdav(name, history):
     revisions = history.revisions()
     place = places.PLACES[name]()
     place.upload(history.repo)
@@ -326,7 +326,7 @@ def test_a_commit_is_followed_on_s3(history, mounted):
 
 
 def test_no_read_mixes_two_commits(history, mounted):
-    """A reader gets the values of one commit, or ESTALE, however the branch moves in between."""
+    """A read returns the values of one commit, or ESTALE, if the branch moves in between."""
     states = [history.revisions(state)["branch=main"]["arrays"] for state in ["repo", "later"]]
     heads = [name for name in ["repo", "refs/branch.main/ref.json"] if (history.repo / name).is_file()]
     before = {name: (history.repo / name).read_bytes() for name in heads}
@@ -362,7 +362,7 @@ def test_no_read_mixes_two_commits(history, mounted):
 
 
 def test_a_branch_that_is_deleted_is_an_error(history, mounted):
-    """Its chunks must not look missing."""
+    """The chunks of a deleted branch must not look missing."""
     mount = mounted(history.repo, "--branch", "old")
     key = mount.path / "tas/c/0/1"
     history.become_later()
@@ -372,7 +372,7 @@ def test_a_branch_that_is_deleted_is_an_error(history, mounted):
     assert "old" in (mount.path / ".zarrfs/errors").read_text()
 
 
-def test_tags_and_snapshots_do_not_move(history, mounted):
+def test_a_mounted_snapshot_does_not_follow_commits(history, mounted):
     snapshot = history.revisions()["branch=main"]["snapshot"]
     mount = mounted(history.repo, "--snapshot", snapshot)
     history.become_later()
@@ -397,7 +397,7 @@ def test_changes_over_a_repository(history, mounted, tmp_path):
     assert refused.value.errno == errno.EROFS
 
 
-def test_the_disk_cache_keeps_chunks_for_good(history, mounted, tmp_path):
+def test_cached_chunks_and_snapshots_are_not_requested_again(history, mounted, tmp_path):
     main = history.revisions()["branch=main"]
     with icechunk_server.serving(history.folder) as server:
         for store in ["s3://bucket/repo?branch=main", f"{server.url}/repo?branch=main"]:
@@ -416,8 +416,8 @@ def test_the_disk_cache_keeps_chunks_for_good(history, mounted, tmp_path):
             assert len(server.asked) < 20, server.asked
 
 
-def test_ordinary_stores_cost_no_more(sample, mounted):
-    """Whether a store is a repository is seen in the listing of its root."""
+def test_an_ordinary_store_takes_no_requests_for_icechunk(sample, mounted):
+    """The listing of the root shows whether a store is a repository."""
     with icechunk_server.serving(sample.parent) as server:
         mounted(f"s3://bucket/{sample.name}", *server.s3)
         keys = [line for line in server.asked if "snapshots" in line or "refs" in line or line.endswith("/repo")]
@@ -440,7 +440,7 @@ def test_missing_files_are_errors(history, mounted):
     assert unwritten.tolist() == [7] * 5
 
 
-def test_expired_history(expired, mounted):
+def test_a_repository_with_expired_snapshots_is_read(expired, mounted):
     mount = mounted(expired.repo)
     for name, revision in expired.revisions().items():
         kind, _, name = name.partition("=")
@@ -486,7 +486,7 @@ def test_virtual_chunks_in_local_files(virtual, mounted):
 
 @pytest.mark.parametrize("virtual", [2], indirect=True)
 def test_containers_are_read_once(virtual, mounted):
-    """Not for each chunk whose location names one."""
+    """Containers are not read again for each chunk whose location names one."""
     with icechunk_server.serving(virtual.folder) as server:
         mount = mounted("s3://bucket/repo", *server.s3, "--virtual-chunks", LOCAL)
         server.asked.clear()
@@ -524,7 +524,7 @@ def test_virtual_chunks_on_a_web_server(virtual, mounted):
 
 
 def test_a_virtual_object_that_changes(virtual, mounted):
-    """Its new bytes are seen, since the reference has no checksum, and no reader gets a mixture."""
+    """New bytes are visible, since the reference has no checksum, and no reader gets a mixture."""
     with icechunk_server.serving(virtual.folder) as server:
         options = ["--virtual-chunks", f"{S3},anon,endpoint={server.url}", "--metadata-ttl", "1"]
         mount = mounted(virtual.repo, *options)

@@ -67,14 +67,14 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_references_to_a_file_beside_them(form, data, mounted):
+def test_references_to_a_file_in_the_same_folder(form, data, mounted):
     refs = reference_files.of_netcdf(data / "a b.nc", "a b.nc")
     file = write(data / "refs.json", FORMS[form](refs))
     check(mounted(file, "--virtual-chunks", data), data)
 
 
 @pytest.mark.parametrize("target", ["path", "file URL", "HTTP", "relative over HTTP"])
-def test_templates_and_targets_anywhere(target, data, mounted):
+def test_templates_and_every_kind_of_target_are_read(target, data, mounted):
     with reference_files.serving(data) as server:
         url = {
             "path": f"{data}/a b.nc",
@@ -139,7 +139,7 @@ def test_a_parquet_folder(case, data, mounted):
 
 
 def test_a_parquet_folder_has_the_references_that_fsspec_reads(data, mounted):
-    """A chunk that is missing, one without a file of references, and one that is a whole object."""
+    """Includes a missing chunk, a chunk without a file of references, and a chunk that is a whole object."""
     refs = reference_files.of_netcdf(data / "a b.nc", "a b.nc")
     (data / "whole").write_bytes(b"whole object")
     del refs["tas/0.0.1"]
@@ -184,8 +184,8 @@ def test_small_chunks_that_touch_are_fetched_together(tmp_path, mounted):
         assert (mount.path / "v/7").read_bytes() == values[7 * 512 : 8 * 512].tobytes()
 
 
-def test_messages_of_a_grib_like_file(tmp_path, mounted):
-    """Raw messages one after the other in one file, generated references, coordinates in the references, keys of v3."""
+def test_references_to_messages_of_a_grib_like_file(tmp_path, mounted):
+    """Raw messages in a row in one file, generated references, coordinates inside the references, and keys of v3."""
     values = np.random.default_rng(2).normal(size=(12, 4, 5)).astype("<f8")
     messages = [b"HEAD%04d" % number + message.tobytes() for number, message in enumerate(values)]
     (tmp_path / "messages.grib").write_bytes(b"".join(messages))
@@ -305,7 +305,7 @@ def test_a_reference_file_that_is_replaced(data, mounted):
     assert mounting.wait_until(lambda: (mount.path / "new/0").exists())
 
 
-def test_looking_without_a_mount(data):
+def test_commands_read_references_without_a_mount(data):
     refs = reference_files.of_netcdf(data / "a b.nc", "a b.nc")
     refs["tas/../x"] = "hidden"
     file = write(data / "refs.json", {"version": 1, "refs": refs})
@@ -321,7 +321,7 @@ def test_looking_without_a_mount(data):
     assert refused.returncode == 2 and "--virtual-chunks" in refused.stderr
 
 
-def test_what_is_no_reference_file(data):
+def test_other_files_are_refused_as_reference_files(data):
     for text, said in [
         ('{"zarr_format": 2}', "metadata file of Zarr"),
         ('{"refs": {"a": "b"', "the JSON text ends"),
@@ -338,7 +338,7 @@ def test_what_is_no_reference_file(data):
         assert failed.returncode == 2 and "404" in failed.stderr, failed.stderr
 
 
-def test_more_references_than_memory(tmp_path):
+def test_too_many_references_for_memory_are_an_error(tmp_path):
     refs = {f"a/{number}": ["x", number, 1] for number in range(200_000)}
     file = write(tmp_path / "refs.json", {"version": 1, "refs": refs})
     failed = zarrfs("tree", "--memory", "2M", file, check=False)

@@ -92,25 +92,25 @@ def view(made, mounted):
     assert bytes_read(mount) < 8 * MUCH
 
 
-def test_find_meets_what_is_stored(view, made):
+def test_find_lists_only_stored_chunks(view, made):
     found = run("find", view.path, "-type", "f", "-printf", "%P\n").splitlines()
     assert sorted(found) == sorted(expected(made))
     # With the sizes of all of them.
     assert run("find", view.path, "-size", "+1M") == ""
 
 
-def test_du_counts_what_is_stored(view):
+def test_du_counts_only_stored_chunks(view):
     for option in ("-sB1", "-sb"):
         assert 0 < int(run("du", option, view.path).split()[0]) < MUCH
 
 
-def test_cp_copies_what_is_stored(view, made, tmp_path):
+def test_cp_copies_only_stored_chunks(view, made, tmp_path):
     run("cp", "-r", view.path, tmp_path / "copy")
     check_copy(tmp_path / "copy", view.path, made)
 
 
 @pytest.mark.parametrize("option", ["-c", "-cS"])
-def test_tar_archives_what_is_stored(view, made, tmp_path, option):
+def test_tar_archives_only_stored_chunks(view, made, tmp_path, option):
     run("tar", option, "-C", view.path, "-f", tmp_path / "made.tar", ".")
     assert (tmp_path / "made.tar").stat().st_size < MUCH
     (tmp_path / "copy").mkdir()
@@ -118,19 +118,19 @@ def test_tar_archives_what_is_stored(view, made, tmp_path, option):
     check_copy(tmp_path / "copy", view.path, made)
 
 
-def test_rsync_copies_what_is_stored(view, made, tmp_path):
+def test_rsync_copies_only_stored_chunks(view, made, tmp_path):
     needs.require("rsync", shutil.which("rsync") is not None)
     run("rsync", "-aX", f"{view.path}/", tmp_path / "copy")
     check_copy(tmp_path / "copy", view.path, made)
     assert run("rsync", "-aXi", "--checksum", f"{view.path}/", tmp_path / "copy") == ""
 
 
-def test_grep_reads_what_is_stored(view):
+def test_grep_reads_only_stored_chunks(view):
     # It reads everything and finds nothing, which is status 1.
     assert run("grep", "-r", "no such words", view.path, status=1) == ""
 
 
-def test_what_is_not_listed_opens_by_name(view):
+def test_unlisted_files_open_by_name(view):
     for name, how in HUGE.items():
         size = how["shape"][0] * how["shape"][1]
         assert (view.path / f"some-{name}" / f"some-{name}.raw").stat().st_size == size
@@ -146,7 +146,7 @@ def test_what_is_not_listed_opens_by_name(view):
     assert "1.0.npy" not in os.listdir(array / "chunks")
 
 
-def test_an_attribute_says_what_opens(view):
+def test_an_extended_attribute_lists_the_names_that_open(view):
     for name, names in {
         "small": [*(f"small.{end}" for end in OF_INTEGERS), "chunks/"],
         "words": ["words.npy", "words.raw", "words.txt", "words.csv", "words.ndjson", "words.nc", "words.h5", "words.nc4", "chunks/"],
@@ -171,7 +171,7 @@ def test_an_attribute_says_what_opens(view):
         assert refused.value.errno == code
 
 
-def test_the_attribute_is_there_where_attributes_are_kept(made, mounted, tmp_path):
+def test_the_list_of_names_is_read_only_below_an_upper_folder(made, mounted, tmp_path):
     mount = mounted(made, "--cow", tmp_path / "upper")
     array = mount.files / "small"
     assert b"small.raw\n" in os.getxattr(array, "user.zarrfs.files")
@@ -182,7 +182,7 @@ def test_the_attribute_is_there_where_attributes_are_kept(made, mounted, tmp_pat
 
 
 @pytest.mark.parametrize("options", [["--list", "raw,chunks"], ["-o", "list=raw:chunks"], ["-o", r"list=raw\,chunks"]])
-def test_forms_are_listed_that_are_asked_for(made, mounted, options):
+def test_the_option_list_chooses_the_listed_forms(made, mounted, options):
     mount = mounted(made, *options)
     assert set(os.listdir(mount.files / "small")) == DOCUMENTS | {"small.npy", "small.raw", "chunks"}
     assert set(os.listdir(mount.files / "words")) == DOCUMENTS | {"words.txt", "words.raw", "chunks"}
@@ -192,7 +192,7 @@ def test_forms_are_listed_that_are_asked_for(made, mounted, options):
     assert options["list"] == "raw,chunks"
 
 
-def test_a_word_that_is_no_form_is_refused(made, tmp_path):
+def test_an_unknown_form_is_refused(made, tmp_path):
     names = "npy, raw, txt, f.npy, nrrd, nhdr, mha, mhd, nii, fits, mrc, vti, tif, ome.tif, vrt, hdr, img, csv, ndjson, nc, h5, nc4"
     forms = f"row: unknown format; choose from {names}, chunks and all"
     for options, said in [
@@ -203,7 +203,7 @@ def test_a_word_that_is_no_form_is_refused(made, tmp_path):
         assert (done.returncode, done.stderr) == (2, said)
 
 
-def test_a_file_whose_length_cannot_be_told_is_not_empty(made, mounted, tmp_path):
+def test_a_file_of_unknown_length_is_not_empty(made, mounted, tmp_path):
     (made / "words/c/0").write_bytes(b"no chunk")
     view = mounted(made, "--view", "files").path
     assert "words.txt" in os.listdir(view / "words")

@@ -90,7 +90,7 @@ def plane_of(data):
     return data[tuple(slice(None) if axis in long else 0 for axis in range(data.ndim))]
 
 
-def test_the_range_is_that_of_numpy_whatever_the_terminal(planes):
+def test_the_range_equals_that_of_numpy_on_every_terminal(planes):
     path, made = planes
     for name, data in made.items():
         plane = plane_of(data)
@@ -135,7 +135,7 @@ def test_pictures_fit_on_narrow_terminals(planes):
             assert len(done.stdout.splitlines()[0].strip()) <= columns
 
 
-def test_what_has_no_range_is_said_to_have_none(tmp_path):
+def test_arrays_without_a_range_are_described(tmp_path):
     root = zarr.open_group(tmp_path / "s.zarr", mode="w")
     root.create_array("nan", data=np.full((4, 5), np.nan))
     root.create_array("empty", shape=(0, 5), chunks=(1, 1), dtype="f4")
@@ -157,7 +157,7 @@ def test_what_has_no_range_is_said_to_have_none(tmp_path):
     assert done.returncode == 2 and "is not numeric" in done.stderr
 
 
-def test_each_sign_of_a_map_is_in_its_legend(tmp_path):
+def test_each_character_of_a_map_is_in_its_legend(tmp_path):
     root = zarr.open_group(tmp_path / "s.zarr", mode="w")
     random = np.random.default_rng(5)
     for name, shape in [("line", (300,)), ("plane", (40, 90)), ("deep", (9, 4, 3, 2)), ("one", (1,))]:
@@ -215,7 +215,7 @@ class SlowChunks(SimpleHTTPRequestHandler):
         pass
 
 
-def test_the_time_left_is_true_from_the_first_second_on(tmp_path):
+def test_the_estimated_time_left_is_right_from_the_start(tmp_path):
     array = zarr.create_array(tmp_path / "s.zarr", shape=(56 << 20,), chunks=(1 << 20,), dtype="u1", compressors=None)
     array[...] = 1
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SlowChunks, directory=tmp_path))

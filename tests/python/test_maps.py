@@ -17,7 +17,7 @@ from test_formats import gdal, same, stores, values  # noqa: F401
 pytestmark = pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
 
 
-def test_places_reach_gdal(stores, mounted):  # noqa: F811
+def test_positions_reach_gdal(stores, mounted):  # noqa: F811
     files = mounted(stores[0], "--list", "hdr").files
     # The corner of the first pixel, of which the metadata have the centre.
     corner = (0.25, 0.0, -20.125, 0.0, -0.5, 10.25)
@@ -183,8 +183,8 @@ def as_pyproj_has_them():
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_grid_mappings_by_their_parameters_are_those_of_proj(tmp_path, mounted, version):
-    """pyproj has a table of CF of its own, and a build of PROJ other than GDAL's."""
+def test_grid_mappings_by_parameters_agree_with_proj(tmp_path, mounted, version):
+    """pyproj has its own table of CF, and another build of PROJ than GDAL."""
     files = mounted(with_grid_mappings(tmp_path / "maps.zarr", version)).files
     for name, degrees, places, expected in as_pyproj_has_them():
         for extension in ("vrt", "tif"):
@@ -218,7 +218,7 @@ def satellite_map(folder, version):
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_angles_of_a_satellite_are_metres(tmp_path, mounted, version):
+def test_scan_angles_of_a_geostationary_map_become_metres(tmp_path, mounted, version):
     store, mapping, metres = satellite_map(tmp_path / "maps.zarr", version)
     files = mounted(store).files
     system = pyproj.CRS.from_cf(mapping)
@@ -244,7 +244,7 @@ def test_angles_of_a_satellite_are_metres(tmp_path, mounted, version):
                 np.testing.assert_allclose(source.transform.to_gdal(), moved, rtol=1e-12, atol=1e-6, err_msg=(name, extension))
 
 
-def test_a_mapping_without_a_text_leaves_the_map_without_a_system(tmp_path, mounted):
+def test_an_incomplete_grid_mapping_leaves_no_reference_system(tmp_path, mounted):
     root = zarr.open_group(tmp_path / "maps.zarr", mode="w")
     odd = {
         "unknown": {"grid_mapping_name": "healpix", "healpix_order": 3},

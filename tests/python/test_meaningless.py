@@ -91,7 +91,7 @@ def opened(path, name):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_attributes_that_say_nothing_leave_no_file_and_a_reason(store):
+def test_invalid_attributes_leave_no_decoded_file_and_a_reason(store):
     path, version = store
     with mounting.Mount(path) as mount:
         for name, (dtype, attributes, has_values) in cases().items():
@@ -119,7 +119,7 @@ def test_attributes_that_say_nothing_leave_no_file_and_a_reason(store):
     assert len(told) == sum(not has_values for _, _, has_values in cases().values())
 
 
-def test_info_and_cp_say_why(store, tmp_path):
+def test_info_and_cp_name_the_invalid_attribute(store, tmp_path):
     path, _ = store
     found = {name for name, (_, attributes, _) in cases().items() if attributes == {"scale_factor": "0.01"}}
     assert len(found) == 2
@@ -137,7 +137,7 @@ def test_info_and_cp_say_why(store, tmp_path):
         np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), np.arange(4))
 
 
-def test_labels_that_mean_nothing_are_none(tmp_path):
+def test_coordinates_with_invalid_attributes_have_no_labels(tmp_path):
     root = zarr.open_group(tmp_path / "s.zarr", mode="w")
     for name, attributes in [("x", {"scale_factor": "0.5"}), ("t", {"units": "days since then"}), ("y", {"scale_factor": 0.5})]:
         root.create_array(name, data=np.arange(4), dimension_names=[name], attributes=attributes)

@@ -43,7 +43,7 @@ def test_documents_of_many_arrays_stay_within_the_budget(tmp_path, view):
         assert mount.peak_bytes() - before < 16 * MIB + SLACK
 
 
-def test_open_arrays_take_little(tmp_path):
+def test_open_arrays_take_little_memory(tmp_path):
     scale_stores.documents(tmp_path / "a.zarr", arrays=1000, length=100)
     with Daemon(tmp_path / "a.zarr") as mount:
         before = mount.peak_bytes()
@@ -65,7 +65,7 @@ def test_a_long_document_takes_four_times_its_length(tmp_path, name):
         assert mount.peak_bytes() - before < 4 * length
 
 
-def test_what_a_long_document_took_is_given_back(tmp_path):
+def test_memory_of_a_long_document_is_freed(tmp_path):
     length = 12 * MIB
     scale_stores.long_attributes(tmp_path / "a.zarr", length)
     with Daemon(tmp_path / "a.zarr", "--memory", "16M") as small, Daemon(tmp_path / "a.zarr", "--memory", "1G") as large:
@@ -77,7 +77,7 @@ def test_what_a_long_document_took_is_given_back(tmp_path):
 
 
 @pytest.mark.parametrize("make", [scale_stores.consolidated_v2, scale_stores.consolidated_v3])
-def test_consolidated_metadata_are_held_once(tmp_path, make):
+def test_consolidated_metadata_are_in_memory_once(tmp_path, make):
     make(tmp_path / "a.zarr", 1000, 6000)
     name = ".zmetadata" if make == scale_stores.consolidated_v2 else "zarr.json"
     length = (tmp_path / "a.zarr" / name).stat().st_size
@@ -121,7 +121,7 @@ MANY = {f"attribute{number:06}": number for number in range(220_000)}
 # Invariant of `files_have_of_long_attributes_those_with_a_meaning`.
 @pytest.mark.parametrize("name", ["a/a.nrrd", "a/a.h5", "a/a.tif", "a/a.cf.npy", "g/g.nc", "g/g.nc4", "all.nc4"])
 def test_a_header_takes_four_times_the_document(tmp_path, name):
-    """Many small attributes take twenty times their text as values, which a stat alone made of them."""
+    """Many small attributes take twenty times their text as parsed values; a single stat used to parse them."""
     store = tmp_path / "all"
     grid = {"name": "regular", "configuration": {"chunk_shape": [4, 4]}}
     plane = scale_stores.V3_ARRAY | {"shape": [4, 4], "chunk_grid": grid}
@@ -169,7 +169,7 @@ def test_a_file_says_which_attributes_it_leaves_out(tmp_path):
 @pytest.mark.parametrize("dimensions", [1, 64])
 @pytest.mark.parametrize("kind", ["missing", "shard"])
 def test_chunks_of_one_element_stay_within_the_budget(tmp_path, dimensions, kind):
-    """A chunk of one byte takes 250 more bytes in memory, and a place of 64 numbers, 512 bytes, while it is read."""
+    """A chunk of one byte takes 250 more bytes in memory, and 64 chunk indices take 512 bytes during a read."""
     count = 1 << 18 if dimensions == 1 else 1 << 16
     shape = [count] if dimensions == 1 else [1] * 48 + [2] * 16
     one, codecs = [1] * dimensions, [{"name": "bytes"}]
@@ -196,7 +196,7 @@ def test_chunks_of_one_element_stay_within_the_budget(tmp_path, dimensions, kind
 
 
 # Invariant of `values_unused_for_ten_minutes_are_evicted`.
-def test_pages_of_the_kernel_outlive_memory_that_is_given_back(tmp_path):
+def test_kernel_pages_outlive_freed_memory(tmp_path):
     array = zarr.create_array(tmp_path / "a.zarr", shape=(4, MIB), chunks=(1, MIB), dtype="u1")
     array[:] = 7
     environment = os.environ | {"ZARRFS_TEST_MINUTE": "50"}
@@ -214,8 +214,8 @@ def test_pages_of_the_kernel_outlive_memory_that_is_given_back(tmp_path):
 
 
 # Invariant of `values_unused_for_ten_minutes_are_evicted`.
-def test_mounts_that_are_left_alone_hold_what_they_held_at_the_start(tmp_path):
-    """Each held its decoded chunks for as long as it was mounted."""
+def test_idle_mounts_free_their_decoded_chunks(tmp_path):
+    """Mounts used to keep their decoded chunks until they were unmounted."""
     mounts, planes = 50, 31
     array = zarr.create_array(tmp_path / "a.zarr", shape=(planes, MIB), chunks=(1, MIB), dtype="u1")
     array[:] = 7
@@ -234,8 +234,8 @@ def test_mounts_that_are_left_alone_hold_what_they_held_at_the_start(tmp_path):
         assert wait_until(lambda: held() < 1.2 * before, seconds=60, pause=1), (before, held())
 
 
-def test_where_the_kernel_tells_nothing_the_free_memory_is_looked_at(tmp_path):
-    """The daemon has a /proc of its own, without pressure, whose memory is what the test says."""
+def test_free_memory_is_checked_if_the_kernel_reports_no_pressure(tmp_path):
+    """The daemon has its own /proc without pressure files; the test sets the memory in it."""
     needs.require("root", os.geteuid() == 0)
     array = zarr.create_array(tmp_path / "a.zarr", shape=(16, MIB), chunks=(1, MIB), dtype="u1")
     array[:] = 7
@@ -278,8 +278,8 @@ def test_where_the_kernel_tells_nothing_the_free_memory_is_looked_at(tmp_path):
         process.wait()
 
 
-def test_no_thread_wakes_for_requests_but_those_that_answer_them(tmp_path):
-    """Woken on another core, a thread that only watches the mount costs a random read as much as its answer."""
+def test_only_threads_that_answer_requests_wake_for_them(tmp_path):
+    """If a thread that only watches the mount wakes on another core, it costs a random read as much as the answer."""
     (tmp_path / "a.zarr").mkdir()
     (tmp_path / "a.zarr" / ".zgroup").write_text('{"zarr_format": 2}')
     requests = 2000
@@ -304,8 +304,8 @@ def switches(task):
     return int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", text, re.M)[1])
 
 
-def test_memory_of_planes_that_were_read_serves_for_the_next_ones(tmp_path):
-    """What a reader in order was given whole is in the page cache, and its memory is used for what comes next."""
+def test_memory_of_consumed_planes_is_reused(tmp_path):
+    """Planes that a sequential reader has consumed are in the page cache; their memory is used for the next planes."""
     planes = 192
     array = zarr.create_array(tmp_path / "a.zarr", shape=(planes, 512, 512), chunks=(1, 512, 512), dtype="f4")
     for plane in range(planes):
@@ -332,8 +332,8 @@ COMPRESSORS = {
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_a_lack_of_memory_is_no_damage_and_says_what_helps(tmp_path, version):
-    """A chunk of texts may take a fifth of the memory, a file of them half; the same store reads with more."""
+def test_too_little_memory_is_an_error_with_advice(tmp_path, version):
+    """A chunk of texts may take a fifth of the memory, a file of texts half; the same store is readable with more memory."""
     texts = np.array([f"{hash((n, 7)) & 0xffffffffff:x}" * 9 for n in range(30_000)], dtype=object)
     root = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=version)
     for name, compressor in COMPRESSORS[version].items():
@@ -369,7 +369,7 @@ def test_a_lack_of_memory_is_no_damage_and_says_what_helps(tmp_path, version):
 
 
 def test_large_columns_of_numbers_are_a_table(tmp_path):
-    """How many rows a table has is limited by its text alone."""
+    """Only the length of its text limits the rows of a table."""
     count = 3_000_000
     root = zarr.open_group(tmp_path / "a.zarr", mode="w")
     for name in ("a", "b"):

@@ -79,7 +79,7 @@ def test_a_store_is_mounted_in_one_line(sample, temporary):
     mounted.unmount()
 
 
-def test_a_path_is_mounted_at_and_stays(sample, tmp_path):
+def test_a_given_mountpoint_is_used_and_kept(sample, tmp_path):
     place = tmp_path / "a place, \\1"
     place.mkdir()
     with zarrfs.mount(sample, place, view="files") as mounted:
@@ -89,7 +89,7 @@ def test_a_path_is_mounted_at_and_stays(sample, tmp_path):
     assert list(place.iterdir()) == []
 
 
-def test_an_array_at_the_root_has_no_name(sample):
+def test_a_root_array_is_opened_without_a_name(sample):
     with zarrfs.mount(sample / "tas") as mounted:
         assert mounted.open("").shape == mounted.open("/").shape == (12, 36, 72)
 
@@ -104,7 +104,7 @@ def test_an_array_outlives_its_mount(sample):
     numpy.testing.assert_array_equal(array, expected)
 
 
-def test_errors_are_the_sentences_of_the_program(sample, tmp_path, monkeypatch):
+def test_errors_have_the_messages_of_the_program(sample, tmp_path, monkeypatch):
     place = tmp_path / "place"
     place.mkdir()
     cases = [
@@ -150,13 +150,13 @@ def test_changes_are_committed_or_in_conflict(sample, tmp_path):
     assert tas[0, 0, :3].tolist() == [4, 2, 3]
 
 
-def test_what_was_written_is_in_the_store_at_the_end(sample, tmp_path):
+def test_written_elements_are_in_the_store_after_the_unmount(sample, tmp_path):
     with zarrfs.mount(sample, cow=tmp_path / "upper", write_through=True) as mounted:
         mounted.open("tas", "r+")[0, 0, 0] = 7
     assert zarr.open_array(sample, path="tas", mode="r")[0, 0, 0] == 7
 
 
-def test_what_is_open_at_the_end_is_told(sample, tmp_path, monkeypatch):
+def test_a_warning_names_open_files_at_the_unmount(sample, tmp_path, monkeypatch):
     monkeypatch.setattr(zarrfs._mount, "WRITTEN_LIMIT", 0.5)
     upper = tmp_path / "upper"
     mounted = zarrfs.mount(sample, cow=upper)
@@ -184,7 +184,7 @@ def test_what_is_open_at_the_end_is_told(sample, tmp_path, monkeypatch):
         assert (again.store / "note.txt").read_text() == "late"
 
 
-def test_what_is_open_is_told_at_the_line_of_the_program(sample, tmp_path, monkeypatch):
+def test_the_warning_of_open_files_points_to_the_line_of_the_caller(sample, tmp_path, monkeypatch):
     monkeypatch.setattr(zarrfs._mount, "WRITTEN_LIMIT", 0.2)
 
     def leave_with(mounted):
@@ -210,7 +210,7 @@ def test_what_is_open_is_told_at_the_line_of_the_program(sample, tmp_path, monke
         document.close()
 
 
-def test_only_a_commit_takes_as_long_as_it_needs(sample, tmp_path, monkeypatch):
+def test_only_a_commit_has_no_time_limit(sample, tmp_path, monkeypatch):
     slow = tmp_path / "slow"
     slow.write_text(f'#!/bin/sh\n[ "$1" = mount ] || sleep 1\nexec {mounting.program()} "$@"\n')
     slow.chmod(0o755)
@@ -223,7 +223,7 @@ def test_only_a_commit_takes_as_long_as_it_needs(sample, tmp_path, monkeypatch):
             zarrfs.mounts()
 
 
-def test_options_are_those_of_the_command():
+def test_options_of_the_module_are_those_of_the_command():
     text = mounting.zarrfs("mount", "--help").stdout
     words = [line.split("--")[1].split()[0] for line in text.splitlines() if re.match(r" {2,6}-", line) and "--" in line]
     known = {word.split("=")[0].rstrip(".").replace("-", "_") for word in words} - {"help", "version"}
@@ -258,7 +258,7 @@ def test_options_are_written_as_the_command_reads_them(sample, tmp_path):
         assert sources == ["named"]
 
 
-def test_mounts_lie_in_each_other(sample):
+def test_a_mount_in_another_mount_is_a_store_of_its_own(sample):
     with zarrfs.mount(sample) as outer, zarrfs.mount(outer.path / "survey", view="files") as inner:
         volume = inner.open("volume")
         with zarrfs.mount(sample) as third:
@@ -285,7 +285,7 @@ def test_many_mounts_from_many_threads(sample, temporary):
         assert len(set(threads.map(mount_and_read, range(MOUNTS)))) == MOUNTS
 
 
-def test_the_module_is_the_command():
+def test_the_module_runs_as_the_command():
     done = subprocess.run([sys.executable, "-m", "zarrfs", "--version"], capture_output=True, text=True)
     assert done.stdout == mounting.zarrfs("--version").stdout
     done = subprocess.run([sys.executable, "-m", "zarrfs", "umount", "/"], capture_output=True, text=True)
@@ -349,7 +349,7 @@ def test_an_interpreter_is_killed_while_a_store_does_not_answer(tmp_path, tempor
 
 # Invariant of `a_mount_ends_with_the_last_writer_of_its_input`.
 def test_an_interpreter_is_killed_at_any_moment(sample, temporary):
-    """From its start until it has mounted and unmounted takes some hundred milliseconds."""
+    """An interpreter takes some hundred milliseconds to start, mount and unmount."""
     for step in range(16):
         interpreter = Interpreter(sample, "again")
         interpreter.says("begins")
@@ -387,7 +387,7 @@ def test_a_fork_does_not_keep_a_mount(sample, temporary):
     interpreter.ends(-signal.SIGKILL)
 
 
-def test_a_daemon_that_was_killed_is_cleared_away(sample, temporary):
+def test_the_mount_of_a_killed_daemon_is_removed(sample, temporary):
     with zarrfs.mount(sample) as mounted:
         text = (mounted.path / ".zarrfs/mount.json").read_text()
         number = int(text.split('"pid": ')[1].split(",")[0].split()[0])

@@ -99,7 +99,7 @@ def of_group(mount, name, end):
     return mount.files / f"{name}.zarr" / f"{name}.zarr{end}"
 
 
-def test_each_reader_has_what_xarray_wrote(written, tmp_path):
+def test_each_reader_reads_the_dataset_that_xarray_wrote(written, tmp_path):
     mount, _, datasets = written
     tools = [["ncdump"], ["h5dump"], ["ncks", "-O"]]
     for name, dataset in datasets.items():
@@ -157,8 +157,8 @@ def read_in_r(paths, folder):
     return found
 
 
-def test_r_has_what_xarray_wrote(written, tmp_path):
-    """All variables, with types, shapes, texts and every number; R has the first dimension fastest."""
+def test_r_reads_the_dataset_that_xarray_wrote(written, tmp_path):
+    """All variables, with types, shapes, texts and every number; in R the first dimension varies fastest."""
     mount, _, datasets = written
     ends = (".nc", ".nc4", ".h5", ".cf.nc4", "@time=2020-01-03.nc4")
     paths = [of_group(mount, name, end) for name in datasets for end in ends if "time" not in end or "era5" in name]
@@ -212,7 +212,7 @@ def variable_of(dataset, kind):
 ENDS = {"2": (".nc", ".cf.nc4"), "3": (".nc4", ".cf.nc")}
 
 
-def test_parts_have_their_coordinates(written, tmp_path):
+def test_selections_have_their_coordinates(written, tmp_path):
     mount, folder, datasets = written
     for name, dataset in datasets.items():
         kind, _, version = name.rpartition("_")
@@ -233,7 +233,7 @@ def test_parts_have_their_coordinates(written, tmp_path):
     equal(path, datasets["era5_3"][["t2m"]].isel(time=slice(1, 3), longitude=0))
 
 
-def test_a_selection_that_means_nothing_is_missing_and_errors_say_why(written, tmp_path):
+def test_an_invalid_selection_has_no_file_and_a_reason(written, tmp_path):
     mount, folder, _ = written
     for name, why in [
         ("era5_2.zarr@time=1999.nc4", "no element is labelled '1999'"),
@@ -259,7 +259,7 @@ NARROW = [name for name in TYPES if name not in ("ns", "c8")]
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_types_of_numpy_are_what_xarray_has_for_them(version, tmp_path, mounted):
+def test_types_of_numpy_are_read_like_xarray(version, tmp_path, mounted):
     root = zarr.open_group(tmp_path / "types.zarr", mode="w", zarr_format=version)
     for group, names in (("all", list(TYPES)), ("narrow", NARROW)):
         made = root.create_group(group)
@@ -295,7 +295,7 @@ def test_types_of_numpy_are_what_xarray_has_for_them(version, tmp_path, mounted)
     assert "deep: HDF5 has at most 32 dimensions (all.h5, all.nc4)" in zarrfs("info", tmp_path / "types.zarr/all").stdout
 
 
-def test_numbers_that_change_beyond_int32_take_the_file_away(tmp_path, mounted):
+def test_numbers_beyond_int32_remove_the_netcdf3_file(tmp_path, mounted):
     root = zarr.open_group(tmp_path / "a.zarr", mode="w")
     add(root, "n", np.array([1, -5, 2**31 - 1]), ["x"])
     mount = mounted(tmp_path / "a.zarr", "--cow", tmp_path / "upper")
@@ -338,7 +338,7 @@ def test_attributes(numbers, mounted):
 
 
 def test_flags_and_limits_have_the_type_of_their_variable(tmp_path, mounted):
-    """As CF demands it of flag_values, flag_masks and valid_range of integers."""
+    """CF requires this for flag_values, flag_masks and the valid_range of integers."""
     root = zarr.open_group(tmp_path / "a.zarr", mode="w")
     attributes = {"flag_values": [1, 2, 4], "flag_masks": [1, 2, 4], "valid_range": [0, 100], "valid_min": 0, "other": [1, 2]}
     for dtype in ("i1", "i2", "i4"):
@@ -356,7 +356,7 @@ def test_flags_and_limits_have_the_type_of_their_variable(tmp_path, mounted):
             assert file["wide"].valid_max == 1000 and file["real"].valid_range.tolist() == [0.1, 0.2]
 
 
-def test_the_sample_is_what_xarray_reads(sample, mounted):
+def test_the_sample_equals_the_dataset_of_xarray(sample, mounted):
     path = mounted(sample).files / "climate.nc"
     check(path, zarr.open_group(sample, mode="r"), "NETCDF3_CLASSIC")
     expected = xarray.open_zarr(sample, consolidated=False)
@@ -369,7 +369,7 @@ def test_the_sample_is_what_xarray_reads(sample, mounted):
             assert {k: v for k, v in read.attrs.items()} == expected.attrs
 
 
-def test_what_xarray_writes_is_what_it_reads_again(tmp_path, mounted):
+def test_xarray_reads_back_the_dataset_that_it_wrote(tmp_path, mounted):
     times = np.array(["2020-01-01", "2020-01-02", "2020-02-01"], "datetime64[ns]")
     made = xarray.Dataset(
         {"t": (("time", "x"), values("f8", (3, 4), 1)), "packed": (("time",), np.array([1.5, np.nan, 2.5]))},
@@ -491,7 +491,7 @@ def test_corpus(mounted, tmp_path):
     assert count >= 2
 
 
-def test_a_change_of_a_chunk_shows(tmp_path, mounted):
+def test_changed_chunks_and_attributes_are_in_the_file(tmp_path, mounted):
     root = zarr.open_group(tmp_path / "a.zarr", mode="w")
     add(root, "a", values("i4", (4, 4), 5), ["y", "x"], (2, 2))
     add(root, "b", values("i2", (3,), 6))
@@ -547,7 +547,7 @@ def along(version, name):
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_attributes_that_mean_nothing_leave_no_values(version, tmp_path, mounted):
+def test_arrays_with_invalid_attributes_are_left_out_of_decoded_files(version, tmp_path, mounted):
     store = tmp_path / "packed.zarr"
     root = zarr.open_group(store, mode="w", zarr_format=version)
     for name, attributes in [
@@ -579,7 +579,7 @@ def test_attributes_that_mean_nothing_leave_no_values(version, tmp_path, mounted
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_dimensions_of_one_name_are_cut_alike(version, tmp_path, mounted):
+def test_dimensions_of_one_name_need_equal_selections(version, tmp_path, mounted):
     root = zarr.open_group(tmp_path / "square.zarr", mode="w", zarr_format=version)
     add(root, "square", np.arange(25).reshape(5, 5), ["x", "x"])
     add(root, "x", np.arange(5) * 10, ["x"])
@@ -594,7 +594,7 @@ def test_dimensions_of_one_name_are_cut_alike(version, tmp_path, mounted):
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_labels_are_those_of_all_groups(version, tmp_path, mounted):
+def test_a_label_must_select_the_same_in_all_groups(version, tmp_path, mounted):
     root = zarr.open_group(tmp_path / "groups.zarr", mode="w", zarr_format=version)
     for name, labels, other in [("a", [0, 10, 20], [1.0, np.nan, 3]), ("b", [10, 20, 30], [1.0, np.nan, 3])]:
         made = root.create_group(name)
@@ -624,7 +624,7 @@ def test_classic_netcdf_says_that_groups_are_left_out(version, tmp_path, mounted
     assert {"sentence": sentence, "files": ["nested.nc"]} in told["left_out"], told
 
 
-def test_a_change_of_a_group_below_makes_another_file(tmp_path):
+def test_a_change_of_a_child_group_changes_the_file(tmp_path):
     store = tmp_path / "made.zarr"
     root = zarr.open_group(store, mode="w", zarr_format=2)
     root.create_array("text", shape=2, chunks=2, dtype="str", attributes={"_ARRAY_DIMENSIONS": ["x"]})[...] = ["one", "two"]

@@ -44,7 +44,7 @@ def make(folder, version, consolidated):
 
 
 def test_folders_have_the_time_of_the_mount(tmp_path):
-    """A prefix of a bucket has no time; one of 1970 is old to every program that cleans up or makes copies of the new."""
+    """A prefix of a bucket has no time. Programs that clean up or back up would treat a folder of 1970 as old."""
     folder = tmp_path / "s.zarr"
     make(folder, 3, False)
     (folder / "implied/deep").mkdir(parents=True)
@@ -68,7 +68,7 @@ def test_folders_have_the_time_of_the_mount(tmp_path):
 
 @pytest.mark.parametrize("consolidated", [True, False])
 @pytest.mark.parametrize("version", [2, 3])
-def test_a_bucket_that_lists_nothing_is_read(tmp_path, version, consolidated):
+def test_a_bucket_that_cannot_list_is_read(tmp_path, version, consolidated):
     folder = tmp_path / "s.zarr"
     arrays = make(folder, version, consolidated)
     missing = "c/2/0" if version == 3 else "2.0"
@@ -94,7 +94,7 @@ def test_a_bucket_that_lists_nothing_is_read(tmp_path, version, consolidated):
 
 
 @pytest.mark.parametrize("option", [["--missing-is", "403"], ["-o", "missing_is=403"]])
-def test_a_status_that_is_known_as_missing_takes_one_request_a_key(tmp_path, option):
+def test_the_option_missing_is_saves_requests_of_missing_keys(tmp_path, option):
     folder = tmp_path / "s.zarr"
     make(folder, 3, False)
     with odd_bucket.serving(folder, odd_bucket.UNLISTED) as server:
@@ -126,7 +126,7 @@ def make_many(folder):
         root.create_group(f"g{number:02}")
 
 
-def test_listings_of_version_1_are_followed(tmp_path):
+def test_a_bucket_that_lists_by_version_1_is_read(tmp_path):
     folder = tmp_path / "s.zarr"
     make_many(folder)
     with odd_bucket.serving(folder, odd_bucket.VERSION_1) as server:
@@ -140,7 +140,7 @@ def test_listings_of_version_1_are_followed(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [odd_bucket.EMPTY_TOKEN, odd_bucket.SAME_TOKEN])
-def test_a_listing_that_does_not_end_is_an_error_in_time(tmp_path, kind):
+def test_an_endless_listing_is_an_error(tmp_path, kind):
     folder = tmp_path / "s.zarr"
     make_many(folder)
     with odd_bucket.serving(folder, kind) as server:
@@ -159,7 +159,7 @@ def test_a_listing_that_does_not_end_is_an_error_in_time(tmp_path, kind):
             assert len(server.asked) == asked
 
 
-def test_a_bucket_whose_listing_cannot_go_on_is_not_mounted(tmp_path):
+def test_a_bucket_with_a_truncated_listing_is_not_mounted(tmp_path):
     folder = tmp_path / "s.zarr"
     make_many(folder)
     with odd_bucket.serving(folder, odd_bucket.CUT_OFF) as server:

@@ -75,7 +75,7 @@ def check_sparse(url, *options):
         assert not (mount.path / "sparse/c/1").exists()
 
 
-def test_objects_that_are_all_sent_as_pages_are_read(store):
+def test_objects_typed_as_html_are_read(store):
     with serving(store, "text/html; charset=utf-8", (404, "text/html", b"Not Found")) as url:
         check_sparse(url)
 
@@ -84,7 +84,7 @@ ODD = [(200, "text/html", PAGE), (400, "text/plain", b""), (500, "text/plain", b
 
 
 @pytest.mark.parametrize("missing", ODD, ids=lambda missing: str(missing[0]))
-def test_a_server_without_404_is_named_and_its_whole_arrays_are_read(store, missing):
+def test_a_server_without_404_is_an_error_only_for_missing_chunks(store, missing):
     with serving(store, "application/octet-stream", missing) as url:
         with mounting.Mount(url, "--timeout", "3s") as mount:
             assert values(mount, "whole").tolist() == list(range(8))

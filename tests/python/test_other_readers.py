@@ -189,11 +189,11 @@ def compare(name, store):
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_samples_are_what_zarr_python_says(name):
+def test_samples_agree_with_zarr_python(name):
     assert compare(name, ROOT / "samples" / name) == []
 
 
-def test_stores_are_what_zarr_python_says(corpus_store, corpus_folder):
+def test_stores_of_the_corpus_agree_with_zarr_python(corpus_store, corpus_folder):
     name, entries = corpus_store
     faults = compare(name, corpus_folder / name)
     if faults is None:
@@ -222,13 +222,13 @@ def gdalmdiminfo():
     return described
 
 
-def test_arrays_are_what_gdal_says(gdalmdiminfo):
+def test_a_sample_agrees_with_gdal(gdalmdiminfo):
     # GDAL 3.6 knows v2, and of v3 a draft.
     store = ROOT / "samples" / "relief.zarr"
     assert same_to_gdal(store, gdalmdiminfo(store)) == 2
 
 
-def test_arrays_of_the_corpus_are_what_gdal_says(gdalmdiminfo, corpus_store, corpus_folder):
+def test_arrays_of_the_corpus_agree_with_gdal(gdalmdiminfo, corpus_store, corpus_folder):
     name, entries = corpus_store
     store = corpus_folder / name
     if store.is_dir() and {entry["dialect"] for entry in entries} == {"v2"}:
@@ -305,7 +305,7 @@ def ome_zarr_images(store):
 
 
 @pytest.mark.parametrize("version", ["0.4", "0.5"])
-def test_images_are_those_of_ome_zarr(tmp_path, version):
+def test_images_agree_with_ome_zarr(tmp_path, version):
     store = tmp_path / "image.zarr"
     make_image(store, version)
     images = ome_zarr_images(store)

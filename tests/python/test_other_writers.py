@@ -107,7 +107,7 @@ def test_floats_as_text_are_read(tmp_path, value):
     expect_same(folder)
 
 
-def test_text_that_is_too_long_is_no_fill_value(tmp_path):
+def test_a_text_too_long_for_its_type_is_read_like_zarr_python(tmp_path):
     folder = tmp_path / "a"
     folder.mkdir()
     write(folder, V2, {"dtype": "<U2", "fill_value": "abc"})
@@ -161,7 +161,7 @@ NAMES = ["i2", "=i2", "int16", "float64", "bool", "float", "int", "uint8", "?", 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_types_by_other_names_of_numpy_are_read(tmp_path, name):
-    """zarr-python 2 gives these to numpy; zarr-python 3 refuses them."""
+    """zarr-python 2 passes these names to numpy; zarr-python 3 refuses them."""
     folder = tmp_path / "a"
     folder.mkdir()
     write(folder, V2, {"dtype": name})

@@ -153,7 +153,7 @@ def make(program, folder, *words, check=True, **variables):
     return done
 
 
-def test_a_folder_with_something_else_is_not_emptied(tmp_path, stripped):
+def test_a_folder_with_other_files_is_not_emptied(tmp_path, stripped):
     for names in (["kept"], ["tree"], [".kept"], ["tree", "zarrfs_1_all.deb"]):
         folder = tmp_path / "-".join(names)
         for name in names:
@@ -168,7 +168,7 @@ def test_a_folder_with_something_else_is_not_emptied(tmp_path, stripped):
         assert sorted(os.listdir(folder)) == names
 
 
-def test_a_folder_of_packages_loses_nothing_of_others(tmp_path, stripped):
+def test_a_folder_of_packages_keeps_other_files(tmp_path, stripped):
     make(stripped, tmp_path)
     made = sorted(os.listdir(tmp_path))
     (tmp_path / "zarrfs-0.0.1-x86_64-linux.tar.gz").touch()
@@ -182,7 +182,7 @@ def test_a_folder_of_packages_loses_nothing_of_others(tmp_path, stripped):
 
 
 def test_the_tests_of_packages_may_make_packages(tmp_path, stripped):
-    """Whether the tests of `--verify` find the lock free, which a plugin of pytest tells instead of testing."""
+    """The tests of `--verify` need the lock; a plugin of pytest reports whether it is free, and runs no tests."""
     probe = f"""
         import fcntl, pathlib
 
@@ -220,7 +220,7 @@ def test_the_wheel_needs_no_rust_and_no_root(packages, home):
     assert not mounting.is_mounted(home)
 
 
-def test_the_archive_is_for_a_home_folder(packages, home):
+def test_the_archive_installs_into_a_home_folder(packages, home):
     unpacked = unpack(packages, home)
     run("chown", "-R", USER, home)
     before = tree(home)
@@ -236,7 +236,7 @@ def test_the_archive_is_for_a_home_folder(packages, home):
     assert tree(home) == before
 
 
-def test_the_installer_leaves_files_of_others_alone(packages, home):
+def test_the_installer_keeps_files_of_other_programs(packages, home):
     unpacked = unpack(packages, home)
     prefix = home / "prefix"
     (prefix / "bin").mkdir(parents=True)
@@ -254,7 +254,7 @@ def test_the_installer_leaves_files_of_others_alone(packages, home):
     assert tree(prefix) == ["bin"]
 
 
-def test_everybody_can_read_what_root_installs(packages, home):
+def test_every_user_can_read_files_that_root_installs(packages, home):
     unpacked = unpack(packages, home)
     assert modes(unpacked) == {0o644, 0o755}
     prefix = home / "prefix"
@@ -266,8 +266,8 @@ def test_everybody_can_read_what_root_installs(packages, home):
 
 
 @pytest.mark.parametrize("copies, moment", [(2, "before"), (5, "before"), (3, "after"), (4, "after")])
-def test_an_installation_that_was_cut_off_is_removed_or_made_anew(packages, home, copies, moment):
-    """The third file that is copied is one that nobody can run, the fourth a link that leads nowhere where it is made."""
+def test_an_interrupted_installation_is_removed_or_repeated(packages, home, copies, moment):
+    """The third copied file cannot be executed; the fourth is a link that is broken where it is created."""
     unpacked = unpack(packages, home)
     prefix = home / "prefix"
     run(unpacked / "install.sh", "--prefix", prefix)
@@ -381,7 +381,7 @@ def test_a_package_is_tried_without_an_installation(packages, tmp_path, pattern)
     run(program, "umount", tmp_path / "mount")
 
 
-def test_a_mount_that_waits_holds_little():
+def test_an_idle_mount_takes_little_memory():
     with mounting.Mount(mounting.ROOT / "samples/climate.zarr") as mount:
         pid = json.loads((mount.path / ".zarrfs/mount.json").read_text())["pid"]
 
@@ -399,7 +399,7 @@ def test_a_mount_that_waits_holds_little():
             assert held("VmRSS") < 13_000_000
 
 
-def test_the_program_asks_for_no_newer_libc_than_its_wheel_says(packages):
+def test_the_program_needs_no_newer_libc_than_its_wheel_says(packages):
     wheel = the(packages, "*.whl")
     # Beside the tag by number there may be its old name, manylinux2014.
     tags = wheel.stem.split("-")[-1].split(".")

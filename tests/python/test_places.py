@@ -108,7 +108,7 @@ NOT_IN_ENVI = ["rotated", "satellite"]
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_a_pixel_has_the_place_that_proj_and_gdal_give_it(systems, name):
+def test_a_pixel_has_its_position_in_proj_and_gdal(systems, name):
     store, files = systems
     system, (left, top), step = system_of(name), *SYSTEMS[name][1:]
     unit = HEIGHT if name == "satellite" else 1.0
@@ -151,8 +151,8 @@ def test_a_pixel_has_the_place_that_proj_and_gdal_give_it(systems, name):
         np.testing.assert_array_equal(read.y, grid(top, -step, ROWS))
 
 
-def test_debians_gdal_finds_the_same_pixels(systems):
-    """It is some years older than that of rasterio, and is asked by longitude and latitude."""
+def test_the_gdal_of_debian_finds_the_same_pixels(systems):
+    """This GDAL is some years older than that of rasterio, and gets longitudes and latitudes."""
     needs.require("gdallocationinfo", shutil.which("gdallocationinfo"), source=programs.SOURCE)
     for name in SYSTEMS:
         system, (left, top), step = system_of(name), *SYSTEMS[name][1:]
@@ -283,7 +283,7 @@ def array_of(name):
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_each_convention_gives_the_same_place(stores, name):
+def test_each_convention_gives_the_same_position(stores, name):
     folder, files = stores
     for extension in EXTENSIONS:
         if name == "exchanged" and extension == "hdr":
@@ -330,8 +330,8 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_levels_of_a_map_lie_where_the_first_one_lies(tmp_path, version):
-    """GeoZarr's `multiscales` says how a level was made of another one."""
+def test_all_levels_of_a_map_have_the_same_position(tmp_path, version):
+    """`multiscales` of GeoZarr describes how a level was made from another one."""
     store = tmp_path / "levels.zarr"
     root = zarr.open_group(store, mode="w", zarr_format=version)
     pixels = np.arange(24 * 32, dtype="i2").reshape(24, 32)
@@ -382,7 +382,7 @@ BANDS = {
 
 
 @pytest.mark.parametrize("product", BANDS)
-def test_a_product_of_eopf_lies_where_rioxarray_finds_it(tmp_path, mounted, product):
+def test_a_product_of_eopf_has_its_position_in_rioxarray(tmp_path, mounted, product):
     store = tmp_path / f"{product}.zarr"
     archive = tmp_path / "product.zip"
     text = Path(__file__).with_name("images") / f"{product}.zip.base64"
@@ -406,7 +406,7 @@ def test_a_product_of_eopf_lies_where_rioxarray_finds_it(tmp_path, mounted, prod
                 assert read.b02.rio.transform().to_gdal() == place, path
 
 
-def test_selected_pixels_stay_where_they_are(stores):
+def test_selected_pixels_keep_their_position(stores):
     files = stores[1]
     for name in ("rioxarray", "geozarr", "exchanged"):
         selection = "3:,1::2" if name == "exchanged" else "1::2,3:"
@@ -442,7 +442,7 @@ LONGITUDES = {
 }
 
 
-def test_longitudes_and_latitudes_lie_on_wgs84(tmp_path, mounted):
+def test_longitudes_and_latitudes_use_wgs84(tmp_path, mounted):
     store = tmp_path / "grids.zarr"
     # A product on a plane has tables of the weather in longitudes and latitudes.
     zarr.open_group(store, mode="w").update_attributes({"other_metadata": {"horizontal_CRS_code": "EPSG:32633"}})
@@ -461,7 +461,7 @@ def test_longitudes_and_latitudes_lie_on_wgs84(tmp_path, mounted):
                 np.testing.assert_array_equal(source.read(1), DATA[0])
 
 
-# Invariant of `test_a_store_that_stalls_fails_in_time_and_coordinates_are_read_once`.
+# Invariant of `test_stalled_coordinates_time_out_and_others_are_read_once`.
 def test_a_changed_coordinate_moves_the_map(tmp_path, mounted):
     store = tmp_path / "moved.zarr"
     by_xarray(of_utm())(zarr.open_group(store, mode="w"), "g", 3)
@@ -487,8 +487,8 @@ def test_a_changed_coordinate_moves_the_map(tmp_path, mounted):
         assert source.transform.to_gdal()[0] == 503000000.0
 
 
-# Invariant of `test_a_store_that_stalls_fails_in_time_and_coordinates_are_read_once`.
-def test_a_coordinate_that_does_not_read_is_no_map_without_a_place(tmp_path, mounted):
+# Invariant of `test_stalled_coordinates_time_out_and_others_are_read_once`.
+def test_an_unreadable_coordinate_is_an_error(tmp_path, mounted):
     store = tmp_path / "broken.zarr"
     by_xarray(of_utm())(zarr.open_group(store, mode="w"), "g", 3)
     chunk = store / "g/x/c/0"
@@ -506,7 +506,7 @@ def test_a_coordinate_that_does_not_read_is_no_map_without_a_place(tmp_path, mou
 
 # Invariant (formats): The header of a map uses coordinate variables that are read once for each version. If they cannot
 # be read, opening fails: there is no map without a place.
-def test_a_store_that_stalls_fails_in_time_and_coordinates_are_read_once(tmp_path):
+def test_stalled_coordinates_time_out_and_others_are_read_once(tmp_path):
     root = zarr.open_group(tmp_path / "s.zarr", mode="w")
     for name in ("healthy", "stalled"):
         by_xarray(of_utm())(root, name, 3)
@@ -582,7 +582,7 @@ ODD = {
 NO_MAPS = ["table_beside", "overview_beside", "plain"]
 
 
-def test_what_cannot_be_said_is_left_out(tmp_path, mounted):
+def test_positions_that_a_format_cannot_store_are_left_out(tmp_path, mounted):
     store = tmp_path / "odd.zarr"
     root = zarr.open_group(store, mode="w")
     for name, (make, _) in ODD.items():

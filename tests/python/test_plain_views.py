@@ -362,7 +362,7 @@ def has_names(plain, view):
 
 
 @pytest.mark.parametrize("name", [name for name in READERS if name != "NCZarr"])
-def test_arrays_of_the_corpus_are_the_same_to(name, plain_arrays):
+def test_readers_read_the_corpus_equally_in_the_plain_views(name, plain_arrays):
     reader = READERS[name]
     require(reader)
     chosen = of_datasets(plain_arrays, reader.view) if name.startswith("xarray") else plain_arrays
@@ -397,7 +397,7 @@ def nczarr_group(folder, arrays):
     return f"file://{folder}#mode=zarr,file"
 
 
-def test_arrays_of_the_corpus_are_the_same_to_nczarr(plain_arrays, tmp_path):
+def test_nczarr_reads_the_corpus_equally_in_the_plain_views(plain_arrays, tmp_path):
     reader = READERS["NCZarr"]
     require(reader)
     rows = [condition for names, condition, _ in ROWS if "NCZarr" in names]
@@ -429,7 +429,7 @@ def nccopy(group, copy):
     return subprocess.run(["nccopy", "-k", "nc4", group, copy], capture_output=True, text=True)
 
 
-def test_objects_are_texts_of_json(mounted, tmp_path):
+def test_objects_are_json_texts(mounted, tmp_path):
     data = np.array([{"a": 1}, [1, 2], "three", None], dtype=object)
     zarr.open_group(tmp_path / "made.zarr", mode="w", zarr_format=2)
     for name, codec in (("json", numcodecs.JSON()), ("msgpack", numcodecs.MsgPack())):
@@ -513,7 +513,7 @@ def make_bfloat16(store):
     opened[...] = np.arange(4).astype(opened.dtype.numpy_dtype)
 
 
-def test_what_v2_has_no_name_for_is_left_out(mounted, tmp_path):
+def test_types_that_v2_lacks_are_left_out(mounted, tmp_path):
     make_bfloat16(tmp_path / "made.zarr")
     views = mounted(tmp_path / "made.zarr").path / ".zarrfs"
     assert sorted(os.listdir(views / "v2")) == [".zattrs", ".zgroup", ".zmetadata", "whole"]
@@ -538,7 +538,7 @@ def test_a_node_with_the_name_of_a_document_is_left_out(corpus_folder, mounted):
 
 @pytest.mark.parametrize("version", ["v2", "v3"])
 @pytest.mark.parametrize("make", [make_v2, make_v3])
-def test_copies_are_the_view(make, version, mounted, tmp_path):
+def test_copies_equal_the_view(make, version, mounted, tmp_path):
     make(tmp_path / "made.zarr")
     view = mounted(tmp_path / "made.zarr").path / ".zarrfs" / version
     subprocess.run(["cp", "-r", view, tmp_path / "copied.zarr"], check=True)
@@ -552,7 +552,7 @@ def same_tree(one, other):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_mount_of_a_view_is_the_view(mounted, tmp_path):
+def test_a_mount_of_a_view_equals_the_view(mounted, tmp_path):
     make_v3(tmp_path / "made.zarr")
     views = mounted(tmp_path / "made.zarr").path / ".zarrfs"
     for version in ("v2", "v3"):
@@ -587,7 +587,7 @@ def make_dataset(store, version):
 @pytest.mark.parametrize("decodes", [True, False])
 @pytest.mark.parametrize("view", ["v2", "v3", "files"])
 @pytest.mark.parametrize("version", [2, 3])
-def test_datasets_are_the_same_to_xarray(version, view, decodes, mounted, tmp_path):
+def test_xarray_reads_equal_datasets_in_every_view(version, view, decodes, mounted, tmp_path):
     how = make_dataset(tmp_path / "made.zarr", version)
     views = mounted(tmp_path / "made.zarr").path / ".zarrfs"
     options = {"decode_cf": decodes, "chunks": None}
@@ -596,7 +596,7 @@ def test_datasets_are_the_same_to_xarray(version, view, decodes, mounted, tmp_pa
     xarray.testing.assert_identical(shown, original)
 
 
-def test_datasets_are_the_same_to_netcdf(mounted, tmp_path):
+def test_netcdf_reads_equal_datasets_in_the_v2_view(mounted, tmp_path):
     require(READERS["NCZarr"])
     dataset = xarray.Dataset(
         {"count": (("lat", "lon"), np.arange(12, dtype="<i4").reshape(3, 4), {"units": "1"})},
@@ -636,7 +636,7 @@ def test_a_copy_from_a_server_that_lists_nothing_is_complete(version, tmp_path):
         assert little_endian(np.asarray(opened[name][...])) == little_endian(np.asarray(data)), name
 
 
-def test_an_image_of_ome_zarr_05_is_one_of_04_in_v2(mounted, tmp_path):
+def test_an_image_of_ome_zarr_05_becomes_one_of_04_in_v2(mounted, tmp_path):
     make_image(tmp_path / "image.zarr", "0.5")
     make_image(tmp_path / "old.zarr", "0.4")
     view = mounted(tmp_path / "image.zarr").path / ".zarrfs/v2"

@@ -183,7 +183,7 @@ def make_store(path):
 
 
 @pytest.mark.parametrize("cut", range(CUTS))
-def test_nothing_synced_is_lost_and_nothing_torn_shows(tmp_path, disk, cut):
+def test_a_power_cut_loses_no_synced_data_and_shows_no_torn_data(tmp_path, disk, cut):
     store, upper = make_store(tmp_path / "store.zarr"), disk.path / "upper"
     draw = random.Random(cut)
     with Daemon(store, "--cow", upper) as mount:
@@ -214,8 +214,8 @@ def test_nothing_synced_is_lost_and_nothing_torn_shows(tmp_path, disk, cut):
 
 
 @pytest.mark.parametrize("synced", [KEYS[0], ".zarrfs/files/e"])
-def test_a_file_is_synced_by_whichever_handle(tmp_path, disk, synced):
-    """`sync FILE` opens the file to read it; a folder's sync has the disk keep its files."""
+def test_a_sync_through_any_handle_syncs_the_file(tmp_path, disk, synced):
+    """`sync FILE` opens the file for reading; the sync of a folder makes the disk keep its files."""
     store, upper = make_store(tmp_path / "store.zarr"), disk.path / "upper"
     with Daemon(store, "--cow", upper) as mount:
         for key in KEYS:

@@ -49,7 +49,7 @@ def arrays(store):
     return found
 
 
-def test_every_kind_of_server_reads_as_the_disk(place, sample):
+def test_every_kind_of_server_reads_like_a_local_store(place, sample):
     place.upload(sample)
     with place.mount() as mount:
         for path, content in arrays(sample).items():
@@ -87,7 +87,7 @@ def refusal(store, *options, keys=(), folder):
     return lines[0]
 
 
-def test_mounts_on_s3_that_cannot_be(on_s3, tmp_path):
+def test_failed_mounts_of_s3_name_their_cause(on_s3, tmp_path):
     endpoint, right = on_s3.options, places.S3_KEYS
     wrong_secret = {**right, "AWS_SECRET_ACCESS_KEY": "wrong"}
     wrong_key = {**right, "AWS_ACCESS_KEY_ID": "nobody"}
@@ -110,25 +110,25 @@ def test_without_credentials_a_public_bucket_is_read(sample):
         assert sorted(os.listdir(mount.path)) == sorted(os.listdir(sample))
 
 
-def test_nobody_at_the_endpoint(tmp_path):
+def test_an_unused_endpoint_is_named(tmp_path):
     nowhere = f"http://127.0.0.1:{free_port()}"
     line = refusal("s3://test/a", "--endpoint", nowhere, "--anon", folder=tmp_path)
     assert "127.0.0.1" in line, line
     assert "127.0.0.1" in refusal(f"{nowhere}/a.zarr", folder=tmp_path)
 
 
-def test_nothing_at_the_address(tmp_path):
+def test_a_missing_store_is_named(tmp_path):
     url = needs.address("ZARRFS_TEST_NGINX")
     assert "absent.zarr" in refusal(f"{url}/absent.zarr", folder=tmp_path)
 
 
-def test_options_that_are_not_known(tmp_path):
+def test_an_unknown_storage_option_is_refused_with_a_suggestion(tmp_path):
     option = ["--anon", "--option", "virtual_hosted_style_reqest=true"]
     line = refusal("s3://test/a", *option, folder=tmp_path)
     assert "virtual_hosted_style_request" in line, line
 
 
-def test_secrets_are_nowhere(on_s3, tmp_path):
+def test_secrets_of_options_are_not_shown(on_s3, tmp_path):
     log = tmp_path / "log"
     options = [f"access_key_id={seaweedfs.ACCESS_KEY}", f"secret_access_key={seaweedfs.SECRET_KEY}"]
     options = [word for option in options for word in ("--option", option)]
@@ -145,7 +145,7 @@ def test_secrets_are_nowhere(on_s3, tmp_path):
     assert SECRET not in refusal(on_s3.url, *on_s3.options, *keys, folder=tmp_path)
 
 
-def test_the_password_of_a_url_is_nowhere(sample):
+def test_the_password_of_a_url_is_not_shown(sample):
     place = places.PLACES["nginx"]()
     place.upload(sample)
     place.url = place.url.replace("://", f"://somebody:{SECRET}@") + f"?token={SECRET}"
@@ -168,7 +168,7 @@ def command_lines():
     return "\n".join(texts)
 
 
-def test_what_cannot_be_listed_is_told(sample):
+def test_mount_json_says_that_the_store_does_not_list(sample):
     place = places.PLACES["nginx"]()
     place.upload(sample)
     with place.mount() as mount:
@@ -247,7 +247,7 @@ def over_tls(sample, tmp_path):
         yield f"https://localhost:{port}", tmp_path / "ca.pem"
 
 
-def test_a_certificate_of_ones_own_authority(over_tls, sample, tmp_path):
+def test_a_certificate_of_a_private_authority_can_be_trusted(over_tls, sample, tmp_path):
     url, authority = over_tls
     (tmp_path / "mountpoint").mkdir()
     line = refusal(url, folder=tmp_path / "mountpoint")
@@ -260,7 +260,7 @@ def test_a_certificate_of_ones_own_authority(over_tls, sample, tmp_path):
             assert npy.tobytes() == content.tobytes(), path
 
 
-def test_a_machine_without_certificates_says_what_is_missing(over_tls, sample):
+def test_missing_trusted_certificates_are_an_error_with_advice(over_tls, sample):
     needs.require("unshare, as root", os.geteuid() == 0 and shutil.which("unshare") is not None)
     url, authority = over_tls
     why = (
@@ -299,7 +299,7 @@ def test_a_machine_without_certificates_says_what_is_missing(over_tls, sample):
     assert (done.returncode, done.stderr) == (0, ""), done
 
 
-def test_a_certificate_that_signs_itself(sample, tmp_path):
+def test_a_self_signed_certificate_can_be_trusted(sample, tmp_path):
     for name in "own", "other", "mountpoint":
         (tmp_path / name).mkdir()
     context, own = signing_itself(tmp_path / "own")
@@ -325,7 +325,7 @@ def test_a_certificate_that_signs_itself(sample, tmp_path):
 
 
 @pytest.mark.parametrize("dates", [("20200101000000Z", "20210101000000Z"), ("20990101000000Z", "20991231000000Z")])
-def test_a_certificate_that_signs_itself_has_dates(dates, sample, tmp_path):
+def test_a_self_signed_certificate_outside_its_dates_is_refused(dates, sample, tmp_path):
     for name in "own", "mountpoint":
         (tmp_path / name).mkdir()
     context, own = signing_itself(tmp_path / "own", dates=dates)

@@ -53,7 +53,7 @@ def below(entry, name):
     return {**entry, "array": f"/{name}{entry['array']}".rstrip("/")}
 
 
-def test_arrays_from_a_place_that_lists(corpus_store, whole):
+def test_arrays_are_read_from_servers_that_list(corpus_store, whole):
     name, entries = corpus_store
     place, mount = whole
     if entries[0]["store_kind"] == "zip":
@@ -64,7 +64,7 @@ def test_arrays_from_a_place_that_lists(corpus_store, whole):
     assert not faults(entries, mount.files, mount.store)
 
 
-def test_keys_are_those_on_disk(whole, corpus_folder):
+def test_remote_keys_equal_those_on_disk(whole, corpus_folder):
     place, mount = whole
     hides_dots = isinstance(place, places.Web)
     left_out = [corpus_folder / path for path in UNLISTED_BY_NGINX] if hides_dots else []
@@ -98,7 +98,7 @@ def is_reachable(store, entry):
     return all(any((folder / name).is_file() for name in DOCUMENTS) for folder in folders)
 
 
-def test_arrays_from_a_place_without_listings(corpus_store, corpus_at, corpus_folder):
+def test_arrays_are_read_from_a_server_that_does_not_list(corpus_store, corpus_at, corpus_folder):
     name, entries = corpus_store
     entries = [entry for entry in entries if is_reachable(corpus_folder / name, entry)]
     if not entries:

@@ -59,7 +59,7 @@ class Bucket(places.Place):
         self.options = ["--endpoint", server.url, "--anon"]
 
 
-def test_one_error_in_ten(corpus_folder, hadro):
+def test_reads_succeed_if_one_request_in_ten_fails(corpus_folder, hadro):
     server = hadro(corpus_folder.parent, error_rate=0.1, latency_ms=50, fault_seed=1)
     place = Bucket(server, corpus_folder.name)
     stores = corpus.by_store(corpus.entries())

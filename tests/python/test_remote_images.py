@@ -72,7 +72,7 @@ def test_a_plate_of_ome_zarr_is_listed(tmp_path, served, version):
         assert "2" in os.listdir(mount.files / "B")
 
 
-def test_what_is_made_beside_named_children_is_listed(tmp_path, served):
+def test_a_new_node_beside_named_children_is_listed(tmp_path, served):
     root = zarr.open_group(tmp_path / "data/made", mode="w", zarr_format=3)
     put_image(root, 3)
     upper = tmp_path / "upper"
@@ -94,7 +94,7 @@ def put_image_and_other(folder, other):
     return root
 
 
-def test_named_nodes_are_not_taken_for_all(tmp_path, served):
+def test_commands_that_need_all_nodes_refuse_named_ones(tmp_path, served):
     for number, name in enumerate(["made", "second"]):
         put_image_and_other(tmp_path / "data" / name, number)
     second = served.removesuffix("made") + "second"
@@ -119,7 +119,7 @@ def test_named_nodes_are_not_taken_for_all(tmp_path, served):
 
 
 @pytest.mark.parametrize("command", ["tree", "ls", "info"])
-def test_it_is_said_that_nodes_are_those_that_attributes_name(tmp_path, served, command):
+def test_commands_say_that_only_nodes_named_by_attributes_are_shown(tmp_path, served, command):
     put_image_and_other(tmp_path / "data/made", 0)
     for place in ["", "/labels"]:
         done = mounting.zarrfs(command, served + place)
@@ -147,7 +147,7 @@ def cut_off(folder, version):
 
 @pytest.mark.filterwarnings("ignore:Consolidated metadata")
 @pytest.mark.parametrize("version", [2, 3])
-def test_cut_consolidated_metadata_are_named_by_each_command(tmp_path, served, version):
+def test_truncated_consolidated_metadata_are_named_by_each_command(tmp_path, served, version):
     name = cut_off(tmp_path / "data/made", version)
     for command, status in [("tree", 2), ("ls", 2), ("info", 0), ("check", 1)]:
         done = mounting.zarrfs(command, served, check=False)

@@ -50,7 +50,7 @@ FORMATS = [
 
 
 @pytest.mark.parametrize("version, separator, names, stored, missing", FORMATS)
-def test_consolidated_metadata_are_the_tree(place, tmp_path, version, separator, names, stored, missing):
+def test_consolidated_metadata_provide_the_listings(place, tmp_path, version, separator, names, stored, missing):
     content = make(tmp_path / "made.zarr", version, separator, True)
     place.upload(tmp_path / "made.zarr")
     with place.mount() as mount:
@@ -69,7 +69,7 @@ def test_consolidated_metadata_are_the_tree(place, tmp_path, version, separator,
 
 
 @pytest.mark.parametrize("version, separator, names, stored, missing", FORMATS)
-def test_without_them_every_path_opens_by_name(place, tmp_path, version, separator, names, stored, missing):
+def test_without_consolidated_metadata_every_path_opens_by_name(place, tmp_path, version, separator, names, stored, missing):
     content = make(tmp_path / "made.zarr", version, separator, False)
     place.upload(tmp_path / "made.zarr")
     with place.mount() as mount:
@@ -83,7 +83,7 @@ def test_without_them_every_path_opens_by_name(place, tmp_path, version, separat
 
 @pytest.mark.parametrize("consolidated", [True, False])
 @pytest.mark.parametrize("version, separator, names, stored, missing", FORMATS)
-def test_a_server_that_knows_no_folders(tmp_path, version, separator, names, stored, missing, consolidated):
+def test_a_server_without_folders_is_read(tmp_path, version, separator, names, stored, missing, consolidated):
     content = make(tmp_path / "data", version, separator, consolidated)
     (tmp_path / "server").mkdir()
     server = KeysOnly(tmp_path / "server", tmp_path / "data")
@@ -95,7 +95,7 @@ def test_a_server_that_knows_no_folders(tmp_path, version, separator, names, sto
             assert (array / stored).is_file() and not (array / missing).exists()
 
 
-def test_chunks_that_cannot_be_listed_are_an_error_and_open_by_name(tmp_path):
+def test_listing_chunks_is_an_error_and_chunks_open_by_name(tmp_path):
     content = make(tmp_path / "data", 3, "/", True)
     (tmp_path / "server").mkdir()
     with KeysOnly(tmp_path / "server", tmp_path / "data") as server:
@@ -109,7 +109,7 @@ def test_chunks_that_cannot_be_listed_are_an_error_and_open_by_name(tmp_path):
                 assert (array / f"chunks/{name}.raw").read_bytes() == content[box].tobytes()
 
 
-def test_a_key_beside_the_nodes_is_read(place, tmp_path):
+def test_keys_outside_of_nodes_are_read(place, tmp_path):
     make(tmp_path / "made.zarr", 3, "/", True)
     keys = ["notes.txt", "extra/notes.txt", "g/extra/deep/notes.txt", "g/h/a/extra/notes.txt"]
     for key in keys:

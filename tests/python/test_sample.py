@@ -58,7 +58,7 @@ def test_xarray_opens_the_samples(mounted, name, view):
             assert opened.identical(xarray.open_zarr(store, group=group, **options))
 
 
-def test_xarray_and_files_agree_on_what_has_no_value(sample, mounted):
+def test_xarray_and_files_agree_on_missing_values(sample, mounted):
     shutil.rmtree(sample / "tas/c/1")
     mount = mounted(sample)
     for store in (sample, mount.path):
@@ -139,7 +139,7 @@ def test_a_mount_is_read_only(sample, mounted, view):
             change()
 
 
-def test_the_sample_is_what_make_py_makes(tmp_path):
+def test_the_samples_equal_those_that_make_py_writes(tmp_path):
     import runpy
 
     make = runpy.run_path(str(ROOT / "samples" / "make.py"))
@@ -156,7 +156,7 @@ def test_the_sample_is_what_make_py_makes(tmp_path):
                 np.testing.assert_allclose(node[...], kept[path][...], rtol=1e-2)
 
 
-def test_a_mount_lives_through_another_that_fails(sample, mounted):
+def test_a_mount_survives_a_second_mount_that_fails(sample, mounted):
     mount = mounted(sample)
     failed = zarrfs("mount", sample, mount.path, check=False)
     assert failed.returncode != 0
@@ -164,7 +164,7 @@ def test_a_mount_lives_through_another_that_fails(sample, mounted):
     assert layout.walk(mount.path) == layout.walk(sample)
 
 
-def test_a_store_that_is_not_there(tmp_path):
+def test_a_missing_store_is_not_mounted(tmp_path):
     (tmp_path / "dir").mkdir()
     failed = zarrfs("mount", tmp_path / "none.zarr", tmp_path / "dir", check=False)
     assert failed.returncode == 2

@@ -199,7 +199,7 @@ def check(mount, tmp_path, expected):
 
 # Invariant of `a_file_that_is_renamed_onto_a_document_is_an_edit`.
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_program_saves_the_attributes(program, mount, tmp_path):
+def test_programs_save_the_attributes(program, mount, tmp_path):
     PROGRAMS[program](mount.folder_of_a, tmp_path)
     check(mount, tmp_path, NEW)
     assert errors(mount) == ""
@@ -212,7 +212,7 @@ def failed(mount, what):
 
 # Invariant of `a_file_that_is_renamed_onto_a_document_is_an_edit`.
 @pytest.mark.parametrize("wrong", ['{"a": ', "[1]", ""])
-def test_what_is_no_object_is_an_error_of_close_and_sync(wrong, mount, tmp_path):
+def test_text_that_is_not_a_json_object_fails_close_and_sync(wrong, mount, tmp_path):
     place = mount.folder_of_a / "attributes.json"
     file = os.open(place, os.O_WRONLY | os.O_TRUNC)
     os.write(file, wrong.encode())
@@ -224,7 +224,7 @@ def test_what_is_no_object_is_an_error_of_close_and_sync(wrong, mount, tmp_path)
     check(mount, tmp_path, OLD)
 
 
-def test_a_shell_that_writes_no_object_leaves_a_line(mount, tmp_path):
+def test_an_invalid_document_written_by_a_shell_is_logged(mount, tmp_path):
     run("sh", "-c", "echo '{' > attributes.json", cwd=mount.folder_of_a)
     assert failed(mount, "close\t/.zarrfs/files/a/attributes.json"), errors(mount)
     assert len(errors(mount).splitlines()) == 1
@@ -232,7 +232,7 @@ def test_a_shell_that_writes_no_object_leaves_a_line(mount, tmp_path):
 
 
 @pytest.mark.parametrize("made", ["renamed", "anew"])
-def test_a_file_that_is_no_object_does_not_become_the_attributes(made, mount, tmp_path):
+def test_an_invalid_file_does_not_replace_the_attributes(made, mount, tmp_path):
     (tmp_path / "wrong").write_text("{")
     place = mount.folder_of_a / "attributes.json"
     if made == "renamed":
@@ -249,7 +249,7 @@ def test_a_file_that_is_no_object_does_not_become_the_attributes(made, mount, tm
     check(mount, tmp_path, OLD)
 
 
-def test_removed_attributes_are_there_again_after_a_while(mount, tmp_path):
+def test_removed_attributes_reappear(mount, tmp_path):
     place = mount.folder_of_a / "attributes.json"
     place.unlink()
     assert not place.exists() and "attributes.json" not in os.listdir(mount.folder_of_a)
@@ -257,7 +257,7 @@ def test_removed_attributes_are_there_again_after_a_while(mount, tmp_path):
     check(mount, tmp_path, OLD)
 
 
-def test_scratch_files_are_files_until_the_mount_ends(mount, tmp_path):
+def test_scratch_files_are_read_and_written_and_never_committed(mount, tmp_path):
     folder = mount.folder_of_a
     scratch = folder / "scratch"
     scratch.write_bytes(b"x" * 10000)

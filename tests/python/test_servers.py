@@ -22,7 +22,7 @@ with running([PlainHttp]) as variables:
 """
 
 
-def test_the_exit_status_is_the_commands():
+def test_the_exit_status_is_that_of_the_command():
     command = [ROOT / "scripts/servers", "sh", "-c"]
     for script, status in [("test -n \"$ZARRFS_TEST_HTTP\" && exit 3", 3), ("kill -9 $$", 137)]:
         assert subprocess.run([*command, script], timeout=120).returncode == status

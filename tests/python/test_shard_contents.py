@@ -138,7 +138,7 @@ def contents_of(folder):
 
 
 @pytest.mark.parametrize("kind", ["http", "s3"])
-def test_a_read_has_one_content_of_a_shard(tmp_path, kind):
+def test_a_read_never_mixes_two_versions_of_a_shard(tmp_path, kind):
     document, shards = contents_of(tmp_path / "a")
     with serving(Store(document, shards)) as url:
         place = [url] if kind == "http" else [f"s3://{BUCKET}", "--endpoint", url, "--anon"]

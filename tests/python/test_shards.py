@@ -36,7 +36,7 @@ def run(*command, status=0):
     return done.stdout, done.stderr.decode()
 
 
-def told(key, status=0):
+def info_of(key, status=0):
     return json.loads(run("info", "--json", key, status=status)[0])
 
 
@@ -46,14 +46,14 @@ def test_a_shard_is_its_index_and_its_inner_chunks(made, mounted):
     decoded = zarr.open_array(made / "g/a")[0:2, 4:8]
     # The store itself, and by way of a mount.
     for key in (key, mounted(made).path / "g/a/c/0/0"):
-        said = told(key)
+        said = info_of(key)
         assert said["key"].endswith("c/0/0") and said["length"] == len(stored) and said["chunks_per_shard"] == [2, 2]
         assert said["index"] == {"offset": len(stored) - 68, "length": 68, "checksum": "correct"}
         assert said["stored_chunks"] == 2 and said["unused"] == 0
         assert list(said["chunks"]) == ["0.0", "0.1"]
         for name, place in said["chunks"].items():
             assert run("cat", f"{key}@{name}")[0] == stored[place["offset"] :][: place["length"]]
-            assert told(f"{key}@{name}")["stored"] == place
+            assert info_of(f"{key}@{name}")["stored"] == place
         for name in ("0.1", "1"):
             assert gzip.decompress(run("cat", f"{key}@{name}")[0]) == decoded.astype("<i2").tobytes()
         sheet = run("info", key)[0].decode()
@@ -67,12 +67,12 @@ def test_a_shard_is_its_index_and_its_inner_chunks(made, mounted):
         assert "2 of 4 chunks stored" in run("map", key)[0].decode()
 
 
-def test_an_inner_chunk_that_is_not_there_is_said_to_be_missing(made):
+def test_missing_inner_chunks_are_errors(made):
     key = f"{made}/g/a/c/0/0"
     for name in ("1.0", "2"):
         out, error = run("cat", f"{key}@{name}", status=1)
         assert out == b"" and "the inner chunk is not stored" in error
-        assert told(f"{key}@{name}", status=1)["stored"] is None
+        assert info_of(f"{key}@{name}", status=1)["stored"] is None
     for name in ("2.0", "4", "0.0.0", "x", "", "00", "-1", "0.0@0"):
         out, error = run("cat", f"{key}@{name}", status=2)
         assert out == b"" and ("no such inner chunk" in error or "is not a shard" in error), error
@@ -88,25 +88,25 @@ def test_an_inner_chunk_that_is_not_there_is_said_to_be_missing(made):
     assert run("cat", f"{key}@0")[0] == b"own"
 
 
-def test_a_corrupt_index_says_why(made):
+def test_a_corrupt_index_is_an_error_with_its_cause(made):
     key = made / "g/a/c/0/0"
     stored = bytearray(key.read_bytes())
     stored[-20] ^= 1
     key.write_bytes(stored)
-    said = told(key, status=1)
+    said = info_of(key, status=1)
     assert "checksum" in said["error"] and said["index"]["checksum"] == "wrong"
     assert "checksum" in run("cat", f"{key}@0", status=2)[1]
     assert "checksum" in run("map", key, status=2)[1]
     key.write_bytes(b"short")
-    assert "too short" in told(key, status=1)["error"]
+    assert "too short" in info_of(key, status=1)["error"]
 
 
-def test_unused_bytes_are_told(made):
+def test_unused_bytes_of_a_shard_are_counted(made):
     key = made / "g/a/c/1/0"
     stored = key.read_bytes()
     # Bytes between the inner chunks and the index, which writers leave that change a shard in place.
     key.write_bytes(stored[:-68] + b"unused" + stored[-68:])
-    said = told(key)
+    said = info_of(key)
     assert said["unused"] == 6 and said["stored_chunks"] == 4
 
 
@@ -125,11 +125,11 @@ def nested(store):
 def test_a_shard_in_a_shard_has_an_index_too(tmp_path):
     array = nested(tmp_path / "s.zarr")
     key = tmp_path / "s.zarr/n/c/1/0"
-    outer, stored = told(key), key.read_bytes()
+    outer, stored = info_of(key), key.read_bytes()
     assert outer["length"] == len(stored) and outer["offset"] == outer["index"]["offset"] == 0
     assert list(outer["chunks"]) == ["0.0", "0.1"]
     for name, place in outer["chunks"].items():
-        said = told(f"{key}@{name}")
+        said = info_of(f"{key}@{name}")
         assert (said["offset"], said["length"]) == tuple(place.values())
         assert said["key"].endswith("c/1/0") and said["index"]["checksum"] == "correct" and said["unused"] == 0
         assert list(said["chunks"]) == ["0.0", "0.1", "1.0", "1.1"]
@@ -146,21 +146,21 @@ def test_a_shard_in_a_shard_has_an_index_too(tmp_path):
     run("cat", f"{key}@0@0@0", status=2)
 
 
-def test_an_index_in_a_shard_that_does_not_read_says_why(tmp_path):
+def test_a_corrupt_index_of_an_inner_shard_is_an_error_with_its_cause(tmp_path):
     nested(tmp_path / "s.zarr")
     key = tmp_path / "s.zarr/n/c/1/0"
     stored = bytearray(key.read_bytes())
     # The last bytes are those of the index of the last shard within.
     stored[-1] ^= 1
     key.write_bytes(stored)
-    assert told(key)["index"]["checksum"] == "correct"
+    assert info_of(key)["index"]["checksum"] == "correct"
     done = [subprocess.run([mounting.program(), "info", "--json", f"{key}@{name}"], capture_output=True) for name in ("0.0", "0.1")]
     assert sorted(found.returncode for found in done) == [0, 1]
     [fault] = [json.loads(found.stdout)["error"] for found in done if found.returncode]
     assert "c/1/0" in fault and "checksum" in fault
 
 
-def test_the_directory_of_shards_is_gone(made, mounted):
+def test_the_removed_directory_of_shards_names_its_replacement(made, mounted):
     mount = mounted(made)
     with pytest.raises(OSError) as error:
         os.listdir(mount.path / ".zarrfs/shards")

@@ -97,7 +97,7 @@ def mounted(request, stores):
         yield store, mount.files
 
 
-def test_selections_are_those_of_numpy(mounted):
+def test_selections_equal_those_of_numpy(mounted):
     store, files = mounted
     cube = zarr.open_group(store, mode="r")["cube"][...]
     for text in SELECTIONS:
@@ -117,7 +117,7 @@ def test_selections_are_those_of_numpy(mounted):
             os.stat(files / "cube" / f"cube@{text}.npy")
 
 
-def test_labels_are_those_of_xarray(mounted):
+def test_labels_select_like_xarray(mounted):
     import xarray
 
     store, files = mounted
@@ -143,7 +143,7 @@ def test_labels_are_those_of_xarray(mounted):
 
 
 # Invariant (formats): CF-decoded values equal those that xarray decodes.
-def test_values_are_those_that_xarray_decodes(mounted):
+def test_decoded_values_equal_those_of_xarray(mounted):
     import xarray
 
     store, files = mounted
@@ -217,10 +217,10 @@ def random_attributes(random, version, dtype, is_time):
     return found, fill
 
 
-# Invariant of `test_values_are_those_that_xarray_decodes`.
+# Invariant of `test_decoded_values_equal_those_of_xarray`.
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("version", [2, 3])
-def test_random_attributes_mean_what_they_mean_to_xarray(tmp_path, version):
+def test_random_attributes_decode_like_xarray(tmp_path, version):
     """Element by element, with the type and the sign of zero; what xarray refuses or returns as objects is left out.
 
     SEED has others made; in masked unsigned milliseconds of this one are numbers beyond those of int64.
@@ -276,7 +276,7 @@ def is_that_of_xarray(store, files, name, made, seed):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("dtype", ["c8", "c16"])
-def test_complex_numbers_that_stand_for_none_are_those_of_xarray(tmp_path, version, dtype):
+def test_missing_complex_numbers_are_masked_like_xarray(tmp_path, version, dtype):
     import xarray
 
     random = np.random.default_rng(7)
@@ -311,7 +311,7 @@ def test_complex_numbers_that_stand_for_none_are_those_of_xarray(tmp_path, versi
     assert masked > 20
 
 
-def test_other_programs_read_values_as_they_are_meant(mounted):
+def test_other_programs_read_decoded_values(mounted):
     import nrrd
     import xarray
     from astropy.io import fits
@@ -327,8 +327,8 @@ def test_other_programs_read_values_as_they_are_meant(mounted):
 
 
 # Invariant of `any_selection_in_any_format_is_that_of_the_whole`.
-def test_any_number_of_names_takes_no_memory(stores):
-    """What is kept of a name is given back when the kernel forgets it."""
+def test_many_looked_up_names_take_no_memory(stores):
+    """The memory of a name is freed when the kernel forgets it."""
     with mounting.Daemon(stores / "3.zarr") as daemon:
         folder = daemon.files / "cube"
 

@@ -124,7 +124,7 @@ def block():
 
 
 @pytest.mark.parametrize("prepare", [ignore, block])
-def test_a_signal_that_is_not_taken_ends_nothing(server, mount, prepare):
+def test_an_ignored_signal_does_not_end_a_read(server, mount, prepare):
     process = hang(server, ["cat", mount.path / "stalled/c/0"], preexec_fn=prepare)
     process.send_signal(signal.SIGINT)
     time.sleep(STAYS)
@@ -135,7 +135,7 @@ def test_a_signal_that_is_not_taken_ends_nothing(server, mount, prepare):
     assert took < ENDS
 
 
-def test_readers_end_after_the_mount_is_taken_away(server):
+def test_readers_end_after_a_lazy_unmount(server):
     limit = 5
     with Daemon(server.url, "--timeout", f"{limit}s") as mount:
         interrupted, left = (
@@ -153,7 +153,7 @@ def test_readers_end_after_the_mount_is_taken_away(server):
 
 
 @pytest.mark.parametrize("kind", ["http", "s3"])
-def test_a_request_that_nobody_waits_for_ends(server, kind):
+def test_a_request_of_a_killed_reader_ends(server, kind):
     with Daemon(*place(server, kind)) as mount:
         # What is fetched ahead, which is no program's request, has a time limit of its own: these have no second chunk.
         for file in files(mount, ("stalled_1", "silent_1")):
@@ -225,7 +225,7 @@ def hung(server, files):
 
 @pytest.mark.parametrize("kind", ["http", "s3"])
 @pytest.mark.parametrize("name", ["stalled_many", "silent_many"])
-def test_programs_that_hang_hold_up_no_others(server, kind, name):
+def test_hanging_programs_do_not_delay_others(server, kind, name):
     with Daemon(*place(server, kind)) as mount:
         files = [mount.path / name / "c" / str(number) for number in range(64)]
         with hung(server, files):

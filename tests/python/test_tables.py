@@ -268,7 +268,7 @@ def test_ndjson_of_a_group_has_the_same_values(points, program):
         assert narrowed(read, data) == expected, (program, name)
 
 
-def test_what_a_table_leaves_out_is_said(points, tmp_path):
+def test_an_attribute_says_what_a_table_leaves_out(points, tmp_path):
     files, _ = points
     expected = ["crs: a column needs one dimension, not 0", "plane: a column needs one dimension, not 2"]
     for name in ("points.csv", "points.ndjson"):
@@ -279,7 +279,7 @@ def test_what_a_table_leaves_out_is_said(points, tmp_path):
     ("NaN", np.array([1.5, np.nan, 2.5])), ('""', np.array(["2020-01-01", "NaT", "2021-01-01"], "M8[s]")),
 ])
 def test_no_line_of_csv_is_blank(tmp_path, word, data):
-    """pandas skips blank lines, so a line of one value that is none has a word for it."""
+    """pandas skips blank lines, so a line with a single missing value has a word for it."""
     root = zarr.open_group(tmp_path / "t.zarr", mode="w")
     root.create_array("a", data=data)
     with mounting.Mount(tmp_path / "t.zarr") as mount:
@@ -421,7 +421,7 @@ def frame_of(part):
 
 
 @pytest.mark.parametrize("selection", PARTS)
-def test_a_part_of_a_group_is_the_table_that_xarray_makes(meant, selection):
+def test_a_selection_of_a_group_is_the_table_that_xarray_makes(meant, selection):
     import pandas
     import polars
     import xarray
@@ -455,8 +455,8 @@ def test_a_part_of_a_group_is_the_table_that_xarray_makes(meant, selection):
             assert narrowed(found, np.array(expected[name])) == values, name
 
 
-def test_the_whole_of_a_group_has_values_as_they_are_meant(tmp_path):
-    """The same by `zarrfs cp` and by the name of the file, and equal to what xarray has."""
+def test_the_table_of_a_group_has_decoded_values(tmp_path):
+    """`zarrfs cp` and the file of that name give the same table, and its values equal those of xarray."""
     import pandas
     import xarray
 
@@ -487,15 +487,15 @@ def test_the_whole_of_a_group_has_values_as_they_are_meant(tmp_path):
     ("s@step=0:3.cf.csv", "no dimension named 'step'; the dimensions are"),
     ("s@time=1850,lat=20.csv", "no element is labelled '1850'; the labels are from 2019-12-20T00:00:00 to"),
 ])
-def test_a_table_that_cannot_be_is_missing_and_the_reason_is_said(meant, name, why):
+def test_an_invalid_table_has_no_file_and_a_reason(meant, name, why):
     mount, _ = meant
     path = mount.files / name
     assert not path.exists()
     assert why in (mount.path / ".zarrfs/errors").read_text()
 
 
-def test_a_table_of_anndata_has_no_values_as_cf_means_them(annotated):
-    """In v2 its fill value, 0, would stand for no value."""
+def test_a_table_of_anndata_has_no_cf_values(annotated):
+    """In v2 the fill value 0 would mean a missing value."""
     files, _ = annotated
     assert (files / "obs/obs.csv").exists() and not (files / "obs/obs.cf.csv").exists()
     assert "AnnData tables have no CF attributes to decode; use .csv for the stored values" in (files.parent / "errors").read_text()
@@ -513,8 +513,8 @@ cat("sums", sprintf("%.0f", c(sum(table$n_genes), sum(table$counted, na.rm = TRU
 """
 
 
-def test_r_counts_what_a_table_of_anndata_has(annotated):
-    """As part D1 of the faults does: categories are factors with the right counts, and what is missing is NA."""
+def test_r_reads_a_table_of_anndata(annotated):
+    """Categories are factors with the right counts, and missing values are NA."""
     table_readers.needs.require("Rscript", shutil.which("Rscript"), source=" (scripts/setup tools installs it)")
     files, table = annotated
     done = subprocess.run(["Rscript", "--vanilla", "-e", OBSERVED_IN_R, files / "obs/obs.csv"], capture_output=True, text=True, check=True)
@@ -552,7 +552,7 @@ def test_r_reads_times_as_times(points):
     assert len(done.stdout.splitlines()) == len(TIMES)
 
 
-def test_a_change_of_a_chunk_makes_another_table(tmp_path):
+def test_a_changed_chunk_changes_the_table(tmp_path):
     store = tmp_path / "t.zarr"
     root = zarr.open_group(store, mode="w")
     array = root.create_array("a", data=np.arange(6), chunks=(3,))
@@ -566,7 +566,7 @@ def test_a_change_of_a_chunk_makes_another_table(tmp_path):
         assert path.read_text().splitlines()[5] == "1234,40"
 
 
-def test_a_table_beyond_the_memory_says_what_to_do(tmp_path):
+def test_a_table_too_large_for_memory_is_an_error_with_advice(tmp_path):
     root = zarr.open_group(tmp_path / "t.zarr", mode="w")
     root.create_array("a", shape=(40_000_000,), dtype="i8", chunks=(1_000_000,), fill_value=7)
     root.create_array("b", shape=(40_000_000,), dtype="i8", chunks=(1_000_000,), fill_value=7)

@@ -269,7 +269,7 @@ def test_levels_in_groups_below(tmp_path, mounted, version):
 
 @pytest.mark.parametrize("dtype", ["u2", "f8"])
 def test_beyond_four_gigabytes(tmp_path, mounted, dtype):
-    """ImageJ's stacks have one directory then, others are BigTIFF."""
+    """Beyond this size ImageJ's stacks have a single directory; other files are BigTIFF."""
     root = zarr.open_group(tmp_path / "large.zarr", mode="w")
     array = root.create_array("a", shape=(700, 2000, 2000), chunks=(1, 1000, 1000), dtype=dtype, fill_value=7)
     last = values(dtype, (2000, 2000))

@@ -166,14 +166,14 @@ def with_netrc(tmp_path, text):
     return {**os.environ, "NETRC": str(path)}
 
 
-def test_a_server_that_wants_a_login_is_said_to(serve):
+def test_a_server_that_wants_a_login_is_named_with_the_options(serve):
     server = serve({"Authorization": "Bearer one"})
     done = ls(f"{server.url}/s.zarr")
     assert (done.returncode, done.stdout) == (2, "")
     assert WANTS_LOGIN in done.stderr
 
 
-def test_a_refused_token_is_said_to_be(serve, token):
+def test_a_refused_token_is_named(serve, token):
     server = serve({"Authorization": "Bearer other"})
     said = ls(f"{server.url}/s.zarr", "--bearer-token-file", token).stderr
     assert "(401); the token of --bearer-token-file is not valid or has expired: put a new token into the file" in said
@@ -225,7 +225,7 @@ def test_another_server_gets_no_credentials(serve, token):
     assert other.secrets() == set()
 
 
-def test_a_user_in_the_url_stays_on_its_server(serve):
+def test_the_user_of_a_url_is_not_sent_to_another_server(serve):
     other = serve()
     server = serve({"Authorization": basic("me", SECRET)})
     server.redirect = lambda path: other.url + path if path.startswith("/s.zarr/a/c/") else None
@@ -235,14 +235,14 @@ def test_a_user_in_the_url_stays_on_its_server(serve):
     assert other.secrets() == set()
 
 
-def test_the_same_server_gets_them_after_a_redirection(serve, token):
+def test_credentials_are_sent_again_after_a_redirect_on_the_same_server(serve, token):
     server = serve({"Authorization": "Bearer one"})
     server.redirect = lambda path: path.replace("/old/", "/", 1) if path.startswith("/old/") else None
     with mounting.Mount(f"{server.url}/old/s.zarr", "--bearer-token-file", token) as mount:
         assert np.load(mount.files / "a/a.npy").tolist() == VALUES
 
 
-def test_netrc_has_a_user_for_each_host(serve, tmp_path):
+def test_netrc_gives_each_host_its_own_user(serve, tmp_path):
     other = serve({"Authorization": basic("you", "pw2")}, host="localhost")
     server = serve({"Authorization": basic("me", "pw1")})
     server.redirect = lambda path: other.url + path if path.startswith("/s.zarr/a/c/") else None
@@ -261,7 +261,7 @@ def test_netrc_has_a_user_for_each_host(serve, tmp_path):
 
 
 @pytest.mark.parametrize("status", [200, 401])
-def test_a_login_page_of_another_host_is_said_to_be_one(serve, status):
+def test_a_login_page_of_another_host_is_recognized(serve, status):
     page = serve({"Authorization": "never"}, host="localhost")
     page.refusal = (status, b"<!doctype html><title>Log in</title>", [("Content-Type", "text/html")])
     server = serve()
@@ -295,7 +295,7 @@ def shown_by_processes():
     return "\n".join(found)
 
 
-def test_secrets_are_shown_nowhere(serve, token, tmp_path, mounted):
+def test_secrets_are_not_shown(serve, token, tmp_path, mounted):
     token.write_text(f"{SECRET}-token")
     server = serve({"Authorization": f"Bearer {SECRET}-token", "X-Key": SECRET})
     log = tmp_path / "log"

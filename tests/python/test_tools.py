@@ -23,7 +23,7 @@ def view(request, sample, mounted):
     return mounted(sample, "--view", request.param).path
 
 
-def test_rsync_has_nothing_to_do_the_second_time(view, tmp_path):
+def test_a_second_rsync_copies_nothing(view, tmp_path):
     needs.require("rsync", shutil.which("rsync") is not None)
     run("rsync", "-r", "--times", f"{view}/", tmp_path / "copy")
     assert layout.walk(tmp_path / "copy") == layout.walk(view)
@@ -54,7 +54,7 @@ def contents(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def test_programs_that_look_for_holes_copy_everything(view, tmp_path):
+def test_programs_that_skip_holes_copy_all_bytes(view, tmp_path):
     found = contents(view)
     for name, content in found.items():
         with open(view / name, "rb") as file:

@@ -55,7 +55,7 @@ def equal(path, expected, engine, **options):
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_times_are_what_xarray_makes_of_the_store(version, tmp_path):
+def test_times_equal_those_that_xarray_decodes(version, tmp_path):
     store = tmp_path / "times.zarr"
     datasets = {f"{calendar}_{year}": counted(calendar, year) for calendar, year in TIMES} | {"missing": missing()}
     with warnings.catch_warnings():
@@ -113,7 +113,7 @@ def tree():
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_coordinates_of_groups_above_are_seen(version, tmp_path):
+def test_coordinates_of_parent_groups_are_used(version, tmp_path):
     store = tmp_path / "tree.zarr"
     xarray.DataTree.from_dict(tree()).to_zarr(store, zarr_format=version, consolidated=False)
     made = xarray.open_datatree(store, engine="zarr", consolidated=False)
@@ -177,7 +177,7 @@ def test_coordinates_of_groups_above_are_seen(version, tmp_path):
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_labels_are_found_in_whichever_group_has_them(version, tmp_path):
+def test_labels_are_found_in_the_group_that_has_them(version, tmp_path):
     store = tmp_path / "groups.zarr"
     with_labels = xarray.Dataset({"field": ("x", [1, 2, 3])}, {"x": [10, 20, 30]})
     xarray.Dataset({"field": ("x", [4, 5, 6])}).to_zarr(store, group="a", zarr_format=version, consolidated=False)
@@ -199,7 +199,7 @@ def test_labels_are_found_in_whichever_group_has_them(version, tmp_path):
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_coordinates_may_be_named_by_paths(version, tmp_path):
-    """As in products of Sentinel-5P, whose groups of details name the longitudes of the product."""
+    """As in products of Sentinel-5P, whose detail groups name the longitudes of the product."""
     store = tmp_path / "paths.zarr"
     lat, lon = np.arange(6.0).reshape(2, 3), np.arange(6.0).reshape(2, 3) * 10
     product = xarray.Dataset({"scanline": [5, 6]}, {"lat": (("scanline", "pixel"), lat), "lon": (("scanline", "pixel"), lon)})

@@ -168,8 +168,8 @@ STEPS = {"x": (0.25, 20), "y": (0.5, 10), "z": (2, 1), "c": (1, 0), "t": (0.5, 7
 
 
 @pytest.mark.parametrize("version", ["0.4", "0.5", "0.6"])
-def test_the_place_of_an_image_in_all_formats(tmp_path, mounted, version):
-    """As `scale` and `translation`, of a level and of the image; in 2 to 5 dimensions."""
+def test_the_position_of_an_image_in_all_formats(tmp_path, mounted, version):
+    """The position is given by `scale` and `translation` of a level and of the image, in 2 to 5 dimensions."""
     store = tmp_path / "a.zarr"
     for letters, shape in SHAPES.items():
         scale, origin = ([STEPS[name][part] for name in letters] for part in (0, 1))
@@ -278,7 +278,7 @@ def test_coordinate_systems_of_an_image_in_all_formats(tmp_path, mounted):
 
 
 def test_images_of_ngff_zarr(tmp_path, mounted):
-    """`images/made_by_ngff_zarr.py` has made them; the rotation is in an array of its own."""
+    """`images/made_by_ngff_zarr.py` made these images; the rotation is in an array of its own."""
     for name, number in (("straight", 0), ("turned", 0), ("turned", 1)):
         store = tmp_path / f"{name}.zip"
         store.write_bytes(base64.b64decode((IMAGES / f"ngff_zarr_{name}.zip.base64").read_bytes()))
@@ -349,8 +349,8 @@ def check_in_body(base, steps, origin, data=None):
             np.testing.assert_array_equal(SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(f"{base}.{extension}")), data)
 
 
-def test_axes_go_in_ways_of_a_body(tmp_path, mounted):
-    """RFC 4: the same voxel has the same place in a body in all programs."""
+def test_anatomical_orientation_reaches_every_format(tmp_path, mounted):
+    """RFC 4: each voxel has the same anatomical position in all programs."""
     import SimpleITK
 
     store, data = tmp_path / "a.zarr", np.arange(60, dtype="u2").reshape(3, 4, 5)
@@ -391,7 +391,7 @@ def test_axes_go_in_ways_of_a_body(tmp_path, mounted):
         os.getxattr(files / "axes/ras/s0/s0.nii", "user.zarrfs.left_out")
 
 
-def test_ways_of_a_body_that_files_do_not_have_are_said(tmp_path, mounted):
+def test_unsupported_anatomical_orientations_are_reported(tmp_path, mounted):
     store = tmp_path / "a.zarr"
     rodent = ("dorsal-to-ventral", "rostral-to-caudal", "left-to-right")
     for name, ways in (("rodent", rodent), ("twice", ("left-to-right", "right-to-left", "superior-to-inferior")), ("some", rodent[2:])):
@@ -407,8 +407,8 @@ def test_ways_of_a_body_that_files_do_not_have_are_said(tmp_path, mounted):
 
 
 @pytest.mark.parametrize("program", ["itk", "nibabel"])
-def test_images_of_ngff_zarr_lie_where_their_programs_have_them(tmp_path, mounted, program):
-    """It writes the ways of the axes, and the place of the first voxel as ITK or nibabel tell it."""
+def test_images_of_ngff_zarr_keep_the_position_of_itk_and_nibabel(tmp_path, mounted, program):
+    """ngff-zarr writes the orientation of the axes, and the position of the first voxel as ITK or nibabel report it."""
     store = tmp_path / "a.zip"
     store.write_bytes(base64.b64decode((IMAGES / f"ngff_zarr_{program}.zip.base64").read_bytes()))
     files = mounted(store).files
@@ -443,7 +443,7 @@ def test_image_and_labels_of_ome_zarr_py_coincide(tmp_path, mounted, version):
             check(folder / level / level, steps, origin)
 
 
-def test_labels_of_0_6_lie_where_their_image_lies(tmp_path, mounted):
+def test_labels_of_0_6_have_the_position_of_their_image(tmp_path, mounted):
     """The image is shown in a system that its labels do not know."""
     store = tmp_path / "a.zarr"
     level = placed("czyx", [1, 2, 0.5, 0.25], [0, 1, 10, 20])
@@ -469,8 +469,8 @@ def linked(start, end, transformation):
     return {**transformation, **dict(zip(("input", "output"), ends, strict=True))}
 
 
-def test_images_lie_in_the_first_system_of_their_scene(tmp_path, mounted):
-    """Through other images and backwards, by numbers in an array, and with their labels; what leads nowhere is said."""
+def test_images_are_placed_in_the_first_system_of_their_scene(tmp_path, mounted):
+    """Includes transformations through other images, inverse ones, arrays of numbers, and labels; broken ones are reported."""
     store, own = tmp_path / "a.zarr", [system("own", "zyx")]
     level = placed("zyx", [2, 0.5, 0.25], [1, 10, 20])
     scene = zarr.open_group(store, mode="w")
@@ -533,7 +533,7 @@ def test_images_lie_in_the_first_system_of_their_scene(tmp_path, mounted):
     assert copied.read_bytes() == (files / "turned/s0/s0.nii").read_bytes()
 
 
-def test_what_a_file_leaves_out_is_said(tmp_path, mounted):
+def test_an_attribute_says_what_a_file_leaves_out(tmp_path, mounted):
     store = tmp_path / "a.zarr"
     level = placed("tzyx", [3, 2, 0.5, 0.25], [4, 1, 10, 20])
     turn = [[1, 0, 0, 0]] + [[0, *row] for row in TURN]
@@ -564,7 +564,7 @@ def test_what_a_file_leaves_out_is_said(tmp_path, mounted):
 
 
 def test_units_reach_each_format(tmp_path, mounted):
-    """Lengths in a header that has one unit for them are all converted to that."""
+    """If a header has one unit for all lengths, they are converted to it."""
     store = tmp_path / "a.zarr"
     units = {"micron": ("micrometer", "\u00b5m", "um", 1), "nano": ("nanometer", "nm", None, 1e-3), "inch": ("inch", "in", None, 25.4),
              "milli": ("millimeter", "mm", "mm", 1), "kilo": ("kilometer", "km", None, 1e3), "none": (None, None, None, 1)}
@@ -591,7 +591,7 @@ def test_units_reach_each_format(tmp_path, mounted):
 
 
 @pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
-def test_files_of_a_pair_are_listed_once_one_was_looked_up(tmp_path, mounted):
+def test_both_files_of_a_pair_are_listed_after_a_lookup_of_one(tmp_path, mounted):
     import rasterio
 
     store = tmp_path / "a.zarr"

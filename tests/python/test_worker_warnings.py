@@ -15,7 +15,7 @@ def test_warns():
 """
 
 
-def test_a_warning_that_nobody_else_can_import_does_not_end_the_run(tmp_path):
+def test_a_warning_class_that_only_a_worker_knows_does_not_end_the_run(tmp_path):
     (tmp_path / "test_case.py").write_text(CASE)
     arguments = ["-q", "-n", "2", "-p", "worker_warnings", "-c", "/dev/null", "--rootdir", tmp_path, tmp_path]
     done = subprocess.run(

@@ -57,7 +57,7 @@ def refused(kind, work, *arguments):
     assert error.value.errno == kind, error.value
 
 
-def nothing_is_left(mount):
+def check_nothing_is_uncommitted(mount):
     """Checks that the store has everything."""
     assert zarrfs("diff", mount.path).stdout == ""
     assert "nothing to commit" in zarrfs("status", mount.path).stdout
@@ -86,10 +86,10 @@ def test_a_file_is_in_the_store_when_it_is_closed_or_synced(place, through):
     (mount.path / "empty").touch()
     wanted = {"zarr.json": GROUP, "a/c/0": b"stARed!", "a/c/1": b"one", "empty": b""}
     assert outside.content() == wanted == content(mount.path)
-    nothing_is_left(mount)
+    check_nothing_is_uncommitted(mount)
 
 
-def test_names_reach_the_store(place, through):
+def test_renames_and_removals_reach_the_store(place, through):
     keys = {f"{folder}/{number}": b"%d" % number for folder in "abc" for number in range(4)}
     mount, outside = through(place, keys)
     os.rename(mount.path / "a/0", mount.path / "a/new")
@@ -105,7 +105,7 @@ def test_names_reach_the_store(place, through):
     wanted |= {"a/new": b"0", "a/2": b"1", "a/3": b"3", "a/b/0": b"in a moved one"}
     wanted |= {"zarr.json": GROUP, "g/f/0": b"in new folders"}
     assert outside.content() == wanted == content(mount.path)
-    nothing_is_left(mount)
+    check_nothing_is_uncommitted(mount)
 
 
 def test_a_folder_that_is_removed_is_gone_from_the_store(place, through):
@@ -116,7 +116,7 @@ def test_a_folder_that_is_removed_is_gone_from_the_store(place, through):
     (mount.path / "b/0").unlink()
     (mount.path / "b/1").write_bytes(b"in an emptied folder")
     assert outside.content() == {"zarr.json": GROUP, "b/1": b"in an emptied folder"}
-    nothing_is_left(mount)
+    check_nothing_is_uncommitted(mount)
 
 
 def test_a_temporary_file_gets_its_name_in_the_store(place, through):
@@ -132,10 +132,10 @@ def test_a_temporary_file_gets_its_name_in_the_store(place, through):
     os.link(mount.path / "a/part", mount.path / "a/c")
     (mount.path / "a/part").unlink()
     assert outside.content() == {"zarr.json": GROUP, "a/zarr.json": text, "a/c": b"linked"}
-    nothing_is_left(mount)
+    check_nothing_is_uncommitted(mount)
 
 
-def test_what_is_mapped_reaches_the_store(place, through):
+def test_mapped_pages_reach_the_store(place, through):
     mount, outside = through(place, {"a": bytes(8192)})
     with open(mount.path / "a", "r+b") as file:
         mapped = mmap.mmap(file.fileno(), 8192)
@@ -152,7 +152,7 @@ def test_what_is_mapped_reaches_the_store(place, through):
     assert mounting.wait_until(is_there)
 
 
-def test_a_big_object_arrives(place, through):
+def test_a_big_object_reaches_the_store(place, through):
     mount, outside = through(place, {})
     bytes_ = np.random.default_rng(1).bytes(BIG + 12345)
     (mount.path / "big").write_bytes(bytes_)
@@ -161,10 +161,10 @@ def test_a_big_object_arrives(place, through):
         file.seek(BIG)
         file.write(b"changed")
     assert outside.content()["big"] == bytes_[:BIG] + b"changed" + bytes_[BIG + 7 :]
-    nothing_is_left(mount)
+    check_nothing_is_uncommitted(mount)
 
 
-def test_the_upper_folder_has_a_place_of_its_own(tmp_path):
+def test_the_default_upper_folder_is_in_the_state_folder(tmp_path):
     store, state = Folder(tmp_path / "store"), tmp_path / "state"
     Outside(store).write("zarr.json", GROUP)
     environment = {**os.environ, "XDG_STATE_HOME": str(state)}
@@ -192,7 +192,7 @@ def test_zarr_python_writes_an_array(form, place, through):
     found = in_memory(outside, "g")["a"]
     np.testing.assert_array_equal(found[...], values)
     assert dict(found.attrs) == {"unit": "K"}
-    nothing_is_left(mount)
+    check_nothing_is_uncommitted(mount)
 
 
 def in_memory(outside, path=""):
@@ -219,14 +219,14 @@ def test_the_files_view_writes_through(place, through, tmp_path):
     np.testing.assert_array_equal(in_memory(outside)["a"][...], expected)
     (mount.files / "a/attributes.json").write_text('{"unit": "K"}')
     assert dict(in_memory(outside)["a"].attrs) == {"unit": "K"}
-    nothing_is_left(mount)
+    check_nothing_is_uncommitted(mount)
 
 
 # What the store refuses.
 
 
 @pytest.mark.parametrize("status, kind", [(403, errno.EACCES), (500, errno.EIO)])
-def test_what_a_server_refuses_is_the_error_of_close_and_tried_again(status, kind, through):
+def test_a_write_refused_by_the_server_fails_close_and_is_retried(status, kind, through):
     place = places.S3()
     with Refusing(place.endpoint) as proxy:
         place.options[1] = proxy.url
@@ -249,12 +249,12 @@ def test_what_a_server_refuses_is_the_error_of_close_and_tried_again(status, kin
         (mount.path / "a/0").write_bytes(b"changed again")
         assert outside.content()["a/0"] == b"changed again"
         zarrfs("commit", mount.path)
-        nothing_is_left(mount)
+        check_nothing_is_uncommitted(mount)
         last = {"zarr.json": GROUP, "a/0": b"changed again", "a/1": b"ONE", "a/new": b"new"}
         assert outside.content() == last == content(mount.path)
 
 
-def test_a_sync_after_one_that_failed_brings_the_file_into_the_store(through):
+def test_a_sync_after_a_failed_one_stores_the_file(through):
     place = places.S3()
     with Refusing(place.endpoint) as proxy:
         place.options[1] = proxy.url
@@ -280,7 +280,7 @@ def test_a_full_store_is_enospc(small, through):
     (mount.path / "new").unlink()
     zarrfs("commit", mount.path)
     assert outside.content() == {"zarr.json": GROUP, "b": b"B" * (3 << 20)}
-    nothing_is_left(mount)
+    check_nothing_is_uncommitted(mount)
 
 
 def test_a_read_only_store_is_erofs(small, through):
@@ -293,7 +293,7 @@ def test_a_read_only_store_is_erofs(small, through):
     subprocess.run(["mount", "-o", "remount,rw", str(small)], check=True)
     zarrfs("commit", mount.path)
     assert outside.content() == {"c": GROUP, "a": b"A"} == content(mount.path)
-    nothing_is_left(mount)
+    check_nothing_is_uncommitted(mount)
 
 
 # What somebody else writes.
@@ -331,7 +331,7 @@ class Writer:
 
 # When it writes: before somebody else does, or after.
 @pytest.mark.parametrize("mode, step", [("wb", "first"), ("ab", "first"), ("r+b", "second")])
-def test_what_somebody_else_changed_is_not_overwritten(mode, step, place, through):
+def test_changes_of_another_program_are_not_overwritten(mode, step, place, through):
     mount, outside = through(place, {"a/0": b"stored", "a/1": b"stored"})
     changes = {"a/0": b"theirs", "a/1": None, "a/2": b"made by them"}
     for key, other in changes.items():
@@ -355,4 +355,4 @@ def test_what_somebody_else_changed_is_not_overwritten(mode, step, place, throug
     zarrfs("commit", "--force", mount.path)
     ours = {key: (mount.path / key).read_bytes() for key in ("a/1", "a/2")}
     assert outside.content() == {**stored, "a/3": b"free", **ours}
-    nothing_is_left(mount)
+    check_nothing_is_uncommitted(mount)

@@ -130,7 +130,7 @@ def test_times_are_those_of_the_files(tmp_path, mounted):
     assert (mounted(tmp_path / "made.zip").path / "file").stat().st_mtime == 1_600_000_001
 
 
-def test_mountpoints_and_archives_that_cannot_be(tmp_path):
+def test_invalid_mountpoints_and_archives_are_refused(tmp_path):
     (tmp_path / "in").mkdir()
     path = tmp_path / "in/made.zip"
     with zipfile.ZipFile(path, "w") as archive:
@@ -187,7 +187,7 @@ def test_names_of_other_writers_are_keys(tmp_path, mounted, zarr_format, kind):
 
 
 def test_a_key_that_is_a_file_and_a_prefix_has_both(tmp_path, mounted):
-    """The only chunk of an array without dimensions has the name of the folder that another program puts below it."""
+    """The only chunk of an array without dimensions has the name of a folder that another program made there."""
     archive = tmp_path / "a.zarr.zip"
     made = zarr.create_array(tmp_path / "folder", shape=(), dtype="<i4", fill_value=0, compressors=None)
     made[...] = 7

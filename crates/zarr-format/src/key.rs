@@ -124,7 +124,7 @@ fn check_name(name: &[u8]) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Invariant of `links_and_pipes_lead_nowhere`.
+    /// Invariant of `links_out_of_a_store_and_pipes_are_not_read`.
     #[test]
     fn keys_that_could_leave_the_store_are_refused() {
         for bad in ["..", "a/../b", "a//b", "/a", "a/", ".", "a\0"] {

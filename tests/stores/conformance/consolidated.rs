@@ -223,7 +223,7 @@ fn both() -> [(Objects, &'static str); 2] {
 /// Invariant (metadata): A server that cannot list is not asked about nodes that consolidated metadata have, and an
 /// immutable store is never asked twice.
 #[test]
-fn a_mount_asks_for_what_names_the_store() {
+fn a_mount_requests_only_the_root_and_its_documents() {
     for ((objects, _), documents) in both().into_iter().zip([
         vec!["GET /", "GET /.zmetadata", "GET /zarr.json", "PROPFIND /"],
         vec!["GET /", "GET /zarr.json", "PROPFIND /"],
@@ -241,9 +241,9 @@ fn a_mount_asks_for_what_names_the_store() {
     }
 }
 
-/// Invariant of `a_mount_asks_for_what_names_the_store`.
+/// Invariant of `a_mount_requests_only_the_root_and_its_documents`.
 #[test]
-fn consolidated_documents_are_not_asked_for() {
+fn consolidated_documents_are_not_requested_again() {
     for (objects, prefix) in both() {
         let mounted = Mounted::new(objects.clone(), false, false);
         mounted.requests();
@@ -272,7 +272,7 @@ fn consolidated_documents_are_not_asked_for() {
 }
 
 #[test]
-fn a_chunk_is_asked_for_when_somebody_asks_for_it() {
+fn a_chunk_is_requested_when_it_is_looked_up_or_read() {
     for (objects, prefix) in both() {
         let mounted = Mounted::new(objects, false, false);
         mounted.requests();
@@ -296,7 +296,7 @@ fn a_chunk_is_asked_for_when_somebody_asks_for_it() {
 }
 
 #[test]
-fn consolidated_metadata_are_taken_where_they_are_wanted() {
+fn consolidated_metadata_are_used_on_request_if_the_store_lists() {
     let documents = |requests: Vec<String>| {
         let is_document = |line: &String| {
             line.starts_with("GET") && (line.contains("/.z") || line.contains("zarr.json"))
@@ -316,9 +316,9 @@ fn consolidated_metadata_are_taken_where_they_are_wanted() {
     }
 }
 
-/// Invariant of `a_mount_asks_for_what_names_the_store`.
+/// Invariant of `a_mount_requests_only_the_root_and_its_documents`.
 #[test]
-fn what_never_changes_is_not_asked_for_twice() {
+fn an_immutable_store_is_never_asked_twice() {
     for (objects, prefix) in both() {
         let mounted = Mounted::new(objects, false, false);
         let chunk = key(&format!("g0/v0/{prefix}0"));
@@ -341,7 +341,7 @@ fn what_never_changes_is_not_asked_for_twice() {
 }
 
 #[test]
-fn a_server_that_refuses_what_it_does_not_have_is_found_out_when_it_refuses() {
+fn a_403_is_a_missing_key_if_the_server_still_sends_the_root() {
     let server = Scripted::start(|_, request| match request.target.as_str() {
         "/zarr.json" => answer(200, b"{}"),
         _ => answer(403, b""),
@@ -371,7 +371,7 @@ fn a_server_that_refuses_what_it_does_not_have_is_found_out_when_it_refuses() {
 }
 
 #[test]
-fn what_is_refused_while_credentials_are_out_of_date_is_not_missing() {
+fn a_key_that_expired_credentials_refuse_is_not_missing() {
     let is_expired = Arc::new(AtomicBool::new(false));
     let expired = is_expired.clone();
     let server = Scripted::start(move |_, request| match request.target.as_str() {
@@ -402,7 +402,7 @@ fn what_is_refused_while_credentials_are_out_of_date_is_not_missing() {
 
 /// Attributes that nest too deep to be parsed make neither their array nor the others unreadable.
 #[test]
-fn copies_of_attributes_that_nest_deep_stop_no_data() {
+fn deeply_nested_attributes_in_consolidated_metadata_block_no_data() {
     let deep = format!(
         "{{\"deep\": {}1{}}}",
         "[".repeat(100_000),

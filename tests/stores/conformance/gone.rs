@@ -52,7 +52,7 @@ fn read_while_it_goes(objects: Objects, consolidated: bool) {
 
 /// Invariant (reading): A missing chunk of an array that no longer exists is an error.
 #[test]
-fn a_chunk_of_an_array_that_is_gone_is_an_error_and_not_the_fill_value() {
+fn a_chunk_of_a_deleted_array_is_an_error_and_not_the_fill_value() {
     for objects in [v2(), v3()] {
         for consolidated in [false, true] {
             read_while_it_goes(objects.clone(), consolidated);
@@ -64,7 +64,7 @@ fn a_chunk_of_an_array_that_is_gone_is_an_error_and_not_the_fill_value() {
 const SHORT: Duration = Duration::from_millis(50);
 
 /// Checks that both views report `Gone` for everything below the root; the root itself stays a directory.
-fn check_nothing_is_told(views: &Views, when: &str) {
+fn check_that_all_nodes_are_gone(views: &Views, when: &str) {
     for kind in [ViewKind::Store, ViewKind::Files] {
         let view = views.view(kind);
         let root = view.lookup(&UNLIMITED, &key("")).unwrap().unwrap();
@@ -107,7 +107,7 @@ fn root_names(views: &Views, kind: ViewKind) -> Vec<String> {
 
 /// Invariant of `without_root_metadata_a_missing_key_is_an_error`.
 #[test]
-fn a_server_that_has_lost_its_store_shows_nothing_of_it() {
+fn all_nodes_of_a_store_that_its_server_lost_are_gone() {
     for (objects, lists) in [(v2(), false), (v3(), false), (v2(), true), (v3(), true)] {
         let when = format!("lists: {lists}");
         let is_there = Arc::new(AtomicBool::new(true));
@@ -127,7 +127,7 @@ fn a_server_that_has_lost_its_store_shows_nothing_of_it() {
         );
         is_there.store(false, Ordering::SeqCst);
         thread::sleep(LATER);
-        check_nothing_is_told(&views, &when);
+        check_that_all_nodes_are_gone(&views, &when);
         is_there.store(true, Ordering::SeqCst);
         thread::sleep(LATER);
         let after = [ViewKind::Store, ViewKind::Files].map(|kind| root_names(&views, kind));

@@ -90,9 +90,9 @@ fn serve(has_ranges: bool) -> String {
     format!("http://{address}/store")
 }
 
-/// Invariant of `a_body_shorter_than_its_version_was_listed_is_an_error`.
+/// Invariant of `a_body_shorter_than_the_listed_length_is_an_error`.
 #[test]
-fn half_an_object_is_an_error_and_never_the_file() {
+fn a_truncated_object_is_an_error() {
     for has_ranges in [false, true] {
         let (config, stats) = (StoreConfig::default(), Arc::new(Stats::default()));
         let store = zarrfs_store::open(&UNLIMITED, &serve(has_ranges), &config, &stats).unwrap();
@@ -206,7 +206,7 @@ fn reads(url: &str, remote: RemoteConfig, turns: usize) -> Vec<Option<Vec<u8>>> 
 }
 
 #[test]
-fn half_a_chunk_or_shard_is_an_error_once() {
+fn a_truncated_chunk_or_shard_is_an_error_once() {
     for is_sharded in [false, true] {
         let (document, stored) = array(is_sharded);
         let objects = vec![("/zarr.json", document), ("/c/0", stored.clone())];
@@ -218,7 +218,7 @@ fn half_a_chunk_or_shard_is_an_error_once() {
 
 /// No cache keeps a truncated object: the next read is complete, by the same mount or the next one.
 #[test]
-fn half_an_object_stays_in_no_cache_dir() {
+fn no_cache_dir_keeps_a_truncated_object() {
     let places = [(false, "/c/0"), (true, "/c/0"), (false, "/zarr.json")];
     for (is_sharded, path) in places {
         for remounts in [false, true] {
@@ -250,7 +250,7 @@ fn half_an_object_stays_in_no_cache_dir() {
 
 /// The directory of an archive, and its entries, are read through open files of known length.
 #[test]
-fn half_an_archive_stays_in_no_cache_dir() {
+fn no_cache_dir_keeps_a_truncated_archive() {
     for remounts in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         let (document, stored) = array(false);
@@ -308,7 +308,7 @@ fn without_etags() -> (Scripted, Vec<u8>) {
 
 /// With this TTL each inner chunk costs a request.
 #[test]
-fn a_shard_without_etag_is_read_while_its_version_passes() {
+fn a_shard_without_etag_is_read_with_a_ttl_of_zero() {
     let (server, whole) = without_etags();
     let remote = RemoteConfig {
         metadata_ttl: Duration::ZERO,

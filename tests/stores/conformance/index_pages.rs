@@ -266,7 +266,7 @@ fn each_directory_takes_one_request() {
 }
 
 #[test]
-fn a_v3_root_is_asked_for_no_documents_of_v2() {
+fn a_lookup_in_a_v3_root_requests_no_documents_of_v2() {
     for server in SERVERS {
         let opened = Opened::new(server, v3());
         opened
@@ -283,7 +283,7 @@ fn a_v3_root_is_asked_for_no_documents_of_v2() {
 }
 
 #[test]
-fn in_the_files_view_no_document_is_asked_for_in_folders_of_chunks() {
+fn the_files_view_of_a_v3_store_requests_no_documents_of_v2() {
     for server in SERVERS {
         let opened = Opened::new(server, v3());
         opened.take_requests();
@@ -295,7 +295,7 @@ fn in_the_files_view_no_document_is_asked_for_in_folders_of_chunks() {
 }
 
 #[test]
-fn documents_that_a_server_hides_are_listed() {
+fn documents_that_an_index_page_hides_are_listed() {
     for server in SERVERS {
         let opened = Opened::new(server, v2());
         opened.take_requests();

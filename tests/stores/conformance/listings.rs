@@ -76,7 +76,7 @@ pub(crate) fn a_listing_has_each_name_once(kind: &Kind) {
     }
 }
 
-pub(crate) fn names_that_begin_alike_are_apart(kind: &Kind) {
+pub(crate) fn names_with_a_common_start_are_listed_separately(kind: &Kind) {
     if !kind.lists() {
         return;
     }
@@ -100,7 +100,7 @@ pub(crate) fn names_that_begin_alike_are_apart(kind: &Kind) {
     assert_eq!(names(&*fixture.store, ""), expected(&root));
 }
 
-pub(crate) fn a_listing_goes_on_after_any_cursor(kind: &Kind) {
+pub(crate) fn a_listing_resumes_after_any_cursor(kind: &Kind) {
     if !kind.lists() {
         return;
     }
@@ -160,7 +160,7 @@ pub(crate) fn an_empty_store_lists_nothing(kind: &Kind) {
     }
 }
 
-pub(crate) fn what_is_not_there_does_not_list(kind: &Kind) {
+pub(crate) fn listing_a_missing_key_fails(kind: &Kind) {
     if !kind.lists() {
         return;
     }
@@ -172,7 +172,7 @@ pub(crate) fn what_is_not_there_does_not_list(kind: &Kind) {
     }
 }
 
-pub(crate) fn objects_do_not_list(kind: &Kind) {
+pub(crate) fn listing_an_object_fails(kind: &Kind) {
     if !kind.lists() {
         return;
     }

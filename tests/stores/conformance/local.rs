@@ -68,7 +68,7 @@ fn links_inside_are_followed() {
 }
 
 #[test]
-fn a_link_to_nothing_is_an_error_and_not_missing() {
+fn a_broken_link_is_an_error_and_not_a_missing_key() {
     let folder = tempfile::tempdir().unwrap();
     linked(folder.path());
     for follow in [false, true] {
@@ -98,7 +98,7 @@ fn a_link_to_nothing_is_an_error_and_not_missing() {
 }
 
 #[test]
-fn links_leave_the_store_only_when_told_to() {
+fn links_out_of_the_store_need_an_option() {
     let folder = tempfile::tempdir().unwrap();
     linked(folder.path());
     let store = open(folder.path(), false);
@@ -135,7 +135,7 @@ fn links_leave_the_store_only_when_told_to() {
 }
 
 #[test]
-fn circles_pipes_and_broken_links_harm_only_themselves() {
+fn circular_links_and_pipes_leave_other_keys_readable() {
     let folder = tempfile::tempdir().unwrap();
     linked(folder.path());
     for follow in [false, true] {
@@ -162,7 +162,7 @@ fn circles_pipes_and_broken_links_harm_only_themselves() {
 }
 
 #[test]
-fn what_is_asked_is_counted() {
+fn requests_and_bytes_are_counted() {
     let fixture = (MEMORY.holding)(&[(b"a/b", b"0123456789")]);
     let stats = Arc::new(Stats::default());
     let store = CountingStore::new(fixture.store, stats.clone());
@@ -186,7 +186,7 @@ fn what_is_asked_is_counted() {
 
 /// A sparse file is put without copying its holes, and takes no space in the store either.
 #[test]
-fn holes_of_a_file_are_holes_of_its_object() {
+fn an_object_keeps_the_holes_of_its_file() {
     use std::os::unix::fs::MetadataExt;
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("store")).unwrap();

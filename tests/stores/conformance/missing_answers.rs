@@ -45,7 +45,7 @@ fn errors(store: &dyn Store, name: &str) -> [Error; 4] {
 }
 
 #[test]
-fn a_page_in_place_of_a_missing_key_is_an_error_that_says_so() {
+fn a_page_sent_for_a_missing_key_is_an_error_with_advice() {
     let has_document = Arc::new(AtomicBool::new(true));
     let there = has_document.clone();
     let server = Scripted::start(move |_, request| match request.target.as_str() {
@@ -71,7 +71,7 @@ fn a_page_in_place_of_a_missing_key_is_an_error_that_says_so() {
 
 /// Flask sends this content type by default.
 #[test]
-fn objects_that_are_sent_as_pages_are_read_while_missing_keys_are_not() {
+fn objects_typed_as_html_are_read_if_missing_keys_are_404() {
     let (sends_pages, is_busy) = (AtomicBool::new(false), AtomicBool::new(false));
     let switches = Arc::new([sends_pages, is_busy]);
     let state = switches.clone();
@@ -101,7 +101,7 @@ fn objects_that_are_sent_as_pages_are_read_while_missing_keys_are_not() {
 }
 
 #[test]
-fn a_status_that_missing_keys_have_is_named_with_what_to_do() {
+fn an_odd_status_of_missing_keys_is_named_with_advice() {
     for status in [400, 410, 500] {
         let server = Scripted::start(move |_, request| match request.target.as_str() {
             "/zarr.json" => answer(200, b"{}"),
@@ -210,7 +210,7 @@ fn open_busy(server: &Scripted, is_bucket: bool) -> Arc<dyn Store> {
 }
 
 #[test]
-fn a_busy_server_is_left_alone_as_long_as_it_says() {
+fn a_retry_waits_as_long_as_retry_after_says() {
     let in_three_seconds = || httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(3));
     for is_bucket in [false, true] {
         for server in [busy(503, || "2".to_string()), busy(429, in_three_seconds)] {
@@ -228,7 +228,7 @@ fn a_busy_server_is_left_alone_as_long_as_it_says() {
 }
 
 #[test]
-fn a_busy_server_is_not_asked_again_before_it_wants_to_be() {
+fn a_retry_after_beyond_the_timeout_is_not_retried() {
     for is_bucket in [false, true] {
         let server = busy(503, || "3600".to_string());
         let store = open_busy(&server, is_bucket);

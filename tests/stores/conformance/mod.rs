@@ -49,54 +49,54 @@ macro_rules! conforms {
 
             cases! { $kind;
                 objects:
-                    all_bytes_of_an_object_are_given
+                    a_get_returns_all_bytes_of_an_object
                     objects_beyond_the_limit_are_too_large
-                    what_is_missing_is_nothing
-                    a_prefix_is_no_object
-                    a_key_through_an_object_is_missing
+                    a_missing_key_has_no_object
+                    a_prefix_is_a_directory_without_an_object
+                    a_key_below_an_object_is_missing
                     a_key_may_be_an_object_and_a_prefix
-                    every_range_is_the_slice_it_means
+                    every_byte_range_is_that_slice_of_the_object
                     every_answer_has_the_same_version
-                    another_content_has_another_version
+                    a_new_content_has_a_new_version
                     an_erased_object_is_missing;
                 readers:
                     an_open_object_is_read_anywhere
-                    scattered_reads_fill_what_there_is
-                    an_open_object_keeps_its_content_or_says_changed
-                    an_open_object_shows_no_other_content_under_its_version
+                    scattered_reads_fill_buffers_up_to_the_end
+                    an_open_object_that_is_replaced_reads_as_before_or_fails
+                    an_open_object_shows_new_content_only_with_a_new_version
                     an_open_object_survives_its_removal;
                 listings:
                     a_listing_has_each_name_once
-                    names_that_begin_alike_are_apart
-                    a_listing_goes_on_after_any_cursor
+                    names_with_a_common_start_are_listed_separately
+                    a_listing_resumes_after_any_cursor
                     an_empty_store_lists_nothing
-                    what_is_not_there_does_not_list
-                    objects_do_not_list
+                    listing_a_missing_key_fails
+                    listing_an_object_fails
                     a_listing_ends_though_the_directory_changes;
                 names:
-                    any_byte_can_stand_in_a_name
-                    names_are_never_another_spelling
+                    names_of_any_bytes_are_listed_and_read
+                    differently_spelled_names_are_different_keys
                     long_names_and_deep_keys_are_read
                     keys_that_could_leave_the_store_are_refused;
                 threads:
                     many_threads_read_at_once;
                 writes:
-                    what_is_put_is_there
-                    a_file_is_put_as_bytes_are
-                    what_must_be_absent_is_not_replaced
-                    only_what_is_held_is_replaced
-                    what_is_erased_is_gone
-                    only_what_is_held_is_erased
-                    folders_go_when_they_are_empty
+                    an_object_that_is_put_is_read_and_listed
+                    a_file_is_put_like_bytes
+                    a_put_on_condition_of_absence_replaces_no_object
+                    a_conditional_put_replaces_only_the_matching_version
+                    an_erased_key_is_missing_and_unlisted
+                    a_conditional_erase_removes_only_the_matching_version
+                    only_empty_folders_are_erased
                     odd_names_can_be_put
                     a_folder_is_not_replaced
                     an_open_listing_outlasts_puts
-                    an_open_object_is_not_mixed_with_what_is_put
-                    a_trial_of_conditions_leaves_nothing
+                    an_open_object_is_not_mixed_with_a_put
+                    the_probe_of_conditional_puts_leaves_no_object
                     changes_are_noted_by_key
-                    of_many_who_put_what_is_absent_one_wins
+                    one_of_many_puts_on_condition_of_absence_wins
                     no_conditional_put_is_lost
-                    of_a_put_and_a_removal_one_wins
+                    one_of_a_conditional_put_and_erase_wins
                     all_bytes_of_a_big_object_are_put;
             }
         }

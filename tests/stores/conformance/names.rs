@@ -35,7 +35,7 @@ pub(crate) fn odd_names() -> Vec<Vec<u8>> {
     names
 }
 
-pub(crate) fn any_byte_can_stand_in_a_name(kind: &Kind) {
+pub(crate) fn names_of_any_bytes_are_listed_and_read(kind: &Kind) {
     let names = kind.names();
     let keys: Vec<Vec<u8>> = names
         .iter()
@@ -67,7 +67,7 @@ pub(crate) fn any_byte_can_stand_in_a_name(kind: &Kind) {
     }
 }
 
-pub(crate) fn names_are_never_another_spelling(kind: &Kind) {
+pub(crate) fn differently_spelled_names_are_different_keys(kind: &Kind) {
     // Capitals, composed and decomposed accents, an escape, a trailing space.
     let names = [
         "Name", "name", "\u{e9}", "e\u{301}", "a b", "a%20b", "a", "a ",

@@ -10,7 +10,7 @@ use crate::conformance::listings::names;
 use zarrfs_store::request_context::UNLIMITED;
 
 /// Checks that every kind of request finds no object at this key.
-fn assert_nothing(store: &dyn Store, missing: &Key) {
+fn assert_no_object(store: &dyn Store, missing: &Key) {
     let spans = [ByteRange::Span(0..1), ByteRange::Suffix(1)];
     assert!(
         store.get(&UNLIMITED, missing, 100).unwrap().is_none(),
@@ -32,7 +32,7 @@ fn assert_nothing(store: &dyn Store, missing: &Key) {
     );
 }
 
-pub(crate) fn all_bytes_of_an_object_are_given(kind: &Kind) {
+pub(crate) fn a_get_returns_all_bytes_of_an_object(kind: &Kind) {
     let (small, large) = (pattern(5), pattern(300_001));
     let objects: [(&[u8], &[u8]); 4] = [
         (b"empty", b""),
@@ -84,7 +84,7 @@ pub(crate) fn objects_beyond_the_limit_are_too_large(kind: &Kind) {
     );
 }
 
-pub(crate) fn what_is_missing_is_nothing(kind: &Kind) {
+pub(crate) fn a_missing_key_has_no_object(kind: &Kind) {
     let fixture = (kind.holding)(&[(b"abc", b"1"), (b"d/e/f", b"2")]);
     for missing in [
         "ab",
@@ -96,7 +96,7 @@ pub(crate) fn what_is_missing_is_nothing(kind: &Kind) {
         "x/y/z",
         "c",
     ] {
-        assert_nothing(&*fixture.store, &key(missing));
+        assert_no_object(&*fixture.store, &key(missing));
         assert_eq!(
             fixture.store.head(&UNLIMITED, &key(missing)).unwrap(),
             None,
@@ -111,10 +111,10 @@ pub(crate) fn what_is_missing_is_nothing(kind: &Kind) {
     }
 }
 
-pub(crate) fn a_prefix_is_no_object(kind: &Kind) {
+pub(crate) fn a_prefix_is_a_directory_without_an_object(kind: &Kind) {
     let fixture = (kind.holding)(&[(b"a/b/c", b"1")]);
     for prefix in ["", "a", "a/b"] {
-        assert_nothing(&*fixture.store, &key(prefix));
+        assert_no_object(&*fixture.store, &key(prefix));
         let meta = fixture
             .store
             .head(&UNLIMITED, &key(prefix))
@@ -124,10 +124,10 @@ pub(crate) fn a_prefix_is_no_object(kind: &Kind) {
     }
 }
 
-pub(crate) fn a_key_through_an_object_is_missing(kind: &Kind) {
+pub(crate) fn a_key_below_an_object_is_missing(kind: &Kind) {
     let fixture = (kind.holding)(&[(b"a", b"1"), (b"d/e", b"2")]);
     for through in ["a/b", "a/b/c", "d/e/zarr.json"] {
-        assert_nothing(&*fixture.store, &key(through));
+        assert_no_object(&*fixture.store, &key(through));
         assert_eq!(
             fixture.store.head(&UNLIMITED, &key(through)).unwrap(),
             None,
@@ -151,7 +151,7 @@ fn slice<'a>(whole: &'a [u8], range: &ByteRange) -> &'a [u8] {
     }
 }
 
-pub(crate) fn every_range_is_the_slice_it_means(kind: &Kind) {
+pub(crate) fn every_byte_range_is_that_slice_of_the_object(kind: &Kind) {
     let places = || (0..=12).chain([u64::from(u32::MAX) + 1, i64::MAX as u64, u64::MAX]);
     let spans = places().flat_map(|start| places().map(move |end| ByteRange::Span(start..end)));
     let ranges: Vec<ByteRange> = spans.chain(places().map(ByteRange::Suffix)).collect();
@@ -245,7 +245,7 @@ pub(crate) fn every_answer_has_the_same_version(kind: &Kind) {
     }
 }
 
-pub(crate) fn another_content_has_another_version(kind: &Kind) {
+pub(crate) fn a_new_content_has_a_new_version(kind: &Kind) {
     let Some(fixture) = kind.changing(&[(b"a/b", b"0000")]) else {
         return;
     };
@@ -273,7 +273,7 @@ pub(crate) fn an_erased_object_is_missing(kind: &Kind) {
         return;
     };
     fixture.writer().erase(&key("a/b"));
-    assert_nothing(&*fixture.store, &key("a/b"));
+    assert_no_object(&*fixture.store, &key("a/b"));
     assert_eq!(fixture.store.head(&UNLIMITED, &key("a/b")).unwrap(), None);
     fixture.writer().replace(&key("a/b"), b"3");
     let object = fixture

@@ -34,7 +34,7 @@ fn not_shown(store: &dyn Store) -> Vec<String> {
 ///
 /// The other keys of their folders appear in both kinds of listings, and can be read.
 #[test]
-fn keys_that_are_no_paths_are_not_shown() {
+fn keys_that_are_not_valid_paths_are_hidden() {
     let (host, prefix) = (buckets::server("ZARRFS_TEST_MOTO"), "odd-keys");
     for path in ["plain", "/b", "//c", "./d", "../e", "a/f", "a//g", "z"] {
         put_raw(&host, &format!("{prefix}/{path}"));
@@ -73,7 +73,7 @@ fn keys_that_are_no_paths_are_not_shown() {
 
 /// Version 0.1 showed keys with empty parts or dots as fullwidth characters; these are now ordinary letters.
 #[test]
-fn fullwidth_signs_stand_for_themselves() {
+fn fullwidth_characters_in_keys_are_ordinary_letters() {
     let fixture = (buckets::MOTO.holding)(&[(b"plain", b"plain")]);
     let name = key("a/\u{ff0f}/\u{ff0e}\u{ff0e}/\u{201b}\u{240a}");
     let put = fixture
@@ -99,7 +99,7 @@ fn fullwidth_signs_stand_for_themselves() {
 ///
 /// A page with only such keys does not end a listing.
 #[test]
-fn a_listing_goes_on_after_a_page_of_such_keys() {
+fn a_listing_continues_after_a_page_of_hidden_keys() {
     let server = Scripted::start(move |_, request| {
         let entry = |name: &str| {
             format!(

@@ -177,7 +177,7 @@ fn names(store: &dyn Store, key: &Key) -> Result<Vec<(String, EntryKind)>> {
 }
 
 #[test]
-fn listings_of_version_1_are_followed() {
+fn a_server_that_lists_by_version_1_is_listed_by_folder() {
     let folder = |name: &str| (name.to_string(), EntryKind::Directory);
     let file = |name: &str| (name.to_string(), EntryKind::File);
     for kind in [
@@ -224,7 +224,7 @@ fn the_root_of_a_bucket_is_listed_once_at_its_open() {
 }
 
 #[test]
-fn all_keys_of_a_server_of_version_1_are_listed() {
+fn a_server_that_lists_by_version_1_is_listed_by_key() {
     let server = server(Listings::Version1);
     let store = open("s3://b", Duration::ZERO, remote(&server, true)).unwrap();
     let mut listing = store
@@ -239,7 +239,7 @@ fn all_keys_of_a_server_of_version_1_are_listed() {
 }
 
 #[test]
-fn a_prefix_that_comes_again_on_the_next_page_is_one_name() {
+fn a_prefix_repeated_on_the_next_page_is_listed_once() {
     let server = server(Listings::PrefixAgain);
     let store = open("s3://b", Duration::ZERO, remote(&server, false)).unwrap();
     let folders = ["a", "g0"].map(|name| (name.to_string(), EntryKind::Directory));
@@ -252,7 +252,7 @@ fn failed(store: &dyn Store) -> Error {
 }
 
 #[test]
-fn a_listing_that_does_not_lead_on_is_an_error_at_once() {
+fn a_listing_that_repeats_a_page_is_an_error_at_once() {
     for (kind, why) in [
         (Listings::SameToken, "the same page"),
         (Listings::SamePage, "the same page"),
@@ -285,7 +285,7 @@ fn a_listing_that_does_not_lead_on_is_an_error_at_once() {
 }
 
 #[test]
-fn a_bucket_whose_listing_is_cut_off_is_not_opened() {
+fn a_bucket_with_an_unusable_listing_is_not_opened() {
     for (kind, why) in [
         (Listings::CutOff, "without a token or a name"),
         (Listings::EmptyPages, "pages have no new name"),

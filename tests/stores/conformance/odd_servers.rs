@@ -68,7 +68,7 @@ fn bytes_below(folder: &Path) -> Vec<u8> {
 
 /// Invariant of `without_root_metadata_a_missing_key_is_an_error`.
 #[test]
-fn a_web_folder_that_is_gone_is_an_error_and_never_empty() {
+fn a_deleted_web_folder_is_an_error_and_not_empty() {
     let is_there = Arc::new(AtomicBool::new(true));
     let there = is_there.clone();
     let page =
@@ -100,7 +100,7 @@ fn a_web_folder_that_is_gone_is_an_error_and_never_empty() {
 }
 
 #[test]
-fn a_change_of_the_same_size_is_seen_though_the_server_does_not_tell() {
+fn a_change_of_the_same_size_is_seen_without_validators() {
     let (letter, folder) = (Arc::new(AtomicU8::new(b'a')), tempfile::tempdir().unwrap());
     let server = without_validators(letter.clone());
     let url = server.url("");
@@ -140,7 +140,7 @@ fn a_change_of_the_same_size_is_seen_though_the_server_does_not_tell() {
 
 /// An object is replaced by one of the same length and second, under an empty ETag.
 #[test]
-fn an_etag_without_a_name_keeps_no_object_beyond_the_ttl() {
+fn an_object_with_an_empty_etag_is_stale_after_the_ttl() {
     for tag in ["", "\"\"", "W/\"\"", "\" \""] {
         let (letter, folder) = (Arc::new(AtomicU8::new(b'a')), tempfile::tempdir().unwrap());
         let now = letter.clone();
@@ -180,7 +180,7 @@ fn an_etag_without_a_name_keeps_no_object_beyond_the_ttl() {
 }
 
 #[test]
-fn packed_bytes_are_not_given_out() {
+fn a_body_with_a_content_encoding_is_an_error() {
     let server = Scripted::start(|_, request| match request.target.as_str() {
         "/zarr.json" => answer(200, b"{}"),
         "/c" => Answer {
@@ -217,7 +217,7 @@ fn answers_without_a_length_are_read() {
 }
 
 #[test]
-fn no_content_is_not_an_empty_object() {
+fn a_no_content_status_is_an_error_and_not_an_empty_object() {
     for status in [204, 205] {
         let server = Scripted::start(move |_, request| match request.target.as_str() {
             "/zarr.json" => answer(200, b"{}"),
@@ -236,7 +236,7 @@ fn no_content_is_not_an_empty_object() {
 
 /// A missing chunk would read as the fill value, and an empty one as an empty file.
 #[test]
-fn a_refused_range_that_was_not_asked_for_is_no_answer() {
+fn a_416_to_a_request_without_a_range_is_an_error() {
     let server = Scripted::start(|_, request| match request.target.as_str() {
         "/zarr.json" => answer(200, b"{}"),
         "/c" => answer(416, b""),
@@ -256,7 +256,7 @@ fn a_refused_range_that_was_not_asked_for_is_no_answer() {
 }
 
 #[test]
-fn a_busy_server_is_asked_again_at_the_mount() {
+fn a_mount_retries_a_busy_server() {
     let start = Instant::now();
     let ready = move |_, request: &Request| match (
         start.elapsed() < Duration::from_secs(2),
@@ -310,7 +310,7 @@ fn with_marker() -> Scripted {
 }
 
 #[test]
-fn a_folder_that_is_a_marker_alone_is_empty() {
+fn a_folder_with_only_its_marker_object_is_empty() {
     let server = with_marker();
     let remote = RemoteConfig {
         anonymous: true,
@@ -342,9 +342,9 @@ fn a_folder_that_is_a_marker_alone_is_empty() {
     assert_eq!(error.kind(), Kind::NotFound);
 }
 
-/// Invariant of `chunks_that_do_not_decode_name_their_key`.
+/// Invariant of `errors_of_undecodable_chunks_name_the_key`.
 #[test]
-fn what_is_lost_is_an_error_and_not_a_missing_chunk() {
+fn a_lost_object_is_an_error_and_not_a_missing_chunk() {
     let elsewhere = Scripted::start(|_, _| answer(404, b""));
     let (moved, lost) = (elsewhere.url("other/a/moved"), elsewhere.url("blobs/5fe1"));
     let server = Scripted::start(move |_, request| {
@@ -435,7 +435,7 @@ fn a_folder_whose_index_is_refused_is_not_missing() {
 }
 
 #[test]
-fn an_object_that_head_does_not_know_is_read() {
+fn an_object_for_which_head_says_404_is_read() {
     let server =
         Scripted::start(
             |_, request| match (request.method.as_str(), request.target.as_str()) {
@@ -469,7 +469,7 @@ fn unlisted(closed: Arc<AtomicBool>) -> Scripted {
 }
 
 #[test]
-fn what_a_bucket_without_listing_refuses_is_missing_while_its_root_is_given() {
+fn a_403_of_a_bucket_that_does_not_list_is_a_missing_key() {
     let closed = Arc::new(AtomicBool::new(false));
     let server = unlisted(closed.clone());
     let remote = || RemoteConfig {
@@ -532,7 +532,7 @@ fn as_bucket_and_folder(server: &Scripted) -> [(String, RemoteConfig); 2] {
 }
 
 #[test]
-fn an_open_object_that_is_removed_is_changed_where_missing_keys_are_refused() {
+fn a_removed_open_object_has_changed_if_missing_keys_are_403() {
     let is_removed = Arc::new(AtomicBool::new(false));
     let server = refusing(is_removed.clone());
     for (url, remote) in as_bucket_and_folder(&server) {
@@ -546,7 +546,7 @@ fn an_open_object_that_is_removed_is_changed_where_missing_keys_are_refused() {
 }
 
 #[test]
-fn a_status_that_a_person_knows_as_missing_takes_no_further_request() {
+fn a_status_given_by_missing_is_takes_one_request_per_key() {
     let server = refusing(Arc::default());
     for (url, remote) in as_bucket_and_folder(&server) {
         for missing_is in [None, Some(403)] {
@@ -570,7 +570,7 @@ fn a_status_that_a_person_knows_as_missing_takes_no_further_request() {
 
 /// If the root document is refused too, no key counts as missing.
 #[test]
-fn a_store_that_is_refused_as_a_whole_has_no_missing_keys() {
+fn a_store_that_refuses_its_root_too_has_no_missing_keys() {
     let closed = Arc::new(AtomicBool::new(false));
     let server = unlisted(closed.clone());
     let remote = RemoteConfig {
@@ -596,7 +596,7 @@ fn a_store_that_is_refused_as_a_whole_has_no_missing_keys() {
 
 /// Without documents there is no sign that a folder refuses missing keys.
 #[test]
-fn a_refusal_that_may_mean_missing_names_the_option() {
+fn a_403_that_may_mean_missing_names_the_option_missing_is() {
     let server = Scripted::start(|_, request| match request.target.as_str() {
         "/s/" => answer(403, b""),
         "/s" => Answer {
@@ -623,7 +623,7 @@ fn a_refusal_that_may_mean_missing_names_the_option() {
 
 /// The server enforces no conditions, so the client checks a key before it puts it.
 #[test]
-fn what_a_bucket_refuses_as_missing_can_be_put() {
+fn a_missing_key_that_a_bucket_answers_with_403_can_be_put() {
     let stored = Arc::new(AtomicBool::new(false));
     let has_chunk = stored.clone();
     let server = Scripted::start(move |_, request| {

@@ -81,7 +81,7 @@ fn opened(url: &str, cache: &Path) -> (Arc<dyn Store>, Arc<Stats>) {
 }
 
 #[test]
-fn etags_that_differ_by_server_are_said_once_and_not_used() {
+fn etags_that_differ_by_replica_are_reported_once_and_ignored() {
     for count in [2, 3] {
         let folder = tempfile::tempdir().unwrap();
         let now = Arc::new(Mutex::new(Content {
@@ -114,7 +114,7 @@ fn etags_that_differ_by_server_are_said_once_and_not_used() {
 
 /// An object that is replaced within a second by one of the same length has another ETag from then on.
 #[test]
-fn an_object_that_is_replaced_within_its_second_is_changed_and_its_etag_counts() {
+fn an_object_replaced_within_a_second_is_changed_by_its_etag() {
     let now = Arc::new(Mutex::new(b'a'));
     let letter = now.clone();
     let server = server(move |_| {
@@ -137,7 +137,7 @@ fn an_object_that_is_replaced_within_its_second_is_changed_and_its_etag_counts()
 
 /// A writer that alternates two contents within one second, one for each request.
 #[test]
-fn contents_that_alternate_are_never_taken_for_one() {
+fn alternating_contents_are_never_mixed_in_an_open_object() {
     let server = server(|number| {
         let letter = [b'a', b'b'][number % 2];
         (Content { letter, second: 1 }, format!("\"{letter}\""))
@@ -155,7 +155,7 @@ fn contents_that_alternate_are_never_taken_for_one() {
 
 /// Without ETags an archive is unchanged as long as its length, time and directory are.
 #[test]
-fn an_archive_without_etag_is_replaced_by_another_directory_alone() {
+fn an_archive_without_etag_changes_with_its_directory() {
     let archive = |letter: u8| {
         let entries = [
             Entry::new("zarr.json", b"{}"),

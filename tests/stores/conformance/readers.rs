@@ -51,7 +51,7 @@ fn scatter(reader: &dyn Reader, whole: &[u8], offset: u64, lengths: &[usize]) {
     assert_eq!(pieces.concat(), expected, "{lengths:?} at {offset}");
 }
 
-pub(crate) fn scattered_reads_fill_what_there_is(kind: &Kind) {
+pub(crate) fn scattered_reads_fill_buffers_up_to_the_end(kind: &Kind) {
     let whole = pattern(10_000);
     let fixture = (kind.holding)(&[(b"a", &whole), (b"empty", b"")]);
     let reader = fixture.store.open(&UNLIMITED, &key("a"), None).unwrap();
@@ -85,7 +85,7 @@ pub(crate) fn scattered_reads_fill_what_there_is(kind: &Kind) {
     );
 }
 
-pub(crate) fn an_open_object_keeps_its_content_or_says_changed(kind: &Kind) {
+pub(crate) fn an_open_object_that_is_replaced_reads_as_before_or_fails(kind: &Kind) {
     let (old, new) = (vec![1; 100_000], vec![2; 100_000]);
     let Some(fixture) = kind.changing(&[(b"a/b", &old)]) else {
         return;
@@ -105,7 +105,7 @@ pub(crate) fn an_open_object_keeps_its_content_or_says_changed(kind: &Kind) {
     assert_ne!(fresh.meta(&UNLIMITED).unwrap().version, version);
 }
 
-pub(crate) fn an_open_object_shows_no_other_content_under_its_version(kind: &Kind) {
+pub(crate) fn an_open_object_shows_new_content_only_with_a_new_version(kind: &Kind) {
     let (old, new) = ([1; 1000], [2; 1000]);
     let Some(fixture) = kind.changing(&[(b"a/b", &old)]) else {
         return;

@@ -37,7 +37,7 @@ fn redirected_to(place: String) -> (Error, Vec<String>) {
 }
 
 #[test]
-fn what_a_public_host_redirects_to_inside_gets_no_request() {
+fn a_redirect_from_a_public_host_to_a_private_address_is_refused() {
     let inside = Scripted::start(|_, _| answer(200, b"{}"));
     let (error, asked) = redirected_to(inside.url("zarr.json"));
     assert!(error.to_string().contains("a private address"), "{error}");

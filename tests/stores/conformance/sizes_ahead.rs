@@ -133,7 +133,7 @@ fn look_up(view: &Arc<dyn View>, paths: &[String]) {
 }
 
 #[test]
-fn sizes_that_an_index_page_lacks_are_asked_ahead_of_a_reader_in_order() {
+fn sizes_missing_in_an_index_page_are_prefetched_in_order() {
     // Listings are sorted by bytes.
     let (held, awaited) = ("g0/v00/60.0", "g0/v00/70.0");
     for count in [200, 3, 40] {

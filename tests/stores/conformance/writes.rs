@@ -109,7 +109,7 @@ fn assert_missing(store: &dyn Store, asked: &Key) {
     );
 }
 
-pub(crate) fn what_is_put_is_there(kind: &Kind) {
+pub(crate) fn an_object_that_is_put_is_read_and_listed(kind: &Kind) {
     let Some(fixture) = writable(kind, &[(b"a/old", b"old")]) else {
         return;
     };
@@ -147,7 +147,7 @@ pub(crate) fn what_is_put_is_there(kind: &Kind) {
 }
 
 /// Only the promised number of bytes of a file is put.
-pub(crate) fn a_file_is_put_as_bytes_are(kind: &Kind) {
+pub(crate) fn a_file_is_put_like_bytes(kind: &Kind) {
     let Some(fixture) = writable(kind, &[(b"a", b"1")]) else {
         return;
     };
@@ -183,7 +183,7 @@ pub(crate) fn a_file_is_put_as_bytes_are(kind: &Kind) {
     assert_holds(store, &key("b/c"), &bytes);
 }
 
-pub(crate) fn what_must_be_absent_is_not_replaced(kind: &Kind) {
+pub(crate) fn a_put_on_condition_of_absence_replaces_no_object(kind: &Kind) {
     let Some(fixture) = writable(kind, &[(b"a/b", b"old")]) else {
         return;
     };
@@ -205,7 +205,7 @@ pub(crate) fn what_must_be_absent_is_not_replaced(kind: &Kind) {
     assert_eq!(refused.unwrap_err().kind(), Fault::Changed);
 }
 
-pub(crate) fn only_what_is_held_is_replaced(kind: &Kind) {
+pub(crate) fn a_conditional_put_replaces_only_the_matching_version(kind: &Kind) {
     let Some(fixture) = writable(kind, &[(b"a/b", b"old"), (b"a/c", b"other")]) else {
         return;
     };
@@ -257,7 +257,7 @@ pub(crate) fn only_what_is_held_is_replaced(kind: &Kind) {
     assert_holds(store, &asked, b"newest");
 }
 
-pub(crate) fn what_is_erased_is_gone(kind: &Kind) {
+pub(crate) fn an_erased_key_is_missing_and_unlisted(kind: &Kind) {
     let objects: [(&[u8], &[u8]); 3] = [(b"a/b", b"1"), (b"a/c", b"2"), (b"d/e/f", b"3")];
     let Some(fixture) = writable(kind, &objects) else {
         return;
@@ -287,7 +287,7 @@ pub(crate) fn what_is_erased_is_gone(kind: &Kind) {
     assert_eq!(assert_stamp(store, &key("a/b")), stamp);
 }
 
-pub(crate) fn only_what_is_held_is_erased(kind: &Kind) {
+pub(crate) fn a_conditional_erase_removes_only_the_matching_version(kind: &Kind) {
     let Some(fixture) = writable(kind, &[(b"a/b", b"old"), (b"a/c", b"other")]) else {
         return;
     };
@@ -310,7 +310,7 @@ pub(crate) fn only_what_is_held_is_erased(kind: &Kind) {
     assert_eq!(names(store, "").len(), 1, "the trial has left something");
 }
 
-pub(crate) fn folders_go_when_they_are_empty(kind: &Kind) {
+pub(crate) fn only_empty_folders_are_erased(kind: &Kind) {
     let Some(fixture) = writable(kind, &[(b"a/b/c", b"1"), (b"d", b"2")]) else {
         return;
     };
@@ -424,7 +424,7 @@ pub(crate) fn an_open_listing_outlasts_puts(kind: &Kind) {
 }
 
 /// A reader that was open before the put returns the old content, or an error.
-pub(crate) fn an_open_object_is_not_mixed_with_what_is_put(kind: &Kind) {
+pub(crate) fn an_open_object_is_not_mixed_with_a_put(kind: &Kind) {
     let old = pattern(50_000);
     let Some(fixture) = writable(kind, &[(b"a/b", &old)]) else {
         return;
@@ -440,7 +440,7 @@ pub(crate) fn an_open_object_is_not_mixed_with_what_is_put(kind: &Kind) {
     assert_holds(store, &key("a/b"), &[0xee; 50_000]);
 }
 
-pub(crate) fn a_trial_of_conditions_leaves_nothing(kind: &Kind) {
+pub(crate) fn the_probe_of_conditional_puts_leaves_no_object(kind: &Kind) {
     let Some(fixture) = writable(kind, &[(b"a", b"1")]) else {
         return;
     };
@@ -475,7 +475,7 @@ pub(crate) fn changes_are_noted_by_key(kind: &Kind) {
 
 const THREADS: usize = 8;
 
-pub(crate) fn of_many_who_put_what_is_absent_one_wins(kind: &Kind) {
+pub(crate) fn one_of_many_puts_on_condition_of_absence_wins(kind: &Kind) {
     let Some(fixture) = writable(kind, &[(b"a/b", b"1")]) else {
         return;
     };
@@ -549,7 +549,7 @@ pub(crate) fn no_conditional_put_is_lost(kind: &Kind) {
 }
 
 /// A put and a removal, both with the previous content as their condition.
-pub(crate) fn of_a_put_and_a_removal_one_wins(kind: &Kind) {
+pub(crate) fn one_of_a_conditional_put_and_erase_wins(kind: &Kind) {
     let Some(fixture) = writable(kind, &[(b"a/other", b"1")]) else {
         return;
     };

@@ -119,7 +119,7 @@ fn numbers(seed: usize) -> impl Iterator<Item = usize> {
 
 /// Invariant (caches): A key counts as changed once its change is recorded.
 #[test]
-fn nobody_takes_a_key_for_unchanged_after_its_change_was_noted() {
+fn no_reader_sees_a_key_unchanged_after_its_change_is_recorded() {
     (0..WORLDS).for_each(|number| run(number * (WRITERS + READERS)));
 }
 

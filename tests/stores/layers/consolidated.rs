@@ -131,7 +131,7 @@ fn views(store: &Arc<Unlisted>) -> [Box<dyn View>; 2] {
 }
 
 #[test]
-fn changed_consolidated_metadata_are_seen_within_one_freshness_time() {
+fn changed_consolidated_metadata_are_seen_within_one_ttl() {
     for version in [2, 3] {
         let info = StoreInfo {
             lists: false,

@@ -351,7 +351,7 @@ proptest! {
 
     /// Invariant (caches): Changes by others are visible after one TTL, whichever cache has the old answer.
     #[test]
-    fn a_change_is_seen_within_one_freshness_time(steps in steps()) {
+    fn a_change_is_seen_within_one_ttl(steps in steps()) {
         let mut world = World::new();
         for step in steps {
             match step {

@@ -139,7 +139,7 @@ fn is_refused<T>(answer: Result<T>) {
 
 /// Invariant (stores): All bytes of an object are of one version: an answer of another length is an error.
 #[test]
-fn a_body_shorter_than_its_version_was_listed_is_an_error() {
+fn a_body_shorter_than_the_listed_length_is_an_error() {
     let store = Proxied::new();
     for learn in [
         (|memo: &MetadataCache| list(memo, "a")) as fn(&MetadataCache),
@@ -172,7 +172,7 @@ fn a_body_shorter_than_its_version_was_listed_is_an_error() {
 }
 
 #[test]
-fn a_document_that_came_cut_is_asked_for_again_once_its_length_is_known() {
+fn a_truncated_document_is_requested_again_once_its_length_is_known() {
     let store = Proxied::new();
     let memo = memo(store.clone());
     let name = key("a/zarr.json");
@@ -186,7 +186,7 @@ fn a_document_that_came_cut_is_asked_for_again_once_its_length_is_known() {
 }
 
 #[test]
-fn a_cut_body_is_not_kept_on_disk_nor_given_out_of_it() {
+fn a_truncated_body_is_never_returned_from_disk() {
     let folder = tempfile::tempdir().unwrap();
     let cache_dir = CacheDir::open(folder.path(), 64 << 20, &Arc::new(Stats::default())).unwrap();
     let store = Proxied::new();
@@ -221,7 +221,7 @@ fn a_cut_body_is_not_kept_on_disk_nor_given_out_of_it() {
 }
 
 #[test]
-fn a_file_fetched_ahead_is_complete_or_not_used() {
+fn a_prefetched_file_is_complete_or_unused() {
     let store = Proxied::new();
     let config = ReadaheadConfig {
         memory: MemoryBudget::new(4 << 20, Arc::new(Stats::default())),

@@ -192,7 +192,7 @@ pub fn ranges_of(size: u64) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn any_range_of_hdf5_is_the_slice_of_the_whole_and_what_it_lacks_is_named() {
+fn any_range_of_hdf5_is_the_slice_and_omitted_nodes_are_named() {
     let plain = v3(&[5], &[2], default_keys());
     let typed = |data_type: &str| plain.replace("uint8", data_type);
     let (half, complex) = (typed("float16"), typed("complex64").replace(":7", ":[7,7]"));
@@ -235,7 +235,7 @@ fn any_range_of_hdf5_is_the_slice_of_the_whole_and_what_it_lacks_is_named() {
 }
 
 #[test]
-fn the_pyramid_of_a_group_has_all_levels_of_as_many_images() {
+fn a_pyramid_has_every_level_of_the_group() {
     let level = |shape: &[u64], fill: u64| {
         let document = v3(shape, &[1, 4, 4], default_keys());
         document.replace("\"fill_value\":7", &format!("\"fill_value\":{fill}"))

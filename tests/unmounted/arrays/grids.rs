@@ -58,7 +58,7 @@ fn write_by_zarrs(store: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn what_zarrs_writes_is_read() {
+fn arrays_that_zarrs_writes_are_read() {
     let shapes = json!([[[1, 3], 3], [4, 4, 4], 2]);
     let shards = json!([[2, [4, 1]], [[4, 2], 8], 6]);
     let mut nested = sharded(&[4]);
@@ -211,7 +211,7 @@ fn explore(metadata: &Value) -> Result<(), zarr_format::error::Error> {
 }
 
 #[test]
-fn grids_that_spell_out_little_cost_little() {
+fn huge_grids_with_short_documents_cost_little() {
     let huge = 1u64 << 40;
     for (shape, shapes) in [
         // More chunks than fit in memory.
@@ -233,7 +233,7 @@ fn grids_that_spell_out_little_cost_little() {
 }
 
 #[test]
-fn grids_that_cannot_be_meant_are_errors() {
+fn invalid_grids_are_errors() {
     let huge = 1u64 << 62;
     for (shape, shapes, kind) in [
         (vec![10], json!([[4, 5]]), Kind::Corrupt),

@@ -128,7 +128,7 @@ fn the_header_and_the_end_of_a_group_cost_two_chunks() {
 }
 
 #[test]
-fn elements_are_aligned_where_a_format_leaves_it_open() {
+fn elements_are_aligned_in_formats_that_allow_it() {
     let formats = [
         "npy", "f.npy", "nrrd", "mha", "vti", "mrc", "h5", "tif", "ome.tif",
     ];

@@ -121,13 +121,13 @@ fn survive_array(metadata: impl AsRef<[u8]>, chunk: Option<&[u8]>) -> Option<Err
 }
 
 #[test]
-fn a_sound_store_has_no_error() {
+fn a_valid_store_has_no_error() {
     assert!(survive_array(sound().to_string(), Some(&[7; 2048])).is_none());
     assert!(survive_array(sound().to_string(), None).is_none());
 }
 
 #[test]
-fn metadata_that_cannot_be_meant_are_errors() {
+fn invalid_metadata_are_errors() {
     let big = 1u64 << 62;
     let rank = vec![1; 5000];
     let cases = [
@@ -166,7 +166,7 @@ fn metadata_that_cannot_be_meant_are_errors() {
 }
 
 #[test]
-fn documents_that_are_no_json_name_their_key() {
+fn errors_of_invalid_json_name_the_key() {
     let deep = "[".repeat(200_000);
     let long = format!("{{\"zarr_format\": \"{}\"}}", "x".repeat(1 << 20));
     for document in [
@@ -185,7 +185,7 @@ fn documents_that_are_no_json_name_their_key() {
 }
 
 #[test]
-fn of_equal_members_the_last_counts() {
+fn the_last_of_two_equal_members_is_used() {
     let text = sound().to_string().replacen('{', "{\"shape\": [1],", 1);
     assert!(survive_array(text, None).is_none());
 }
@@ -196,7 +196,7 @@ const TERABYTE: [u8; 13] = [0x28, 0xb5, 0x2f, 0xfd, 0xe0, 0, 0, 0, 0, 0, 1, 0, 0
 /// Invariant (reading): A missing chunk reads as the fill value. A failed read is an error that names the key, also if
 /// the server says that the chunk existed.
 #[test]
-fn chunks_that_do_not_decode_name_their_key() {
+fn errors_of_undecodable_chunks_name_the_key() {
     let raw = sound().to_string();
     let zstd = compressed("zstd", json!({"level": 1, "checksum": false})).to_string();
     let gzip = compressed("gzip", json!({"level": 1})).to_string();
@@ -265,7 +265,7 @@ fn a_fill_value_times_many_elements_is_too_large() {
 }
 
 #[test]
-fn shards_whose_index_lies_are_errors() {
+fn shards_with_an_invalid_index_are_errors() {
     let inner = json!([{"name": "bytes", "configuration": {"endian": "little"}}]);
     let configuration = json!({"chunk_shape": [16, 16], "codecs": inner, "index_codecs": inner});
     let metadata =
@@ -299,9 +299,9 @@ fn shards_whose_index_lies_are_errors() {
     assert!(survive_array(huge.to_string(), Some(&[0; 100])).is_some());
 }
 
-/// Invariant of `chunks_that_do_not_decode_name_their_key`.
+/// Invariant of `errors_of_undecodable_chunks_name_the_key`.
 #[test]
-fn a_chunk_that_was_not_fetched_does_not_read_as_the_fill_value() {
+fn an_unfetched_git_annex_chunk_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "zarr.json", sound().to_string());
     std::fs::create_dir_all(folder.path().join("c/0")).unwrap();
@@ -327,7 +327,7 @@ fn a_chunk_that_was_not_fetched_does_not_read_as_the_fill_value() {
 
 /// Invariant (stores): No key or symbolic link leads out of a local store, and no name leads out of an archive.
 #[test]
-fn links_and_pipes_lead_nowhere() {
+fn links_out_of_a_store_and_pipes_are_not_read() {
     let outside = tempfile::tempdir().unwrap();
     write(outside.path(), "secret", "canary");
     let folder = tempfile::tempdir().unwrap();
@@ -386,7 +386,7 @@ fn links_and_pipes_lead_nowhere() {
 }
 
 #[test]
-fn any_bytes_can_be_a_name() {
+fn names_of_any_bytes_are_listed_and_read() {
     let folder = tempfile::tempdir().unwrap();
     use std::os::unix::ffi::OsStrExt;
     let odd = [

@@ -26,7 +26,7 @@ fn image(axes: &[&str], paths: &[String]) -> Value {
 }
 
 #[test]
-fn a_level_that_is_named_often_is_in_the_pyramid_once() {
+fn a_level_named_many_times_is_in_the_pyramid_once() {
     let array = v3(&[2, 4, 4], &[1, 4, 4], default_keys());
     let file = |times: usize| {
         let paths = vec!["0".to_string(); times];
@@ -90,7 +90,7 @@ fn a_long_unit_is_not_written_for_each_band() {
 }
 
 #[test]
-fn a_group_longer_than_any_file_has_none() {
+fn a_group_too_long_for_any_file_has_no_file() {
     let array = v3(&[1 << 62], &[1 << 20], default_keys()).replace("uint8", "int8");
     for name in ["root.h5", "root.nc4", "root.nc"] {
         let store = memory(&[("a/zarr.json", &array), ("b/zarr.json", &array)]);

@@ -72,7 +72,7 @@ fn each_encoding_finds_its_chunks() {
 }
 
 #[test]
-fn encodings_that_are_not_known_are_refused() {
+fn unknown_encodings_are_refused() {
     let base = json!({"name": "default", "configuration": {"separator": "/"}});
     let suffix = json!({"name": "suffix", "configuration": {"suffix": ".shard", "separator": "~", "base_encoding": base}});
     for (encoding, named) in [(suffix, "suffix"), (json!("zigzag"), "zigzag")] {

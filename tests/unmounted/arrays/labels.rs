@@ -108,7 +108,7 @@ fn labelled(
 
 /// Invariant of `any_selection_in_any_format_is_that_of_the_whole`.
 #[test]
-fn labels_take_what_numbers_take_in_every_format() {
+fn labels_and_numbers_select_the_same_in_every_format() {
     let masked = json!({"sample_rate": 8000, "missing_value": 3});
     let scaled = json!({"sample_rate": 8000, "scale_factor": 0.5, "add_offset": 1});
     let mut seen = HashSet::new();

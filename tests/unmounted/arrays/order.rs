@@ -52,7 +52,7 @@ impl Fixture {
 
 /// Invariant of `rows_of_a_window_are_not_sequential`.
 #[test]
-fn a_huge_file_is_not_expected_to_be_read_to_its_end() {
+fn a_huge_file_is_not_expected_to_be_read_sequentially() {
     let side = 1_000_000;
     let fixture = Fixture::new([side, side]);
     let opened = fixture.open();
@@ -68,7 +68,7 @@ fn a_huge_file_is_not_expected_to_be_read_to_its_end() {
 
 /// Invariant of `rows_of_a_window_are_not_sequential`.
 #[test]
-fn the_next_reader_is_taken_for_one_like_the_last() {
+fn the_next_reader_is_expected_to_read_like_the_last() {
     let fixture = Fixture::new([10_000, 10_000]);
     assert!(fixture.open().file.expects_sequential(), "nothing is known");
     let windows = fixture.open();

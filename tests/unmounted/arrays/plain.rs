@@ -100,7 +100,7 @@ fn sharded() -> String {
 /// Invariant (plain): A chunk has the bytes that its document promises, the fill value beyond the edge of the array; a
 /// missing chunk has no file.
 #[test]
-fn every_array_is_one_of_a_plain_store() {
+fn arrays_of_every_dialect_are_in_the_plain_views() {
     let store = memory(&[
         ("g/.zgroup", r#"{"zarr_format": 2}"#),
         ("g/old/.zarray", &v2(&[3, 5], &[2, 4], Some("/"))),
@@ -170,7 +170,7 @@ fn every_array_is_one_of_a_plain_store() {
 }
 
 #[test]
-fn an_inner_chunk_is_a_chunk_if_it_is_stored() {
+fn stored_inner_chunks_are_chunks_of_the_plain_views() {
     let mut whole: Value = serde_json::from_str(&sharded()).unwrap();
     whole["shape"] = json!([4, 8]);
     let store = memory(&[("a/zarr.json", &whole.to_string())]);
@@ -220,7 +220,7 @@ fn irregular_grids_are_divided_into_regular_ones() {
 }
 
 #[test]
-fn elements_of_no_fixed_length_are_encoded() {
+fn elements_of_variable_length_are_encoded() {
     let store = memory(&[("a/.zarray", &strings(3, 2))]);
     let encoded = |elements: &[&str]| {
         let mut bytes = (elements.len() as u32).to_le_bytes().to_vec();
@@ -243,7 +243,7 @@ fn elements_of_no_fixed_length_are_encoded() {
 
 /// Invariant (plain): A node that the format cannot hold is not listed, and its directory says why.
 #[test]
-fn what_a_format_cannot_hold_is_not_listed_and_says_why() {
+fn a_node_that_the_format_cannot_hold_has_an_error_file() {
     let typed = |name: &str| {
         let mut document: Value = serde_json::from_str(&v3(&[2], &[2], default_keys())).unwrap();
         document["data_type"] = name.into();
@@ -282,7 +282,7 @@ fn what_a_format_cannot_hold_is_not_listed_and_says_why() {
 
 /// Invariant (plain): A listing of a plain store continues after any of its names, and has each name once.
 #[test]
-fn a_listing_goes_on_after_each_name() {
+fn a_listing_resumes_after_each_name() {
     let store = memory(&[
         ("a/zarr.json", &v3(&[4, 6], &[2, 4], default_keys())),
         ("b/zarr.json", &sharded()),
@@ -328,7 +328,7 @@ impl Layer for Unlisted {
 }
 
 #[test]
-fn all_chunks_have_files_where_it_is_unknown_which_are_stored() {
+fn all_chunks_have_files_if_the_store_does_not_list() {
     let store = memory(&[("zarr.json", &v3(&[3, 2], &[2, 1], default_keys()))]);
     put(&store, "c/1/0", &[1, 2]);
     let unlisted = |store: MemoryStore| {
@@ -359,7 +359,7 @@ fn all_chunks_have_files_where_it_is_unknown_which_are_stored() {
 
 /// Invariant (plain): xarray and netCDF take the same elements for missing as in the original.
 #[test]
-fn the_value_that_marks_missing_elements_is_carried_over() {
+fn the_value_of_missing_elements_is_kept() {
     let named = |fill: Value, attributes: Value| {
         let mut document: Value = serde_json::from_str(&v3(&[4], &[2], default_keys())).unwrap();
         document["data_type"] = "float32".into();
@@ -415,7 +415,7 @@ fn the_value_that_marks_missing_elements_is_carried_over() {
 }
 
 #[test]
-fn attributes_of_ome_zarr_are_those_of_the_format() {
+fn attributes_of_ome_zarr_fit_the_format_of_the_view() {
     let ome =
         json!({"version": "0.5", "multiscales": [{"name": "image"}], "omero": {"channels": []}});
     let group =

@@ -172,7 +172,7 @@ fn chunks(count: usize, length: impl Fn(usize) -> usize) -> (MemoryStore, Vec<St
 }
 
 #[test]
-fn chunks_of_texts_are_fetched_at_a_time() {
+fn chunks_of_texts_are_fetched_concurrently() {
     let (memory, expected) = chunks(40, |chunk| chunk % 7);
     let store = GatheringStore::over(memory);
     assert_eq!(texts_of(&store, 64 << 20, &Arc::default()), expected);
@@ -181,7 +181,7 @@ fn chunks_of_texts_are_fetched_at_a_time() {
 }
 
 #[test]
-fn a_chunk_may_be_longer_than_those_before() {
+fn a_chunk_longer_than_expected_is_read() {
     let (memory, expected) = chunks(30, |chunk| [1, 20, 9000, 3, 300][chunk % 5] * chunk);
     let store = GatheringStore::over(memory);
     assert_eq!(texts_of(&store, 64 << 20, &Arc::default()), expected);
@@ -191,7 +191,7 @@ fn a_chunk_may_be_longer_than_those_before() {
 
 /// Invariant of `the_memory_follows_from_what_is_not_set_aside`.
 #[test]
-fn few_chunks_are_under_way_where_memory_is_small() {
+fn little_memory_fetches_few_chunks_concurrently() {
     let (memory, expected) = chunks(20, |_| 1000);
     let (store, stats) = (GatheringStore::over(memory), Arc::<Stats>::default());
     // A quarter of the memory has room for three chunks while they are decoded, and half of it for all of the texts.
@@ -203,7 +203,7 @@ fn few_chunks_are_under_way_where_memory_is_small() {
 
 /// If chunks change during a fetch, each chunk has only old texts or only new ones.
 #[test]
-fn texts_of_a_chunk_are_those_of_one_content() {
+fn texts_of_a_chunk_are_never_mixed_with_newer_ones() {
     let (memory, old) = chunks(40, |_| 2);
     let mut store = GatheringStore::over(memory);
     let replace = |memory: &MemoryStore| {

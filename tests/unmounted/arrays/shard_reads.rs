@@ -177,7 +177,7 @@ fn flat_file_of_region(store: &Counted, region: Region, memory: u64, fetches: us
 /// Invariant (reading): Adjacent subchunks are read in one request, and all subchunks of a read are of the same version
 /// as their index.
 #[test]
-fn inner_chunks_that_lie_beside_each_other_are_read_together() {
+fn adjacent_inner_chunks_are_read_together() {
     for (compressed, fetches) in [(false, 0), (true, 0), (false, 8), (true, 8)] {
         let folder = tempfile::tempdir().unwrap();
         let (store, whole, _) = counted(&case(compressed), folder.path());
@@ -212,7 +212,7 @@ fn one_inner_chunk_is_read_alone() {
 }
 
 #[test]
-fn a_run_that_memory_has_no_room_for_is_read_piece_by_piece() {
+fn a_run_larger_than_memory_is_read_in_pieces() {
     let folder = tempfile::tempdir().unwrap();
     let (store, whole, _) = counted(&case(true), folder.path());
     let file = flat_file(&store, 64 << 10, 8);
@@ -222,7 +222,7 @@ fn a_run_that_memory_has_no_room_for_is_read_piece_by_piece() {
     }
 }
 
-/// Invariant of `inner_chunks_that_lie_beside_each_other_are_read_together`.
+/// Invariant of `adjacent_inner_chunks_are_read_together`.
 #[test]
 fn a_shard_that_is_overwritten_while_a_run_is_read_is_never_mixed() {
     let mut overwritten = 0;
@@ -307,7 +307,7 @@ fn a_shard_that_is_replaced_while_it_is_read_is_never_mixed() {
 }
 
 #[test]
-fn a_shard_that_ends_early_harms_no_inner_chunk_before_its_end() {
+fn inner_chunks_before_the_end_of_a_short_shard_are_read() {
     let folder = tempfile::tempdir().unwrap();
     let (store, whole, shard) = counted(&case(false), folder.path());
     // The index places the last inner chunk beyond the end of the shard.
@@ -348,9 +348,9 @@ fn planes() -> Case {
     }
 }
 
-/// Invariant of `inner_chunks_that_lie_beside_each_other_are_read_together`.
+/// Invariant of `adjacent_inner_chunks_are_read_together`.
 #[test]
-fn who_reads_single_planes_over_a_network_has_no_whole_shards_read() {
+fn a_reader_of_single_planes_on_a_network_reads_no_whole_shards() {
     let folder = tempfile::tempdir().unwrap();
     let whole = write(&planes(), folder.path());
     let memory = MemoryStore::default();
@@ -421,9 +421,9 @@ fn sorted(shard: &[u8], place: impl Fn(usize) -> usize) -> Vec<u8> {
     out
 }
 
-/// Invariant of `inner_chunks_that_lie_beside_each_other_are_read_together`.
+/// Invariant of `adjacent_inner_chunks_are_read_together`.
 #[test]
-fn a_reader_in_order_over_a_network_has_each_shard_read_once() {
+fn a_sequential_reader_on_a_network_reads_each_shard_once() {
     let folder = tempfile::tempdir().unwrap();
     let whole = write(&layered(), folder.path());
     let memory = MemoryStore::default();
@@ -543,9 +543,9 @@ impl MortonArray {
     }
 }
 
-/// Invariant of `inner_chunks_that_lie_beside_each_other_are_read_together`.
+/// Invariant of `adjacent_inner_chunks_are_read_together`.
 #[test]
-fn a_reader_in_order_over_a_network_makes_at_most_three_requests_a_shard() {
+fn a_sequential_reader_on_a_network_makes_few_requests_per_shard() {
     let rows = MortonArray::new(TWO_ROWS);
     // The kernel's reads for `cat`; for a program that maps the file or reads it with one call, with a header before
     // the elements; and for a program that reads 128 KiB at a time.
@@ -572,7 +572,7 @@ fn a_reader_in_order_over_a_network_makes_at_most_three_requests_a_shard() {
 }
 
 #[test]
-fn reads_side_by_side_make_as_few_requests_as_those_in_order() {
+fn concurrent_sequential_reads_make_few_requests() {
     let rows = MortonArray::new(TWO_ROWS);
     let store = rows.counted();
     let file = rows.open(&store, 64 << 20);
@@ -595,7 +595,7 @@ fn reads_side_by_side_make_as_few_requests_as_those_in_order() {
     assert!(most <= 2, "an inner chunk was fetched {most} times");
 }
 
-/// Invariant of `inner_chunks_that_lie_beside_each_other_are_read_together`.
+/// Invariant of `adjacent_inner_chunks_are_read_together`.
 #[test]
 fn a_small_window_fetches_the_index_and_its_inner_chunks_alone() {
     let rows = MortonArray::new(TWO_ROWS);
@@ -623,9 +623,9 @@ fn a_small_window_fetches_the_index_and_its_inner_chunks_alone() {
     }
 }
 
-/// Invariant of `inner_chunks_that_lie_beside_each_other_are_read_together`.
+/// Invariant of `adjacent_inner_chunks_are_read_together`.
 #[test]
-fn a_reader_of_the_header_has_no_whole_shards_read() {
+fn a_reader_of_the_header_reads_no_whole_shards() {
     // A row of 16 shards of 32 MiB in total. Each plane of 256 KiB crosses all of them.
     let rows = MortonArray::new([128, 512, 512]);
     let layer = 4 << 20;
@@ -659,9 +659,9 @@ fn a_reader_of_the_header_has_no_whole_shards_read() {
     assert_eq!(local.array().chunk_bytes(), 16 * 16 * 16);
 }
 
-/// Invariant of `inner_chunks_that_lie_beside_each_other_are_read_together`.
+/// Invariant of `adjacent_inner_chunks_are_read_together`.
 #[test]
-fn little_memory_takes_more_requests_and_no_bytes_twice() {
+fn little_memory_takes_more_requests() {
     let rows = MortonArray::new(TWO_ROWS);
     let stored: u64 = rows.shards.values().map(|places| places[0].end).sum();
     // More memory allows more layers of a shard to be fetched together, up to all eight. If 1/8 of the memory cannot
@@ -686,7 +686,7 @@ fn little_memory_takes_more_requests_and_no_bytes_twice() {
 }
 
 #[test]
-fn two_readers_in_order_fetch_no_inner_chunk_more_than_twice() {
+fn two_sequential_readers_fetch_an_inner_chunk_at_most_twice() {
     let rows = MortonArray::new(TWO_ROWS);
     let store = rows.counted();
     let first = rows.open(&store, 64 << 20);
@@ -706,9 +706,9 @@ fn two_readers_in_order_fetch_no_inner_chunk_more_than_twice() {
     assert!(most <= 2, "an inner chunk was fetched {most} times");
 }
 
-/// Invariant of `inner_chunks_that_lie_beside_each_other_are_read_together`.
+/// Invariant of `adjacent_inner_chunks_are_read_together`.
 #[test]
-fn a_shard_that_is_overwritten_before_a_reader_in_order_is_done_is_never_mixed() {
+fn a_shard_overwritten_during_a_sequential_read_is_never_mixed() {
     let rows = MortonArray::new(TWO_ROWS);
     let key = Key::new("c/0/0/0").unwrap();
     let stored = rows

@@ -119,7 +119,7 @@ fn a_selection_costs_the_chunks_under_it() {
 }
 
 #[test]
-fn what_selects_nothing_has_no_file_and_a_reason() {
+fn an_invalid_selection_has_no_file_and_a_reason() {
     let store = memory(&[("a/zarr.json", &v3(&[4, 6], &[2, 3], default_keys()))]);
     let (view, _) = view_of(Arc::new(store), &[]);
     for (name, why) in [
@@ -151,7 +151,7 @@ pub fn typed(data_type: &str, shape: &[u64], names: &[&str], attributes: Value) 
 }
 
 #[test]
-fn the_place_of_a_map_is_that_of_the_selected_pixels() {
+fn a_selection_of_a_map_has_the_position_of_its_pixels() {
     let place = json!({"GeoTransform": "10 0.5 0 50 0 -0.5"});
     let map = typed("int16", &[3, 8, 6], &["band", "y", "x"], place);
     let (view, _) = view_of(Arc::new(memory(&[("a/zarr.json", &map)])), &[]);
@@ -200,7 +200,7 @@ fn a_header_names_the_file_of_the_elements_that_it_describes() {
 }
 
 #[test]
-fn inner_chunks_of_shards_open() {
+fn inner_chunks_of_shards_open_by_name() {
     let inner = json!([{"name": "bytes"}]);
     let index = json!([{"name": "bytes", "configuration": {"endian": "little"}}]);
     let sharding = json!({"name": "sharding_indexed", "configuration": {

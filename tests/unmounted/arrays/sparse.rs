@@ -44,7 +44,7 @@ fn huge() -> Vec<(&'static str, String)> {
 /// Invariant (reading): Listing the files view costs as much as the stored chunks, not the grid; if the store cannot
 /// list its chunks, the listing is an error.
 #[test]
-fn an_array_of_any_number_of_chunks_costs_what_is_stored() {
+fn listing_a_huge_array_costs_as_much_as_its_stored_chunks() {
     let mut measured = 0;
     for (document, metadata) in huge() {
         let store = memory(&[(&format!("a/{document}"), &metadata)]);
@@ -145,7 +145,7 @@ impl Layer for Paged {
 }
 
 #[test]
-fn a_listing_asks_a_bucket_for_one_page_of_keys() {
+fn a_listing_requests_one_page_of_keys_from_a_bucket() {
     let metadata = v2(&[1_000_000_000], &[1], Some("."));
     for (stored, form, most) in [(0, "chunks", 0), (999, "chunks", 1), (5000, "a.npy", 2)] {
         let keys = (0..stored).map(|number| key(&format!("a/{number}")));
@@ -163,7 +163,7 @@ fn a_listing_asks_a_bucket_for_one_page_of_keys() {
 }
 
 #[test]
-fn chunks_all_over_the_grid_are_found_in_a_local_store() {
+fn an_array_with_enough_stored_chunks_is_listed_as_a_file() {
     let (length, chunk) = (8 << 30, 256 << 20);
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(folder.path().join("a/c")).unwrap();

@@ -107,7 +107,7 @@ const OF_NUMBERS: &[&str] = &[
 ];
 
 #[test]
-fn an_array_is_listed_in_one_form_and_in_those_that_are_asked_for() {
+fn an_array_is_listed_in_its_default_and_the_chosen_forms() {
     let plain = v3(&[4], &[2], default_keys());
     let store = memory(&[("a/zarr.json", &plain), ("s/.zarray", &strings(4, 2))]);
     for (words, of_numbers, of_strings) in [
@@ -185,7 +185,7 @@ fn an_attribute_says_which_names_open() {
 }
 
 #[test]
-fn a_group_lists_the_files_of_all_its_arrays_that_are_asked_for() {
+fn a_group_lists_its_files_in_the_chosen_forms() {
     let plain = v3(&[4], &[2], default_keys()).replace("uint8", "int8");
     let broken = plain.replace("\"shape\":[4]", "\"shape\":null");
     let store = memory(&[
@@ -289,7 +289,7 @@ fn the_chunk_of_an_array_without_dimensions_is_listed_when_it_is_stored() {
 }
 
 #[test]
-fn a_listing_goes_on_where_a_reader_left_it_though_chunks_are_removed() {
+fn a_listing_resumes_although_chunks_are_removed() {
     let store = memory(&[("a/zarr.json", &v3(&[5000], &[1], default_keys()))]);
     for number in 0..5000 {
         store.set(key(&format!("a/c/{number}")), vec![1]);
@@ -345,9 +345,9 @@ impl Layer for Unlisted {
     }
 }
 
-/// Invariant of `an_array_of_any_number_of_chunks_costs_what_is_stored`.
+/// Invariant of `listing_a_huge_array_costs_as_much_as_its_stored_chunks`.
 #[test]
-fn where_names_are_not_listed_chunks_are_an_error_and_not_none() {
+fn listing_chunks_of_a_store_that_cannot_list_is_an_error() {
     let metadata = v3(&[1_000_000_000], &[1], default_keys());
     let inner = memory(&[("a/zarr.json", &metadata), ("a/c/5", "x")]);
     let info = StoreInfo {

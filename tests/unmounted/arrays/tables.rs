@@ -157,7 +157,7 @@ fn arrays_and_encoded_groups_are_the_columns_of_a_table() {
 }
 
 #[test]
-fn what_is_no_column_is_said() {
+fn an_attribute_names_arrays_that_are_not_columns() {
     let (view, _) = view_of(Arc::new(observations()), &[]);
     let said = view.attribute(&UNLIMITED, &key("obs/obs.csv"), LEFT_OUT);
     let said = String::from_utf8(said.unwrap().unwrap()).unwrap();
@@ -179,7 +179,7 @@ fn what_is_no_column_is_said() {
 }
 
 #[test]
-fn the_number_of_no_category_is_an_error() {
+fn a_code_without_a_category_is_an_error() {
     let store = observations();
     store.set(key("obs/kind/codes/c/0"), vec![0, 2, 0]);
     let (view, _) = view_of(Arc::new(store), &[]);
@@ -194,7 +194,7 @@ fn the_number_of_no_category_is_an_error() {
 }
 
 #[test]
-fn a_table_without_rows_has_names() {
+fn a_table_without_rows_has_a_header() {
     let store = memory(&[
         ("a/zarr.json", &column("int8", &[0])),
         ("b/zarr.json", &column("int8", &[0])),
@@ -205,7 +205,7 @@ fn a_table_without_rows_has_names() {
 }
 
 #[test]
-fn a_group_that_is_no_table_has_none() {
+fn a_group_with_unequal_arrays_has_no_table() {
     let named = |name: &str| {
         let mut document: Value = serde_json::from_str(&column("int8", &[4])).unwrap();
         document["dimension_names"] = json!([name]);
@@ -299,7 +299,7 @@ fn rows_of_an_array_are_lines_without_spaces() {
 }
 
 #[test]
-fn attributes_and_chunks_change_what_is_made_of_them() {
+fn changed_attributes_and_chunks_change_the_table() {
     let packed = |scale: f64| described("int16", &[3], &json!({"scale_factor": scale}));
     let store = Arc::new(memory(&[("a/zarr.json", &packed(0.5))]));
     store.set(key("a/c/0"), vec![1, 0, 2, 0, 3, 0]);
@@ -355,7 +355,7 @@ fn weather() -> MemoryStore {
 }
 
 #[test]
-fn a_group_has_tables_of_parts_and_of_values_as_they_are_meant() {
+fn a_group_has_tables_of_selections_and_of_cf_values() {
     let (view, _) = view_of(Arc::new(weather()), &[]);
     let day = |day: &str| format!("{day}T00:00:00.000000000");
     for (name, expected) in [
@@ -402,7 +402,7 @@ fn a_group_has_tables_of_parts_and_of_values_as_they_are_meant() {
 }
 
 #[test]
-fn a_table_of_anndata_has_values_as_they_are_stored_alone() {
+fn a_table_of_anndata_has_only_stored_values() {
     let (view, _) = view_of(Arc::new(observations()), &[]);
     assert!(!common::is_missing(&view, "obs/obs.csv"));
     for name in ["obs/obs.cf.csv", "obs/obs.cf.ndjson"] {

@@ -83,7 +83,7 @@ fn any_range_of_texts_in_any_format_is_the_slice_of_the_whole() {
 }
 
 #[test]
-fn elements_without_a_fixed_length_are_taken_at_distances() {
+fn steps_select_elements_of_variable_length() {
     let (view, _) = view_of(Arc::new(texts()), &[]);
     let line = |number: usize| json!(TEXTS[number]).to_string();
     for (selection, numbers) in [
@@ -102,7 +102,7 @@ fn elements_without_a_fixed_length_are_taken_at_distances() {
 }
 
 #[test]
-fn texts_of_three_dimensions_are_no_rows() {
+fn texts_of_three_dimensions_have_no_table() {
     let document = |shape: &[u64]| {
         json!({"zarr_format": 2, "shape": shape, "chunks": vec![2; shape.len()], "dtype": "|O", "compressor": null,
             "fill_value": "", "order": "C", "filters": [{"id": "vlen-utf8"}]})

@@ -35,7 +35,7 @@ fn found(entries: Vec<Entry>, inner: &str) -> Vec<(zarr_check::Severity, &'stati
 }
 
 #[test]
-fn entries_that_are_not_shown_are_findings() {
+fn hidden_entries_are_findings() {
     let mut link = Entry::new("g/link", b"zarr.json");
     link.mode = 0o120_777;
     let entries = vec![
@@ -86,7 +86,7 @@ fn respelled_names_are_found_in_a_folder_too() {
 }
 
 #[test]
-fn entries_outside_of_a_folder_leave_room_for_those_in_it() {
+fn findings_outside_a_folder_do_not_use_up_its_limit() {
     let link = |name: String| {
         let mut link = Entry::new(name, b"zarr.json");
         link.mode = 0o120_777;
@@ -111,7 +111,7 @@ fn entries_outside_of_a_folder_leave_room_for_those_in_it() {
 }
 
 #[test]
-fn entries_that_are_not_shown_are_findings_below_changes_too() {
+fn hidden_entries_are_findings_below_an_upper_folder_too() {
     let memory = MemoryStore::default();
     let key = Key::new("a.zip").unwrap();
     let twice = [
@@ -133,7 +133,7 @@ fn entries_that_are_not_shown_are_findings_below_changes_too() {
 }
 
 #[test]
-fn an_archive_that_shows_all_has_no_findings() {
+fn an_archive_without_hidden_entries_has_no_findings() {
     let entries = vec![
         Entry::new("zarr.json", GROUP),
         Entry::new("g/zarr.json", GROUP),

@@ -1507,7 +1507,7 @@ fn each_kind_of_damage_is_found() {
 type Named = (&'static str, fn() -> MemoryStore);
 
 #[test]
-fn undamaged_stores_have_no_errors_and_no_warnings() {
+fn undamaged_stores_have_no_errors_or_warnings() {
     let stores: [Named; 13] = [
         ("v3", v3),
         ("v3 consolidated", v3_consolidated),
@@ -1539,7 +1539,7 @@ fn undamaged_stores_have_no_errors_and_no_warnings() {
 }
 
 #[test]
-fn bytes_after_a_chunk_are_found_whatever_compressed_it() {
+fn bytes_after_a_chunk_are_found_with_every_compressor() {
     let of_numcodecs = |name: &str, members: Value| json!({"name": format!("numcodecs.{name}"), "configuration": members});
     let blosc =
         json!({"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "typesize": 1, "blocksize": 0});

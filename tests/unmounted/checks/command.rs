@@ -68,7 +68,7 @@ fn each_finding_begins_a_line_and_errors_are_the_exit_status() {
 }
 
 #[test]
-fn json_has_all_of_each_finding() {
+fn json_has_every_field_of_a_finding() {
     let folder = tempfile::tempdir().unwrap();
     let place = damaged(folder.path());
     let output = run(&["check", "--json", &place]);
@@ -87,7 +87,7 @@ fn json_has_all_of_each_finding() {
 }
 
 #[test]
-fn names_in_json_command_no_terminal() {
+fn names_in_json_have_no_control_characters() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("s \u{9b}2J.zarr");
     let store = v3();
@@ -115,7 +115,7 @@ fn a_node_is_checked_by_itself() {
 }
 
 #[test]
-fn what_cannot_be_opened_is_an_error_of_one_line() {
+fn a_store_that_cannot_be_opened_is_an_error_of_one_line() {
     for args in [
         &["check", "/none/at/all"][..],
         &["check"],
@@ -135,7 +135,7 @@ fn what_cannot_be_opened_is_an_error_of_one_line() {
 }
 
 #[test]
-fn a_reader_that_is_gone_is_no_error() {
+fn a_closed_pipe_is_not_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let store = v3();
     for number in 0..500 {

@@ -56,7 +56,7 @@ fn multiscales(levels: &[(&str, usize)], axes: &[&str]) -> Value {
 }
 
 #[test]
-fn a_right_image_has_no_findings() {
+fn a_correct_image_has_no_findings() {
     let right = multiscales(&[("0", 2), ("1", 2)], &["y", "x"]);
     assert!(found(&image(json!({"multiscales": right}))).is_empty());
     let ome = json!({"ome": {"version": "0.5", "multiscales": right}});
@@ -67,7 +67,7 @@ fn a_right_image_has_no_findings() {
 }
 
 #[test]
-fn what_an_image_names_and_does_not_have_is_told() {
+fn missing_levels_of_an_image_are_reported() {
     let ome = |levels: &[(&str, usize)], axes: &[&str]| {
         let levels = multiscales(levels, axes);
         found(&image(
@@ -91,7 +91,7 @@ fn what_an_image_names_and_does_not_have_is_told() {
 }
 
 #[test]
-fn an_image_without_levels_or_with_others_names_is_told() {
+fn invalid_levels_and_dimension_names_of_an_image_are_reported() {
     let axes = json!([{"name": "y"}, {"name": "x"}]);
     let part = "ome: multiscales[0]: datasets";
     let level = &multiscales(&[("0", 2)], &["y", "x"])[0]["datasets"][0];
@@ -128,7 +128,7 @@ fn an_image_without_levels_or_with_others_names_is_told() {
 }
 
 #[test]
-fn an_image_whose_pixels_have_no_size_is_told() {
+fn an_image_without_a_pixel_size_is_reported() {
     let levels = || multiscales(&[("0", 2), ("1", 2)], &["y", "x"]);
     let part = "multiscales[0]: datasets[1]: coordinateTransformations";
     let translation = json!([{"type": "translation", "translation": [0.0, 0.0]}]);
@@ -172,7 +172,7 @@ fn an_image_whose_pixels_have_no_size_is_told() {
 }
 
 #[test]
-fn numbers_of_images_and_plates_that_cannot_be_are_told() {
+fn invalid_numbers_of_images_and_plates_are_reported() {
     let part = "ome: multiscales[0]: datasets[0]";
     for (scale, severity) in [(json!([0.0, 1.0]), Warning), (json!(["1", "1"]), Error)] {
         let mut levels = multiscales(&[("0", 2), ("1", 2)], &["y", "x"]);
@@ -199,7 +199,7 @@ fn numbers_of_images_and_plates_that_cannot_be_are_told() {
 }
 
 #[test]
-fn a_version_that_does_not_fit_its_place_is_told() {
+fn an_invalid_ome_zarr_version_is_reported() {
     let levels = multiscales(&[("0", 2), ("1", 2)], &["y", "x"]);
     for (version, is_right) in [
         (json!("0.5"), true),
@@ -246,7 +246,7 @@ const HEADINGS: [&str; 5] = [
 ];
 
 #[test]
-fn what_is_said_of_an_image_names_its_text() {
+fn findings_on_images_name_their_specification() {
     let attributes = json!({
         "version": "0.5",
         "multiscales": multiscales(&[("1", 3), ("0", 2), ("gone", 2)], &["z", "y", "x"]),
@@ -268,7 +268,7 @@ fn what_is_said_of_an_image_names_its_text() {
 }
 
 #[test]
-fn what_plates_wells_and_labels_name_is_looked_for() {
+fn missing_paths_of_plates_wells_and_labels_are_reported() {
     let attributes = json!({
         "plate": {"wells": [{"path": "0"}, {"path": "A/1"}]},
         "well": {"images": [{"path": "2"}]},
@@ -287,7 +287,7 @@ fn what_plates_wells_and_labels_name_is_looked_for() {
 }
 
 #[test]
-fn names_of_dimensions_that_xarray_refuses_are_told() {
+fn dimension_names_that_xarray_refuses_are_reported() {
     for (names, is_right) in [
         (json!(["y", "x"]), true),
         (json!(["x"]), false),
@@ -306,7 +306,7 @@ fn names_of_dimensions_that_xarray_refuses_are_told() {
 }
 
 #[test]
-fn a_node_that_readers_of_its_group_pass_over_is_told() {
+fn a_node_of_another_dialect_than_its_group_is_reported() {
     let store = image(json!({}));
     let document = json!({
         "zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "|u1", "compressor": null,
@@ -326,7 +326,7 @@ fn a_node_that_readers_of_its_group_pass_over_is_told() {
 }
 
 #[test]
-fn copies_of_no_group_are_told_and_compared() {
+fn consolidated_metadata_without_a_group_are_reported() {
     let store = MemoryStore::default();
     let copies = json!({".zgroup": {"zarr_format": 2}});
     let document = json!({"zarr_consolidated_format": 1, "metadata": copies});

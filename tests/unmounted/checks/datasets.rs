@@ -83,7 +83,7 @@ fn dataset(lengths: [u64; 2]) -> MemoryStore {
 }
 
 #[test]
-fn a_half_finished_append_is_told() {
+fn a_half_finished_append_is_reported() {
     assert_eq!(found(&dataset([3, 3])), []);
     let store = dataset([4, 3]);
     let expected = one(Error, "dimension-lengths-differ", "g", "time");
@@ -117,7 +117,7 @@ fn a_half_finished_append_is_told() {
 }
 
 #[test]
-fn an_array_without_names_of_dimensions_beside_others_is_told() {
+fn one_array_without_dimension_names_is_reported() {
     let store = dataset([3, 3]);
     array(&store, "g/q", &[3], None);
     assert_eq!(
@@ -155,7 +155,7 @@ fn an_array_without_names_of_dimensions_beside_others_is_told() {
 }
 
 #[test]
-fn a_top_that_is_gone_is_told() {
+fn a_missing_root_group_is_reported() {
     let gone = |store: fn() -> MemoryStore, documents: &[&'static str]| {
         let store = store();
         documents
@@ -188,7 +188,7 @@ fn a_top_that_is_gone_is_told() {
 }
 
 #[test]
-fn chunks_that_are_all_gone_are_told() {
+fn an_array_without_any_chunks_is_reported() {
     let store = dataset([3, 3]);
     store.erase(&key("g/t/c/0/0"));
     // In the only chunk of an integer array, such as a mask or a count, all elements may equal the fill value, so this
@@ -223,7 +223,7 @@ fn chunks_that_are_all_gone_are_told() {
 }
 
 #[test]
-fn defaults_in_copies_are_no_findings() {
+fn defaults_in_consolidated_metadata_are_not_findings() {
     let store = v2_consolidated();
     let mut copies: Value = serde_json::from_slice(&bytes(&store, ".zmetadata")).unwrap();
     let metadata = &mut copies["metadata"];
@@ -250,7 +250,7 @@ fn with_attributes(attributes: Value) -> MemoryStore {
 }
 
 #[test]
-fn times_and_packing_that_xarray_does_not_decode_are_told() {
+fn times_and_packing_that_xarray_cannot_decode_are_reported() {
     for (units, expected) in [
         ("days since 2000-01-01", None),
         ("Hours since 2000-1-1T06:00:00Z", None),
@@ -295,7 +295,7 @@ fn times_and_packing_that_xarray_does_not_decode_are_told() {
 }
 
 #[test]
-fn arrays_that_attributes_name_and_that_are_not_there_are_told() {
+fn missing_arrays_named_by_attributes_are_reported() {
     for (attribute, name, is_there) in [
         ("coordinates", "time crs", true),
         ("coordinates", "time gone", false),

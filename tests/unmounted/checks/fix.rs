@@ -86,7 +86,7 @@ fn drafted() -> MemoryStore {
 /// Invariant (checks): Rebuilt consolidated metadata are correct, and keep what another program writes at the same
 /// time.
 #[test]
-fn after_it_nothing_is_wrong_with_them() {
+fn rebuilt_consolidated_metadata_have_no_faults() {
     let number: &[u8] = br#"{"n": NaN, "i": 123456789012345678901234567890, "f": 1.0, "e": 1e5}"#;
     let nothing = || both(holds("stray", b""), erases("stray"));
     let rows: Vec<(fn() -> MemoryStore, Damage)> = vec![
@@ -185,7 +185,7 @@ fn after_it_nothing_is_wrong_with_them() {
 }
 
 #[test]
-fn numbers_and_words_of_copies_are_those_of_the_documents() {
+fn rebuilt_copies_keep_the_spelling_of_numbers_and_texts() {
     let attributes = "{\"n\": NaN, \"i\": 123456789012345678901234567890, \"f\": 1.0, \"e\": -1e+05, \"s\": \"\\u00e4\"}";
     let group =
         format!("{{\"zarr_format\":3,\"node_type\":\"group\",\"attributes\":{attributes}}}");
@@ -211,7 +211,7 @@ fn numbers_and_words_of_copies_are_those_of_the_documents() {
 }
 
 #[test]
-fn copies_of_groups_have_none_of_their_own() {
+fn copies_of_groups_have_no_consolidated_metadata() {
     let folder = tempfile::tempdir().unwrap();
     write_to(&v3_nested(), folder.path());
     let done = rebuild(open(folder.path()), "").unwrap();
@@ -232,7 +232,7 @@ fn copies_of_groups_have_none_of_their_own() {
 type Refused = (fn() -> MemoryStore, &'static str, Kind);
 
 #[test]
-fn what_has_none_is_refused() {
+fn a_node_without_consolidated_metadata_is_refused() {
     let rows: [Refused; 6] = [
         (n5, "", Kind::Unsupported),
         (draft2022, "", Kind::Unsupported),
@@ -290,7 +290,7 @@ impl Layer for Contended {
     }
 }
 
-/// Invariant of `after_it_nothing_is_wrong_with_them`.
+/// Invariant of `rebuilt_consolidated_metadata_have_no_faults`.
 #[test]
 fn a_concurrent_writer_keeps_what_it_wrote() {
     for (store, name) in [(v3_nested(), "zarr.json"), (v2(), ".zmetadata")] {
@@ -310,7 +310,7 @@ fn a_concurrent_writer_keeps_what_it_wrote() {
 }
 
 #[test]
-fn real_stores_are_mended() {
+fn stores_of_the_corpus_are_fixed() {
     let Some(corpus) = common::needs::shared("corpus") else {
         return;
     };
@@ -347,7 +347,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn nothing_is_written_unless_somebody_says_where() {
+fn fix_writes_only_to_a_place_that_options_name() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("s.zarr");
     write_to(&v2_nested(), &place);
@@ -385,7 +385,7 @@ fn nothing_is_written_unless_somebody_says_where() {
 }
 
 #[test]
-fn the_store_or_an_upper_folder_is_written() {
+fn fix_writes_to_the_store_or_to_an_upper_folder() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("s.zarr");
     write_to(&v2_nested(), &place);

@@ -32,7 +32,7 @@ fn errors(store: MemoryStore, data: bool) -> Vec<(&'static str, String, String)>
 }
 
 #[test]
-fn what_is_in_the_place_of_a_chunk_is_named_and_mended() {
+fn foreign_content_in_place_of_a_chunk_is_named_with_a_remedy() {
     let zstd = json!([{"name": "bytes"}, {"name": "zstd", "configuration": {"level": 1, "checksum": false}}]);
     let raw = json!([{"name": "bytes"}]);
     for (bytes, what, remedy) in [
@@ -102,14 +102,14 @@ fn what_is_in_the_place_of_a_chunk_is_named_and_mended() {
 }
 
 #[test]
-fn sound_chunks_that_look_like_something_else_are_no_findings() {
+fn valid_chunks_that_resemble_html_or_bzip2_are_not_findings() {
     // The elements are uncompressed, and their bytes look like HTML and bzip2.
     let store = plain(json!([{"name": "bytes"}]), &[b"<htm", b"BZh9"]);
     assert_eq!(errors(store, true), []);
 }
 
 #[test]
-fn a_page_in_the_place_of_a_shard_or_a_document_is_named() {
+fn foreign_content_in_place_of_a_shard_or_document_is_named() {
     for data in [true, false] {
         let store = sharded();
         holds("c/0", PAGE)(&store);
@@ -144,7 +144,7 @@ fn a_page_in_the_place_of_a_shard_or_a_document_is_named() {
 }
 
 #[test]
-fn what_is_wrong_with_each_chunk_is_told_once() {
+fn a_fault_of_every_chunk_is_reported_once() {
     let gzip = json!([{"name": "bytes"}, {"name": "gzip", "configuration": {"level": 1}}]);
     let zstd: &[u8] = b"\x28\xb5\x2f\xfd\x20\x04\x21\x00\x00abcd";
     for data in [false, true] {

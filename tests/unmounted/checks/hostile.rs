@@ -35,7 +35,7 @@ fn array(shape: Value, chunk: Value, codecs: Value) -> MemoryStore {
 }
 
 #[test]
-fn grids_of_any_size_cost_what_is_stored() {
+fn grids_of_any_size_are_checked() {
     let bytes = json!([{"name": "bytes"}]);
     let huge = u64::MAX;
     codes(array(
@@ -56,7 +56,7 @@ fn grids_of_any_size_cost_what_is_stored() {
 }
 
 #[test]
-fn an_index_larger_than_the_memory_is_told_and_not_read() {
+fn an_index_larger_than_memory_is_reported_and_not_read() {
     let count = 1_u64 << 19;
     let store = array(json!([count]), json!([count]), sharding(1));
     let entries = vec![0xff; 16 << 19];
@@ -75,7 +75,7 @@ fn an_index_larger_than_the_memory_is_told_and_not_read() {
 }
 
 #[test]
-fn nodes_of_any_depth_end() {
+fn deeply_nested_groups_are_reported() {
     let store = v3();
     let mut path = String::new();
     for _ in 0..1050 {
@@ -102,7 +102,7 @@ fn many_faults_of_one_kind_are_bounded() {
 }
 
 #[test]
-fn documents_of_any_content_are_findings() {
+fn documents_of_any_content_are_reported() {
     let deep = "[".repeat(100_000);
     let texts = [
         deep.as_str(),
@@ -115,16 +115,16 @@ fn documents_of_any_content_are_findings() {
     ];
     for text in texts {
         for path in ["a/zarr.json", "a/b/zarr.json", "zarr.json"] {
-            check_told(path, text);
+            check_is_reported(path, text);
         }
     }
     let many = "1,".repeat(3 << 20);
     let long = format!("{{\"zarr_format\": 3, \"node_type\": \"array\", \"shape\": [{many}1]}}");
-    check_told("a/b/zarr.json", &long);
+    check_is_reported("a/b/zarr.json", &long);
 }
 
 /// Fails if the check reports neither an error nor a warning for a document.
-fn check_told(path: &str, text: &str) {
+fn check_is_reported(path: &str, text: &str) {
     let store = v3();
     store.set(key(path), text.as_bytes().to_vec());
     let (found, _) = run(Arc::new(store), DATA);
@@ -135,7 +135,7 @@ fn check_told(path: &str, text: &str) {
 }
 
 #[test]
-fn any_byte_of_a_document_may_change() {
+fn a_document_with_any_changed_byte_is_checked() {
     let text = run_text();
     for place in (0..text.len()).step_by(3) {
         let store = v3();

@@ -65,7 +65,7 @@ fn a_link_to_a_chunk_of_the_store_is_a_chunk() {
 }
 
 #[test]
-fn links_in_circles_end() {
+fn circular_links_end() {
     for target in ["..", "../a", "."] {
         let found = findings(|top| symlink(target, top.join("a/loop")).unwrap());
         assert_eq!(
@@ -82,7 +82,7 @@ fn links_in_circles_end() {
 }
 
 #[test]
-fn what_writers_leave_behind_is_a_warning() {
+fn leftovers_of_writers_are_a_warning() {
     let warning = |code, key: &str| vec![(Severity::Warning, code, key.to_string())];
     assert_eq!(
         findings(|top| fs::create_dir(top.join("a/empty")).unwrap()),
@@ -112,7 +112,7 @@ fn what_writers_leave_behind_is_a_warning() {
 }
 
 #[test]
-fn nested_chunks_without_a_stated_separator_are_a_habit() {
+fn nested_chunks_without_a_stated_separator_are_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     write_to(&v2(), folder.path());
     let array = folder.path().join("a/b");
@@ -135,7 +135,7 @@ fn nested_chunks_without_a_stated_separator_are_a_habit() {
 }
 
 #[test]
-fn content_of_git_annex_that_was_not_fetched_is_told() {
+fn unfetched_content_of_git_annex_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("s.zarr");
     write_to(&v3(), &place);

@@ -33,7 +33,7 @@ impl Layer for CountingStore {
 }
 
 #[test]
-fn documents_beyond_the_longest_are_not_read() {
+fn consolidation_stops_reading_at_the_longest_document() {
     const LENGTH: usize = 4 << 20;
     const LONGEST: u64 = 64 << 20;
     const THREADS: usize = 2;

@@ -32,7 +32,7 @@ fn decoded_by_another(stated: &str, codec: &str, more: &[u8]) -> Vec<String> {
 }
 
 #[test]
-fn a_stream_in_another_wrapper_or_with_padding_is_found() {
+fn a_stream_of_another_codec_or_with_padding_is_found() {
     let lines = decoded_by_another("gzip", "numcodecs.zlib", b"");
     let [line] = lines.as_slice() else {
         panic!("{lines:#?}")
@@ -75,7 +75,7 @@ fn dataset_with_block(key: &str, shape: [u8; 2]) -> Vec<(&'static str, String)> 
 }
 
 #[test]
-fn blocks_of_n5_are_as_large_as_the_dataset_wants() {
+fn blocks_of_n5_of_the_wrong_size_are_found() {
     for (key, shape) in [
         ("0/0", [2, 3]),
         ("1/1", [1, 1]),
@@ -103,7 +103,7 @@ fn blocks_of_n5_are_as_large_as_the_dataset_wants() {
 }
 
 #[test]
-fn words_of_text_that_are_no_code_points_are_found() {
+fn invalid_code_points_of_fixed_length_text_are_found() {
     let mut array = plain_array(json!([1]), json!([1]), json!(["bytes"]));
     array["data_type"] =
         json!({"name": "fixed_length_utf32", "configuration": {"length_bytes": 4}});

@@ -79,7 +79,7 @@ fn arrays(count: u32) -> MemoryStore {
 /// Invariant (checks): A check never waits for one node or chunk while it could check another, and reports in the order
 /// of the hierarchy.
 #[test]
-fn documents_are_read_while_chunks_of_other_nodes_are() {
+fn documents_and_chunks_of_different_nodes_are_read_concurrently() {
     let store = WaitingStore::new(arrays(100), "x020/c/0", "x045/zarr.json");
     let how = How {
         data: true,
@@ -92,7 +92,7 @@ fn documents_are_read_while_chunks_of_other_nodes_are() {
 }
 
 #[test]
-fn chunks_are_decoded_while_the_array_is_still_being_listed_into_the_queue() {
+fn chunks_are_decoded_while_their_array_is_being_listed() {
     let memory = MemoryStore::default();
     let codecs = serde_json::json!([{"name": "bytes"}]);
     let document = plain_array(serde_json::json!([200]), serde_json::json!([1]), codecs);
@@ -121,9 +121,9 @@ fn nested(memory: &MemoryStore, path: &str, depth: u32) {
     }
 }
 
-/// Invariant of `documents_are_read_while_chunks_of_other_nodes_are`.
+/// Invariant of `documents_and_chunks_of_different_nodes_are_read_concurrently`.
 #[test]
-fn what_is_found_comes_in_the_order_of_the_hierarchy_on_any_number_of_threads() {
+fn findings_come_in_hierarchy_order_on_any_number_of_threads() {
     let memory = MemoryStore::default();
     nested(&memory, "", 5);
     for threads in [1, 2, 7] {
@@ -149,7 +149,7 @@ fn what_is_found_comes_in_the_order_of_the_hierarchy_on_any_number_of_threads() 
 }
 
 #[test]
-fn a_store_of_more_nodes_than_are_held_is_looked_at_to_the_end() {
+fn a_store_with_more_nodes_than_the_queue_is_checked_completely() {
     let store = WaitingStore::new(arrays(700), "x000/zarr.json", "nothing");
     let (_, summary) = run(store, How::default());
     assert_eq!((summary.arrays, summary.groups), (700, 1));

@@ -178,7 +178,7 @@ fn next(listing: &mut dyn Listing) -> Option<Vec<u8>> {
 
 /// Invariant of `each_kind_of_damage_is_found`.
 #[test]
-fn chunks_are_asked_about_only_where_data_are_checked() {
+fn chunks_are_requested_only_if_data_are_checked() {
     let stores: [fn() -> MemoryStore; 6] = [v3, v2_consolidated, draft2020, draft2022, n5, sharded];
     for (number, store) in stores.into_iter().enumerate() {
         let memory = store();
@@ -200,7 +200,7 @@ fn chunks_are_asked_about_only_where_data_are_checked() {
 }
 
 #[test]
-fn a_document_whose_length_was_listed_is_asked_for_once_more_and_not_twice() {
+fn a_document_of_listed_length_takes_no_head_request() {
     for (store, path) in [
         (v3 as fn() -> MemoryStore, "a/b/zarr.json"),
         (n5, "a/b/attributes.json"),
@@ -252,7 +252,7 @@ fn many_arrays(store: &MemoryStore) -> (MemoryStore, Vec<Key>) {
 }
 
 #[test]
-fn a_store_on_a_network_is_asked_for_its_documents_and_two_listings() {
+fn a_check_on_a_network_requests_documents_and_two_listings() {
     let stores: [(fn() -> MemoryStore, usize); 3] = [(v3, 63), (v2, 123), (n5, 61)];
     for (store, count) in stores {
         let (memory, documents) = many_arrays(&store());
@@ -269,7 +269,7 @@ fn a_store_on_a_network_is_asked_for_its_documents_and_two_listings() {
 }
 
 #[test]
-fn what_is_found_does_not_depend_on_how_the_store_is_listed() {
+fn findings_do_not_depend_on_how_the_store_is_listed() {
     for store in [v3, v2, v2_consolidated, draft2020, draft2022, n5, sharded] {
         let memory: MemoryStore = store();
         memory.set(Key::new("a/b/c/99").unwrap(), vec![1]);
@@ -301,7 +301,7 @@ fn nested_sharding(levels: u32) -> Value {
 
 /// Invariant of `each_kind_of_damage_is_found`.
 #[test]
-fn entries_that_name_the_same_bytes_do_not_multiply() {
+fn index_entries_with_the_same_bytes_are_read_once() {
     const LEVELS: u32 = 7;
     // Both entries of an index refer to all bytes before it, which are a shard with such an index.
     let mut shard = vec![7];

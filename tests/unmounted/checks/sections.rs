@@ -57,7 +57,7 @@ fn named_sections() -> BTreeSet<(String, String)> {
 }
 
 #[test]
-fn sections_are_headings_of_the_texts() {
+fn sections_of_findings_are_headings_of_the_specifications() {
     let Some(specs) = common::needs::shared("specs") else {
         return;
     };

@@ -71,7 +71,7 @@ fn cells() -> MemoryStore {
     store
 }
 
-fn told(store: &MemoryStore) -> Vec<String> {
+fn lines_of(store: &MemoryStore) -> Vec<String> {
     let (found, _) = run(Arc::new(store.clone()), How::default());
     let line = |finding: &Finding| {
         assert_eq!(finding.severity, Error, "{}", finding.to_text());
@@ -82,12 +82,12 @@ fn told(store: &MemoryStore) -> Vec<String> {
 }
 
 #[test]
-fn an_object_whose_lengths_fit_has_no_findings() {
-    assert_eq!(told(&cells()), Vec::<String>::new());
+fn an_object_with_equal_lengths_has_no_findings() {
+    assert_eq!(lines_of(&cells()), Vec::<String>::new());
 }
 
 #[test]
-fn lengths_that_differ_are_told_where_they_are() {
+fn unequal_lengths_are_reported_with_their_place() {
     for (path, shape, key, words) in [
         (
             "obs/n",
@@ -146,7 +146,7 @@ fn lengths_that_differ_are_told_where_they_are() {
     ] {
         let store = cells();
         array(&store, path, shape);
-        let found = told(&store);
+        let found = lines_of(&store);
         let expected = format!("table-lengths-differ {key}: {words}");
         assert!(
             found.len() == 1 && found[0].starts_with(&expected),
@@ -157,7 +157,7 @@ fn lengths_that_differ_are_told_where_they_are() {
 }
 
 #[test]
-fn parts_that_are_gone_are_told_with_what_needs_them() {
+fn missing_parts_are_reported_with_what_needs_them() {
     for (path, key, words) in [
         ("obs/_index", "obs", "the index column \"_index\""),
         ("obs/n", "obs", "the column \"n\""),
@@ -174,6 +174,6 @@ fn parts_that_are_gone_are_told_with_what_needs_them() {
         store.erase(&self::key(&format!("{path}/c/0")));
         let expected =
             format!("table-part-missing {key}: {words} is missing; anndata cannot open this group");
-        assert_eq!(told(&store), [expected]);
+        assert_eq!(lines_of(&store), [expected]);
     }
 }

@@ -58,7 +58,7 @@ fn expect_warning((name, document): (&'static str, Value), member: &str) {
 }
 
 #[test]
-fn numbers_in_text_have_a_warning() {
+fn numbers_written_as_text_have_a_warning() {
     for (dtype, data_type, text) in [
         ("<i2", "int16", "-7"),
         ("<u8", "uint64", "18446744073709551615"),
@@ -77,7 +77,7 @@ fn numbers_in_text_have_a_warning() {
 }
 
 #[test]
-fn truths_as_numbers_have_a_warning() {
+fn truth_values_as_fill_values_of_numbers_have_a_warning() {
     for (dtype, data_type) in [("<i2", "int16"), ("|u1", "uint8"), ("<f4", "float32")] {
         let of_v2 = json!({"dtype": dtype, "fill_value": false});
         let of_v3 = json!({"data_type": data_type, "fill_value": true});
@@ -106,7 +106,7 @@ fn elements_without_a_byte_order_have_a_warning() {
 }
 
 #[test]
-fn members_of_other_writers_have_a_warning() {
+fn members_in_spellings_of_other_writers_have_a_warning() {
     for (document, member) in [
         (v2(&json!({"dtype": "int16"})), "dtype"),
         (v2(&json!({"dtype": "i2"})), "dtype"),

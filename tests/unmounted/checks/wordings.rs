@@ -28,7 +28,7 @@ fn a_draft_without_its_entry_point_is_named() {
 }
 
 #[test]
-fn keys_with_another_separator_are_those_of_chunks() {
+fn keys_with_another_separator_are_reported_as_chunks() {
     let moved = both(
         moves("a/b/c/0/0", "a/b/c.0.0"),
         moves("a/b/c/1/1", "a/b/c.1.1"),
@@ -46,7 +46,7 @@ fn keys_with_another_separator_are_those_of_chunks() {
 }
 
 #[test]
-fn keys_in_another_encoding_are_those_of_chunks() {
+fn keys_in_another_encoding_are_reported_as_chunks() {
     let moved = both(moves("a/b/c/0/0", "a/b/0/0"), moves("a/b/c/1/1", "a/b/1/1"));
     let expected = "error: a/b: 2 chunk keys, such as a/b/0/0, use the encoding v2 with \"/\", but the metadata say the encoding \
         default with \"/\"; no reader finds these chunks\n    correct the metadata, or rename the chunks\n    \
@@ -77,7 +77,7 @@ fn keys_in_another_encoding_are_those_of_chunks() {
 }
 
 #[test]
-fn chunks_of_an_array_that_no_document_describes_are_one_finding() {
+fn chunks_of_an_array_without_a_document_are_one_finding() {
     let null = "error: a/b/zarr.json: the file is null, but must be a JSON object\n    \
         see Zarr v3 core 3.1, \"Metadata\"";
     // The consequences of an unreadable document are not reported as well.
@@ -111,7 +111,7 @@ fn chunks_of_an_array_that_no_document_describes_are_one_finding() {
 }
 
 #[test]
-fn a_node_below_a_broken_one_is_looked_at_whatever_its_name() {
+fn a_node_below_a_broken_one_is_checked_whatever_its_name() {
     let broken = both(
         holds("a/zarr.json", b"null"),
         moves("a/b/zarr.json", "a/0/zarr.json"),
@@ -128,7 +128,7 @@ fn a_node_below_a_broken_one_is_looked_at_whatever_its_name() {
 }
 
 #[test]
-fn attributes_that_are_no_object_are_shown() {
+fn attributes_that_are_not_an_object_are_quoted() {
     let found = lines(v3, &set("a/zarr.json", "attributes", json!([1])));
     let expected = "error: a/zarr.json: attributes is [1], but must be an object\n    see Zarr v3 core 3.1, \"Group metadata\"";
     assert_eq!(found, [expected]);
@@ -141,7 +141,7 @@ fn attributes_that_are_no_object_are_shown() {
 }
 
 #[test]
-fn what_is_not_numbered_or_not_known_is_said() {
+fn sizes_and_versions_out_of_range_are_reported() {
     let shape = json!([1_u64 << 63, 1_u64 << 63]);
     let found = lines(v3, &set("a/b/zarr.json", "shape", shape));
     let expected = "warning: a/b: the array is too large: chunk_grid: a grid of [4611686018427387904, 4611686018427387904] has more than 2^64 chunks\n    see Zarr v3 core 3.1, \"Codecs\"";

@@ -128,7 +128,7 @@ fn shown(store: &MemoryStore, root: &str) {
 
 /// Invariant (metadata): A document that was read takes precedence over its copy in consolidated metadata.
 #[test]
-fn all_three_forms_are_used_where_listing_is_absent_or_somebody_says_so() {
+fn all_three_forms_are_used_without_listing_or_on_request() {
     // If the consolidated metadata include the group's own documents, those are not read. If the group's own document
     // was read, it takes precedence.
     shown(&v2(), "consolidated");
@@ -144,7 +144,7 @@ fn all_three_forms_are_used_where_listing_is_absent_or_somebody_says_so() {
 }
 
 #[test]
-fn stores_that_list_need_none() {
+fn stores_that_list_need_no_consolidated_metadata() {
     for (store, names) in [
         (v2(), vec!["g", "new"]),
         (v3(), vec!["g", "new"]),
@@ -157,7 +157,7 @@ fn stores_that_list_need_none() {
 }
 
 #[test]
-fn without_them_a_mute_store_says_so() {
+fn a_store_that_neither_lists_nor_consolidates_is_an_error() {
     let store = v2();
     store.erase(&key(".zmetadata"));
     let hierarchy = mute(&store);
@@ -171,7 +171,7 @@ fn without_them_a_mute_store_says_so() {
 }
 
 #[test]
-fn broken_ones_are_passed_over() {
+fn broken_consolidated_metadata_are_ignored() {
     for text in [
         "{",
         "[]",
@@ -184,7 +184,7 @@ fn broken_ones_are_passed_over() {
 }
 
 #[test]
-fn they_are_read_again_when_they_change() {
+fn changed_consolidated_metadata_are_read_again() {
     let store = v2();
     let hierarchy = wanted(&store);
     assert_eq!(array(&hierarchy, "g/a").shape, [7]);
@@ -197,7 +197,7 @@ fn they_are_read_again_when_they_change() {
 }
 
 #[test]
-fn a_store_in_a_folder_has_its_own() {
+fn a_store_in_a_folder_has_its_own_consolidated_metadata() {
     let store = MemoryStore::default();
     for name in [".zgroup", ".zmetadata", "g/a/.zarray", "new/.zarray"] {
         let bytes = v2()

@@ -28,7 +28,7 @@ fn decoded(store: &MemoryStore) -> Vec<u8> {
 /// Invariant (metadata): Equal arrays are equal in every dialect; `docs/conformance.md` lists the requirements of each
 /// specification.
 #[test]
-fn one_array_has_one_model_and_one_content() {
+fn an_array_has_the_same_model_and_content_in_every_dialect() {
     let expected = array(&hierarchy(&v3()), "a/b");
     for (dialect, variant, store) in STORES {
         let store = store();
@@ -44,7 +44,7 @@ fn one_array_has_one_model_and_one_content() {
 }
 
 #[test]
-fn a_sharded_array_of_2020_is_one_of_final_v3() {
+fn a_sharded_array_of_2020_becomes_one_of_final_v3() {
     let store = sharded2020();
     let found = array(&hierarchy(&store), "a/b");
     assert_eq!(found.chunk_shape, [4, 6]);

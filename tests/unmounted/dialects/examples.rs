@@ -109,7 +109,7 @@ fn one(entry: Value, place: &str, document: &Value) -> std::sync::Arc<Hierarchy>
 }
 
 #[test]
-fn those_of_2019() {
+fn examples_of_the_draft_of_2019_are_read() {
     let Some(text) = seed("v3-draft-2019.rst") else {
         return;
     };
@@ -128,7 +128,7 @@ fn those_of_2019() {
 }
 
 #[test]
-fn those_of_2020() {
+fn examples_of_the_draft_of_2020_are_read() {
     let Some(text) = seed("v3-draft-2020-10.rst") else {
         return;
     };
@@ -165,7 +165,7 @@ fn those_of_2020() {
 }
 
 #[test]
-fn those_of_2022() {
+fn examples_of_the_draft_of_2022_are_read() {
     let Some(text) = seed("v3-draft-2022-05.txt") else {
         return;
     };
@@ -204,7 +204,7 @@ fn those_of_2022() {
 }
 
 #[test]
-fn groups_with_a_comma_too_many_are_no_json() {
+fn a_group_with_a_trailing_comma_is_not_json() {
     let entry = json!({"zarr_format": CORE_2020, "metadata_encoding": CORE_2020, "metadata_key_suffix": ".json"});
     let store = documents(&[("zarr.json", entry)]);
     store.set(
@@ -215,7 +215,7 @@ fn groups_with_a_comma_too_many_are_no_json() {
 }
 
 #[test]
-fn those_of_v2() {
+fn examples_of_v2_are_read() {
     let Some(text) = seed("v2.txt") else { return };
     let zarray = example(
         &text,
@@ -268,7 +268,7 @@ fn those_of_v2() {
 }
 
 #[test]
-fn those_of_the_differences() {
+fn examples_of_the_differences_of_v2_and_v3_are_read() {
     let Some(text) = seed("v2-vs-v3-differences.md") else {
         return;
     };

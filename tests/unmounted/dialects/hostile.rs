@@ -29,7 +29,7 @@ fn array(changes: &[(&str, Value)]) -> Value {
 }
 
 #[test]
-fn suffixes_lead_nowhere() {
+fn metadata_key_suffixes_cannot_leave_the_store() {
     for suffix in ["/../../secret", "/x", "..\u{0}", "\u{1b}[2J", "a b"] {
         let store = documents(&[("zarr.json", entry(suffix))]);
         assert!(
@@ -49,7 +49,7 @@ fn suffixes_lead_nowhere() {
 
 /// Invariant of `several_stores_lie_in_one_folder`.
 #[test]
-fn entry_points_within_entry_points_count_for_nothing() {
+fn entry_points_within_a_draft_store_are_ignored() {
     let encoding = json!({"type": "json", "metadata_key_suffix": ".json"});
     let other = json!({"zarr_format": CORE_2022, "metadata_encoding": encoding, "extensions": []});
     let store = documents(&[
@@ -66,7 +66,7 @@ fn entry_points_within_entry_points_count_for_nothing() {
 }
 
 #[test]
-fn links_that_lead_round_end() {
+fn circular_links_end() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     fs::create_dir_all(root.join("meta/root/g")).unwrap();
@@ -126,7 +126,7 @@ fn deep_nesting_is_walked_or_refused() {
 }
 
 #[test]
-fn a_folder_called_meta_is_searched_briefly() {
+fn a_folder_named_meta_costs_few_requests() {
     let store = documents(&[]);
     for number in 0..5000 {
         store.set(key(&format!("meta/x{number}/y.array.json")), b"{}".to_vec());
@@ -153,7 +153,7 @@ fn a_folder_called_meta_is_searched_briefly() {
 }
 
 #[test]
-fn metadata_that_make_no_sense_are_faults() {
+fn invalid_metadata_are_faults() {
     let transformer = |counts: Value| {
         json!([{
             "extension": "https://purl.org/zarr/spec/storage_transformers/sharding/1.0",

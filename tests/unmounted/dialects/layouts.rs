@@ -30,7 +30,7 @@ fn array2020() -> Value {
 }
 
 #[test]
-fn numbers_in_text_are_fill_values_of_drafts_too() {
+fn numbers_written_as_text_are_fill_values_of_drafts_too() {
     for (entry, key) in [
         (entry2020(), "meta/root/a.array.json"),
         (entry2022(), "meta/a.array.json"),
@@ -99,7 +99,7 @@ fn names_of_documents_and_folders_are_merged() {
 }
 
 #[test]
-fn both_forms_without_a_suffix_are_merged() {
+fn documents_with_and_without_a_suffix_are_merged() {
     let store = documents(&[
         (
             "zarr.json",
@@ -186,7 +186,7 @@ fn several_stores_lie_in_one_folder() {
 
 /// Invariant of `several_stores_lie_in_one_folder`.
 #[test]
-fn names_alone_make_no_draft() {
+fn folder_names_alone_do_not_make_a_draft_store() {
     let zarray = json!({
         "zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "|u1", "compressor": null,
         "fill_value": 0, "order": "C", "filters": null,
@@ -224,7 +224,7 @@ fn scalars_have_two_keys() {
 }
 
 #[test]
-fn separators_are_stated_in_two_places() {
+fn a_separator_may_be_stated_in_either_of_two_places() {
     let mut dotted = array2020();
     dotted["shape"] = json!([5, 5]);
     dotted["chunk_grid"] = json!({"type": "regular", "chunk_shape": [2, 2]});
@@ -244,7 +244,7 @@ fn separators_are_stated_in_two_places() {
 }
 
 #[test]
-fn what_must_be_understood_names_its_uri() {
+fn a_required_extension_is_an_error_with_its_uri() {
     let uri = "http://example.org/extension/foo";
     let must = json!([{"extension": uri, "must_understand": true}]);
     let may =
@@ -272,7 +272,7 @@ fn what_must_be_understood_names_its_uri() {
 }
 
 #[test]
-fn other_extension_points_name_their_uri_too() {
+fn errors_of_other_extension_points_name_their_uri() {
     let uri = "http://example.org/extension/foo";
     let extension = json!({"extension": uri, "type": "x"});
     for (member, value) in [
@@ -319,7 +319,7 @@ fn unknown_members_are_refused_in_2022_and_ignored_in_2020() {
 }
 
 #[test]
-fn fallbacks_are_used() {
+fn the_fallback_of_an_extension_data_type_is_used() {
     let mut document = array2020();
     document["data_type"] =
         json!({"extension": "http://example.org/t", "type": "ipv4", "fallback": ["ip", "r32"]});
@@ -361,7 +361,7 @@ fn a_dialect_can_be_chosen() {
 }
 
 #[test]
-fn an_n5_container_says_what_its_folders_are() {
+fn folders_of_an_n5_container_are_groups_with_attributes() {
     let store = documents(&[
         ("attributes.json", json!({"n5": "2.0.0", "by": "me"})),
         ("g/attributes.json", json!({"colour": 1})),

@@ -83,7 +83,7 @@ fn an_image_names_its_levels_and_its_labels() {
 
 /// Code that needs all children must get an error, not only the named children.
 #[test]
-fn named_children_are_not_taken_for_all() {
+fn named_children_are_not_a_complete_listing() {
     for is_v3 in [false, true] {
         let store = MemoryStore::default();
         image(&store, is_v3, "");
@@ -146,7 +146,7 @@ fn images_of_bioformats2raw_are_listed_or_numbered() {
 }
 
 #[test]
-fn attributes_that_make_no_sense_name_nothing() {
+fn invalid_attributes_name_no_children() {
     for attributes in [
         json!({"multiscales": 1, "labels": "x", "plate": [], "well": {"images": {}}}),
         json!({"multiscales": ["x", {"datasets": [{"path": 0}, "y", {"path": "../.."}]}]}),
@@ -163,7 +163,7 @@ fn attributes_that_make_no_sense_name_nothing() {
 }
 
 #[test]
-fn consolidated_metadata_that_do_not_read_are_named() {
+fn unreadable_consolidated_metadata_are_named() {
     for text in ["{\"metadata\": {\"a/.zarray\": {", "[]", "{}"] {
         let store = MemoryStore::default();
         group(&store, false, "", &json!({}));
@@ -195,7 +195,7 @@ fn consolidated_metadata_that_do_not_read_are_named() {
 }
 
 #[test]
-fn a_group_is_another_one_once_its_copies_do_not_read() {
+fn a_group_has_a_new_version_once_its_copies_are_unreadable() {
     let store = MemoryStore::default();
     group(&store, false, "", &json!({}));
     let hierarchy = mute(&store);

@@ -114,7 +114,7 @@ fn values_of_two_dialects_are_compared() {
 }
 
 #[test]
-fn fill_values_are_compared_as_elements_and_attributes_by_what_readers_take_them_for() {
+fn fill_values_and_attributes_are_compared_by_meaning() {
     let folder = tempfile::tempdir().unwrap();
     let (one, other) = (folder.path().join("one"), folder.path().join("other"));
     let floats = |fill: &str, attributes: &str| {
@@ -167,7 +167,7 @@ fn types_of_tensorstore_in_v2_are_those_of_v3() {
 }
 
 #[test]
-fn values_alone_are_compared_whatever_they_are_stored_as() {
+fn the_option_values_compares_only_values() {
     let folder = tempfile::tempdir().unwrap();
     let (one, other) = (folder.path().join("one"), folder.path().join("other"));
     let of_v2 = |dtype: &str, fill: Value| {
@@ -292,7 +292,7 @@ fn values_alone_are_compared_whatever_they_are_stored_as() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_an_error_unless_something_differs() {
+fn an_array_that_cannot_be_compared_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let (one, other) = (folder.path().join("one"), folder.path().join("other"));
     let unknown = v3(
@@ -326,7 +326,7 @@ fn what_cannot_be_compared_is_an_error_unless_something_differs() {
 }
 
 #[test]
-fn a_chunk_that_is_missing_is_the_fill_value_of_its_store() {
+fn a_missing_chunk_is_compared_as_the_fill_value() {
     let folder = tempfile::tempdir().unwrap();
     let (one, other) = (folder.path().join("one"), folder.path().join("other"));
     store(&one, &[("zarr.json", &v3(8, 4, &json!({})))]);
@@ -376,7 +376,7 @@ fn nodes_and_attributes_of_groups_are_compared() {
 }
 
 #[test]
-fn what_is_stored_decides_the_cost_of_a_huge_grid() {
+fn comparing_a_huge_grid_costs_as_much_as_its_stored_chunks() {
     let folder = tempfile::tempdir().unwrap();
     let (one, other) = (folder.path().join("one"), folder.path().join("other"));
     let metadata = v3(1 << 50, 2, &json!({}));
@@ -408,7 +408,7 @@ fn what_is_stored_decides_the_cost_of_a_huge_grid() {
 }
 
 #[test]
-fn what_is_no_store_is_an_error() {
+fn a_missing_store_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing");
     let (status, said) = diff(&sample("climate.zarr"), &missing, &[]);
@@ -420,7 +420,7 @@ fn what_is_no_store_is_an_error() {
 }
 
 #[test]
-fn a_folder_without_documents_is_no_store() {
+fn a_folder_without_documents_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let (zarr, other) = (folder.path().join("a.zarr"), folder.path().join("other"));
     store(&zarr, &[("g/zarr.json", GROUP)]);

@@ -39,7 +39,7 @@ fn a_key_is_printed_as_it_is_stored() {
 }
 
 #[test]
-fn an_array_is_no_key_and_its_elements_are_offered() {
+fn cat_of_an_array_or_directory_names_the_right_command() {
     let said = failed(&["cat", &tas()]);
     let expected =
         "is an array; use --select : to print the elements, or the path of one of the array's keys";
@@ -82,7 +82,7 @@ fn selections_are_those_of_numpy() {
 }
 
 #[test]
-fn text_has_a_row_a_line() {
+fn text_has_one_line_per_row() {
     let text = printed(&["cat", "--select", "0:2,0:2,0:3", &tas()]);
     let lines: Vec<usize> = text
         .lines()
@@ -114,7 +114,7 @@ fn a_chunk_is_decoded_by_its_key() {
 }
 
 #[test]
-fn files_are_those_of_the_files_view() {
+fn cp_writes_the_files_of_the_files_view() {
     let (views, _) = common::open(&sample("climate.zarr")).unwrap();
     let view = views.view(ViewKind::Files);
     let folder = tempfile::tempdir().unwrap();
@@ -135,7 +135,7 @@ fn files_are_those_of_the_files_view() {
 }
 
 #[test]
-fn every_format_is_that_of_the_files_view() {
+fn cp_writes_every_format_as_the_files_view_shows_it() {
     let folder = tempfile::tempdir().unwrap();
     let mapped = folder.path().join("map.zarr");
     let group = br#"{"zarr_format": 3, "node_type": "group",
@@ -180,7 +180,7 @@ fn every_format_is_that_of_the_files_view() {
 }
 
 #[test]
-fn what_says_why_a_file_is_not_there_names_the_array_as_it_was_typed() {
+fn the_reason_for_a_missing_file_names_the_array_as_typed() {
     let folder = tempfile::tempdir().unwrap();
     let line = folder.path().join("line.zarr");
     store(&line, &[("zarr.json", array(&[5], &[2]).as_bytes())]);
@@ -194,7 +194,7 @@ fn what_says_why_a_file_is_not_there_names_the_array_as_it_was_typed() {
 
 /// Invariant of `a_group_that_a_format_cannot_hold_has_no_file`.
 #[test]
-fn every_file_of_a_group_is_that_of_the_files_view() {
+fn cp_writes_every_file_of_a_group_as_the_files_view_shows_it() {
     let folder = tempfile::tempdir().unwrap();
     let table = folder.path().join("table.zarr");
     let group =
@@ -319,7 +319,7 @@ fn a_format_has_one_name_for_cat_and_cp() {
 }
 
 #[test]
-fn a_format_that_an_array_has_not_is_refused_with_the_reason() {
+fn a_format_that_an_array_does_not_fit_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     for (array, file, why) in [
         ("time", "x.img", ": img: needs bool, int16 to int64, "),
@@ -365,7 +365,7 @@ fn a_removed_format_is_refused_with_what_replaces_it() {
 }
 
 #[test]
-fn a_file_appears_when_it_is_whole() {
+fn a_failed_copy_leaves_the_old_file() {
     let folder = tempfile::tempdir().unwrap();
     let a = array(&[4], &[2]).replace(
         "bytes\"}",
@@ -392,7 +392,7 @@ fn a_file_appears_when_it_is_whole() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_written_itself() {
+fn links_and_pipes_are_written_and_not_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
     let lat = sample("climate.zarr/lat").to_str().unwrap().to_string();
@@ -429,7 +429,7 @@ fn what_is_no_regular_file_is_written_itself() {
 }
 
 #[test]
-fn a_descriptor_that_is_a_file_is_written_itself() {
+fn a_file_given_as_a_descriptor_is_appended_to() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
     let lat = sample("climate.zarr/lat").to_str().unwrap().to_string();
@@ -470,7 +470,7 @@ fn a_descriptor_that_is_a_file_is_written_itself() {
 }
 
 #[test]
-fn a_file_with_another_content_runs_with_nobodys_rights() {
+fn an_overwritten_file_loses_its_setuid_and_setgid_bits() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file.npy");
     fs::write(&file, "old").unwrap();
@@ -482,7 +482,7 @@ fn a_file_with_another_content_runs_with_nobodys_rights() {
 }
 
 #[test]
-fn faults_of_selections_are_one_line() {
+fn errors_of_selections_are_one_line() {
     let fault = |text: &str| failed(&["cat", "--select", text, &tas()]);
     assert_eq!(
         fault("0,99"),
@@ -498,7 +498,7 @@ fn faults_of_selections_are_one_line() {
 }
 
 #[test]
-fn a_reader_that_has_gone_is_no_error() {
+fn a_closed_pipe_is_not_an_error() {
     let folder = tempfile::tempdir().unwrap();
     store(
         folder.path(),
@@ -528,7 +528,7 @@ fn a_reader_that_has_gone_is_no_error() {
 }
 
 #[test]
-fn a_header_tells_of_the_dimensions_that_are_left() {
+fn a_header_describes_the_selected_dimensions() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("s");
     let spaced = array(&[4, 6], &[4, 6]).replacen(
@@ -573,7 +573,7 @@ fn a_header_tells_of_the_dimensions_that_are_left() {
 }
 
 #[test]
-fn a_copy_that_a_signal_ends_leaves_nothing() {
+fn a_copy_ended_by_a_signal_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let (from, to) = (folder.path().join("s"), folder.path().join("to"));
     store(
@@ -597,7 +597,7 @@ fn a_copy_that_a_signal_ends_leaves_nothing() {
 }
 
 #[test]
-fn a_copy_for_which_there_is_no_room_is_not_begun() {
+fn a_copy_larger_than_the_free_space_is_not_begun() {
     let folder = tempfile::tempdir().unwrap();
     let (from, to) = (folder.path().join("s"), folder.path().join("to"));
     store(

@@ -40,7 +40,7 @@ fn control_characters_are_escaped() {
 }
 
 #[test]
-fn broken_nodes_are_shown_with_what_is_wrong() {
+fn broken_nodes_are_shown_with_their_fault() {
     let folder = tempfile::tempdir().unwrap();
     store(
         folder.path(),
@@ -87,7 +87,7 @@ fn broken_nodes_are_shown_with_what_is_wrong() {
 }
 
 #[test]
-fn links_in_a_circle_end() {
+fn circular_links_end() {
     let folder = tempfile::tempdir().unwrap();
     store(
         folder.path(),
@@ -120,7 +120,7 @@ fn links_in_a_circle_end() {
 }
 
 #[test]
-fn what_is_not_there_is_named() {
+fn a_missing_path_is_named() {
     let folder = tempfile::tempdir().unwrap();
     store(folder.path(), &[("s/zarr.json", GROUP)]);
     let path = folder.path().to_str().unwrap();
@@ -151,7 +151,7 @@ fn files_of_a_root_array_are_named_after_its_store() {
 }
 
 #[test]
-fn folders_of_chunks_of_a_broken_array_are_no_groups() {
+fn chunk_folders_of_a_broken_array_are_not_groups() {
     let folder = tempfile::tempdir().unwrap();
     let files: [(&str, &[u8]); 6] = [
         ("zarr.json", GROUP),
@@ -217,7 +217,7 @@ fn faults_name_paths_as_they_were_typed() {
 }
 
 #[test]
-fn attributes_that_nest_deep_are_told_by_info_and_check() {
+fn info_and_check_report_deeply_nested_attributes() {
     let folder = tempfile::tempdir().unwrap();
     let deep = format!(
         "\"attributes\": {{\"a\": {}1{}}}, \"zarr_format\"",

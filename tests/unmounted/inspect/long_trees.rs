@@ -75,7 +75,7 @@ fn in_order(arrays: &[String]) -> Vec<Key> {
 }
 
 #[test]
-fn a_tree_of_several_parts_is_in_order_and_each_group_has_one_last_child() {
+fn a_long_tree_is_in_order_with_one_last_child_per_group() {
     let mut arrays: Vec<String> = (0..5000).map(|number| format!("big/a{number}")).collect();
     arrays.extend((0..2100).map(|number| format!("many/g{number}/x")));
     arrays.extend(["first/a", "first/b", "many/g7/deep/er/y", "last"].map(String::from));
@@ -95,7 +95,7 @@ fn a_tree_of_several_parts_is_in_order_and_each_group_has_one_last_child() {
 }
 
 #[test]
-fn the_first_nodes_come_before_all_are_read_and_a_reader_that_has_enough_ends_it() {
+fn the_first_nodes_come_before_all_documents_are_read() {
     let arrays: Vec<String> = (0..20_000).map(|number| format!("a{number:05}")).collect();
     let (store, reads) = holding(&arrays);
     let opened = over(store);
@@ -114,7 +114,7 @@ fn the_first_nodes_come_before_all_are_read_and_a_reader_that_has_enough_ends_it
 }
 
 #[test]
-fn names_that_are_no_nodes_at_the_end_of_a_part_leave_the_child_before_them_the_last() {
+fn names_without_nodes_do_not_change_the_last_child() {
     let mut arrays: Vec<String> = (0..2048).map(|number| format!("a{number:04}")).collect();
     let (store, _) = holding(&arrays);
     let opened = over(store);
@@ -125,7 +125,7 @@ fn names_that_are_no_nodes_at_the_end_of_a_part_leave_the_child_before_them_the_
 }
 
 #[test]
-fn a_long_list_is_json_and_its_reader_may_go() {
+fn a_long_list_is_json_and_a_closed_pipe_is_not_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let document = array(&[4], &[2]);
     let names: Vec<String> = (0..2100)

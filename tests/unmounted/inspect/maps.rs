@@ -38,7 +38,7 @@ fn patchy(folder: &Path) {
 }
 
 #[test]
-fn lengths_are_told_where_they_were_asked_for() {
+fn lengths_of_chunks_are_shown_on_request() {
     let folder = tempfile::tempdir().unwrap();
     patchy(folder.path());
     let path = folder.path().join("a");
@@ -52,7 +52,7 @@ fn lengths_are_told_where_they_were_asked_for() {
 }
 
 #[test]
-fn pixels_are_chunks() {
+fn each_pixel_of_a_map_is_a_chunk() {
     let folder = tempfile::tempdir().unwrap();
     patchy(folder.path());
     let path = folder.path().join("a");
@@ -86,7 +86,7 @@ fn pixels_are_chunks() {
 }
 
 #[test]
-fn a_picture_that_is_replaced_is_a_whole_one_at_any_moment() {
+fn a_picture_is_replaced_atomically() {
     let folder = tempfile::tempdir().unwrap();
     patchy(folder.path());
     let array = folder.path().join("a");
@@ -184,7 +184,7 @@ fn info_is_no_wider_than_the_terminal() {
 }
 
 #[test]
-fn a_map_is_ascii_without_a_locale_of_utf_8() {
+fn a_map_is_ascii_in_a_locale_without_utf_8() {
     let folder = tempfile::tempdir().unwrap();
     patchy(folder.path());
     let path = folder.path().join("a");
@@ -224,7 +224,7 @@ fn a_cell_of_several_chunks_may_be_partly_stored() {
 }
 
 #[test]
-fn sizes_are_those_of_chunks() {
+fn a_map_by_size_shows_chunk_sizes() {
     let folder = tempfile::tempdir().unwrap();
     forty(folder.path());
     let path = folder.path().to_str().unwrap();
@@ -287,7 +287,7 @@ fn an_svg_has_the_same_cells() {
 }
 
 #[test]
-fn grids_of_any_length_are_mapped() {
+fn grids_of_any_size_are_mapped() {
     for shape in [[10_000, 1000], [1 << 25, 1 << 25]] {
         let folder = tempfile::tempdir().unwrap();
         store(
@@ -353,7 +353,7 @@ fn a_preview_has_a_pixel_for_each_element() {
 }
 
 #[test]
-fn the_range_is_that_of_the_whole_plane_and_the_picture_has_its_shape() {
+fn a_preview_has_the_range_and_shape_of_the_whole_plane() {
     let folder = tempfile::tempdir().unwrap();
     // An array of 100 x 400 elements in two chunks. The smallest and the largest element are ones that no picture
     // samples.

@@ -54,7 +54,7 @@ fn file(folder: &Path, target: &str) -> Answer {
 }
 
 #[test]
-fn a_server_that_lists_nothing_is_a_store() {
+fn a_server_without_listings_is_a_store() {
     let folder = sample("");
     let server = Scripted::start(move |_, request| file(&folder, &request.target));
     let url = format!("http://{}/climate.zarr/tas", server.address);
@@ -127,7 +127,7 @@ fn a_path_in_a_mount_is_read_by_the_mount() {
 }
 
 #[test]
-fn what_a_mount_does_not_list_is_not_known() {
+fn info_of_a_mount_without_listings_says_unknown() {
     if !needs::mounts() {
         return;
     }
@@ -152,7 +152,7 @@ const ENTRY: &[u8] = br#"{"zarr_format": "https://purl.org/zarr/spec/protocol/co
     "metadata_encoding": "https://purl.org/zarr/spec/protocol/core/3.0", "metadata_key_suffix": ".json", "extensions": []}"#;
 
 #[test]
-fn a_node_of_a_draft_is_found_from_above() {
+fn a_path_within_a_draft_store_names_a_node() {
     let folder = tempfile::tempdir().unwrap();
     let a = br#"{"shape": [4], "data_type": "|u1", "chunk_grid": {"type": "regular", "chunk_shape": [2], "separator": "/"},
         "chunk_memory_layout": "C", "fill_value": 7, "extensions": [], "attributes": {}}"#;
@@ -246,7 +246,7 @@ fn a_decoded_file_is_described_or_refused_with_the_reason() {
 }
 
 #[test]
-fn a_folder_without_metadata_is_said_to_have_none() {
+fn tree_says_that_a_folder_has_no_metadata() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("a")).unwrap();
     let path = folder.path().to_str().unwrap();

@@ -162,7 +162,7 @@ fn a_role_is_assumed_in_the_region_of_its_profile() {
 }
 
 #[test]
-fn roles_are_assumed_one_by_the_other() {
+fn a_role_is_assumed_with_the_credentials_of_another() {
     let config = "[profile lab]\nrole_arn = arn:2\nsource_profile = middle\n\
                   role_session_name = me&you\nexternal_id = x y\n\
                   [profile middle]\nrole_arn = arn:1\nsource_profile = base\n\
@@ -193,7 +193,7 @@ fn roles_are_assumed_one_by_the_other() {
 }
 
 #[test]
-fn a_role_that_is_refused_is_named_with_the_code() {
+fn a_refused_role_is_named_with_the_error_code() {
     let config = "[profile lab]\nrole_arn = arn:1\nsource_profile = base\n\
                   [profile base]\naws_access_key_id = BASEKEY\naws_secret_access_key = a-secret\n";
     let refused = b"<ErrorResponse><Error><Code>AccessDenied</Code></Error></ErrorResponse>";
@@ -230,7 +230,7 @@ fn a_program_gives_credentials() {
 }
 
 #[test]
-fn credentials_of_the_environment_are_a_source() {
+fn the_environment_is_a_credential_source() {
     let config = "[profile lab]\nrole_arn = arn:1\ncredential_source = Environment\n";
     let server = Scripted::start(|_, request| bucket(request));
     let variables = [
@@ -243,7 +243,7 @@ fn credentials_of_the_environment_are_a_source() {
 }
 
 #[test]
-fn a_container_or_a_machine_is_asked_where_a_profile_says_so() {
+fn a_container_or_a_machine_is_a_credential_source() {
     let given =
         br#"{"AccessKeyId": "BOXKEY", "SecretAccessKey": "s", "Token": "t", "Code": "Success",
         "Expiration": "2099-01-01T00:00:00Z"}"#;
@@ -312,7 +312,7 @@ fn single_sign_on_gives_credentials() {
 }
 
 #[test]
-fn a_token_of_single_sign_on_is_renewed_and_kept() {
+fn an_expired_sso_token_is_renewed_and_saved() {
     let server = Scripted::start(|_, request| bucket(request));
     let token = r#"{"startUrl": "https://start.invalid", "accessToken": "old", "expiresAt": "2020-01-01T00:00:00Z", "clientId": "c",
         "clientSecret": "s", "refreshToken": "r", "registrationExpiresAt": "2099-01-01T00:00:00Z"}"#;
@@ -339,7 +339,7 @@ fn a_token_of_single_sign_on_is_renewed_and_kept() {
 }
 
 #[test]
-fn who_has_to_sign_in_again_is_told_how() {
+fn an_invalid_sso_token_is_an_error_with_the_sign_in_command() {
     let server = Scripted::start(|_, request| bucket(request));
     for token in [
         "{}",
@@ -348,20 +348,20 @@ fn who_has_to_sign_in_again_is_told_how() {
         r#"{"accessToken": "bad", "expiresAt": "2099-01-01T00:00:00Z"}"#,
     ] {
         let (output, left) = cat_signed_on(&server, token);
-        check_is_to_sign_in(&tried(&output, &server).0);
+        check_asks_to_sign_in(&tried(&output, &server).0);
         assert_eq!(left, token);
     }
-    check_is_to_sign_in(&tried(&cat(&server, SIGNED_ON, &[]), &server).0);
+    check_asks_to_sign_in(&tried(&cat(&server, SIGNED_ON, &[]), &server).0);
 }
 
-fn check_is_to_sign_in(said: &str) {
+fn check_asks_to_sign_in(said: &str) {
     assert!(said.starts_with("zarrfs: AWS profile lab: "), "{said}");
     let how = "; run 'aws sso login --profile lab' to sign in again\n";
     assert!(said.ends_with(how), "{said}");
 }
 
 #[test]
-fn what_is_wrong_with_a_profile_is_said() {
+fn faults_of_a_profile_are_named() {
     let server = Scripted::start(|_, request| bucket(request));
     for (config, expected) in [
         ("[profile lob]\n", "lab"),
@@ -402,7 +402,7 @@ fn cat_elsewhere(config: &str, arguments: &[&str], variables: &[(&str, &str)]) -
 }
 
 #[test]
-fn a_profile_names_the_server() {
+fn a_profile_can_set_the_endpoint() {
     let keys = "aws_access_key_id = KEY\naws_secret_access_key = secret\n";
     let server = Scripted::start(|_, request| bucket(request));
     let url = server.url("");
@@ -441,7 +441,7 @@ fn a_profile_names_the_server() {
 
 /// AWS itself is not reachable here: the region leads to a host name that does not exist.
 #[test]
-fn addresses_that_are_to_be_ignored_count_for_nothing() {
+fn configured_endpoints_are_ignored_on_request() {
     const IGNORE: (&str, &str) = ("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true");
     let server = Scripted::start(|_, request| bucket(request));
     let url = server.url("");
@@ -506,7 +506,7 @@ fn machine(tokens: Tokens, request: &Request) -> Answer {
 }
 
 #[test]
-fn a_machine_whose_metadata_have_no_tokens_gives_credentials() {
+fn machine_credentials_do_not_need_metadata_tokens() {
     let role = "[profile lab]\nrole_arn = arn:1\ncredential_source = Ec2InstanceMetadata\n";
     for tokens in [
         Tokens::Given,
@@ -561,7 +561,7 @@ fn of_machine(server: &Scripted, variables: &[(&str, &str)]) -> Output {
 }
 
 #[test]
-fn who_has_no_credentials_is_told_how_to_give_some() {
+fn missing_credentials_are_an_error_with_advice() {
     let server = Scripted::start(|_, _| answer(403, b"<Error><Code>AccessDenied</Code></Error>"));
     let home = tempfile::tempdir().unwrap();
     let cat = |arguments: &[&str]| {

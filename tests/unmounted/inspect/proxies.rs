@@ -5,13 +5,13 @@ use std::net::TcpListener;
 use crate::inspect::program::command;
 
 /// Returns a local address on which no program listens.
-fn nobody() -> String {
+fn unused_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
 }
 
 /// Returns stderr of `cat` for a store that cannot be reached.
-fn said(arguments: &[&str], variables: &[(&str, &str)]) -> String {
+fn error_of(arguments: &[&str], variables: &[(&str, &str)]) -> String {
     let mut command = command(&["cat"]);
     for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"] {
         command.env_remove(name);
@@ -36,8 +36,8 @@ const BUCKET: &[&str] = &[
 ];
 
 #[test]
-fn a_proxy_that_is_not_reached_is_named() {
-    let address = nobody();
+fn an_unreachable_proxy_is_named() {
+    let address = unused_address();
     let url = format!("http://me:hush@{address}");
     let option = format!("proxy_url={url}");
     for place in [WEB, SECURE, BUCKET] {
@@ -46,7 +46,7 @@ fn a_proxy_that_is_not_reached_is_named() {
             (place, &[("ALL_PROXY", url.as_str())][..]),
             (&by_option[..], &[]),
         ] {
-            let said = said(arguments, variables);
+            let said = error_of(arguments, variables);
             let expected = format!(": the proxy {address}: Connection refused");
             assert!(said.contains(&expected), "{said}");
             assert!(!said.contains("hush"), "{said}");
@@ -56,7 +56,7 @@ fn a_proxy_that_is_not_reached_is_named() {
     // The name of the proxy cannot be resolved, not the name of the server.
     let elsewhere = [("http_proxy", "http://proxy.invalid:3128")];
     for place in [WEB, BUCKET] {
-        let said = said(place, &elsewhere);
+        let said = error_of(place, &elsewhere);
         assert!(
             said.contains(": the proxy proxy.invalid:3128: failed to lookup"),
             "{said}"
@@ -65,14 +65,14 @@ fn a_proxy_that_is_not_reached_is_named() {
 }
 
 #[test]
-fn a_server_that_is_asked_without_its_proxy_is_named() {
-    let url = format!("http://{}", nobody());
+fn a_server_excluded_from_the_proxy_is_named() {
+    let url = format!("http://{}", unused_address());
     let variables = [("ALL_PROXY", url.as_str()), ("NO_PROXY", "server.invalid")];
     let option = format!("proxy_url={url}");
     let excludes = ["--option", &option, "--option", "proxy_excludes=.invalid"];
     for place in [WEB, BUCKET] {
         let by_option = [place, &excludes].concat();
-        for said in [said(place, &variables), said(&by_option, &[])] {
+        for said in [error_of(place, &variables), error_of(&by_option, &[])] {
             assert!(
                 said.contains(": server.invalid: failed to lookup"),
                 "{said}"

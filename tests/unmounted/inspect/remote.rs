@@ -159,7 +159,7 @@ fn a_thousand_nodes_take_a_few_round_trips() {
 }
 
 #[test]
-fn a_group_below_which_nothing_is_shown_is_asked_for_one_name() {
+fn a_group_at_the_depth_limit_is_listed_for_one_name() {
     let config = TreeConfig {
         depth: 1,
         chunks: 0,

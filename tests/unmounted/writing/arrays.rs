@@ -139,12 +139,12 @@ proptest! {
     /// Invariant (writing): Any write of any range has the effect of the same write to a plain buffer, before and after
     /// it is stored.
     #[test]
-    fn any_write_is_a_write_to_a_buffer(spec in array_specs(), steps in steps()) {
+    fn any_write_equals_the_write_to_a_buffer(spec in array_specs(), steps in steps()) {
         check(&spec, &steps, 64 << 20);
     }
 
     #[test]
-    fn memory_that_is_short_only_stores_sooner(spec in array_specs(), steps in steps()) {
+    fn little_memory_only_stores_chunks_sooner(spec in array_specs(), steps in steps()) {
         // Memory for three of the largest chunks, and little more.
         check(&spec, &steps, 3 * 8 * 32 * 32 * 32 + 400_000);
     }
@@ -226,7 +226,7 @@ fn a_chunk_that_is_written_whole_is_not_read() {
 }
 
 #[test]
-fn only_what_was_written_is_stored() {
+fn only_written_chunks_are_stored() {
     let (memory, _) = sample(Form::Packed);
     let before: Vec<_> = ["a/c/0/0", "a/c/0/1"]
         .map(|name| stored(&memory, name))
@@ -270,7 +270,7 @@ fn inner_chunks_that_are_not_written_keep_their_bytes() {
 }
 
 #[test]
-fn padding_at_the_edge_stays_as_it_was() {
+fn a_write_keeps_padding_at_the_edge() {
     let (memory, _) = sample(Form::Plain);
     let mut chunk = stored(&memory, "a/c/2/0").unwrap();
     // Padding rows beyond the array.
@@ -296,7 +296,7 @@ fn padding_at_the_edge_stays_as_it_was() {
 }
 
 #[test]
-fn errors_of_the_store_stay_with_the_chunk() {
+fn a_chunk_that_could_not_be_stored_stays_dirty() {
     let store = Arc::new(Full::default());
     let sample = Sample::new(&[4], &[2], Form::Packed);
     sample.put(&store.memory, "a");
@@ -324,7 +324,7 @@ fn errors_of_the_store_stay_with_the_chunk() {
 }
 
 #[test]
-fn what_cannot_be_stored_does_not_fill_the_memory() {
+fn chunks_that_cannot_be_stored_do_not_exceed_memory() {
     let store = Arc::new(Full::default());
     Sample::new(&[1 << 20], &[1 << 15], Form::Packed).put(&store.memory, "a");
     let fixture = Fixture::new(store.clone(), limits(1 << 20));
@@ -339,9 +339,9 @@ fn what_cannot_be_stored_does_not_fill_the_memory() {
     file.array().flush(&UNLIMITED).unwrap();
 }
 
-/// Invariant of `any_write_is_a_write_to_a_buffer`.
+/// Invariant of `any_write_equals_the_write_to_a_buffer`.
 #[test]
-fn writers_of_one_chunk_lose_nothing() {
+fn concurrent_writes_to_one_chunk_are_all_kept() {
     for form in [Form::Packed, Form::Sharded(vec![16])] {
         let memory = MemoryStore::default();
         Sample::new(&[64], &[64], form).put(&memory, "a");
@@ -370,7 +370,7 @@ fn writers_of_one_chunk_lose_nothing() {
 }
 
 #[test]
-fn readers_beside_a_writer_never_see_what_was_before() {
+fn readers_do_not_bring_back_older_elements() {
     for form in [Form::Packed, Form::Sharded(vec![8])] {
         let memory = MemoryStore::default();
         Sample::new(&[256], &[32], form).put(&memory, "a");
@@ -399,7 +399,7 @@ fn readers_beside_a_writer_never_see_what_was_before() {
 }
 
 #[test]
-fn no_write_moves_the_end_or_the_header() {
+fn writes_beyond_the_end_or_to_the_header_are_refused() {
     let (memory, _) = sample(Form::Packed);
     let fixture = Fixture::of(&memory);
     let (raw, npy) = (fixture.file("a", "raw"), fixture.file("a", "npy"));
@@ -446,7 +446,7 @@ fn rounded() -> MemoryStore {
 
 /// The kernel keeps the written pages, while the store has rounded elements.
 #[test]
-fn pages_of_an_array_with_lossy_codecs_are_written_again_and_again() {
+fn pages_of_a_lossy_array_are_written_back_repeatedly() {
     let mut allowed = limits(64 << 20);
     allowed.lossy = true;
     let fixture = Fixture::new(Arc::new(rounded()), allowed);
@@ -464,7 +464,7 @@ fn pages_of_an_array_with_lossy_codecs_are_written_again_and_again() {
 }
 
 #[test]
-fn what_encoding_would_spoil_is_not_written() {
+fn lossy_and_unknown_encodings_are_not_written() {
     let lossy = rounded();
     let fixture = Fixture::of(&lossy);
     let error = fixture
@@ -496,7 +496,7 @@ fn what_encoding_would_spoil_is_not_written() {
 }
 
 #[test]
-fn what_is_pending_survives_new_attributes_and_a_new_shape() {
+fn dirty_chunks_survive_new_attributes_and_a_new_shape() {
     let (memory, sample) = sample(Form::Packed);
     let fixture = Fixture::of(&memory);
     let file = fixture.file("a", "raw");
@@ -517,7 +517,7 @@ fn what_is_pending_survives_new_attributes_and_a_new_shape() {
 }
 
 #[test]
-fn a_value_that_a_type_of_few_bits_cannot_hold_is_refused() {
+fn a_value_out_of_range_of_a_type_of_few_bits_is_refused() {
     let cases: [(&str, &[u8], &[u8]); 3] = [
         ("int4", &[0, 7, 0xf8, 0xff], &[8, 100, 0xf7, 0x80]),
         ("uint2", &[0, 3], &[4, 100, 0xff]),

@@ -61,7 +61,7 @@ fn stored(store: &MemoryStore, name: &str) -> Vec<u8> {
 /// Invariant (metadata): Attributes that cannot be parsed do not prevent reading data, at any nesting depth, and only
 /// complete new attributes replace them.
 #[test]
-fn attributes_that_do_not_read_stop_no_data() {
+fn unparsable_attributes_do_not_block_data() {
     for (store, name) in stores() {
         let (view, _) = tree(Arc::new(store));
         assert_eq!(common::read(&view, "a/b/b.raw").unwrap(), written::whole());
@@ -82,7 +82,7 @@ fn attributes_that_do_not_read_stop_no_data() {
 }
 
 #[test]
-fn a_group_is_one_whatever_its_attributes_are() {
+fn a_group_with_unparsable_attributes_is_a_group() {
     let store = documents(&[(".zgroup", json!({"zarr_format": 2}))]);
     store.set(key(".zattrs"), Vec::new());
     let (view, _) = tree(Arc::new(store));
@@ -93,9 +93,9 @@ fn a_group_is_one_whatever_its_attributes_are() {
     );
 }
 
-/// Invariant of `attributes_that_do_not_read_stop_no_data`.
+/// Invariant of `unparsable_attributes_do_not_block_data`.
 #[test]
-fn attributes_that_do_not_read_are_replaced_but_not_edited() {
+fn unparsable_attributes_are_replaced_but_not_edited() {
     for (store, name) in stores() {
         let (view, tree) = tree(Arc::new(store.clone()));
         let before = stored(&store, name);
@@ -122,7 +122,7 @@ fn attributes_that_do_not_read_are_replaced_but_not_edited() {
 
 /// A write to a document that is too long to be read is refused: its content was never seen.
 #[test]
-fn attributes_that_are_too_long_stop_no_data() {
+fn attributes_that_are_too_long_do_not_block_data() {
     let store = written::v2();
     let long = format!("{{\"a\": \"{}\"}}", "x".repeat(64 << 20));
     store.set(key("a/b/.zattrs"), long.clone().into_bytes());
@@ -193,9 +193,9 @@ fn whole(name: &str) -> Vec<u8> {
     written::whole().chunks(2).flat_map(filled).collect()
 }
 
-/// Invariant of `attributes_that_do_not_read_stop_no_data`.
+/// Invariant of `unparsable_attributes_do_not_block_data`.
 #[test]
-fn attributes_that_nest_deep_stop_no_data() {
+fn deeply_nested_attributes_do_not_block_data() {
     for (store, name, deep) in [127, 128, 100_000].into_iter().flat_map(deep_stores) {
         let (view, tree) = tree(Arc::new(store.clone()));
         assert_eq!(

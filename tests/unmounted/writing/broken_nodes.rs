@@ -98,7 +98,7 @@ fn broken_arrays_of_every_dialect_show_their_documents() {
 }
 
 #[test]
-fn nothing_of_a_broken_node_is_changed() {
+fn files_of_a_broken_node_cannot_be_changed() {
     for (store, keys) in stores() {
         let (view, tree) = tree(Arc::new(store.clone()));
         let is_refused = |done: zarr_format::error::Result<()>| {
@@ -147,7 +147,7 @@ fn children_of_a_broken_group_are_reached() {
 }
 
 #[test]
-fn an_entry_point_that_does_not_read_is_shown() {
+fn an_unreadable_entry_point_is_shown() {
     let entry = json!({
         "zarr_format": "https://purl.org/zarr/spec/protocol/core/3.0",
         "metadata_encoding": "https://example.org/cbor",
@@ -196,7 +196,7 @@ impl Layer for Denying {
 }
 
 #[test]
-fn a_document_that_the_store_does_not_give_is_listed() {
+fn a_document_that_the_store_refuses_is_listed() {
     let (view, _) = tree(Arc::new(Denying(written::v2())));
     assert_eq!(names(&view, "a/b"), ["ERROR.txt", "stored.zarray"]);
     let said = common::read(&view, "a/b/ERROR.txt").unwrap();

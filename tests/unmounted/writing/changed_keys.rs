@@ -69,7 +69,7 @@ fn a_change_through_the_store_is_seen_at_once() {
 }
 
 #[test]
-fn without_a_change_nothing_is_asked_again() {
+fn without_a_change_no_request_is_repeated() {
     let store = Arc::new(Slow::default());
     Sample::new(&[4], &[2], Form::Plain).put(&store.memory, "a");
     let view = files(store.clone());
@@ -94,7 +94,7 @@ fn two_arrays() -> Arc<Slow> {
 
 /// Checks that repeated writes of a chunk and the document of one array cause no requests for another array or for
 /// their parent nodes.
-fn others_stay_known(slow: &Slow, store: Arc<dyn Store>) {
+fn check_other_keys_stay_cached(slow: &Slow, store: Arc<dyn Store>) {
     let view = files(store.clone());
     let look = || {
         let content = read(&view, "g/b/b.raw");
@@ -123,13 +123,13 @@ fn others_stay_known(slow: &Slow, store: Arc<dyn Store>) {
 }
 
 #[test]
-fn a_change_of_one_key_leaves_others_known() {
+fn a_change_of_one_key_leaves_others_cached() {
     let store = two_arrays();
-    others_stay_known(&store, store.clone());
+    check_other_keys_stay_cached(&store, store.clone());
 }
 
 #[test]
-fn what_is_written_to_an_upper_folder_leaves_other_keys_known() {
+fn a_write_to_an_upper_folder_leaves_other_keys_cached() {
     let (store, folder) = (two_arrays(), tempfile::tempdir().unwrap());
     let config = OverlayConfig {
         uid: 0,
@@ -138,5 +138,5 @@ fn what_is_written_to_an_upper_folder_leaves_other_keys_known() {
     };
     let upper = folder.path().join("upper");
     let overlay = Overlay::open(&upper, store.clone(), "slow", config).unwrap();
-    others_stay_known(&store, Arc::new(overlay));
+    check_other_keys_stay_cached(&store, Arc::new(overlay));
 }

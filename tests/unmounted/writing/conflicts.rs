@@ -36,7 +36,7 @@ fn clash(sample: &Sample, name: &str, theirs: u64) {
         assert_eq!(all(&mount.outside().file("a", "raw")), expected);
         if closed.is_err() {
             // The dropped change is gone, so that the next writer is not refused.
-            mount.keeps_nothing(name);
+            mount.check_key_is_not_kept(name);
             assert_eq!(common::read(&mount.view, "a/a.raw").unwrap(), expected);
             file.write_at(&UNLIMITED, OURS, &[3, 3]).unwrap();
             file.flush(&UNLIMITED).unwrap();
@@ -71,7 +71,7 @@ fn an_inner_chunk_that_another_program_changed_is_not_overwritten() {
 
 /// The precondition covers one inner chunk: others in the shard may change.
 #[test]
-fn a_change_of_another_inner_chunk_is_kept_and_no_conflict() {
+fn a_change_of_another_inner_chunk_is_kept_without_a_conflict() {
     let sample = Sample::new(&[8], &[8], Form::Sharded(vec![4]));
     for (mode, kind) in everywhere() {
         let mount = Shared::of(mode, kind, &sample);
@@ -105,7 +105,7 @@ fn an_inner_chunk_that_another_program_made_is_not_overwritten() {
 }
 
 #[test]
-fn a_chunk_of_which_all_is_written_depends_on_nothing() {
+fn a_completely_written_chunk_never_conflicts() {
     for form in [Form::Plain, Form::Sharded(vec![4])] {
         let sample = Sample::new(&[8], &[8], form.clone());
         for (mode, kind) in everywhere() {
@@ -139,7 +139,7 @@ fn a_write_by_the_store_view_is_not_overwritten_by_the_files_view() {
         is_changed(&file.flush(&UNLIMITED).unwrap_err(), "a/c/0");
         // The error is reported once: nothing of the change is left.
         file.flush(&UNLIMITED).unwrap();
-        mount.keeps_nothing("a/c/0");
+        mount.check_key_is_not_kept("a/c/0");
         assert_eq!(common::read(&mount.view, "a/a.raw").unwrap(), [9; 8]);
         file.write_at(&UNLIMITED, OURS, &[3, 3]).unwrap();
         file.flush(&UNLIMITED).unwrap();
@@ -152,7 +152,7 @@ fn a_write_by_the_store_view_is_not_overwritten_by_the_files_view() {
 ///
 /// Each writer gets an error for its own chunk, even if another handle flushed it.
 #[test]
-fn each_writer_learns_that_its_chunk_was_dropped() {
+fn each_writer_gets_an_error_for_its_dropped_chunk() {
     let sample = Sample::new(&[4], &[4], Form::Plain);
     for (mode, kind) in everywhere() {
         let mount = Shared::of(mode, kind, &sample);
@@ -173,7 +173,7 @@ fn each_writer_learns_that_its_chunk_was_dropped() {
             file.flush(&UNLIMITED).unwrap();
         }
         reader.flush(&UNLIMITED).unwrap();
-        mount.keeps_nothing("a/c/0");
+        mount.check_key_is_not_kept("a/c/0");
         let late = mount.open("a/a.raw");
         late.write_at(&UNLIMITED, 0, &[4, 4]).unwrap();
         late.flush(&UNLIMITED).unwrap();
@@ -182,7 +182,7 @@ fn each_writer_learns_that_its_chunk_was_dropped() {
 
 /// A chunk that the upper folder took before the store refused it does not count as another program's change.
 #[test]
-fn a_chunk_that_the_store_did_not_take_is_tried_again() {
+fn a_chunk_that_the_store_refused_is_put_again() {
     for form in [Form::Plain, Form::Sharded(vec![2])] {
         let store = Arc::new(Full::default());
         Sample::new(&[4], &[4], form).put(&store.memory, "a");
@@ -199,7 +199,7 @@ fn a_chunk_that_the_store_did_not_take_is_tried_again() {
 }
 
 #[test]
-fn a_commit_of_a_chunk_is_no_change_of_another_program() {
+fn a_commit_of_a_chunk_does_not_conflict_with_its_writer() {
     for form in [Form::Packed, Form::Sharded(vec![2])] {
         let sample = Sample::new(&[4], &[4], form);
         for (mode, kind) in everywhere() {
@@ -240,7 +240,7 @@ fn a_page_that_was_read_before_a_change_of_the_chunk_is_refused() {
             if closed.is_ok() {
                 continue;
             }
-            mount.keeps_nothing("a/c/0");
+            mount.check_key_is_not_kept("a/c/0");
             // The mount has the kernel drop its pages. A page that is read again has the other program's change.
             file.mark_pages_dropped();
             let mut page = file.read_at(&UNLIMITED, 0, 16).unwrap();
@@ -321,7 +321,7 @@ fn a_page_that_was_written_before_a_change_of_the_chunk_is_refused() {
 /// The kernel writes a page back through any handle of the file, and any program that mapped the page may have changed
 /// it.
 #[test]
-fn each_program_that_may_have_changed_a_page_learns_that_it_was_dropped() {
+fn every_handle_of_a_file_gets_an_error_for_a_dropped_page() {
     let sample = Sample::new(&[8], &[8], Form::Plain);
     for (mode, kind) in everywhere() {
         let mount = Shared::of(mode, kind, &sample);
@@ -344,7 +344,7 @@ fn each_program_that_may_have_changed_a_page_learns_that_it_was_dropped() {
 ///
 /// The kernel still has the page that was read first, though a later write saw the other program's change.
 #[test]
-fn a_page_that_was_read_before_a_change_is_refused_after_a_write_that_saw_it() {
+fn an_old_page_is_refused_although_a_later_write_saw_the_change() {
     let sample = Sample::new(&[8], &[8], Form::Plain);
     let places = everywhere().flat_map(|place| [true, false].map(|is_stored| (place, is_stored)));
     for ((mode, kind), is_stored) in places {
@@ -372,7 +372,7 @@ fn a_page_that_was_read_before_a_change_is_refused_after_a_write_that_saw_it() {
 
 /// Neither a write-back nor the commit of it makes the mapped pages stale.
 #[test]
-fn pages_are_written_back_again_and_again() {
+fn pages_are_written_back_repeatedly() {
     for form in [Form::Packed, Form::Sharded(vec![4])] {
         let sample = Sample::new(&[8], &[8], form);
         for (mode, kind) in everywhere() {

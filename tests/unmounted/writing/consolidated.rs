@@ -115,7 +115,7 @@ impl Dialect {
 
 /// Invariant (writing): Consolidated metadata include all of several concurrent edits.
 #[test]
-fn nodes_that_are_edited_at_once_are_all_in_the_copies() {
+fn consolidated_metadata_include_all_concurrent_edits() {
     for (mode, kind) in everywhere() {
         for dialect in [v2(), v3()] {
             let mount = Shared::over(mode, kind, &dialect.memory);
@@ -135,7 +135,7 @@ fn nodes_that_are_edited_at_once_are_all_in_the_copies() {
 
 /// The group whose document has the copies is edited in parallel with the nodes below it.
 #[test]
-fn a_group_and_the_nodes_below_it_are_edited_at_once() {
+fn a_group_and_its_nodes_are_edited_concurrently() {
     for (mode, kind) in everywhere() {
         let dialect = v3();
         let mount = Shared::over(mode, kind, &dialect.memory);
@@ -209,9 +209,9 @@ fn meddled(dialect: &Dialect, always: bool, change: Change) -> Arc<Meddled> {
     })
 }
 
-/// Invariant of `nodes_that_are_edited_at_once_are_all_in_the_copies`.
+/// Invariant of `consolidated_metadata_include_all_concurrent_edits`.
 #[test]
-fn what_another_program_consolidates_meanwhile_stays() {
+fn a_concurrent_consolidation_of_another_program_is_kept() {
     let cases: [(Dialect, Change); 2] = [
         (v2(), |all| {
             all["metadata"]["n1/.zattrs"] = json!({"theirs": 1});
@@ -234,7 +234,7 @@ fn what_another_program_consolidates_meanwhile_stays() {
 
 /// This is no conflict: the edits are in the store, and the next commit puts their copies.
 #[test]
-fn copies_that_change_without_end_fail_a_commit_and_come_with_the_next() {
+fn copies_that_keep_changing_are_put_by_the_next_commit() {
     let dialect = v2();
     let change: Change = |all| {
         let count = all["metadata"]["n1/.zattrs"]["count"].as_u64().unwrap_or(0);

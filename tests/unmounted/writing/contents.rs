@@ -122,9 +122,9 @@ fn put(memory: &MemoryStore, documents: &[(&str, Value)]) {
     }
 }
 
-/// Invariant of `no_content_number_is_used_twice`.
+/// Invariant of `no_page_version_is_used_for_two_contents`.
 #[test]
-fn changed_attributes_disturb_no_reader() {
+fn changed_attributes_keep_the_pages_of_readers() {
     for (before, after) in dialects(0).iter().zip(dialects(1)) {
         let memory = MemoryStore::default();
         put(&memory, before);
@@ -171,7 +171,7 @@ fn changed_chunks_are_seen_by_every_reader() {
 ///
 /// Pages of the old content must not be written back over the new one.
 #[test]
-fn pages_of_what_was_not_stored_are_dropped() {
+fn pages_of_a_refused_write_are_dropped() {
     let memory = MemoryStore::default();
     put(&memory, &dialects(0)[0]);
     memory.set(key("a/0"), vec![1, 2]);
@@ -198,7 +198,7 @@ const MANY: usize = 4200;
 
 /// Invariant (reading): A page version is never used for two contents, and does not depend on attributes.
 #[test]
-fn no_content_number_is_used_twice() {
+fn no_page_version_is_used_for_two_contents() {
     let memory = MemoryStore::default();
     let sample = Sample::new(&[4], &[4], Form::Plain);
     sample.put(&memory, "a");
@@ -245,7 +245,7 @@ fn no_content_number_is_used_twice() {
 }
 
 #[test]
-fn a_content_that_comes_back_is_another_one() {
+fn a_content_that_returns_has_a_new_page_version() {
     let memory = MemoryStore::default();
     put(&memory, &dialects(0)[0]);
     let view = files(&memory);
@@ -262,7 +262,7 @@ fn a_content_that_comes_back_is_another_one() {
 
 /// The kernel sends RELEASE some time after close(2): another program may have opened and truncated the file by then.
 #[test]
-fn a_handle_that_is_released_late_publishes_nothing_of_the_next() {
+fn a_late_release_publishes_no_writes_of_the_next_handle() {
     let folder = tempfile::tempdir().unwrap();
     let memory = MemoryStore::default();
     memory.set(key("file"), b"stored".to_vec());
@@ -327,7 +327,7 @@ impl Layer for Replacing {
 
 /// A file that is generated at open must not get the version of a content that came while it was generated.
 #[test]
-fn pages_of_a_made_file_are_of_the_elements_that_were_read() {
+fn a_generated_file_keeps_no_pages_of_older_elements() {
     let group = json!({"zarr_format": 3, "node_type": "group"});
     let array = json!({
         "zarr_format": 3, "node_type": "array", "shape": [1], "data_type": "string",

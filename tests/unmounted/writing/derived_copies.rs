@@ -503,7 +503,7 @@ fn copies_agree_in_the_store_after_each_write_through() {
 ///
 /// Edits the attributes of the groups that have copies, in v3 in the same document.
 #[test]
-fn a_group_that_is_edited_keeps_no_copies_of_what_is_discarded() {
+fn an_edited_group_has_no_copies_of_discarded_edits() {
     for case in Case::all() {
         case.edit("g/x", 5);
         case.edit("g", 6);
@@ -524,7 +524,7 @@ fn a_group_that_is_edited_keeps_no_copies_of_what_is_discarded() {
 
 /// Invariant (writing): Copies that a program wrote stay as written until one of the copied documents changes.
 #[test]
-fn what_a_program_writes_into_copies_stays() {
+fn copies_that_a_program_wrote_are_kept() {
     for case in Case::all() {
         let name = case.form.holder();
         case.edit("y", 3);
@@ -547,11 +547,11 @@ fn what_a_program_writes_into_copies_stays() {
     }
 }
 
-/// Invariant of `what_a_program_writes_into_copies_stays`.
+/// Invariant of `copies_that_a_program_wrote_are_kept`.
 ///
 /// A library makes an array and consolidates; then the array is discarded.
 #[test]
-fn an_array_that_is_discarded_leaves_the_copies_that_a_program_consolidated() {
+fn a_discarded_array_is_removed_from_copies_of_a_program() {
     for case in Case::all() {
         case.make_array("new", 3);
         let name = case.form.holder();
@@ -574,7 +574,7 @@ fn an_array_that_is_discarded_leaves_the_copies_that_a_program_consolidated() {
 
 /// A program changes a part of the document in place: it starts from the text that it saw.
 #[test]
-fn a_document_that_is_changed_in_place_goes_on_from_what_was_shown() {
+fn a_change_in_place_starts_from_the_shown_document() {
     for case in Case::all() {
         let name = case.form.holder();
         let read = Tree::open(case.overlay(), &UNLIMITED, &key(name), OpenMode::Read).unwrap();
@@ -675,7 +675,7 @@ fn failing_at(form: Form, document: &str, left: i64, mode: Mode) -> (Arc<Failing
 ///
 /// A commit fails between the documents and the copies; the next one finishes the work.
 #[test]
-fn a_commit_that_ends_before_the_copies_is_gone_on_with() {
+fn a_commit_that_failed_before_the_copies_is_completed() {
     for (form, is_late) in [
         (Form::V2, false),
         (Form::V2, true),
@@ -704,11 +704,11 @@ fn a_commit_that_ends_before_the_copies_is_gone_on_with() {
     }
 }
 
-/// Invariant of `a_commit_that_ends_before_the_copies_is_gone_on_with`.
+/// Invariant of `a_commit_that_failed_before_the_copies_is_completed`.
 ///
 /// The same, but the remaining changes are discarded: the store is still consistent.
 #[test]
-fn copies_agree_when_a_commit_that_ended_before_them_is_discarded() {
+fn copies_agree_when_a_commit_that_failed_before_them_is_discarded() {
     for form in FORMS {
         let (_, case) = failing(form, 0, Mode::Cow);
         case.edit("g/x", 5);
@@ -723,11 +723,11 @@ fn copies_agree_when_a_commit_that_ended_before_them_is_discarded() {
     }
 }
 
-/// Invariant of `a_commit_that_ends_before_the_copies_is_gone_on_with`.
+/// Invariant of `a_commit_that_failed_before_the_copies_is_completed`.
 ///
 /// The store takes a document in write-through mode, but not its copies: the next commit puts them.
 #[test]
-fn copies_that_the_store_did_not_take_come_with_the_next_commit() {
+fn copies_that_the_store_refused_are_put_by_the_next_commit() {
     for form in FORMS {
         for remounts in [false, true] {
             let (store, case) = failing(form, 0, Mode::WriteThrough);
@@ -751,7 +751,7 @@ fn copies_that_the_store_did_not_take_come_with_the_next_commit() {
 
 /// A program changes only the mode of the document.
 #[test]
-fn a_change_of_mode_does_not_freeze_copies() {
+fn copies_are_updated_after_a_change_of_mode() {
     for case in Case::all() {
         let name = key(case.form.holder());
         let mode = AttrChange {
@@ -777,7 +777,7 @@ fn a_change_of_mode_does_not_freeze_copies() {
 
 /// Nodes that are read from the copies match the documents in the mount.
 #[test]
-fn nodes_that_are_read_from_copies_are_those_of_the_mount() {
+fn nodes_read_from_copies_have_the_edited_attributes() {
     for form in FORMS {
         let case = Case::new(form, Mode::Cow, "memory");
         let config = HierarchyConfig {
@@ -799,11 +799,11 @@ fn nodes_that_are_read_from_copies_are_those_of_the_mount() {
     }
 }
 
-/// Invariant of `a_commit_that_ends_before_the_copies_is_gone_on_with`.
+/// Invariant of `a_commit_that_failed_before_the_copies_is_completed`.
 ///
 /// The group is edited between a commit that failed and the next one, which changes its copies.
 #[test]
-fn a_commit_of_copies_is_no_conflict_of_its_own() {
+fn a_commit_of_copies_does_not_conflict_with_itself() {
     for form in FORMS {
         let (_, case) = failing(form, 0, Mode::Cow);
         case.edit("g/x", 5);
@@ -830,7 +830,7 @@ fn a_commit_of_copies_is_no_conflict_of_its_own() {
 
 /// While no document has changed, a read of the copies costs the store no extra requests.
 #[test]
-fn reading_costs_nothing_where_no_document_was_changed() {
+fn reading_copies_without_changed_documents_costs_no_request() {
     for form in FORMS {
         let (store, case) = failing(form, -1, Mode::Cow);
         case.write(&form.chunk("y"), b"1234");
@@ -867,7 +867,7 @@ fn reading_costs_nothing_where_no_document_was_changed() {
 
 /// A program consolidates while a conflict keeps the mount's change out of the store; then that change is discarded.
 #[test]
-fn what_is_discarded_after_a_conflict_leaves_the_copies_of_a_program() {
+fn an_edit_discarded_after_a_conflict_is_not_in_the_copies() {
     for case in Case::all() {
         let name = case.form.holder();
         case.edit("g/x", 5);
@@ -889,7 +889,7 @@ fn what_is_discarded_after_a_conflict_leaves_the_copies_of_a_program() {
 
 /// The same for a rename: the old name reappears.
 #[test]
-fn a_rename_that_is_discarded_after_a_conflict_leaves_the_copies_of_a_program() {
+fn a_rename_discarded_after_a_conflict_is_not_in_the_copies() {
     for case in Case::all() {
         let name = case.form.holder();
         let (from, to) = (key("g/x"), key("z"));
@@ -947,7 +947,7 @@ fn a_reader_keeps_its_document_over_a_commit_of_other_copies() {
 
 /// Another program puts the text of the upper folder's file, which differs from the text that the commit stored.
 #[test]
-fn a_document_that_another_program_puts_back_is_a_conflict() {
+fn an_older_document_put_by_another_program_is_a_conflict() {
     for form in FORMS {
         let (store, case) = failing(form, -1, Mode::Cow);
         let (case, name) = (Arc::new(case), form.holder());
@@ -1037,7 +1037,7 @@ fn groups_that_are_exchanged_keep_their_copies() {
 
 /// A discard of a change that was never committed leaves the store's copies unchanged.
 #[test]
-fn a_discard_after_a_conflict_leaves_the_store_alone() {
+fn a_discard_after_a_conflict_does_not_change_the_store() {
     for form in FORMS {
         let (store, case) = failing(form, -1, Mode::Cow);
         case.edit("g/x", 5);
@@ -1075,7 +1075,7 @@ fn a_discard_after_a_conflict_leaves_the_store_alone() {
 
 /// The store has put a document, but its answer was lost; then the change is discarded.
 #[test]
-fn copies_agree_when_a_put_without_an_answer_is_discarded() {
+fn copies_agree_when_a_put_with_a_lost_answer_is_discarded() {
     for form in FORMS {
         let (store, case) = failing_at(form, &form.attributes("g/x"), 0, Mode::Cow);
         store.is_late.store(true, Ordering::SeqCst);
@@ -1120,7 +1120,7 @@ fn a_document_that_is_written_while_its_copies_are_put_is_committed() {
 
 /// A document that is only in the upper folder costs no request to the store, which may be down.
 #[test]
-fn a_document_of_the_layer_without_copies_is_not_asked_for() {
+fn a_document_only_in_the_upper_folder_costs_no_request() {
     let (store, case) = failing(Form::V3, -1, Mode::Cow);
     case.make_array("new", 3);
     store.is_down.store(true, Ordering::SeqCst);

@@ -16,7 +16,7 @@ fn discard(mount: &Shared, path: &Key) -> u64 {
 
 /// Invariant (writing): After a discard, unstored data of an open decoded file do not come back.
 #[test]
-fn what_an_open_file_has_not_stored_yet_is_discarded() {
+fn unstored_writes_of_an_open_file_are_discarded() {
     let sample = Sample::new(&[8], &[4], Form::Plain);
     for path in [Key::root(), key("a"), key("a/c/0")] {
         for (written, is_synced) in [(4, false), (2, false), (4, true), (2, true)] {
@@ -60,7 +60,7 @@ fn what_an_open_file_has_not_stored_yet_is_discarded() {
 
 /// A writer gets no error if none of its changes was discarded.
 #[test]
-fn a_discard_elsewhere_disturbs_no_writer() {
+fn a_discard_of_other_keys_fails_no_write() {
     let sample = Sample::new(&[8], &[4], Form::Plain);
     let mount = Shared::of(Mode::Cow, "local", &sample);
     let file = mount.open("a/a.raw");

@@ -56,7 +56,7 @@ fn stored(memory: &MemoryStore, name: &str) -> Value {
 }
 
 #[test]
-fn attributes_go_where_the_dialect_has_them() {
+fn edited_attributes_are_read_back_in_every_dialect() {
     for (name, memory) in stores() {
         let (view, tree) = tree(Arc::new(memory.clone()));
         let content = common::read(&view, "a/b/b.raw").unwrap();
@@ -72,7 +72,7 @@ fn attributes_go_where_the_dialect_has_them() {
 
 /// Invariant (writing): A document that cannot be parsed, or that would make chunks unreadable, changes nothing.
 #[test]
-fn what_is_no_object_changes_nothing() {
+fn an_edit_that_is_not_a_json_object_changes_nothing() {
     for (name, memory) in stores() {
         let (view, tree) = tree(Arc::new(memory.clone()));
         let before = common::read(&view, "a/b/attributes.json").unwrap();
@@ -115,7 +115,7 @@ fn a_group_without_a_document_is_not_edited() {
 ///
 /// Only `attributes.json` can be edited in the files view; nodes are made, moved and removed in the store view.
 #[test]
-fn all_else_is_left_to_the_store_view() {
+fn the_files_view_refuses_all_edits_except_attributes() {
     for (name, memory) in stores() {
         let (view, tree) = tree(Arc::new(memory));
         let before = common::read(&view, "a/b/metadata.json").unwrap();
@@ -164,7 +164,7 @@ fn all_else_is_left_to_the_store_view() {
 }
 
 #[test]
-fn every_other_member_stays() {
+fn an_edit_of_attributes_keeps_all_other_members() {
     let memory = written::v3();
     let before = stored(&memory, "a/b/zarr.json");
     let (_, tree) = tree(Arc::new(memory.clone()));
@@ -189,9 +189,9 @@ fn every_other_member_stays() {
     }
 }
 
-/// Invariant of `what_is_no_object_changes_nothing`.
+/// Invariant of `an_edit_that_is_not_a_json_object_changes_nothing`.
 #[test]
-fn attributes_that_are_metadata_cannot_spoil_chunks() {
+fn attributes_that_are_array_metadata_cannot_be_edited() {
     // zarr-python stores filters of drafts as attributes, and N5 all of its own members.
     let (_, n5) = tree(Arc::new(written::n5()));
     for wrong in [r#"{"dimensions": [1, 1]}"#, r#"{"n5": "4.0.0"}"#] {
@@ -254,7 +254,7 @@ fn a_file_that_is_renamed_onto_a_document_is_an_edit() {
 }
 
 #[test]
-fn an_old_document_is_kept_under_another_name() {
+fn a_document_can_be_renamed_to_a_backup() {
     let (view, tree) = tree(Arc::new(written::v2()));
     let [attributes, backup] = [DOCUMENT, "a/b/attributes.json~"].map(key);
     write(&tree, DOCUMENT, r#"{"n": 2}"#).unwrap();
@@ -296,7 +296,7 @@ fn an_old_document_is_kept_under_another_name() {
 
 /// Invariant of `a_file_that_is_renamed_onto_a_document_is_an_edit`.
 #[test]
-fn a_document_that_was_removed_is_made_anew() {
+fn a_removed_document_can_be_created_again() {
     for (name, memory) in stores() {
         let (view, tree) = tree(Arc::new(memory));
         let attributes = key(DOCUMENT);
@@ -351,7 +351,7 @@ fn a_document_that_was_removed_is_made_anew() {
 }
 
 #[test]
-fn a_document_that_nobody_makes_anew_is_there_again() {
+fn a_removed_document_reappears_if_it_is_not_created() {
     let (view, tree) = tree(Arc::new(written::v3()));
     let before = read_json(&view, DOCUMENT);
     let attributes = key(DOCUMENT);
@@ -366,7 +366,7 @@ fn a_document_that_nobody_makes_anew_is_there_again() {
 }
 
 #[test]
-fn scratch_files_are_few_and_short() {
+fn scratch_files_are_limited_in_number_and_size() {
     let (view, tree) = tree(Arc::new(written::v3()));
     let path = |number: usize| key(&format!("a/b/x{number}"));
     let file = tree.create(&UNLIMITED, &path(0), &MAKER).unwrap();
@@ -415,7 +415,7 @@ fn consolidated(store: Arc<dyn Store>) -> Arc<zarrfs_array::hierarchy::Hierarchy
 }
 
 #[test]
-fn consolidated_metadata_say_what_the_documents_say() {
+fn consolidated_metadata_follow_an_edit() {
     let zarray = stored(&written::v2(), "a/b/.zarray");
     let v2 = written::v2();
     v2.set(key(".zgroup"), br#"{"zarr_format": 2}"#.to_vec());
@@ -450,7 +450,7 @@ fn consolidated_metadata_say_what_the_documents_say() {
 }
 
 #[test]
-fn a_broken_document_of_others_is_left_alone() {
+fn broken_consolidated_metadata_are_left_unchanged() {
     let memory = documents(&[("zarr.json", json!({"zarr_format": 3, "node_type": "group"}))]);
     memory.set(key(".zmetadata"), b"{ broken".to_vec());
     let mount = Shared::over(Mode::Cow, "memory", &memory);

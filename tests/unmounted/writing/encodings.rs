@@ -53,7 +53,7 @@ fn edit_attributes(mount: &Shared) {
 
 /// Invariant of `chunks_of_a_replaced_array_are_a_conflict`.
 #[test]
-fn elements_of_an_array_that_was_replaced_since_are_a_conflict() {
+fn elements_of_an_array_replaced_since_are_a_conflict() {
     for sample in samples() {
         for other in others(&sample) {
             let mount = Shared::of(Mode::Cow, "local", &sample);
@@ -71,7 +71,7 @@ fn elements_of_an_array_that_was_replaced_since_are_a_conflict() {
 
 /// Invariant of `chunks_of_a_replaced_array_are_a_conflict`.
 #[test]
-fn elements_are_not_stored_into_an_array_that_was_replaced() {
+fn elements_are_not_stored_in_an_array_that_was_replaced() {
     for sample in samples() {
         for other in others(&sample) {
             for (mode, kind) in everywhere() {
@@ -94,7 +94,7 @@ fn elements_are_not_stored_into_an_array_that_was_replaced() {
 }
 
 #[test]
-fn another_shape_and_other_attributes_are_no_conflict() {
+fn a_new_shape_or_new_attributes_do_not_conflict() {
     for sample in samples() {
         for (name, value) in [("shape", json!([16])), ("attributes", json!({"x": 1}))] {
             for (mode, kind) in everywhere() {
@@ -134,7 +134,7 @@ fn document(store: &dyn Store) -> (String, String) {
 ///
 /// In each dialect, a write to a decoded file does not get into an array with other elements.
 #[test]
-fn elements_do_not_come_into_a_replaced_array_of_any_dialect() {
+fn elements_are_not_stored_in_a_replaced_array_of_any_dialect() {
     for (dialect, variant, store) in STORES.into_iter().chain([("n5", "", written::n5 as _)]) {
         for (mode, kind) in everywhere() {
             let why = format!("{dialect} {variant} {mode:?} {kind}");
@@ -185,7 +185,7 @@ fn elements_do_not_come_into_a_replaced_array_of_any_dialect() {
 
 /// Without the entry point a document alone does not define the array, so it is no precondition.
 #[test]
-fn a_draft_that_the_user_names_is_in_no_conflict() {
+fn a_draft_without_its_entry_point_does_not_conflict() {
     for mode in [Mode::Cow, Mode::WriteThrough] {
         let store = written::october2020();
         store.erase(&key("zarr.json"));

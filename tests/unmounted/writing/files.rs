@@ -63,7 +63,7 @@ fn a_write_is_seen_in_every_file_at_once() {
 }
 
 #[test]
-fn no_file_gets_another_length() {
+fn a_decoded_file_cannot_change_its_length() {
     let (_, sample, view, tree) = fixture();
     for path in ["g/a/a.raw", "g/a/a.npy"] {
         let path = key(path);
@@ -106,9 +106,9 @@ fn no_file_gets_another_length() {
     assert_eq!(common::read(&view, "g/a/a.raw").unwrap(), sample.whole());
 }
 
-/// Invariant of `all_else_is_left_to_the_store_view`.
+/// Invariant of `the_files_view_refuses_all_edits_except_attributes`.
 #[test]
-fn other_forms_are_read_only() {
+fn all_forms_except_npy_and_raw_are_read_only() {
     let (_, _, view, tree) = fixture();
     for (path, is_read_only) in [
         ("g/a/a.npy", false),
@@ -210,7 +210,7 @@ fn chunks_of_an_array_that_is_written_are_not_changed_in_the_store_view() {
 }
 
 #[test]
-fn other_places_say_why_not() {
+fn opening_or_creating_other_paths_for_writing_fails() {
     let (_, _, _, tree) = fixture();
     let kind = |path: &str| {
         tree.open(&UNLIMITED, &key(path), OpenMode::Write)

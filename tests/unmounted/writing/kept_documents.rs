@@ -64,7 +64,7 @@ fn tight(text: &str) -> String {
 /// Invariant (metadata): An edit keeps every byte that it does not change; numbers and strings in attributes stay as
 /// they were written. A document with a duplicate name is not rewritten.
 #[test]
-fn numbers_and_words_survive_every_edit() {
+fn numbers_and_strings_survive_every_edit() {
     for (name, memory) in stores() {
         let (view, tree) = tree(Arc::new(memory.clone()));
         let read = |path: &str| String::from_utf8(common::read(&view, path).unwrap()).unwrap();
@@ -85,7 +85,7 @@ fn numbers_and_words_survive_every_edit() {
     }
 }
 
-/// Invariant of `numbers_and_words_survive_every_edit`.
+/// Invariant of `numbers_and_strings_survive_every_edit`.
 #[test]
 fn an_edit_changes_its_member_and_no_other_byte() {
     let text = "\u{feff}{\t\"zarr_format\" : 3,\n\t\"extra\": {\"must_understand\": false, \"x\": [1.50, NaN, 1E+2]},\n\
@@ -119,9 +119,9 @@ fn consolidated(odd: &str) -> (MemoryStore, String) {
     (memory, text)
 }
 
-/// Invariant of `numbers_and_words_survive_every_edit`.
+/// Invariant of `numbers_and_strings_survive_every_edit`.
 #[test]
-fn an_edit_leaves_every_other_copy_as_it_is() {
+fn an_edit_keeps_the_text_of_every_other_copy() {
     let odd = r#"{"_FillValue": NaN, "valid_max":Infinity , "id": 123456789012345678901234567890, "n": 1e5}"#;
     let (v2, text) = consolidated(odd);
     let mount = Shared::over(Mode::WriteThrough, "memory", &v2);
@@ -154,7 +154,7 @@ fn an_edit_leaves_every_other_copy_as_it_is() {
 }
 
 #[test]
-fn copies_are_read_as_they_were_written() {
+fn attributes_from_copies_keep_their_text() {
     let odd = tight(ODD);
     let (memory, _) = consolidated(&odd);
     let config = HierarchyConfig {
@@ -180,9 +180,9 @@ fn is_refused(
     assert_eq!(texts(memory), before);
 }
 
-/// Invariant of `numbers_and_words_survive_every_edit`.
+/// Invariant of `numbers_and_strings_survive_every_edit`.
 #[test]
-fn documents_with_a_name_twice_are_not_rewritten() {
+fn documents_with_a_duplicate_name_are_not_rewritten() {
     for (name, twice) in [
         ("a/b/zarr.json", r#""attributes":{"x":{"y":1,"y":2},"#),
         ("a/b/zarr.json", r#""attributes":{},"attributes":{"#),
@@ -217,7 +217,7 @@ fn documents_with_a_name_twice_are_not_rewritten() {
 }
 
 #[test]
-fn values_that_nobody_can_hold_hide_no_filters() {
+fn numbers_out_of_range_do_not_hide_filters() {
     let read = |more: &str| {
         let memory = written::october2020();
         let name = "meta/root/a/b.array.json";

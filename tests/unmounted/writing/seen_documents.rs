@@ -38,7 +38,7 @@ fn edited<T>(
         mount.is_conflict(closed.clone(), "a/zarr.json");
         assert_eq!(mount.stored("a/zarr.json"), before, "{mode:?} {kind}");
         if closed.is_err() {
-            mount.keeps_nothing("a/zarr.json");
+            mount.check_key_is_not_kept("a/zarr.json");
             let shown = read_json(&mount.view, "a/attributes.json");
             assert_eq!(shown, json!({"theirs": 2}), "{mode:?} {kind}");
             check(&mount);
@@ -56,7 +56,7 @@ fn annotated(text: &[u8]) -> String {
 }
 
 #[test]
-fn a_document_that_is_open_for_both_does_not_undo_what_others_wrote() {
+fn a_document_open_to_read_and_write_keeps_a_change_of_others() {
     edited(
         |mount| mount.open(PATH),
         |_, file| {
@@ -84,7 +84,7 @@ fn a_document_that_is_open_for_both_does_not_undo_what_others_wrote() {
 ///
 /// `json.load(open(path))`, then `json.dump(value, open(path, "w"))`.
 #[test]
-fn a_document_that_was_read_and_is_written_anew_does_not_undo_what_others_wrote() {
+fn a_save_of_an_older_document_keeps_a_change_of_others() {
     edited(
         |mount| annotated(&common::read(&mount.view, PATH).unwrap()),
         |mount, text| write(&mount.tree, PATH, &text),
@@ -99,7 +99,7 @@ fn a_document_that_was_read_and_is_written_anew_does_not_undo_what_others_wrote(
 
 /// As editors do: a new file, renamed onto the document. The kernel retries a rename that fails with ESTALE.
 #[test]
-fn a_document_that_was_read_and_is_replaced_does_not_undo_what_others_wrote() {
+fn a_rename_onto_an_older_document_keeps_a_change_of_others() {
     let beside = key(&format!("{PATH}.tmp"));
     edited(
         |mount| annotated(&common::read(&mount.view, PATH).unwrap()),
@@ -133,7 +133,7 @@ fn a_document_that_was_read_and_is_replaced_does_not_undo_what_others_wrote() {
 
 /// As archivers and `install` do: the document is removed, and made again.
 #[test]
-fn a_document_that_was_read_and_is_made_anew_does_not_undo_what_others_wrote() {
+fn creating_a_removed_document_keeps_a_change_of_others() {
     edited(
         |mount| annotated(&common::read(&mount.view, PATH).unwrap()),
         |mount, text| {
@@ -150,7 +150,7 @@ fn a_document_that_was_read_and_is_made_anew_does_not_undo_what_others_wrote() {
 
 /// vim restores the old file's name if it could not write the new one.
 #[test]
-fn an_old_document_does_not_replace_what_another_program_wrote() {
+fn renaming_an_old_document_back_keeps_a_change_of_others() {
     let beside = key(&format!("{PATH}~"));
     edited(
         |mount| {
@@ -170,7 +170,7 @@ fn an_old_document_does_not_replace_what_another_program_wrote() {
 }
 
 #[test]
-fn a_document_that_nobody_has_read_is_replaced() {
+fn a_document_that_was_not_read_is_replaced() {
     let sample = Sample::new(&[4], &[4], Form::Plain);
     for (mode, kind) in everywhere() {
         let mount = Shared::of(mode, kind, &sample);
@@ -213,7 +213,7 @@ fn an_edit_of_attributes_keeps_a_shape_that_others_changed() {
 
 /// After a commit, the stored document is the one that was read: no other program has changed it.
 #[test]
-fn a_commit_of_a_document_is_no_change_of_another_program() {
+fn a_commit_of_a_document_does_not_conflict_with_its_writer() {
     let sample = Sample::new(&[4], &[4], Form::Plain);
     for (mode, kind) in everywhere() {
         let mount = Shared::of(mode, kind, &sample);

@@ -179,7 +179,7 @@ impl Shared {
     }
 
     /// Checks that a change that the store refused leaves nothing behind.
-    pub fn keeps_nothing(&self, name: &str) {
+    pub fn check_key_is_not_kept(&self, name: &str) {
         let changes = self.overlay.changes(&UNLIMITED).unwrap();
         let is_kept = changes.keys.iter().any(|change| change.key == key(name));
         assert!(!is_kept || self.mode == Mode::Cow, "{name} is kept");

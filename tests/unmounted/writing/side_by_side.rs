@@ -116,11 +116,11 @@ fn read_at_a_time(party: usize, width: usize, memory: u64) -> usize {
 }
 
 #[test]
-fn chunks_under_one_write_are_read_at_a_time() {
+fn chunks_of_one_write_are_read_concurrently() {
     assert_eq!(read_at_a_time(4, 2, 64 << 20), 4);
 }
 
 #[test]
-fn a_small_memory_takes_one_chunk_after_the_other() {
+fn little_memory_reads_one_chunk_at_a_time() {
     assert_eq!(read_at_a_time(1, 64 << 10, 1 << 20), 1);
 }

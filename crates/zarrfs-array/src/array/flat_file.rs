@@ -379,7 +379,7 @@ mod tests {
         assert_eq!(file.read(&WITHOUT_WAITING, 0..2).unwrap()[..], [2, 1]);
     }
 
-    /// Invariant of `test_a_signal_stores_what_an_open_file_has`.
+    /// Invariant of `test_a_signal_stores_the_writes_of_an_open_file`.
     #[test]
     fn writes_after_shutdown_are_refused_and_earlier_ones_stored() {
         let array = SampleArray::new(&[8], &[4]).open(1 << 20);

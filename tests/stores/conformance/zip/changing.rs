@@ -126,7 +126,7 @@ impl Reader for ToldReader {
 }
 
 #[test]
-fn an_entry_costs_one_request_and_only_its_bytes() {
+fn an_entry_takes_one_request_for_its_bytes_alone() {
     let long = content(600_000);
     let entries = (0..20).map(|n| Entry::new(format!("a/{n}"), &long));
     let told = Told::new(Duration::from_secs(3600), Archive::of(entries).bytes());
@@ -146,7 +146,7 @@ fn an_entry_costs_one_request_and_only_its_bytes() {
 }
 
 #[test]
-fn a_changed_archive_is_changed_for_who_has_it_open_and_new_for_others() {
+fn a_replaced_archive_fails_open_readers_and_is_read_anew() {
     let archive = |text: &[u8]| Archive::of([Entry::new("a", text), Entry::deflated("b", text)]);
     for fresh in [Duration::ZERO, Duration::from_secs(3600)] {
         let told = Told::new(fresh, archive(b"old").bytes());
@@ -171,7 +171,7 @@ fn a_changed_archive_is_changed_for_who_has_it_open_and_new_for_others() {
 }
 
 #[test]
-fn an_archive_that_is_gone_is_no_missing_entry() {
+fn a_deleted_archive_is_an_error_and_not_a_missing_entry() {
     let bytes = Archive::of([Entry::new("a", b"bytes")]).bytes();
     for fresh in [Duration::ZERO, Duration::from_secs(3600)] {
         let told = Told::new(fresh, bytes.clone());
@@ -203,7 +203,7 @@ fn wrong_and_right() -> (Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn a_wrong_entry_is_read_as_a_whole_once_a_minute() {
+fn a_corrupt_entry_is_verified_once_a_minute() {
     let (wrong, right) = wrong_and_right();
     let clock = Clock::stopped();
     let mut told = Told::new(Duration::ZERO, wrong);
@@ -235,7 +235,7 @@ fn a_wrong_entry_is_read_as_a_whole_once_a_minute() {
 }
 
 #[test]
-fn a_wrong_entry_is_read_by_one_of_many() {
+fn a_corrupt_entry_is_verified_by_one_of_many_readers() {
     let mut told = Told::new(Duration::from_secs(3600), wrong_and_right().0);
     told.pause = Duration::from_millis(20);
     let zip = told.zip();
@@ -260,7 +260,7 @@ fn fault_of<T>(answer: Result<T>) -> Kind {
 }
 
 #[test]
-fn a_file_that_is_overwritten_in_place_is_noticed() {
+fn an_archive_overwritten_in_place_is_changed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.zip");
     let archive = |text: &[u8]| Archive::of([Entry::new("a", text)]).bytes();

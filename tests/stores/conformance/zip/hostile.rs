@@ -18,7 +18,7 @@ fn fault(store: &dyn Store, path: &str) -> Kind {
     error.kind()
 }
 
-/// Invariant of `links_and_pipes_lead_nowhere`.
+/// Invariant of `links_out_of_a_store_and_pipes_are_not_read`.
 #[test]
 fn no_name_leads_out_of_the_archive() {
     let long = "x".repeat(256);
@@ -76,7 +76,7 @@ fn links_and_special_files_are_absent() {
 }
 
 #[test]
-fn entries_that_cannot_be_read_are_there_all_the_same() {
+fn unsupported_entries_exist_and_fail_to_read() {
     let with = |name: &str, method, flags| Entry {
         method,
         flags,
@@ -107,7 +107,7 @@ fn entries_that_cannot_be_read_are_there_all_the_same() {
 }
 
 #[test]
-fn damaged_entries_are_corrupt_and_the_others_are_not() {
+fn damaged_entries_are_corrupt_and_others_are_readable() {
     let long = content(200_000);
     let entry = |name: &str, change: fn(&mut Entry)| {
         let mut entry = Entry::new(name, b"some bytes");
@@ -166,7 +166,7 @@ fn damaged_entries_are_corrupt_and_the_others_are_not() {
 }
 
 #[test]
-fn archives_that_are_none_say_so() {
+fn truncated_archives_and_other_files_are_refused() {
     let whole = Archive::of([Entry::new("a/0", b"zero"), Entry::new("b", &content(500))]).bytes();
     let cuts = (0..whole.len()).map(|length| whole[..length].to_vec());
     let text = vec![b't'; 200_000];
@@ -183,7 +183,7 @@ fn archives_that_are_none_say_so() {
 }
 
 #[test]
-fn a_directory_that_claims_too_much_is_refused() {
+fn an_archive_that_claims_a_wrong_number_of_entries_is_refused() {
     let archive = |claimed, zip64| Archive {
         claimed: Some(claimed),
         zip64,
@@ -287,7 +287,7 @@ fn walk(zip: &ZipStore, prefix: &str) {
 }
 
 #[test]
-fn a_document_that_cannot_be_read_is_a_fault_of_its_node_alone() {
+fn an_unreadable_document_breaks_only_its_node() {
     let group = br#"{"zarr_format": 3, "node_type": "group"}"#;
     let encrypted = Entry {
         flags: 1,

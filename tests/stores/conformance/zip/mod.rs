@@ -135,7 +135,7 @@ fn any_range_is_the_slice_of_the_whole() {
 }
 
 #[test]
-fn readers_out_of_step_get_the_same_bytes() {
+fn concurrent_readers_of_a_deflated_entry_get_its_bytes() {
     let long = content(2 << 20);
     let zip = zip([Entry::deflated("deflated", &long)]);
     let opened = zip.open(&UNLIMITED, &key("deflated"), None).unwrap();
@@ -154,7 +154,7 @@ fn readers_out_of_step_get_the_same_bytes() {
 }
 
 #[test]
-fn the_last_entry_of_a_name_counts_and_files_may_be_folders_too() {
+fn the_last_entry_of_a_name_is_read_and_files_may_be_folders() {
     let zip = zip([
         Entry::new("a/0", b"first"),
         Entry::new("both", b"file"),
@@ -183,7 +183,7 @@ fn with_wrong_sum(bytes: &[u8]) -> ZipStore {
 }
 
 #[test]
-fn a_wrong_checksum_fails_a_read_of_all_bytes_however_it_is_cut() {
+fn a_wrong_checksum_fails_every_complete_read() {
     let bytes = content(10_000);
     let zip = with_wrong_sum(&bytes);
     let opened = zip.open(&UNLIMITED, &key("a"), None).unwrap();
@@ -212,7 +212,7 @@ fn a_wrong_checksum_fails_a_read_of_all_bytes_however_it_is_cut() {
 }
 
 #[test]
-fn ranges_that_are_all_of_an_entry_are_checked() {
+fn ranges_of_the_whole_entry_are_verified() {
     let zip = with_wrong_sum(&content(100));
     let range = |start, end| ByteRange::Span(start..end);
     assert!(zip.get_range(&UNLIMITED, &key("a"), range(60, 100)).is_ok());
@@ -223,7 +223,7 @@ fn ranges_that_are_all_of_an_entry_are_checked() {
 }
 
 #[test]
-fn names_of_other_writers_are_keys() {
+fn unusual_names_of_other_writers_become_keys() {
     let zip = zip([
         Entry::new("./", b""),
         Entry::new("./zarr.json", b"root"),
@@ -291,7 +291,7 @@ fn a_folder_of_an_archive_is_a_store() {
 }
 
 #[test]
-fn what_stands_around_an_archive_does_no_harm() {
+fn bytes_around_an_archive_and_comments_are_ignored() {
     let entries = || [Entry::new("a/0", b"zero"), Entry::deflated("b", b"one")];
     let plain = Archive::of(entries()).bytes();
     let mut junk_after = plain.clone();
@@ -339,7 +339,7 @@ fn what_stands_around_an_archive_does_no_harm() {
 }
 
 #[test]
-fn listings_go_on_where_they_stopped() {
+fn listings_resume_after_each_cursor() {
     let all = (0..300).flat_map(|n| {
         [
             Entry::new(format!("a/f{n}"), b""),
@@ -384,7 +384,7 @@ fn times_are_those_of_the_entries() {
 }
 
 #[test]
-fn long_extra_fields_of_local_headers_are_passed_over() {
+fn long_extra_fields_of_local_headers_are_skipped() {
     let mut entry = Entry::new("a", b"bytes");
     entry.local_extra = vec![0xee; 3000];
     let mut deflated = Entry::deflated("b", b"more bytes");
@@ -395,7 +395,7 @@ fn long_extra_fields_of_local_headers_are_passed_over() {
 }
 
 #[test]
-fn locations_choose_archives() {
+fn locations_open_archives_and_folders_in_them() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let bytes = Archive::of([Entry::new("in/a", b"bytes")]).bytes();

@@ -36,7 +36,7 @@ fn read_all(mount: &Mounted) {
 }
 
 #[test]
-fn a_version_is_asked_for_where_bytes_are_kept() {
+fn a_cached_object_costs_a_version_request_without_a_ttl() {
     let (memory, folder) = (memory(), tempfile::tempdir().unwrap());
     let first = mounted(&memory, folder.path(), SIZE, Duration::ZERO);
     read_all(&first);
@@ -50,7 +50,7 @@ fn a_version_is_asked_for_where_bytes_are_kept() {
 }
 
 #[test]
-fn nothing_is_asked_while_answers_are_true() {
+fn a_cached_object_costs_no_request_within_the_ttl() {
     let (memory, folder) = (memory(), tempfile::tempdir().unwrap());
     let first = mounted(&memory, folder.path(), SIZE, LONG);
     read_all(&first);
@@ -61,7 +61,7 @@ fn nothing_is_asked_while_answers_are_true() {
 }
 
 #[test]
-fn what_the_store_said_last_counts() {
+fn the_latest_version_of_the_store_is_read() {
     let (memory, folder) = (memory(), tempfile::tempdir().unwrap());
     let mount = mounted(&memory, folder.path(), SIZE, LONG);
     read_all(&mount);
@@ -85,7 +85,7 @@ fn what_the_store_said_last_counts() {
 }
 
 #[test]
-fn an_object_that_is_known_is_opened_and_read_without_a_question() {
+fn a_known_object_is_opened_and_read_from_disk() {
     let (memory, folder) = (memory(), tempfile::tempdir().unwrap());
     let whole = bytes_of(1, 300_000);
     for (round, requests) in [(0, (2, 1)), (1, (0, 1))] {
@@ -105,7 +105,7 @@ fn an_object_that_is_known_is_opened_and_read_without_a_question() {
 }
 
 #[test]
-fn only_what_was_asked_for_is_kept() {
+fn only_the_requested_range_is_cached() {
     let (memory, folder) = (memory(), tempfile::tempdir().unwrap());
     let mount = mounted(&memory, folder.path(), SIZE, LONG);
     let range = ByteRange::Span(100..1100);
@@ -123,7 +123,7 @@ fn only_what_was_asked_for_is_kept() {
 }
 
 #[test]
-fn ranges_that_are_read_together_are_kept_each() {
+fn ranges_of_one_read_are_cached_separately() {
     let (memory, folder) = (memory(), tempfile::tempdir().unwrap());
     let whole = bytes_of(1, 300_000);
     let mount = mounted(&memory, folder.path(), SIZE, LONG);

@@ -33,9 +33,9 @@ fn read_all(mount: &Mounted) {
     }
 }
 
-/// Invariant of `wrong_bytes_are_never_given_out`.
+/// Invariant of `damaged_entries_are_never_returned`.
 #[test]
-fn a_full_disk_ends_the_cache_and_no_read() {
+fn a_full_disk_stops_caching_and_fails_no_read() {
     let Some(disk) = Tmpfs::new(1 << 20) else {
         return;
     };
@@ -46,7 +46,7 @@ fn a_full_disk_ends_the_cache_and_no_read() {
 }
 
 #[test]
-fn what_other_programs_need_of_a_disk_stays_free() {
+fn a_share_of_the_disk_stays_free_for_other_programs() {
     let Some(disk) = Tmpfs::new(8 << 20) else {
         return;
     };
@@ -81,7 +81,7 @@ fn what_other_programs_need_of_a_disk_stays_free() {
 }
 
 #[test]
-fn a_cache_that_cannot_be_written_is_no_cache() {
+fn a_read_only_cache_folder_fails_no_read() {
     let Some(disk) = Tmpfs::new(16 << 20) else {
         return;
     };
@@ -96,7 +96,7 @@ fn a_cache_that_cannot_be_written_is_no_cache() {
 }
 
 #[test]
-fn a_folder_that_vanishes_is_no_error() {
+fn a_removed_cache_folder_fails_no_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cache");
     let mount = mounted(&memory(), &path, 64 << 20, LONG);
@@ -110,7 +110,7 @@ fn a_folder_that_vanishes_is_no_error() {
 }
 
 #[test]
-fn a_folder_of_somebody_else_is_refused() {
+fn a_folder_of_another_user_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let refused = |path: &Path| {
         let opened = CacheDir::open(path, 1 << 20, &Arc::new(Stats::default()));

@@ -36,7 +36,7 @@ fn the_size_is_never_exceeded() {
 }
 
 #[test]
-fn a_smaller_size_is_held_from_the_start() {
+fn a_smaller_size_evicts_entries_when_the_cache_opens() {
     let (memory, folder) = (numbered(50, 100_000), tempfile::tempdir().unwrap());
     let mount = mounted(&memory, folder.path(), 64 << 20, LONG);
     (0..50).for_each(|number| drop(mount.get(&number.to_string())));
@@ -46,7 +46,7 @@ fn a_smaller_size_is_held_from_the_start() {
 }
 
 #[test]
-fn what_was_used_least_goes_first() {
+fn the_least_recently_used_entry_is_evicted_first() {
     let (memory, folder) = (numbered(20, 100_000), tempfile::tempdir().unwrap());
     let mount = mounted(&memory, folder.path(), 1 << 20, LONG);
     (0..5).for_each(|number| drop(mount.get(&number.to_string())));
@@ -68,7 +68,7 @@ fn what_was_used_least_goes_first() {
 }
 
 #[test]
-fn nobody_else_can_look_in() {
+fn only_the_owner_can_read_the_cache_folder() {
     let (memory, folder) = (numbered(3, 1000), tempfile::tempdir().unwrap());
     let path = folder.path().join("new/cache");
     let mount = mounted(&memory, &path, 1 << 20, LONG);
@@ -93,7 +93,7 @@ fn nobody_else_can_look_in() {
 
 /// Invariant (caches): The disk cache never returns wrong bytes, and its failures never fail a read.
 #[test]
-fn wrong_bytes_are_never_given_out() {
+fn damaged_entries_are_never_returned() {
     let (memory, folder) = (numbered(3, 150_000), tempfile::tempdir().unwrap());
     let mount = mounted(&memory, folder.path(), 8 << 20, LONG);
     (0..3).for_each(|number| drop(mount.get(&number.to_string())));
@@ -129,7 +129,7 @@ fn wrong_bytes_are_never_given_out() {
 }
 
 #[test]
-fn links_in_the_folder_lead_nowhere() {
+fn links_in_the_cache_folder_are_not_followed() {
     let (memory, folder) = (numbered(1, 1000), tempfile::tempdir().unwrap());
     let outside = tempfile::tempdir().unwrap();
     let mount = mounted(&memory, folder.path(), 8 << 20, LONG);

@@ -66,7 +66,7 @@ fn child(folder: &Path, rounds: u64) -> Child {
 /// Invariant (caches): The disk cache never exceeds its size plus the files being written, even with several writers
 /// and after kills.
 #[test]
-fn a_killed_process_leaves_a_whole_cache() {
+fn a_killed_process_leaves_an_intact_cache() {
     let folder = tempfile::tempdir().unwrap();
     for round in 0..40u64 {
         let account = || std::fs::read(folder.path().join("usage")).unwrap_or_default();
@@ -113,9 +113,9 @@ fn look(folder: &Path) -> Option<u64> {
     (account()? == before).then(|| files.values().sum())
 }
 
-/// Invariant of `a_killed_process_leaves_a_whole_cache`.
+/// Invariant of `a_killed_process_leaves_an_intact_cache`.
 #[test]
-fn several_processes_hold_one_size() {
+fn several_processes_share_one_size_limit() {
     let folder = tempfile::tempdir().unwrap();
     let mut children: Vec<Child> = (0..PROCESSES).map(|_| child(folder.path(), 3000)).collect();
     let (mut looks, mut most, mut least) = (0, 0, SIZE);

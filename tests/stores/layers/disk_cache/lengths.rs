@@ -64,7 +64,7 @@ fn size(view: &(Arc<dyn View>, Arc<Stats>), path: &str) -> (u64, u64) {
 const FILES: [&str; 4] = ["s/s.txt", "s/s.raw", "s/chunks/3.txt", "s/chunks/79.raw"];
 
 #[test]
-fn a_length_is_found_once() {
+fn the_length_of_a_file_that_was_read_decodes_nothing() {
     let memory = strings();
     for path in FILES {
         let view = view(&memory, None);
@@ -92,7 +92,7 @@ fn a_length_is_kept_on_disk_for_the_next_mount() {
 /// Invariant (reading): A length that depends on chunks is that of the current chunks; if it cannot be computed, that
 /// is an error, never 0.
 #[test]
-fn a_length_of_other_chunks_or_metadata_is_not_believed() {
+fn a_cached_length_of_changed_chunks_or_metadata_is_not_used() {
     let (memory, folder) = (strings(), tempfile::tempdir().unwrap());
     let open = || view(&memory, Some(folder.path()));
     let one_view = open();
@@ -124,7 +124,7 @@ fn a_length_of_other_chunks_or_metadata_is_not_believed() {
 }
 
 #[test]
-fn a_damaged_length_is_not_believed() {
+fn a_damaged_cached_length_is_not_used() {
     let (memory, folder) = (strings(), tempfile::tempdir().unwrap());
     let shown = size(&view(&memory, Some(folder.path())), "s/s.txt");
     let mut damaged = 0;
@@ -143,7 +143,7 @@ fn a_damaged_length_is_not_believed() {
 }
 
 #[test]
-fn what_is_too_large_is_not_read_each_time_that_its_length_is_asked_for() {
+fn a_file_too_large_to_measure_is_measured_once() {
     let memory = strings();
     for number in 0..CHUNKS {
         memory.set(key(&format!("s/{number}")), chunk(200));
@@ -166,9 +166,9 @@ fn what_is_too_large_is_not_read_each_time_that_its_length_is_asked_for() {
     assert_eq!(stats.decoded_chunks.get(), once);
 }
 
-/// Invariant of `a_length_of_other_chunks_or_metadata_is_not_believed`.
+/// Invariant of `a_cached_length_of_changed_chunks_or_metadata_is_not_used`.
 #[test]
-fn a_length_that_cannot_be_told_is_never_zero() {
+fn an_unknown_length_is_an_error_and_never_zero() {
     let memory = strings();
     memory.set(key("s/7"), b"no chunk".to_vec());
     let (view, _) = view(&memory, None);

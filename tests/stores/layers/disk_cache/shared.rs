@@ -30,7 +30,7 @@ fn read(mount: &Mounted, numbers: std::ops::Range<u64>) {
 }
 
 #[test]
-fn what_another_format_keeps_counts_and_goes_first() {
+fn entries_of_another_format_count_and_are_evicted_first() {
     let folder = tempfile::tempdir().unwrap();
     let other = folder.path().join("store-0123456789abcdef");
     fs::create_dir(&other).unwrap();
@@ -62,9 +62,9 @@ fn makes_room(mount: &Mounted) -> bool {
     mount.stats.disk_evicted_entries.get() > before
 }
 
-/// Invariant of `a_killed_process_leaves_a_whole_cache`.
+/// Invariant of `a_killed_process_leaves_an_intact_cache`.
 #[test]
-fn a_scan_of_another_machine_is_not_waited_for_and_does_not_count_for_long() {
+fn a_scan_of_another_machine_blocks_eviction_only_while_fresh() {
     let folder = tempfile::tempdir().unwrap();
     let mount = mount(folder.path());
     read(&mount, 0..10);
@@ -84,7 +84,7 @@ fn a_scan_of_another_machine_is_not_waited_for_and_does_not_count_for_long() {
 }
 
 #[test]
-fn an_account_that_is_none_is_made_anew() {
+fn an_invalid_usage_file_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     for text in [
         "",
@@ -101,9 +101,9 @@ fn an_account_that_is_none_is_made_anew() {
     }
 }
 
-/// Invariant of `a_killed_process_leaves_a_whole_cache`.
+/// Invariant of `a_killed_process_leaves_an_intact_cache`.
 #[test]
-fn what_lies_there_uncounted_is_counted_within_minutes() {
+fn uncounted_entries_are_counted_by_a_rescan() {
     let folder = tempfile::tempdir().unwrap();
     let first = mount(folder.path());
     read(&first, 0..15);
@@ -123,7 +123,7 @@ fn what_lies_there_uncounted_is_counted_within_minutes() {
 }
 
 #[test]
-fn a_group_may_share_a_folder_of_somebody_else() {
+fn a_group_may_share_a_folder_of_another_user() {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o2770)).unwrap();
     if rustix::process::geteuid().is_root() {

@@ -59,7 +59,7 @@ fn each_chunk_is_decoded_once_in_order() {
 }
 
 #[test]
-fn what_is_on_disk_is_of_the_current_content() {
+fn spilled_chunks_of_an_older_content_are_not_used() {
     let (memory, first) = (MemoryStore::default(), sample(Form::Packed));
     put(&memory, &first);
     let folder = tempfile::tempdir().unwrap();

@@ -19,7 +19,7 @@ fn directories(count: usize, chunks: usize, order: Order) -> (Fake, Vec<Key>) {
 }
 
 #[test]
-fn many_small_directories_are_known_after_one_listing() {
+fn one_listing_caches_many_small_directories() {
     for order in [Order::Bytes, Order::Names] {
         let (fake, folders) = directories(100, 2, order);
         let memo = fake.memo(LONG);
@@ -54,7 +54,7 @@ fn many_small_directories_are_known_after_one_listing() {
 }
 
 #[test]
-fn a_page_that_completes_too_few_directories_is_the_last() {
+fn a_page_that_completes_too_few_directories_ends_the_listing() {
     let (fake, folders) = directories(10, PAGE - 10, Order::Bytes);
     let memo = fake.memo(LONG);
     memo.prefetch_below(&UNLIMITED, &key("g"), &folders);
@@ -66,7 +66,7 @@ fn a_page_that_completes_too_few_directories_is_the_last() {
 }
 
 #[test]
-fn what_was_changed_during_the_listing_is_not_known() {
+fn a_directory_changed_during_the_listing_is_not_cached() {
     let (fake, folders) = directories(3, 1, Order::Bytes);
     let memo = fake.memo(LONG);
     fake.change_at_page("g/a001/c/0");
@@ -78,7 +78,7 @@ fn what_was_changed_during_the_listing_is_not_known() {
 }
 
 #[test]
-fn nothing_is_learnt_where_keys_come_in_no_order() {
+fn unordered_listings_are_not_cached() {
     let (fake, folders) = directories(20, 1, Order::Neither);
     let memo = fake.memo(LONG);
     for _ in 0..2 {
@@ -93,7 +93,7 @@ fn nothing_is_learnt_where_keys_come_in_no_order() {
 }
 
 #[test]
-fn nothing_is_learnt_where_nothing_is_remembered_or_listed() {
+fn nothing_is_listed_without_a_ttl_or_without_listings() {
     for (order, ttl) in [
         (Order::Bytes, std::time::Duration::ZERO),
         (Order::None, LONG),
@@ -107,7 +107,7 @@ fn nothing_is_learnt_where_nothing_is_remembered_or_listed() {
 }
 
 #[test]
-fn an_object_without_bytes_may_be_a_folder_and_leaves_its_directory_unknown() {
+fn a_directory_with_an_empty_object_is_not_cached() {
     let (fake, folders) = directories(3, 1, Order::Bytes);
     fake.set("g/a001/c/0", b"");
     let memo = fake.memo(LONG);

@@ -32,7 +32,7 @@ fn names(store: &dyn Store, prefix: &Key) -> BTreeMap<Vec<u8>, EntryKind> {
 }
 
 #[test]
-fn what_was_said_is_not_asked_again() {
+fn cached_answers_cost_no_request() {
     let fake = Fake::holding(&["a/b", "a/zarr.json"], Order::None);
     let memo = fake.memo(LONG);
     for _ in 0..3 {
@@ -85,7 +85,7 @@ fn what_was_said_is_not_asked_again() {
 }
 
 #[test]
-fn nothing_is_remembered_for_no_time() {
+fn a_ttl_of_zero_caches_nothing() {
     let fake = Fake::holding(&["a/zarr.json"], Order::Bytes);
     let memo = fake.memo(Duration::ZERO);
     for _ in 0..2 {
@@ -111,7 +111,7 @@ fn nothing_is_remembered_for_no_time() {
 /// Invariant (caches): Cached metadata are not requested again until they expire, and are dropped when they turn out to
 /// have changed.
 #[test]
-fn a_listing_tells_what_its_entries_are() {
+fn a_listing_caches_the_metadata_of_its_entries() {
     let fake = Fake::holding(&["d/a", "d/b", "d/c/e", "d/zarr.json"], Order::None);
     let memo = fake.memo(LONG);
     let mut listing = memo.list(&UNLIMITED, &key("d")).unwrap();
@@ -154,7 +154,7 @@ fn a_listing_tells_what_its_entries_are() {
 }
 
 #[test]
-fn only_small_documents_are_kept() {
+fn only_small_documents_are_cached() {
     let fake = Fake::holding(&["a/0.0"], Order::None);
     fake.set("zarr.json", &[b' '; 500]);
     fake.set("a/zarr.json", &[b' '; 501]);
@@ -189,9 +189,9 @@ fn only_small_documents_are_kept() {
     }
 }
 
-/// Invariant of `a_listing_tells_what_its_entries_are`.
+/// Invariant of `a_listing_caches_the_metadata_of_its_entries`.
 #[test]
-fn errors_are_not_remembered() {
+fn errors_are_not_cached() {
     let fake = Fake::holding(&["a/b", "a/c"], Order::Bytes);
     let memo = fake.memo(LONG);
     fake.fails.store(true, Ordering::SeqCst);
@@ -297,7 +297,7 @@ fn many_readers_make_one_request() {
 
 /// A request takes longer than the TTL. A second caller waits for it, and then makes a request of its own.
 #[test]
-fn an_answer_that_is_waited_for_is_no_older_than_one_of_memory() {
+fn a_shared_answer_older_than_the_ttl_is_requested_again() {
     const TTL: Duration = Duration::from_millis(1);
     let fake = Fake::holding(&["a/b", "a/zarr.json"], Order::None);
     let memo = fake.memo(TTL);
@@ -332,9 +332,9 @@ fn an_answer_that_is_waited_for_is_no_older_than_one_of_memory() {
     }
 }
 
-/// Invariant of `a_listing_tells_what_its_entries_are`.
+/// Invariant of `a_listing_caches_the_metadata_of_its_entries`.
 #[test]
-fn a_changed_object_is_forgotten() {
+fn a_changed_object_is_dropped_from_the_cache() {
     let fake = Fake::holding(&["d/a", "d/b"], Order::None);
     let memo = fake.memo(LONG);
     names(&memo, &key("d"));
@@ -356,7 +356,7 @@ fn a_changed_object_is_forgotten() {
 }
 
 #[test]
-fn a_younger_answer_counts() {
+fn a_listing_replaces_an_older_cached_document() {
     let fake = Fake::holding(&["d/zarr.json"], Order::None);
     let memo = fake.memo(LONG);
     let before = memo
@@ -464,7 +464,7 @@ fn small_folders_are_walked_with_few_requests() {
 }
 
 #[test]
-fn pages_are_read_side_by_side_once_it_is_known_where_they_begin() {
+fn pages_are_listed_in_parallel_once_their_starts_are_known() {
     let keys = grid(9);
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     let fake = Fake::holding(&keys, Order::Bytes);
@@ -490,7 +490,7 @@ fn pages_are_read_side_by_side_once_it_is_known_where_they_begin() {
 }
 
 #[test]
-fn a_walk_without_order_is_given_up() {
+fn a_walk_of_an_unordered_store_finds_the_whole_tree() {
     let keys = grid(5);
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     let fake = Fake::holding(&keys, Order::Neither);
@@ -520,7 +520,7 @@ fn wait_for_requests(fake: &Fake, count: usize) {
 const SETTLED: Duration = Duration::from_millis(50);
 
 #[test]
-fn documents_of_siblings_are_fetched_ahead() {
+fn documents_of_siblings_are_prefetched() {
     // A program that begins with the first document is expected to read all of them.
     for first in [0, 3] {
         let (fake, memo, all) = listed_arrays();
@@ -542,7 +542,7 @@ fn documents_of_siblings_are_fetched_ahead() {
 }
 
 #[test]
-fn documents_of_siblings_are_looked_up_ahead() {
+fn lookups_of_sibling_documents_are_prefetched() {
     let (fake, memo, all) = listed_arrays();
     for document in &all[..2] {
         assert!(memo.head(&UNLIMITED, document).unwrap().is_some());
@@ -565,7 +565,7 @@ fn documents_of_siblings_are_looked_up_ahead() {
 }
 
 #[test]
-fn documents_asked_for_ahead_are_under_way_together() {
+fn documents_are_prefetched_concurrently() {
     let fake = Fake::holding(&["zarr.json"], Order::None);
     let memo = fake.memo(LONG);
     let wanted = ["zarr.json", ".zarray", ".zgroup", ".zattrs"].map(key);
@@ -582,7 +582,7 @@ fn documents_asked_for_ahead_are_under_way_together() {
 }
 
 #[test]
-fn the_top_of_a_store_is_listed_before_somebody_asks() {
+fn the_root_of_a_store_is_listed_in_advance() {
     let fake = Fake::holding(&["a/0", "b/0", "zarr.json"], Order::None);
     let memo = fake.memo(LONG);
     memo.list_root(&UNLIMITED);
@@ -596,7 +596,7 @@ fn the_top_of_a_store_is_listed_before_somebody_asks() {
 }
 
 #[test]
-fn a_directory_that_is_alone_is_listed_ahead() {
+fn a_single_directory_in_the_root_is_listed_in_advance() {
     let fake = Fake::holding(&["c/0/0", "c/1/0", "zarr.json"], Order::None);
     let memo = fake.memo(LONG);
     memo.list_root(&UNLIMITED);
@@ -610,7 +610,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     /// Invariant (caches): A flat listing has the same names as the listings of its directories.
     #[test]
-    fn walked_or_listed_a_tree_is_the_same(
+    fn a_walked_tree_equals_its_listings(
         keys in prop::collection::btree_set("[ab0.-]{1,2}(/[ab0-]{1,2}){0,4}", 1..300),
         order in prop::sample::select(vec![Order::Bytes, Order::Names, Order::Neither]),
     ) {
