@@ -31,8 +31,9 @@ struct PackedEntry {
 
 /// Entries of a directory that fit into one reply.
 pub(super) struct DirBuffer {
-    /// The open directory, and the vfs cursor before the entries.
+    /// The open directory.
     fh: Fh,
+    /// The cursor in the directory at which the entries begin.
     from: u64,
     entries: Vec<PackedEntry>,
     names: Vec<u8>,

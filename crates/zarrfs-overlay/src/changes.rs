@@ -252,7 +252,8 @@ impl BaseState {
         matches!(self, BaseState::Known(Some(base)) if !Version::from(base).is_lasting())
     }
 
-    /// Whether the store may still have the version before the change, by size and time if it has no ETag.
+    /// Whether `now` may be the version that the store had before the change. Versions without an ETag are compared by
+    /// size and time.
     pub(crate) fn may_be(self, now: Version) -> bool {
         matches!(self, BaseState::Known(Some(base)) if now.may_be(base.into()))
     }

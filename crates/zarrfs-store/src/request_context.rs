@@ -120,7 +120,7 @@ impl RequestContext {
         };
         let answer = query(&context);
         let request_time = *oldest.lock();
-        // This query may be part of an outer one, which is then as old.
+        // An outer query that contains this one is at least as old as the oldest answer here.
         self.record_age(request_time);
         (answer, request_time)
     }

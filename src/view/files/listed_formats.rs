@@ -159,7 +159,8 @@ const PAIRS: [[&str; 2]; 4] = [
 /// Maximum number of looked-up names of an array.
 const MAX_NAMES: usize = 16;
 
-/// The files of pairs that were looked up last; clones of a view share them.
+/// The formats with a header file and a data file, such as `.nhdr` with `.raw`, whose files were looked up last. Clones
+/// of a view share the table.
 pub(super) struct HeaderDataPairs {
     /// For each array the endings of these files, after the array's name; the latest is the last.
     endings: Mutex<LruCache<Key, Vec<String>>>,

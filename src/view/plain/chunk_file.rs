@@ -211,7 +211,7 @@ impl File for DecodedChunk {
     }
 }
 
-/// A chunk of elements of no fixed length, as of its open.
+/// A chunk of variable-length elements, encoded when the file was opened.
 struct EncodedChunk {
     array: Arc<OpenArray>,
     bytes: ReservedBytes,

@@ -240,9 +240,10 @@ fn is_self_describing(codec: &str) -> bool {
     )
 }
 
-/// Removes from codecs all members that do not affect decoding, for elements of `element` bytes in words of `word`
-/// bytes. Libraries rewrite a document when they change an attribute or consolidate metadata: zarr-python adds the
-/// defaults of compressors, and drops the byte order if elements are single bytes.
+/// Removes from codecs all members that do not affect decoding, so that two documents compare equal if a library only
+/// rewrote one of them: zarr-python adds the defaults of compressors when it changes an attribute or consolidates
+/// metadata, and drops the byte order if elements are single bytes. `element` is the size of an element in bytes, `word`
+/// that of the units whose bytes have an order.
 fn normalize(codecs: &mut Value, element: usize, word: usize) {
     for codec in codecs.as_array_mut().into_iter().flatten() {
         let Some(members) = codec.as_object_mut() else {

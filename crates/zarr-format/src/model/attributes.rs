@@ -241,8 +241,8 @@ impl Attributes {
         (value.len() <= MAX_IN_FILES).then(|| value_of(value))?
     }
 
-    /// Whether an attribute is NaN, an infinity, or a list of numbers that contains one of these; `value` is the parsed
-    /// attribute. A quoted word counts only in a list that also has numbers.
+    /// Whether an attribute is NaN, an infinity, or a list of numbers that contains one of these. The strings "NaN",
+    /// "Infinity" and "-Infinity" count only in a list that also has numbers. `value` is the parsed attribute.
     pub fn is_beyond_json(&self, name: &str, value: &Value) -> bool {
         let list = match value {
             Value::Array(list) => &list[..],

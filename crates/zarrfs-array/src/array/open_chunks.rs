@@ -149,8 +149,9 @@ impl OpenChunks {
         keys: &[Key],
     ) -> Result<Option<Arc<OpenChunk>>> {
         let pipeline = self.decoder.pipeline_of(ChunkIndex(number))?;
-        // Over a network the request for the index of a shard also returns its attributes. If the server ignores ranges
-        // and sends the whole shard, the same request would be made again for its inner chunks.
+        // Over a network the request for the index of a shard also returns the shard's version and length, so that no
+        // other request is needed to open it. But a server that ignores ranges would send the whole shard for its index,
+        // and once more for its inner chunks.
         let sends_parts = &self.array.info.sends_parts;
         let is_enough = self.array.engine.limits.fetches > 0 && sends_parts.load(Ordering::Relaxed);
         let level = pipeline.shards().first().filter(|_| is_enough);

@@ -293,8 +293,8 @@ impl Spill {
         Some(offset)
     }
 
-    /// Whether the file, of `held` bytes, may grow by `more`: it may be at most as long as the space left free on its
-    /// disk.
+    /// Whether a file of `held` bytes may grow by `more` bytes: it may take at most half of the space that it and the
+    /// disk have free together.
     fn can_grow(&self, held: u64, more: u64) -> bool {
         let Ok(found) = fstatvfs(&self.file) else {
             return false;

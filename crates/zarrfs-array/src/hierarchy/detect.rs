@@ -71,7 +71,7 @@ fn search(context: &RequestContext, store: &dyn Store, meta: Key) -> Result<bool
     Ok(false)
 }
 
-/// Whether a document is stored and belongs to this draft.
+/// Whether a document is stored and is one of the 2019 draft.
 fn is_of_2019(context: &RequestContext, store: &dyn Store, key: &Key) -> Result<bool> {
     let bytes = match store.get(context, key, MAX_DOCUMENT) {
         Ok(object) => object.map(|object| object.bytes.into()),

@@ -103,7 +103,7 @@ impl Hierarchy {
         self
     }
 
-    /// Counts cached nodes in a budget.
+    /// Charges the memory of cached nodes to a budget.
     pub fn within(mut self, memory: &Arc<MemoryBudget>) -> Hierarchy {
         // Each document can be cached.
         let most = (2 * MAX_DOCUMENT).min(memory.limit() / 2);

@@ -20,7 +20,7 @@ pub(super) const COORDINATES: &str = "coordinates";
 
 /// A variable that belongs to another one.
 pub(super) struct Companion {
-    /// Its name.
+    /// The name of the variable.
     pub(super) name: String,
     pub(super) node: Arc<NodeEntry>,
 }

@@ -19,7 +19,7 @@ pub struct NamedFile {
     pub name: String,
     /// The extension of the format.
     pub format: &'static str,
-    /// The data type of its elements, and their number along each dimension.
+    /// The data type and the shape of the elements.
     pub elements: Option<(String, Vec<u64>)>,
     /// The length in bytes, `None` if that requires reading elements; or the reason why there is no such file.
     pub length: Result<Option<u64>>,

@@ -419,7 +419,7 @@ impl GroupFiles {
     }
 }
 
-/// A sentence about metadata that are left out, and the files without them.
+/// A sentence about metadata that some files leave out, and the names of these files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOutOfFiles {
     /// The sentence.

@@ -181,7 +181,7 @@ fn endian(configuration: &Map<String, Value>, typed: &StoredType) -> Result<Code
     }
 }
 
-/// Reads codec `transpose`, whose order may be a word.
+/// Reads codec `transpose`, whose `order` may be "C" or "F" instead of a list.
 fn transpose(configuration: Map<String, Value>, rank: usize) -> Result<Option<CodecSpec>> {
     match configuration.get("order").and_then(Value::as_str) {
         Some("C") => Ok(None),

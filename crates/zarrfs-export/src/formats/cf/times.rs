@@ -412,7 +412,7 @@ mod tests {
             TimeCount::parse(units, calendar).map(|count| count.origin / DAY)
         };
         assert_eq!(origin("days since 2000-1-1", "standard"), Some(10_957));
-        // The date is Julian, two days before the same Gregorian date.
+        // 0001-01-01 of the Julian calendar is two days before 0001-01-01 of the Gregorian calendar.
         assert_eq!(
             origin("hours since 0001-01-01", "proleptic_gregorian"),
             Some(-719_162)

@@ -7,7 +7,7 @@ use crate::formats::maps::reference_system::ReferenceSystem;
 use crate::formats::maps::{PlaneAxes, PlaneSize};
 use zarr_format::model::Attributes;
 
-/// The levels of a group.
+/// The resolution levels of a group.
 pub(crate) struct MapLayout {
     levels: Vec<Value>,
 }

@@ -102,7 +102,7 @@ fn wide_missing_value(array: &Array) -> Option<Vec<u8>> {
     is_beyond.then_some(bytes)
 }
 
-/// Whether the elements of a member are read when a file is opened.
+/// Whether the elements of an array of the group are read when the file is opened.
 fn is_read(contents: &GroupContents, number: usize) -> bool {
     let member = contents.members.get(number);
     let kind = member.and_then(|member| NetcdfType::of(&member.array.data_type));
@@ -403,7 +403,7 @@ fn with_narrow_fill<'a>(array: &'a Array, read: Option<&ReadElements>) -> Cow<'a
     })
 }
 
-/// Returns a variable that exceeds the variant's limit, which does not apply to the last one.
+/// Returns a variable that is longer than the variant of the format allows. The last variable may have any length.
 fn longest_misfit<'a>(variables: &'a [Variable<'a>], variant: Variant) -> Option<&'a Variable<'a>> {
     let most = match variant {
         Variant::First => u64::from(u32::MAX >> 1) - 3,

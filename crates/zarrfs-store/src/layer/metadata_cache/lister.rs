@@ -141,7 +141,7 @@ impl DirLister {
         self.spawn(context, prefetch)
     }
 
-    /// Starts the thread of a flat listing, which is in `prefetches`.
+    /// Starts the thread of a flat listing that is in `prefetches` already.
     fn spawn(
         self: &Arc<Self>,
         context: &RequestContext,
