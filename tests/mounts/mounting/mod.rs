@@ -13,6 +13,7 @@ mod file_sizes;
 mod finding_out;
 mod fixture;
 mod forms;
+mod inspected;
 mod killed;
 mod listed;
 mod mute;

@@ -1,12 +1,11 @@
-//! Opens stores in each kind of place: folder, archive, web server, mount.
+//! Opens stores in each kind of place: folder, archive, web server.
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
-use crate::common::needs;
 use crate::common::scripted::{Answer, Scripted, answer};
-use crate::inspect::program::{GROUP, PROGRAM, array, printed, run, sample, store};
+use crate::common::zip_writer::{Archive, Entry};
+use crate::inspect::program::{GROUP, array, printed, run, sample, store};
 
 /// Returns the output of `info` without the lines that name the store.
 fn facts(path: &str) -> Vec<String> {
@@ -21,18 +20,26 @@ fn tas() -> String {
     sample("climate.zarr/tas").to_str().unwrap().to_string()
 }
 
+/// Returns the files of a folder as entries of an archive.
+fn keys_of(folder: &Path, prefix: &str) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for file in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let name = format!("{prefix}{}", file.file_name().to_str().unwrap());
+        if file.path().is_dir() {
+            entries.extend(keys_of(&file.path(), &format!("{name}/")));
+        } else {
+            entries.push(Entry::deflated(name, &fs::read(file.path()).unwrap()));
+        }
+    }
+    entries
+}
+
 #[test]
 fn an_archive_is_a_store() {
     let folder = tempfile::tempdir().unwrap();
     let zip = folder.path().join("c.zarr.zip");
-    let script = "import shutil, sys; shutil.make_archive(sys.argv[1], 'zip', sys.argv[2])";
-    let made = Command::new("python3")
-        .args(["-c", script])
-        .args([zip.with_extension(""), sample("climate.zarr")])
-        .status();
-    if !needs::program("python3", made.is_ok_and(|status| status.success())) {
-        return;
-    }
+    let entries = keys_of(&sample("climate.zarr"), "");
+    fs::write(&zip, Archive::of(entries).bytes()).unwrap();
     let path = format!("{}/tas", zip.display());
     assert_eq!(facts(&path), facts(&tas()));
     let chunk = fs::read(format!("{}/c/0/0/0", tas())).unwrap();
@@ -69,83 +76,6 @@ fn a_server_without_listings_is_a_store() {
         printed(&["cat", &format!("{url}/zarr.json")]),
         printed(&["cat", &format!("{}/zarr.json", tas())])
     );
-}
-
-/// Unmounts when it is dropped.
-struct Mount(String);
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = Command::new(PROGRAM).args(["umount", &self.0]).output();
-    }
-}
-
-#[test]
-fn a_path_in_a_mount_is_read_by_the_mount() {
-    if !needs::mounts() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let place = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
-    let dir = place("dir");
-    fs::create_dir(&dir).unwrap();
-    let source = sample("climate.zarr");
-    printed(&[
-        "mount",
-        source.to_str().unwrap(),
-        &dir,
-        "--cow",
-        &place("upper"),
-    ]);
-    let _mount = Mount(dir.clone());
-    for path in [
-        "tas",
-        ".zarrfs/store/tas",
-        ".zarrfs/files/tas",
-        ".zarrfs/files/tas/tas.npy",
-        ".zarrfs/files/tas/chunks",
-    ] {
-        assert_eq!(facts(&format!("{dir}/{path}")), facts(&tas()), "{path}");
-    }
-    let title = printed(&["tree", &dir]);
-    assert!(title.starts_with(source.to_str().unwrap()), "{title}");
-    // The commands see uncommitted changes of the mount.
-    fs::remove_file(format!("{dir}/tas/c/0/0/0")).unwrap();
-    let text = printed(&["map", &format!("{dir}/tas")]);
-    assert!(text.contains("7 of 8 chunks stored"), "{text}");
-    let text = printed(&["stats", "--prometheus", &dir]);
-    assert!(
-        text.contains("# TYPE zarrfs_memory_held_bytes gauge"),
-        "{text}"
-    );
-    let text = printed(&["stats", "--json", &dir]);
-    assert!(
-        serde_json::from_str::<serde_json::Value>(&text).unwrap()["lookup_requests"].as_u64()
-            > Some(0)
-    );
-    assert!(printed(&["stats", &dir]).lines().count() > 30);
-}
-
-#[test]
-fn info_of_a_mount_without_listings_says_unknown() {
-    if !needs::mounts() {
-        return;
-    }
-    let folder = sample("");
-    let server = Scripted::start(move |_, request| file(&folder, &request.target));
-    let url = format!("http://{}/climate.zarr", server.address);
-    let mountpoint = tempfile::tempdir().unwrap();
-    let dir = mountpoint.path().to_str().unwrap().to_string();
-    printed(&["mount", &url, &dir]);
-    let _mount = Mount(dir.clone());
-    let text = printed(&["info", &format!("{dir}/tas")]);
-    assert!(text.contains("stored           unknown: "), "{text}");
-    assert!(
-        text.contains(&format!("store            {url}/tas\n")),
-        "{text}"
-    );
-    let select = |path: &str| printed(&["cat", "--select", "0,0,:3", path]);
-    assert_eq!(select(&format!("{dir}/tas")), select(&tas()));
 }
 
 const ENTRY: &[u8] = br#"{"zarr_format": "https://purl.org/zarr/spec/protocol/core/3.0",
