@@ -1,4 +1,4 @@
-//! Parses the command line and runs the command; each command has a file.
+//! Parses the command line and runs the command.
 //!
 //! `args` defines the arguments; the manual pages are generated from the same definitions. `argv_forms` and `options`
 //! parse the forms of mount(8). `store_args` and `source` open what a command reads. Commands on changes send a request

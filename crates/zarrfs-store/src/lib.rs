@@ -1,9 +1,9 @@
 //! Zarr stores map keys to bytes in folders, archives, buckets and web servers.
 //!
 //! A [`Store`] is the abstract store interface of the Zarr specifications. [`backend`] implements it for folders, zip
-//! archives, buckets, web servers and memory. [`layer`] has the wrappers over a store: the metadata cache, the disk
-//! cache, read-ahead, counters. [`open`] builds a stack of them for a path or URL. [`sync`] has the caches, pools and
-//! limits that threads share.
+//! archives, buckets, web servers, Icechunk repositories, kerchunk reference files and memory. [`layer`] has the
+//! wrappers over a store: the metadata cache, the disk cache, read-ahead, counters. [`open`] builds a stack of them for
+//! a path or URL. [`sync`] has the caches, pools and limits that threads share.
 //!
 //! A missing key is `Ok(None)`, and an error never means "missing". Each answer carries the version of the object, so
 //! that caches can tell whether their copy is stale. This crate knows nothing of groups and arrays.

@@ -1,7 +1,7 @@
 //! Reads the documents of each Zarr dialect into the model, and edits attributes.
 //!
 //! A dialect does no I/O, and no module further down depends on the dialect of a node. A plain dialect is determined
-//! for each node: a file with a `DIALECT` and a line in `DIALECTS`. A draft is determined by the entry point of a
+//! for each node: a file or folder with a `DIALECT` and a line in `DIALECTS`. A draft is determined by the entry point of a
 //! hierarchy and applies to all nodes below it: a file with a `DRAFT` and a line in `draft_of`.
 
 use std::fmt;

@@ -1,6 +1,7 @@
 //! The backends: one folder or file for each kind of store.
 //!
-//! `remote_url` opens the stores behind a network, and `remote` has the code that these stores share.
+//! `remote_url` opens the stores behind a network, and `remote` has the code that these stores share. `current` reads an
+//! archive or a reference file again after a change.
 //!
 //! A backend only reads and writes its own medium. Statistics, caching and prefetching are the layers' work
 //! (`layer`).
