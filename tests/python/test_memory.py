@@ -118,7 +118,7 @@ def test_the_longest_document_that_is_read_takes_four_times_its_length(tmp_path,
 MANY = {f"attribute{number:06}": number for number in range(220_000)}
 
 
-# Invariant of `files_have_of_long_attributes_those_with_a_meaning`.
+# Invariant of `long_attributes_are_reduced_to_meaningful_ones_in_files`.
 @pytest.mark.parametrize("name", ["a/a.nrrd", "a/a.h5", "a/a.tif", "a/a.cf.npy", "g/g.nc", "g/g.nc4", "all.nc4"])
 def test_a_header_takes_four_times_the_document(tmp_path, name):
     """Many small attributes take twenty times their text as parsed values; a single stat used to parse them."""
@@ -141,7 +141,7 @@ def test_a_header_takes_four_times_the_document(tmp_path, name):
         assert mount.peak_bytes() - before < 4 * documents * length
 
 
-# Invariant of `files_have_of_long_attributes_those_with_a_meaning`.
+# Invariant of `long_attributes_are_reduced_to_meaningful_ones_in_files`.
 def test_a_file_says_which_attributes_it_leaves_out(tmp_path):
     netCDF4 = pytest.importorskip("netCDF4")
     store = tmp_path / "all"

@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_has_all_and_escapes_what_is_stored() {
+    fn a_finding_is_printed_with_remedy_and_section_and_escaped() {
         let key = Key::new(b"a\x1b/zarr.json".to_vec()).unwrap();
         let finding = Finding::error("member-invalid", &key, "zarr_format is \u{1b}[2J")
             .with_part("zarr_format")
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_habit_is_no_error() {
+    fn a_known_deviation_of_a_writer_is_a_warning_not_an_error() {
         let habit = Finding::error("member-unknown", &Key::root(), "").with_habit("netcdf-c");
         assert_eq!(habit.severity, Severity::Warning);
         let advice = Finding::advice("small-chunks", &Key::root(), "").with_habit("x");

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn findings_of_one_kind_are_taken_with_those_that_were_dropped() {
+    fn take_returns_the_first_key_and_the_count_of_all_findings() {
         let mut findings = NodeFindings::default();
         for number in 0..1000 {
             let key = Key::new(format!("a/{number}")).unwrap();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_alike_are_the_first_and_a_number() {
+    fn findings_of_one_code_are_listed_up_to_a_limit_and_counted() {
         let mut findings = NodeFindings::default();
         for number in (0..100_000_u32).rev() {
             let key = Key::new(format!("a/{number:06}")).unwrap();

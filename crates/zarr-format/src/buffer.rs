@@ -226,18 +226,18 @@ mod tests {
         }
     }
 
-    /// Invariant of `the_memory_follows_from_what_is_not_set_aside`.
+    /// Invariant of `memory_for_leaves_the_requested_memory_after_set_aside`.
     #[test]
-    fn the_pool_is_bounded() {
+    fn the_buffer_pool_stays_within_its_limit() {
         let many: Vec<Buffer> = (0..50).map(|_| Buffer::of_length(1 << 20)).collect();
         drop(many);
         assert!(POOL.lock().iter().map(Vec::capacity).sum::<usize>() <= MAX_POOL_BYTES);
     }
 
-    /// Invariant (caches): Memory use never exceeds the budget: chunks and versions, nodes with their attributes, open
-    /// arrays, names; spare buffers have a share of their own.
+    /// Invariant (caches): Memory use never exceeds the budget. The budget covers chunks, versions, nodes with their
+    /// attributes, open arrays and names. Spare buffers have their own share of it.
     #[test]
-    fn the_memory_follows_from_what_is_not_set_aside() {
+    fn memory_for_leaves_the_requested_memory_after_set_aside() {
         for memory in [0, 1, 1 << 20, 64 << 20, 320 << 20, 1 << 30, 1 << 40] {
             let left = memory - aside_of(memory);
             let wanted = memory_for(left);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_keeps_the_range() {
+    fn cut_keeps_only_the_given_range() {
         let mut buffer = Buffer::from(vec![1, 2, 3, 4, 5]);
         buffer.cut(1..4);
         assert_eq!(&buffer[..], [2, 3, 4]);

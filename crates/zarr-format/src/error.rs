@@ -344,7 +344,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subject_comes_first_and_context_wraps_it() {
+    fn the_context_and_the_subject_precede_the_message() {
         let error = Error::corrupt("", "unexpected end")
             .about("a/c/0")
             .about("a");
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_characters_are_escaped_and_no_others() {
+    fn only_hidden_characters_are_escaped() {
         let hidden = [
             0x7f, 0x85, 0xad, 0x61c, 0x180e, 0x200b, 0x2028, 0x2029, 0x202e, 0x2060, 0x206a,
             0x206f, 0xfeff, 0xfff9, 0xfffb, 0xe0001, 0xe0020, 0xe007f,
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_the_system_have_no_number() {
+    fn operating_system_errors_are_printed_without_numbers() {
         let missing = std::io::Error::from_raw_os_error(libc::ENOENT);
         let text = Error::os("a", missing).to_string();
         assert_eq!(text, "a: No such file or directory");

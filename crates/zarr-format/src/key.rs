@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_take_any_other_bytes() {
+    fn keys_may_contain_any_other_bytes() {
         let key = Key::new(b"a/\xff\n \\".to_vec()).unwrap();
         assert_eq!(key.name(), b"\xff\n \\");
         assert_eq!(key.parent(), Some(Key::new("a").unwrap()));

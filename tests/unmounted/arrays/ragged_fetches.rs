@@ -189,7 +189,7 @@ fn a_chunk_longer_than_expected_is_read() {
     assert!(store.asked() <= 90, "{} requests", store.asked());
 }
 
-/// Invariant of `the_memory_follows_from_what_is_not_set_aside`.
+/// Invariant of `memory_for_leaves_the_requested_memory_after_set_aside`.
 #[test]
 fn little_memory_fetches_few_chunks_concurrently() {
     let (memory, expected) = chunks(20, |_| 1000);

@@ -417,7 +417,7 @@ fn first_difference(stored: &Value, copy: &Value, at: String) -> Option<Differen
 mod tests {
     use super::*;
 
-    fn of(name: &str, stored: &str, copy: &str) -> Option<Difference> {
+    fn compared(name: &str, stored: &str, copy: &str) -> Option<Difference> {
         difference(&Key::new(format!("a/{name}")).unwrap(), stored, copy)
     }
 
@@ -427,59 +427,59 @@ mod tests {
     }
 
     #[test]
-    fn the_first_difference_is_told_and_an_equal_meaning_is_none() {
+    fn the_first_difference_in_meaning_is_reported() {
         let stored = r#"{"a": 1, "b": {"c": [1, 2]}, "d": 2.0}"#;
         let same = r#"{"d": 2, "b": {"c": [1, 2]}, "a": 1}"#;
-        assert_eq!(of(".zattrs", stored, same), None);
-        let difference = of(
+        assert_eq!(compared(".zattrs", stored, same), None);
+        let difference = compared(
             ".zattrs",
             stored,
             r#"{"a": 1, "b": {"c": [1, 3]}, "d": 2.0}"#,
         );
         assert_eq!(difference, member("b: c", Some("[1,2]"), Some("[1,3]")));
-        let difference = of(".zattrs", stored, r#"{"a": 1, "b": {"c": [1, 2]}}"#);
+        let difference = compared(".zattrs", stored, r#"{"a": 1, "b": {"c": [1, 2]}}"#);
         assert_eq!(difference, member("d", Some("2.0"), None));
         // Attributes are the user's: null is a value.
-        assert!(of(".zattrs", "{}", r#"{"a": null}"#).is_some());
+        assert!(compared(".zattrs", "{}", r#"{"a": null}"#).is_some());
     }
 
     const ZARRAY: &str = r#"{"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<f4", "compressor": null,
         "fill_value": "NaN", "order": "C", "filters": null}"#;
 
     #[test]
-    fn defaults_that_a_copy_spells_out_are_no_difference() {
+    fn defaults_written_out_in_a_copy_are_no_difference() {
         let with =
             |more: &str| ZARRAY.replace("\"order\": \"C\"", &format!("\"order\": \"C\", {more}"));
         for more in [
             r#""dimension_separator": ".""#,
             r#""dimension_separator": null"#,
         ] {
-            assert_eq!(of(".zarray", ZARRAY, &with(more)), None, "{more}");
-            assert_eq!(of(".zarray", &with(more), ZARRAY), None, "{more}");
+            assert_eq!(compared(".zarray", ZARRAY, &with(more)), None, "{more}");
+            assert_eq!(compared(".zarray", &with(more), ZARRAY), None, "{more}");
         }
         let empty = ZARRAY.replace(r#""filters": null"#, r#""filters": []"#);
-        assert_eq!(of(".zarray", ZARRAY, &empty), None);
+        assert_eq!(compared(".zarray", ZARRAY, &empty), None);
         let slash = r#""dimension_separator": "/""#;
         let expected = member("dimension_separator", None, Some(r#""/""#));
-        assert_eq!(of(".zarray", ZARRAY, &with(slash)), expected);
+        assert_eq!(compared(".zarray", ZARRAY, &with(slash)), expected);
         // The default separator is not reported as the difference.
         let both = with(r#""dimension_separator": ".""#).replace("[4]", "[5]");
         assert_eq!(
-            of(".zarray", ZARRAY, &both),
+            compared(".zarray", ZARRAY, &both),
             member("shape", Some("[4]"), Some("[5]"))
         );
         let filled = ZARRAY.replace("\"NaN\"", "null");
-        assert!(of(".zarray", ZARRAY, &filled).is_some());
+        assert!(compared(".zarray", ZARRAY, &filled).is_some());
     }
 
     #[test]
-    fn copies_of_others_do_not_count() {
+    fn consolidated_metadata_within_a_copy_is_ignored() {
         let with = r#"{"zarr_format": 2, "consolidated_metadata": {"metadata": {}}}"#;
-        assert_eq!(of(".zgroup", r#"{"zarr_format": 2}"#, with), None);
+        assert_eq!(compared(".zgroup", r#"{"zarr_format": 2}"#, with), None);
     }
 
     #[test]
-    fn documents_of_v3_are_compared_by_what_they_mean() {
+    fn v3_documents_are_compared_by_meaning() {
         let document = |keys: &str, data_type: &str, more: &str| {
             format!(
                 r#"{{"zarr_format": 3, "node_type": "array", "shape": [4], "data_type": {data_type},
@@ -495,16 +495,19 @@ mod tests {
             document(slash, r#""uint8""#, more),
             document(r#"{"name": "default"}"#, r#"{"name": "uint8"}"#, ""),
         ] {
-            assert_eq!(of("zarr.json", &stored, &copy), None, "{copy}");
+            assert_eq!(compared("zarr.json", &stored, &copy), None, "{copy}");
         }
-        assert!(of("zarr.json", &stored, &document(dot, r#""uint8""#, "")).is_some());
+        assert!(compared("zarr.json", &stored, &document(dot, r#""uint8""#, "")).is_some());
         let attributes = document(slash, r#""uint8""#, r#", "attributes": {"a": 1}"#);
         assert_eq!(
-            of("zarr.json", &stored, &attributes),
+            compared("zarr.json", &stored, &attributes),
             member("attributes", None, Some(r#"{"a":1}"#))
         );
         // A node that cannot be read is compared, too.
         let unknown = document(r#""default""#, "7", "");
-        assert_eq!(of("zarr.json", &unknown, &document(slash, "7", more)), None);
+        assert_eq!(
+            compared("zarr.json", &unknown, &document(slash, "7", more)),
+            None
+        );
     }
 }

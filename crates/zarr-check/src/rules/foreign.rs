@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_named_by_how_they_begin() {
+    fn foreign_data_are_recognized_by_their_first_bytes() {
         let named =
             |bytes: &[u8]| recognized(bytes, bytes.len() as u64).map(|foreign| foreign.what);
         for (bytes, what) in [
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_json_is_no_other_document() {
+    fn text_that_may_be_json_is_not_a_foreign_file() {
         assert_eq!(in_place_of_document(b"{\"error\": "), None);
         assert_eq!(in_place_of_document(b" [1, 2, 3, 4]"), None);
         let page = in_place_of_document(b"<html><body>404</body></html>");

@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_and_documents_are_no_leftovers() {
+    fn names_of_leftovers_are_recognized_and_others_are_not() {
         for name in [
             "0.0",
             "c",

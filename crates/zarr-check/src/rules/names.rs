@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_some_system_cannot_hold_are_found() {
+    fn names_that_some_system_cannot_store_are_reported() {
         for (name, is_bad) in [
             ("temp", false),
             ("a:b", true),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn siblings_that_macos_takes_for_one_are_found() {
+    fn sibling_names_that_macos_cannot_distinguish_are_reported() {
         let codes = |names: &[&str]| {
             let names: Vec<Vec<u8>> = names.iter().map(|name| name.as_bytes().to_vec()).collect();
             let findings = check_siblings(&Key::root(), &names, Some("v2")).into_iter();

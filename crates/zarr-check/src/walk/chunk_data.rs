@@ -356,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_text_are_code_points() {
+    fn fixed_length_text_must_be_unicode_code_points() {
         let text = DataType::FixedText(1);
         let field = |data_type: &DataType, count| Field {
             name: "a".to_string(),

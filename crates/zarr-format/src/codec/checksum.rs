@@ -250,19 +250,21 @@ mod tests {
         "numcodecs.jenkins_lookup3",
     ];
 
-    fn nine(name: &str, configuration: Value) -> Pipeline {
+    fn for_nine_bytes(name: &str, configuration: Value) -> Pipeline {
         let codec = json!({ "name": name, "configuration": configuration });
         pipeline("uint8", &[9], json!(["bytes", codec])).unwrap()
     }
 
     #[test]
-    fn the_checksums_of_nine_digits() {
+    fn checksums_of_123456789_are_the_published_values() {
         for (name, at_start, sum) in [
             ("crc32c", false, 0xe306_9283_u32),
             ("numcodecs.crc32", true, 0xcbf4_3926),
             ("numcodecs.adler32", true, 0x091e_01de),
         ] {
-            let encoded = nine(name, json!({})).encode(b"123456789").unwrap();
+            let encoded = for_nine_bytes(name, json!({}))
+                .encode(b"123456789")
+                .unwrap();
             let place = if at_start {
                 &encoded[..4]
             } else {
@@ -273,10 +275,10 @@ mod tests {
     }
 
     #[test]
-    fn the_checksum_may_stand_on_either_side() {
+    fn the_checksum_is_stored_at_the_start_or_the_end() {
         for name in ["numcodecs.crc32c", "numcodecs.crc32", "numcodecs.adler32"] {
-            let start = nine(name, json!({ "location": "start" }));
-            let end = nine(name, json!({ "location": "end" }));
+            let start = for_nine_bytes(name, json!({ "location": "start" }));
+            let end = for_nine_bytes(name, json!({ "location": "end" }));
             let (first, last) = (
                 start.encode(b"123456789").unwrap(),
                 end.encode(b"123456789").unwrap(),
@@ -288,13 +290,13 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_summed_and_not_stored() {
-        let plain = nine("numcodecs.jenkins_lookup3", json!({ "initval": 7 }));
-        let text = nine(
+    fn a_prefix_is_hashed_but_not_stored() {
+        let plain = for_nine_bytes("numcodecs.jenkins_lookup3", json!({ "initval": 7 }));
+        let text = for_nine_bytes(
             "numcodecs.jenkins_lookup3",
             json!({ "initval": 7, "prefix": "ab" }),
         );
-        let list = nine(
+        let list = for_nine_bytes(
             "numcodecs.jenkins_lookup3",
             json!({ "initval": 7, "prefix": [97, 98] }),
         );
@@ -305,9 +307,9 @@ mod tests {
     }
 
     #[test]
-    fn each_flipped_bit_is_found() {
+    fn each_flipped_bit_is_detected() {
         for name in NAMES {
-            let pipeline = nine(name, json!({}));
+            let pipeline = for_nine_bytes(name, json!({}));
             let encoded = pipeline.encode(b"123456789").unwrap();
             assert_eq!(pipeline.decode(encoded.clone()).unwrap(), b"123456789");
             for bit in 0..encoded.len() * 8 {
@@ -319,17 +321,19 @@ mod tests {
     }
 
     #[test]
-    fn short_and_long_input_is_corrupt() {
+    fn input_of_another_length_is_corrupt() {
         for name in NAMES {
             for length in [0, 3, 4, 12, 14] {
-                let error = nine(name, json!({})).decode(vec![0; length]).unwrap_err();
+                let error = for_nine_bytes(name, json!({}))
+                    .decode(vec![0; length])
+                    .unwrap_err();
                 assert_eq!(error.kind(), Kind::Corrupt);
             }
         }
     }
 
     #[test]
-    fn sums_that_numcodecs_gives() {
+    fn fletcher32_equals_that_of_numcodecs() {
         for (data, sum) in [
             (b"a".as_slice(), [0, b'a', 0, b'a']),
             (b"abc", [b'b', 0xc4, 0xc5, b'%']),
@@ -341,13 +345,13 @@ mod tests {
     }
 
     #[test]
-    fn long_input_does_not_overflow() {
+    fn fletcher32_of_long_input_does_not_overflow() {
         assert_eq!(fletcher32(&[0xff; 100_000]), 0xffff_ffff);
         assert_eq!(fletcher32(&[]), 0);
     }
 
     #[test]
-    fn hashes_that_its_author_gives() {
+    fn lookup3_gives_the_published_hashes() {
         let score = b"Four score and seven years ago";
         assert_eq!(lookup3(b"", 0), 0xdead_beef);
         assert_eq!(lookup3(b"", 0xdead_beef), 0xbd5b_7dde);
@@ -356,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn all_lengths_differ() {
+    fn lookup3_of_zeros_differs_for_each_length() {
         let mut hashes: Vec<u32> = (0..40)
             .map(|length| lookup3(&[0; 40][..length], 0))
             .collect();

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn compressors_are_applied_where_they_help() {
+    fn compressors_that_do_not_help_are_skipped() {
         let pipeline = conditional(json!({ "codecs": ["zstd", "gzip", "crc32c"] })).unwrap();
         let smooth = vec![7; 1000];
         let encoded = pipeline.encode(&smooth).unwrap();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mask_is_read() {
+    fn every_mask_of_applied_codecs_is_decoded() {
         let names = ["gzip", "zstd", "numcodecs.crc32"];
         let all = conditional(json!({ "codecs": names, "header_bits": 16 })).unwrap();
         let data = sample(1000);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_corrupt() {
+    fn invalid_data_and_configurations_are_refused() {
         let pipeline = conditional(json!({ "codecs": ["gzip"] })).unwrap();
         for encoded in [
             vec![],

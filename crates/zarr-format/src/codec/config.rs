@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_codec_member_and_expectation() {
+    fn errors_name_the_codec_the_member_and_the_expected_value() {
         let spec = spec(json!({ "level": "high" }));
         let error = Configuration::of(&spec)
             .integer("level", 0..=9)
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn null_is_absent_and_ranges_hold() {
+    fn null_counts_as_absent_and_values_are_checked() {
         let spec = spec(json!({ "a": null, "b": 10, "c": true, "d": "x" }));
         let config = Configuration::of(&spec);
         assert_eq!(config.integer("a", 0..=9).unwrap(), None);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_with_anything_else_are_refused() {
+    fn invalid_or_missing_lists_are_refused() {
         let spec = spec(json!({ "codecs": [1], "shape": [1, -2] }));
         assert!(Configuration::of(&spec).codecs("codecs").is_err());
         assert!(Configuration::of(&spec).integers("shape").is_err());
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn long_values_are_cut_in_messages() {
+    fn long_values_are_shortened_in_messages() {
         let spec = spec(json!({ "level": "x".repeat(1000) }));
         let error = Configuration::of(&spec)
             .integer("level", 0..=9)

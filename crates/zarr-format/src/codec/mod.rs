@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_metadata_have_their_kinds() {
+    fn invalid_metadata_gives_the_right_kind_of_error() {
         let unknown = pipeline("uint8", &[4], json!(["bytes", "lzw"])).unwrap_err();
         assert_eq!(
             (unknown.kind(), unknown.to_string().contains("lzw")),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn configurations_that_make_no_sense_are_refused() {
+    fn invalid_codec_configurations_are_refused() {
         // Data type, codec, kind of error, a word of its message, configuration. The fill value of uint16 is 771.
         let table = r#"
             uint32    blosc                Corrupt     cname        { "cname": "lzo" }
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn codecs_out_of_order_are_corrupt() {
+    fn codecs_in_the_wrong_order_are_corrupt() {
         let transpose = json!({ "name": "transpose", "configuration": { "order": [0] } });
         for codecs in [
             json!(["bytes", transpose]),
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_without_dimensions_decode() {
+    fn arrays_without_dimensions_round_trip() {
         for codecs in [json!([]), json!(["bytes", "zstd"])] {
             let pipeline = pipeline("uint8", &[], codecs).unwrap();
             assert_eq!(pipeline.chunk_bytes(), 1);
@@ -415,14 +415,14 @@ mod tests {
     }
 
     #[test]
-    fn encoding_another_length_is_invalid() {
+    fn encoding_a_chunk_of_another_length_is_invalid() {
         let pipeline = pipeline("uint8", &[4], json!(["bytes"])).unwrap();
         assert_eq!(pipeline.encode(&[0; 5]).unwrap_err().kind(), Kind::Invalid);
     }
 
     /// Invariant (reading): A chunk or a value that does not fit in memory is `TooLarge`, never `Corrupt`.
     #[test]
-    fn elements_of_any_length_that_do_not_fit_are_too_large_and_not_corrupt() {
+    fn variable_length_chunks_beyond_the_limit_are_too_large() {
         let texts: Vec<String> = (0..2000_u64)
             .map(|n| format!("{:x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).repeat(9))
             .collect();

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_are_counted_to_the_last_byte() {
+    fn records_must_fill_the_data_exactly() {
         let data = b"\x01\0\0\0a\0\0\0\0\x02\0\0\0bc";
         let records = split(data, 3).unwrap();
         assert_eq!(records, [&data[..5], &data[5..9], &data[9..]]);

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique() {
+    fn codec_names_are_unique() {
         for (n, (name, _)) in CODECS.iter().enumerate() {
             assert!(CODECS[..n].iter().all(|(other, _)| other != name), "{name}");
         }
@@ -114,7 +114,7 @@ mod tests {
 
     #[cfg(not(feature = "zfp"))]
     #[test]
-    fn every_name_is_refused_with_the_feature_that_is_missing() {
+    fn zfp_codecs_are_refused_naming_the_missing_feature() {
         for name in ["zfp", "zfpy", "numcodecs.zfpy"] {
             let error = crate::codec::tests::pipeline("float32", &[4], serde_json::json!([name]))
                 .unwrap_err();

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_says_so() {
+    fn attributes_that_are_not_an_object_are_reported() {
         for (text, said) in [
             (
                 r#"{"attributes": [1, 2]}"#,
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_attributes_are_none() {
+    fn missing_attributes_are_empty() {
         for text in ["{}", r#"{"attributes": null}"#, r#"{"attributes": { }}"#] {
             let read = from_member(&document("a/x.json", Some(text.as_bytes())));
             assert!(read.is_empty() && read.fault().is_none(), "{text}");
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn other_members_keep_their_place() {
+    fn editing_v3_attributes_keeps_the_order_of_members() {
         let zarr = document(
             "a/zarr.json",
             Some(br#"{"z": 1, "attributes": {"x": 1}, "a": 2, "shape": [1]}"#),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn v2_has_attributes_beside_the_array() {
+    fn editing_v2_attributes_writes_zattrs() {
         let documents = [
             document("a/.zarray", Some(br#"{"zarr_format": 2, "shape": [1]}"#)),
             document("a/.zgroup", None),
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn n5_has_attributes_among_its_own_members() {
+    fn editing_n5_attributes_keeps_the_members_of_n5() {
         let text = r#"{"dimensions": [1], "old": 1, "blockSize": [1], "z": 0, "dataType": "int8"}"#;
         let document = document("a/attributes.json", Some(text.as_bytes()));
         let expected = r#"{"dimensions":[1],"blockSize":[1],"z":2,"dataType":"int8","colour":1}"#;

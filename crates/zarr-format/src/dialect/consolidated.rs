@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_give_keys() {
+    fn both_forms_of_consolidated_metadata_give_keys() {
         let text = r#"{"zarr_consolidated_format": 1, "metadata": {"a\/.zarray": {"x": NaN}, "../b": 1, "": 2}}"#;
         let found = parse_document(text.as_bytes()).unwrap();
         assert_eq!(&text[found[0].1.clone()], r#"{"x": NaN}"#);
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn other_forms_are_refused() {
+    fn unknown_forms_of_consolidated_metadata_are_refused() {
         assert!(parse_document(br#"{"metadata": {}}"#).is_err());
         assert!(parse_document(br#"{"zarr_consolidated_format": 1, "metadata": []}"#).is_err());
         assert!(parse_document(b"{").is_err());

@@ -280,8 +280,8 @@ mod tests {
         Value::Object(document(text).object().unwrap().unwrap())
     }
 
-    /// Invariant (metadata): Attributes and copies of documents are kept as text: they are not parsed into trees, and
-    /// long ones are not reformatted.
+    /// Invariant (metadata): Attributes and consolidated copies of documents are kept as text. They are not parsed into
+    /// trees, and long ones are not reformatted.
     #[test]
     fn attributes_and_copies_are_not_parsed() {
         let text = r#"{"a": NaN, "attributes": {"x": 1e999, "filters": [1]}, "b": {"attributes": 2},
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_are_a_part_of_their_document() {
+    fn attributes_are_read_from_a_document_without_a_copy() {
         let text = format!(
             r#"{{"attributes": {{"x": "{}"}}, "a": 1}}"#,
             "y".repeat(1000)
@@ -308,7 +308,7 @@ mod tests {
 
     /// Invariant of `attributes_and_copies_are_not_parsed`.
     #[test]
-    fn metadata_of_any_length_are_refused() {
+    fn metadata_beyond_the_parse_limit_are_too_large() {
         let long = format!("[{}1]", "1,".repeat(MAX_PARSED / 2));
         let text = format!(r#"{{"attributes": {long}, "codecs": {long}}}"#);
         let error = document(&text).object().unwrap_err();

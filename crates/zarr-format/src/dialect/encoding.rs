@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_is_of_what_says_how_chunks_are_encoded() {
+    fn the_digest_covers_only_members_that_encode_chunks() {
         let of = |changes: Value| digest_of("a/zarr.json", &v3(&changes)).unwrap();
         let plain = of(json!({}));
         for same in [
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_count_as_their_documents() {
+    fn consolidated_copies_have_the_digest_of_their_document() {
         let own = v3(&json!({}));
         let v2 = json!({"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i2",
             "compressor": null, "filters": null, "fill_value": 0, "order": "C"});

@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_a_float_is_read() {
+    fn every_form_of_a_float_fill_value_is_read() {
         assert_eq!(read("float32", json!("NaN")).unwrap().0, [0, 0, 0xc0, 0x7f]);
         assert_eq!(
             read("float32", json!("0x7fc00001")).unwrap(),
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_must_fit() {
+    fn integer_fill_values_must_fit_their_type() {
         assert_eq!(
             read("int8", json!(-128)).unwrap(),
             (vec![0x80], json!(-128))
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_in_text_are_what_python_reads() {
+    fn numbers_in_text_are_read_like_in_python() {
         for (name, text, value) in [
             ("int16", "0", json!(0)),
             ("int16", " -3 ", json!(-3)),
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn complex_and_raw_values_are_read() {
+    fn complex_and_raw_fill_values_are_read() {
         let (bytes, json) = read("complex64", json!([1.0, "NaN"])).unwrap();
         assert_eq!((bytes.len(), json), (8, json!([1.0, "NaN"])));
         // GDAL writes only the real part.
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_small_types_are_written_as_they_are_read() {
+    fn fill_values_of_small_types_are_written_as_read() {
         for (name, value) in [
             ("bfloat16", json!("0x7fc1")),
             ("bfloat16", json!("0xffc0")),
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn text_and_times_are_read() {
+    fn text_and_time_fill_values_are_read() {
         assert_eq!(
             stored(json!("|S3"), json!("YWI=")).unwrap(),
             (b"ab\0".to_vec(), json!("YWIA"))
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn structures_are_read_in_every_form() {
+    fn fill_values_of_structures_are_read_in_every_form() {
         let dtype = json!([["a", ">i2"], ["b", "|S2"]]);
         let little = (vec![2, 1, b'x', 0], json!(STANDARD.encode([2, 1, b'x', 0])));
         let packed = json!(STANDARD.encode([1, 2, b'x', 0]));
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_without_a_length_are_read() {
+    fn fill_values_of_variable_length_are_read() {
         assert_eq!(
             read("string", json!("NA")).unwrap(),
             (b"NA".to_vec(), json!("NA"))

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_is_a_dialect() {
+    fn every_dialect_name_is_accepted() {
         for name in ["v2", "v3", "draft2019", "draft2020", "draft2022", "n5"] {
             assert_eq!(name.parse::<Choice>().unwrap().name(), name);
         }

@@ -255,7 +255,7 @@ mod tests {
         "compression": {"type": "gzip", "level": -1, "useZlib": false}, "resolution": [1, 2]}"#;
 
     #[test]
-    fn a_dataset_keeps_its_axes_and_turns_its_blocks() {
+    fn a_dataset_keeps_its_axes_and_transposes_its_blocks() {
         let Ok(Some(Node::Array(array))) = read(&DIALECT, DATASET) else {
             panic!("no array")
         };
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn every_compression_is_a_codec() {
+    fn every_n5_compression_maps_to_a_codec() {
         for (compression, name) in [
             (r#"{"type": "lz4", "blockSize": 65536}"#, "n5.lz4"),
             (r#"{"type": "lz4", "blockSize": 7}"#, "n5.lz4"),
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn other_attributes_are_no_node_outside_a_container() {
+    fn other_attributes_make_a_group_only_within_a_container() {
         for text in [r#"{"colour": 1}"#, "[]", "{", r#"{"n5": 3}"#] {
             assert_eq!(read(&DIALECT, text).unwrap(), None, "{text}");
         }
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dataset_without_its_compression_is_no_group() {
+    fn a_dataset_without_compression_is_an_error() {
         let stated = r#""compression": {"type": "gzip", "level": -1, "useZlib": false}"#;
         let text = DATASET.replace(stated, r#""by": "me""#);
         assert!(!text.contains("compression"));
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_name_the_member() {
+    fn errors_name_the_faulty_member() {
         for (from, to, member) in [
             ("[4, 5]", "[4, 0]", "chunk shape"),
             ("[10, 20]", "[10]", "shape"),

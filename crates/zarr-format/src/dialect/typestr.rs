@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_is_read() {
+    fn every_kind_of_typestr_is_read() {
         assert_eq!(read(json!("|b1")), ("bool".into(), json!({})));
         assert_eq!(
             read(json!(">f8")),
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_of_numpy_are_read() {
+    fn other_numpy_type_names_are_read() {
         let little = || json!({"endian": "little"});
         for (name, data_type, endian) in [
             ("int16", "int16", little()),
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn complex_halves_of_gdal_are_read() {
+    fn gdal_complex_float16_is_read() {
         for (dtype, endian) in [("<c4", "little"), (">c4", "big")] {
             let expected = ("complex_float16".into(), json!({"endian": endian}));
             assert_eq!(read(json!(dtype)), expected);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_nest_and_keep_their_byte_order() {
+    fn nested_fields_keep_their_byte_order() {
         let dtype = json!([
             ["a", "<i2"],
             ["b", [["x", ">f4", [2]], ["", "|S3"]]],
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_structures_are_refused_or_unknown() {
+    fn invalid_structures_are_refused_and_large_ones_are_unknown() {
         let mut deep = json!("<i4");
         for _ in 0..100 {
             deep = json!([["a", deep]]);

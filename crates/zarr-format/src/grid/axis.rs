@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_of_the_specification_expand() {
+    fn the_examples_of_the_specification_give_the_right_chunks() {
         for (edges, expected) in [
             (Edges::Every(4), vec![(0, 4), (4, 4)]),
             (
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_common_step_divides_each_first_element() {
+    fn the_common_step_divides_the_start_of_each_chunk() {
         for (length, edges, step) in [
             (6, Edges::Every(4), 4),
             (60, runs(&[(10, 1), (20, 2), (10, 1)]), 10),
@@ -224,7 +224,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_element_lies_in_the_chunk_that_spans_it(
+        fn the_span_of_the_chunk_at_an_element_contains_it(
             lengths in prop::collection::vec((1u64..5, 1u64..4), 1..6),
             beyond in 0u64..5,
         ) {

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_element_is_converted_and_no_byte_beyond() {
+    fn whole_elements_are_converted_and_other_bytes_are_kept() {
         for count in [0, 1, 63, 64, 65, 127, 128, 200] {
             let from: Vec<u8> = (0..2 * count + 1).map(|n| (n % 251) as u8).collect();
             let mut to = vec![7; 3 * count + 2];

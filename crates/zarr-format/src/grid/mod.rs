@@ -296,7 +296,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn chunks_put_together_are_the_whole((shape, chunk) in shapes(), size in 1usize..18) {
+        fn chunks_copied_out_and_back_give_the_whole_array((shape, chunk) in shapes(), size in 1usize..18) {
             let grid = Grid::new(&shape, &chunk).unwrap();
             let whole = Region::whole(&shape);
             let bytes: Vec<u8> = (0..shape.iter().product::<u64>() as usize * size).map(|i| (i * 7 % 251) as u8).collect();
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn grids_that_cannot_be_numbered_are_refused() {
+    fn grids_with_too_many_or_empty_chunks_are_refused() {
         assert!(Grid::new(&[u64::MAX, 2], &[1, 1]).is_err());
         assert!(Grid::new(&[4], &[0]).is_err());
         assert!(Grid::new(&[4, 0], &[2, 3]).unwrap().is_empty());

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn indices_are_read_in_their_shortest_spelling() {
+    fn indices_are_parsed_without_leading_zeros() {
         let parse = |name: &'static str| {
             NumberedName::parse(name.as_bytes())
                 .map(|name| (name.prefix, name.indices.to_vec(), name.suffix))

@@ -167,7 +167,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn boxes_are_the_range(shape in prop::collection::vec(1u64..6, 0..5), a in 0u64..4000, b in 0u64..4000) {
+        fn boxes_cover_exactly_the_range_of_elements(shape in prop::collection::vec(1u64..6, 0..5), a in 0u64..4000, b in 0u64..4000) {
             let total: u64 = shape.iter().product();
             let (a, b) = (a % (total + 1), b % (total + 1));
             let range = a.min(b)..a.max(b);

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_span_has_all_runs() {
+    fn the_span_reaches_from_the_first_to_the_last_run() {
         let part = Region {
             start: [1, 1].as_slice().into(),
             shape: [2, 3].as_slice().into(),
@@ -294,7 +294,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn permuted_runs_transpose((shape, order) in shapes(), size in 1usize..5, cut in 0u64..3) {
+        fn permuted_runs_transpose_an_array((shape, order) in shapes(), size in 1usize..5, cut in 0u64..3) {
             let whole = Region::whole(&shape);
             let permuted: Vec<u64> = order.iter().map(|&axis| shape[axis]).collect();
             let count = shape.iter().product::<u64>() as usize;

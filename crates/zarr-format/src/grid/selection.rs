@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_box_around_a_selection_has_its_ends() {
+    fn the_bounds_of_a_selection_include_both_ends() {
         for (start, step, count, expected) in [
             (2, 1, 3, (2, 3)),
             (1, 3, 3, (1, 7)),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_dimensions_come_first() {
+    fn dropped_dimensions_come_first_in_the_order() {
         let dropped = SelectedAxis {
             is_index: true,
             ..SelectedAxis::all(1)

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_changed_keeps_every_byte() {
+    fn unchanged_members_keep_every_byte() {
         let text = "{\n    \"n\": NaN,\n    \"i\": 123456789012345678901234567890,\n    \
                     \"o\":{\"x\":1e5 , \"y\":1.0},\n    \"s\": \"\\u00e4\"\n}\n";
         let changed = edited(text, &[("i", Some("[1]")), ("z", Some("{\"a\": 2}"))]);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn members_come_and_go_in_any_style() {
+    fn members_are_added_and_removed_in_the_style_of_the_text() {
         let line = r#"{"a": 1, "b": NaN}"#;
         assert_eq!(
             edited(line, &[("c", Some("2"))]),
@@ -210,14 +210,14 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_replaced_as_it_is_given() {
+    fn a_replacing_value_is_inserted_verbatim() {
         let text = ObjectText::parse("{\"a\": {},\n\"b\": 2}").unwrap();
         assert_eq!(text.replaced("a", "{ 1 }"), "{\"a\": { 1 },\n\"b\": 2}");
         assert_eq!(text.replaced("c", "1"), "{\"a\": {},\n\"b\": 2}");
     }
 
     #[test]
-    fn the_last_of_equal_members_counts() {
+    fn the_last_of_duplicate_members_is_used() {
         let text = ObjectText::parse(r#"{"a": 1, "a": 2}"#).unwrap();
         assert_eq!(text.value("a"), Some("2"));
         assert!(text.check_unique().is_err());

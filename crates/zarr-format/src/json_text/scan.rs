@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_found_with_their_places() {
+    fn members_are_found_with_their_byte_ranges() {
         let text = r#" { "a":1 , "\u0062" : [NaN, {"x": -Infinity}] } "#;
         let found = object(text).unwrap();
         let places = |member: &Member| (&text[member.written.clone()], &text[member.value.clone()]);
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_stand_twice_are_found_at_any_depth() {
+    fn duplicate_names_are_found_at_any_depth() {
         let duplicate = |text: &str| find_duplicate_name(text).unwrap();
         assert_eq!(duplicate(r#"{"a": 1, "b": {"a": 2}}"#), None);
         assert_eq!(duplicate(r#"{"a": 1, "\u0061": 2}"#), Some("a".into()));
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_have_a_place() {
+    fn invalid_json_objects_give_a_precise_error() {
         for (text, what) in [
             ("", "EOF while parsing a value at line 1 column 0"),
             ("3", "JSON, but not an object: 3"),
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn any_depth_is_taken_where_no_values_are_made() {
+    fn scanning_accepts_any_depth_and_parsing_127_levels() {
         for (open, close) in [("[", "]"), ("{\"x\": ", "}"), ("[{\"x\": [1, ", ", {}]} ]")] {
             for levels in [100, 126, 127, 128, 100_000] {
                 let text = nested(levels, open, "[ ]", close);
@@ -402,7 +402,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_taken_is_read_too(text in r#"[{}\[\]",:0-9eE+.\\unat \-]{0,24}"#) {
+        fn the_scanner_and_the_parser_accept_the_same_text(text in r#"[{}\[\]",:0-9eE+.\\unat \-]{0,24}"#) {
             let text = format!("{{\"a\": {text}}}");
             let (scanned, read) = (object(&text).is_ok(), value::parse(text.as_bytes()));
             // A lone surrogate, and a number beyond all floats, are valid text but not values.
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_equal_members_is_found() {
+    fn the_last_of_duplicate_members_is_found() {
         let text = r#"{"a": 1, "\u0061": [2], "b": {"a": 3}}"#;
         let found = find_member(text, "a").unwrap().unwrap();
         assert_eq!(&text[found], "[2]");

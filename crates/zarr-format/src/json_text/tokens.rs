@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_stay_and_spaces_go() {
+    fn compact_removes_only_whitespace() {
         let text = r#" {"a" : [1.0,-0, 1e5 , NaN,-Infinity],"b":{ },"\"c\\":"{ , }" , "d":[ ]} "#;
         let expected = r#"{"a":[1.0,-0,1e5,NaN,-Infinity],"b":{},"\"c\\":"{ , }","d":[]}"#;
         assert_eq!(compact(text), expected);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_lose_their_common_indentation() {
+    fn dedented_removes_the_common_indentation() {
         let text = "{\n      \"x\": [\n        1\n      ]\n    }";
         assert_eq!(dedented(text), "{\n  \"x\": [\n    1\n  ]\n}");
         assert_eq!(dedented("{\n\t\"x\": 1\n\t}"), "{\n\"x\": 1\n}");
@@ -278,7 +278,7 @@ mod tests {
 
     /// Invariant of `attributes_and_copies_are_not_parsed`.
     #[test]
-    fn a_member_is_laid_out_in_its_object() {
+    fn a_member_is_formatted_like_its_document_unless_it_is_long() {
         let object = |value: Value| json!({"x": 1, "attributes": value, "y": [2]});
         let made = |value: &str| {
             document_with(&object(json!({})).to_string(), "attributes", value).unwrap()
@@ -295,14 +295,14 @@ mod tests {
     }
 
     #[test]
-    fn documents_are_laid_out_as_others_lay_them_out() {
+    fn documents_are_formatted_like_serde_json_pretty() {
         let value = json!({"a": [1, {"b": []}], "c": {}, "d": "x: [1, 2]"});
         let expected = serde_json::to_string_pretty(&value).unwrap() + "\n";
         assert_eq!(document(&value.to_string()), expected.as_bytes());
     }
 
     #[test]
-    fn a_deep_text_does_not_grow_without_bounds() {
+    fn formatting_of_deeply_nested_text_is_bounded() {
         let text = ["[".repeat(100_000), "]".repeat(100_000)].concat();
         let laid_out = pretty(&text, UNIT, 0);
         assert!(laid_out.len() < text.len() + 40_000, "{}", laid_out.len());
@@ -310,14 +310,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_text_still() {
+    fn formatting_of_invalid_json_does_not_panic() {
         for text in ["", "\"", "}}]", "{\"a\\", "\u{e4}:"] {
             let _ = (compact(text), pretty(text, UNIT, 1));
         }
     }
 
     #[test]
-    fn what_every_reader_takes_for_the_same_is_the_same() {
+    fn values_that_differ_only_in_spelling_are_equivalent() {
         for (one, other) in [
             (r#"{"a": 1, "b": [1.0, {}]}"#, r#"{"b":[1e0,{ }],"a":1}"#),
             (r#""\u00e9\/""#, "\"\u{e9}/\""),
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reader_tells_apart_differs() {
+    fn values_that_some_reader_distinguishes_are_not_equivalent() {
         for (one, other) in [
             ("1", "1.0"),
             ("\"1\"", "1"),

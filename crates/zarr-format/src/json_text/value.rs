@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bare_words_of_python_are_read() {
+    fn bare_nan_and_infinity_of_python_are_read() {
         let read = parse(br#"{"a": NaN, "b": [-Infinity, Infinity], "c": "NaN \" NaN"}"#).unwrap();
         assert_eq!(
             read,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_beyond_the_floats_are_infinities() {
+    fn numbers_beyond_float64_are_read_as_infinity() {
         let read = parse(br#"{"a": 1e999, "b": [-2.5E+400, 1e-999, 1e308], "c": "1e999"}"#);
         let expected = json!({"a": "Infinity", "b": ["-Infinity", 0.0, 1e308], "c": "1e999"});
         assert_eq!(read.unwrap(), expected);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_of_letters_are_replaced() {
+    fn lone_surrogates_are_replaced() {
         let read = |text: &str| parse(text.as_bytes()).unwrap();
         assert_eq!(read(r#""caf\udce9""#), json!("caf\u{fffd}"));
         assert_eq!(
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_and_bad_bytes_are_errors() {
+    fn deep_nesting_and_invalid_utf8_are_refused() {
         let error = parse("[".repeat(200_000).as_bytes())
             .unwrap_err()
             .to_string();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_equal_members_counts() {
+    fn the_last_of_duplicate_members_is_used() {
         assert_eq!(parse(br#"{"a": 1, "a": 2}"#).unwrap(), json!({"a": 2}));
     }
 }

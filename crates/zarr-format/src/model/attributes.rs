@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_words_stay_as_they_were_written() {
+    fn numbers_and_nan_stay_as_they_were_written() {
         let attributes = read(r#" {"a": NaN, "b": 1.0, "c": 123456789012345678901234567890} "#);
         let text = r#"{"a":NaN,"b":1.0,"c":123456789012345678901234567890}"#;
         assert_eq!(attributes.text(), text);
@@ -355,14 +355,14 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_json_lacks_hides_no_other() {
+    fn values_beyond_json_do_not_hide_other_attributes() {
         let attributes = read(r#"{"note": "caf\udce9", "big": -1e999, "ok": 5}"#);
         let values = json!({"note": "caf\u{fffd}", "big": "-Infinity", "ok": 5});
         assert_eq!(Value::Object(attributes.to_map()), values);
     }
 
     #[test]
-    fn bare_words_are_numbers_and_words_among_numbers_too() {
+    fn attributes_with_numbers_beyond_json_are_recognized() {
         let attributes = read(
             r#"{"a": NaN, "b": "NaN", "c": [0.0, "Infinity"], "d": ["NaN"], "e": [NaN], "f": [1], "g": [NaN, "x"], "h": -1e999}"#,
         );
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_attributes_have_equal_text_in_any_order() {
+    fn attributes_are_compared_regardless_of_order() {
         assert_eq!(read(r#"{"a": 1, "b": 2}"#), read(r#"{"b":2,"a":1}"#));
         assert_ne!(read(r#"{"a": 1}"#), read(r#"{"a":1.0}"#));
         assert_ne!(read(r#"{"a": 1, "a": 1}"#), read(r#"{"a":1}"#));
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_that_do_not_read_are_replaced_by_whole_new_ones() {
+    fn unreadable_attributes_can_only_be_replaced_as_a_whole() {
         let broken = Attributes::unreadable("a/.zattrs: not JSON");
         assert!(!broken.is_empty());
         assert!(read(r#"{"b": 1}"#).check_replaces(&broken).is_ok());
@@ -394,9 +394,10 @@ mod tests {
         assert!(more.check_replaces(&read("{}")).is_ok());
     }
 
-    /// Invariant (metadata): Of long attributes, formats use only the ones that describe elements: headers stay small.
+    /// Invariant (metadata): If the attributes of a node are long, the headers of files contain only the ones that
+    /// describe elements. So headers stay small.
     #[test]
-    fn files_have_of_long_attributes_those_with_a_meaning() {
+    fn long_attributes_are_reduced_to_meaningful_ones_in_files() {
         assert!(MEANINGFUL.is_sorted());
         let others: Vec<String> = (0..100_000).map(|n| format!(r#""a{n:05}":{n}"#)).collect();
         let text = format!(

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn structures_are_packed() {
+    fn structures_are_packed_without_padding() {
         let inner = DataType::Struct(vec![
             field("flag", DataType::Bool, &[]),
             field("x", DataType::Complex(8), &[]),

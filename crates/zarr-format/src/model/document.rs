@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_are_distinguished_from_chunks() {
+    fn metadata_documents_are_distinguished_from_chunks() {
         for name in [
             "zarr.json",
             ".zgroup",
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn consolidated_metadata_are_documents() {
+    fn only_zmetadata_is_a_consolidated_document_at_the_root() {
         let names: Vec<&str> = at_root()
             .filter(|name| is_consolidated(name.as_bytes()))
             .collect();

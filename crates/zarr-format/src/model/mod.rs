@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn values_count_with_all_that_they_refer_to() {
+    fn value_bytes_counts_nested_values_too() {
         let list = json!((0..1000).collect::<Vec<_>>());
         let bytes = value_bytes(&list);
         assert!(bytes >= 1000 * size_of::<Value>() && bytes < 3000 * size_of::<Value>());

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn well_known_codes() {
+    fn well_known_numbers_have_the_right_code() {
         assert_eq!(code("float8_e4m3fn", 1.0), 0x38);
         assert_eq!(code("float8_e4m3fn", 448.0), 0x7e);
         assert_eq!(code("float8_e5m2", f64::INFINITY), 0x7c);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_is_its_own_nearest() {
+    fn every_value_is_encoded_back_to_itself() {
         for number in NUMBERS.iter().filter(|number| number.size == 1) {
             let bits = number.narrow().map_or(8, |(bits, _)| bits);
             for code in 0..(1_u16 << bits) as u8 {

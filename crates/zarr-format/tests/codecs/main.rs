@@ -38,7 +38,7 @@ fn limit_memory() {
 }
 
 /// Decodes arbitrary bytes. The result must have the right length or be `Corrupt`. Returns whether the bytes decode.
-fn survive(pipeline: &Pipeline, encoded: Vec<u8>) -> bool {
+fn decodes_or_is_corrupt(pipeline: &Pipeline, encoded: Vec<u8>) -> bool {
     match pipeline.decode(encoded) {
         Ok(decoded) => {
             assert_eq!(decoded.len(), pipeline.chunk_bytes());
@@ -112,15 +112,19 @@ fn mutated_chunks_are_decoded_or_refused() {
         let pipeline = chunk.pipeline(&codecs);
         let encoded = pipeline.encode(&chunk.data).unwrap();
         for _ in 0..50 {
-            survive(&pipeline, mutate(&mut random, &encoded));
+            decodes_or_is_corrupt(&pipeline, mutate(&mut random, &encoded));
         }
-        assert!(!survive(&pipeline, Vec::new()), "{}", json!(codecs));
+        assert!(
+            !decodes_or_is_corrupt(&pipeline, Vec::new()),
+            "{}",
+            json!(codecs)
+        );
     }
 }
 
 /// Decoders of numeric codecs must accept or refuse arbitrary bytes, but not panic.
 #[test]
-fn calculations_take_any_bytes() {
+fn numeric_codecs_decode_or_refuse_any_bytes() {
     limit_memory();
     let mut random = Random(17);
     let mut built = 0;
@@ -147,7 +151,7 @@ fn calculations_take_any_bytes() {
             );
         }
         for _ in 0..20 {
-            survive(&pipeline, mutate(&mut random, &encoded));
+            decodes_or_is_corrupt(&pipeline, mutate(&mut random, &encoded));
         }
     }
     assert!(built > 500, "{built}");
@@ -169,12 +173,12 @@ fn mutated_blocks_of_n5_are_decoded_or_refused() {
         let encoded = pipeline.encode(&chunk.data).unwrap();
         assert!(pipeline.decode(encoded.clone()).unwrap() == chunk.data);
         for _ in 0..50 {
-            survive(&pipeline, mutate(&mut random, &encoded));
+            decodes_or_is_corrupt(&pipeline, mutate(&mut random, &encoded));
         }
     }
 }
 
-fn kilobyte(codecs: &[Value]) -> Pipeline {
+fn kilobyte_pipeline(codecs: &[Value]) -> Pipeline {
     let chunk = RandomChunk {
         data_type: "uint8",
         element: 1,
@@ -186,19 +190,19 @@ fn kilobyte(codecs: &[Value]) -> Pipeline {
 }
 
 #[test]
-fn frames_that_claim_too_much_are_refused() {
+fn frames_that_state_too_large_a_length_are_refused() {
     limit_memory();
     let bytes = codec("bytes", json!({}));
     for claimed in [1_u64 << 40, 1 << 62, u64::MAX, 1025] {
         let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0xe0];
         frame.extend_from_slice(&claimed.to_le_bytes());
         frame.extend_from_slice(&[1, 0, 0]);
-        assert!(!survive(
-            &kilobyte(&[bytes.clone(), codec("zstd", json!({}))]),
+        assert!(!decodes_or_is_corrupt(
+            &kilobyte_pipeline(&[bytes.clone(), codec("zstd", json!({}))]),
             frame.clone()
         ));
-        assert!(!survive(
-            &kilobyte(&[
+        assert!(!decodes_or_is_corrupt(
+            &kilobyte_pipeline(&[
                 bytes.clone(),
                 codec("crc32c", json!({})),
                 codec("gzip", json!({})),
@@ -215,12 +219,12 @@ fn frames_that_claim_too_much_are_refused() {
             }
             frame.resize(32, 0);
             let blosc = codec("blosc", json!({}));
-            assert!(!survive(
-                &kilobyte(&[bytes.clone(), blosc.clone()]),
+            assert!(!decodes_or_is_corrupt(
+                &kilobyte_pipeline(&[bytes.clone(), blosc.clone()]),
                 frame.clone()
             ));
-            assert!(!survive(
-                &kilobyte(&[bytes.clone(), codec("gzip", json!({})), blosc]),
+            assert!(!decodes_or_is_corrupt(
+                &kilobyte_pipeline(&[bytes.clone(), codec("gzip", json!({})), blosc]),
                 frame
             ));
         }
@@ -229,7 +233,7 @@ fn frames_that_claim_too_much_are_refused() {
 
 /// Invariant of `mutated_chunks_are_decoded_or_refused`.
 #[test]
-fn bombs_end_at_the_promised_length() {
+fn decoding_a_bomb_stops_at_the_promised_length() {
     limit_memory();
     let bytes = codec("bytes", json!({}));
     let large = RandomChunk {
@@ -270,8 +274,8 @@ fn bombs_end_at_the_promised_length() {
             compressor,
         ];
         for codecs in [&exact[..], &inner] {
-            let pipeline = kilobyte(codecs);
-            assert!(!survive(&pipeline, bomb.clone()));
+            let pipeline = kilobyte_pipeline(codecs);
+            assert!(!decodes_or_is_corrupt(&pipeline, bomb.clone()));
             assert_eq!(
                 refusal(&pipeline, bomb.clone()),
                 refusal(&pipeline, damaged_behind_the_first_quarter(&bomb)),

@@ -273,19 +273,19 @@ fn little() -> Value {
 }
 
 #[test]
-fn bytes_in_both_orders() {
+fn bytes_in_both_byte_orders() {
     compare(1, 0, |chunk, random| vec![chunk.bytes(random)]);
 }
 
 #[test]
-fn transposed() {
+fn transpose() {
     compare(2, 1, |chunk, random| {
         vec![chunk.transpose(random), chunk.bytes(random)]
     });
 }
 
 #[test]
-fn transposed_twice() {
+fn two_transposes() {
     compare(3, 1, |chunk, random| {
         vec![
             chunk.transpose(random),
@@ -346,7 +346,7 @@ fn blosc_with_snappy_blocks() {
 }
 
 #[test]
-fn chains_of_everything() {
+fn random_chains_of_codecs() {
     compare(10, 1, |chunk, random| {
         let mut codecs = vec![chunk.transpose(random), chunk.bytes(random)];
         (0..random.below(4)).for_each(|_| codecs.push(chunk.compressor(random)));
@@ -497,7 +497,7 @@ fn packbits() {
 }
 
 #[test]
-fn packbits_of_truth() {
+fn packbits_of_bools() {
     compare_among(29, 0, &["bool"], |_, random| {
         let padding = random.pick(&["none", "first_byte", "last_byte"]);
         vec![codec("packbits", json!({ "padding_encoding": padding }))]
@@ -506,7 +506,7 @@ fn packbits_of_truth() {
 
 /// Unsigned numbers only: zarrs 0.23.14 extends the sign just to the end of its byte.
 #[test]
-fn packbits_of_some_bits() {
+fn packbits_of_a_range_of_bits() {
     agree(
         26,
         0,

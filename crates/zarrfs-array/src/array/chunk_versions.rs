@@ -474,7 +474,7 @@ mod tests {
         assert_eq!(versions.state(1), VersionState::Stale);
     }
 
-    /// Invariant of `the_memory_follows_from_what_is_not_set_aside`.
+    /// Invariant of `memory_for_leaves_the_requested_memory_after_set_aside`.
     #[test]
     fn chunk_versions_stay_within_the_metadata_memory() {
         let array = array(3000, 400_000);

@@ -205,7 +205,7 @@ mod tests {
         Key::new(format!("a{number}")).unwrap()
     }
 
-    /// Invariant of `the_memory_follows_from_what_is_not_set_aside`.
+    /// Invariant of `memory_for_leaves_the_requested_memory_after_set_aside`.
     #[test]
     fn cached_nodes_stay_within_the_metadata_memory() {
         let memory = MemoryBudget::new(20 * LENGTH, Arc::new(Stats::default()));
@@ -221,7 +221,7 @@ mod tests {
         assert!(!is_kept(49), "nodes give way to other memory");
     }
 
-    /// Invariant of `the_memory_follows_from_what_is_not_set_aside`.
+    /// Invariant of `memory_for_leaves_the_requested_memory_after_set_aside`.
     #[test]
     fn a_node_counts_as_memory_until_its_last_holder_drops_it() {
         let memory = MemoryBudget::new(20 * LENGTH, Arc::new(Stats::default()));

@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(cache.budget().held(), 10);
     }
 
-    /// Invariant of `the_memory_follows_from_what_is_not_set_aside`.
+    /// Invariant of `memory_for_leaves_the_requested_memory_after_set_aside`.
     #[test]
     fn memory_is_counted_until_its_last_holder_is_gone() {
         let cache = cache(20, None);

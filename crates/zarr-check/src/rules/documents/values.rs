@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_known_in_both_spellings() {
+    fn element_kinds_are_read_from_v2_and_v3_type_names() {
         for (name, kind) in [
             ("bool", Some(ElementKind::Bool)),
             ("|b1", Some(ElementKind::Bool)),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn fill_values_have_the_range_of_their_type() {
+    fn fill_values_must_fit_their_data_type() {
         let words = &["NaN", "Infinity"];
         let holds = |kind, value: Value| matches!(fill_value(kind, &value, words), Verdict::Holds);
         assert!(holds(ElementKind::UInt(64), json!(u64::MAX)));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_complex_values_have_the_forms_of_floats() {
+    fn parts_of_complex_fill_values_are_written_like_floats() {
         let verdict = |bits, value: Value| fill_value(ElementKind::Complex(bits), &value, &["NaN"]);
         for (bits, value) in [
             (32, json!([1, "NaN"])),

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn all_lengths_come_back() {
+    fn data_of_every_length_round_trip() {
         assert_eq!(base64(2).encode(b"ab").unwrap(), b"YWI=");
         for length in 1..50 {
             let data: Vec<u8> = (0..length as u8).map(|n| n.wrapping_mul(37)).collect();
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_reference_passes_over_is_passed_over() {
+    fn base64_skips_the_characters_that_numcodecs_skips() {
         for (text, data) in [
             ("YWJj\nZGVm", b"abcdef".as_slice()),
             ("YW Jj=", b"abc"),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn other_lengths_are_corrupt() {
+    fn input_that_decodes_to_another_length_is_corrupt() {
         for text in ["", "Y", "YQ==", "YWJj", "====", "YWJjYWJjYWJjYWJj"] {
             assert_eq!(
                 base64(2).decode(text.as_bytes()).unwrap_err().kind(),

@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_sizes_of_elements_and_blocks_encode() {
+    fn out_of_range_typesizes_and_blocksizes_round_trip() {
         let data = sample(4000);
         for typesize in [0, 256, 4_000_000_000_u64, 1 << 32] {
             for shuffle in ["shuffle", "bitshuffle"] {
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_promises_more_is_refused_before_allocation() {
+    fn a_frame_header_with_another_length_is_corrupt() {
         let pipeline = blosc(1000, json!({})).unwrap();
         let mut encoded = pipeline.encode(&sample(4000)).unwrap();
         for nbytes in [0, 3999, 4001, u32::MAX, 2_147_483_631] {
@@ -482,13 +482,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_decoded_where_memory_is_out() {
+    fn a_failed_allocation_is_an_unavailable_error() {
         let error = memory_for(isize::MAX.unsigned_abs()).unwrap_err();
         assert_eq!(error.kind(), Kind::Unavailable);
     }
 
     #[test]
-    fn frames_of_any_size_come_back() {
+    fn snappy_frames_of_any_size_round_trip() {
         for length in [0, 1, 100, 5000, 300_000, 600_001] {
             for typesize in [1, 2, 7, 8, 255] {
                 for shuffled in [BloscShuffle::None, BloscShuffle::Byte, BloscShuffle::Bit] {
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn mutated_frames_never_panic() {
+    fn mutated_snappy_frames_never_panic() {
         let frame = encode_snappy(&sample(5000), 4, BloscShuffle::Byte).unwrap();
         for place in 0..64.min(frame.len()) {
             for value in 0..=255 {

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn several_streams_are_one_chunk_and_other_bytes_are_ignored() {
+    fn concatenated_streams_are_one_chunk_and_junk_is_ignored() {
         let data = sample(3000);
         let mut stream: Vec<u8> = data
             .chunks(1000)

@@ -316,13 +316,13 @@ mod tests {
     }
 
     #[test]
-    fn a_block_stands_behind_its_length() {
+    fn a_block_is_stored_after_its_decoded_length() {
         let encoded = lz4("numcodecs.lz4", 5).encode(b"zarrs").unwrap();
         assert_eq!(encoded, b"\x05\0\0\0\x50zarrs");
     }
 
     #[test]
-    fn several_frames_are_one_chunk() {
+    fn concatenated_frames_are_one_chunk() {
         let data = sample(3000);
         let frames = data
             .chunks(1000)
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn short_and_broken_input_is_corrupt() {
+    fn truncated_input_and_other_lengths_are_refused() {
         for name in ["lz4", "numcodecs.lz4"] {
             let encoded = lz4(name, 1000).encode(&sample(1000)).unwrap();
             for end in 0..encoded.len() {
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_nobody_promised_is_refused_before_allocation() {
+    fn a_block_with_another_stated_length_is_corrupt() {
         for length in [0_u32, 999, 1001, 0x7fff_ffff, u32::MAX] {
             let stream = [length.to_le_bytes().as_slice(), &[0; 20]].concat();
             assert_corrupt(&lz4("numcodecs.lz4", 1000), stream);
@@ -368,39 +368,39 @@ mod tests {
 
     const END: &[u8] = b"LZ4Block\x10\0\0\0\0\0\0\0\0\0\0\0\0";
 
-    fn java(length: u64, block: u64) -> Pipeline {
+    fn n5_lz4(length: u64, block: u64) -> Pipeline {
         let codec = json!({ "name": "n5.lz4", "configuration": { "blockSize": block } });
         pipeline("uint8", &[length], json!(["bytes", codec])).unwrap()
     }
 
     #[test]
-    fn streams_are_those_of_the_format() {
+    fn n5_streams_have_the_lz4block_format() {
         let text = b"zarrs ".repeat(10);
         let stream = [PACKED, RAW, END].concat();
         let decoded = [text.as_slice(), b"N5"].concat();
-        assert_eq!(java(62, 64).decode(stream).unwrap(), decoded);
+        assert_eq!(n5_lz4(62, 64).decode(stream).unwrap(), decoded);
         // Another encoder makes another block of the text; the fields that are counted are the same.
-        let encoded = java(60, 64).encode(&text).unwrap();
+        let encoded = n5_lz4(60, 64).encode(&text).unwrap();
         assert_eq!(encoded[..9], PACKED[..9]);
         assert_eq!(encoded[13..21], PACKED[13..21]);
         assert!(encoded.ends_with(END));
-        assert_eq!(java(2, 64).encode(b"N5").unwrap(), [RAW, END].concat());
+        assert_eq!(n5_lz4(2, 64).encode(b"N5").unwrap(), [RAW, END].concat());
     }
 
     #[test]
-    fn the_end_may_be_missing_and_what_follows_it_is_ignored() {
+    fn an_n5_stream_may_lack_its_end_block_or_have_junk_after_it() {
         for stream in [RAW.to_vec(), [RAW, END, b"junk"].concat()] {
-            assert_eq!(java(2, 64).decode(stream).unwrap(), b"N5");
+            assert_eq!(n5_lz4(2, 64).decode(stream).unwrap(), b"N5");
         }
-        assert_corrupt(&java(2, 64), [RAW, b"junk"].concat());
+        assert_corrupt(&n5_lz4(2, 64), [RAW, b"junk"].concat());
     }
 
     #[test]
-    fn blocks_of_every_length_come_back() {
+    fn n5_blocks_of_every_size_round_trip() {
         for block in [64, 1000, 1 << 16, 1 << 25] {
             for length in [1, 63, 64, 65, 200_000] {
                 let data = sample(length);
-                let pipeline = java(length as u64, block);
+                let pipeline = n5_lz4(length as u64, block);
                 let encoded = pipeline.encode(&data).unwrap();
                 assert!(
                     pipeline.decode(encoded).unwrap() == data,
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn many_small_blocks_may_be_compressed_again() {
+    fn many_small_n5_blocks_round_trip_through_gzip() {
         let codec = json!({ "name": "n5.lz4", "configuration": { "blockSize": 64 } });
         let pipeline = pipeline("uint8", &[3 << 20], json!(["bytes", codec, "gzip"])).unwrap();
         let data =
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_lie_are_corrupt() {
+    fn n5_block_headers_with_wrong_values_are_corrupt() {
         let change = |place: usize, byte: u8| {
             let mut stream = [PACKED, END].concat();
             stream[place] = byte;
@@ -447,20 +447,20 @@ mod tests {
             // The hash bits that are not stored.
             change(20, 0xc2),
         ] {
-            let error = java(60, 64).decode(stream.clone()).unwrap_err();
+            let error = n5_lz4(60, 64).decode(stream.clone()).unwrap_err();
             assert_eq!(error.kind(), Kind::Corrupt, "{stream:?}");
         }
     }
 
     #[test]
-    fn short_streams_and_other_lengths_are_corrupt() {
+    fn truncated_n5_streams_and_other_lengths_are_corrupt() {
         let stream = [PACKED, END].concat();
         for end in (0..stream.len()).filter(|&end| end != PACKED.len()) {
-            let error = java(60, 64).decode(stream[..end].to_vec()).unwrap_err();
+            let error = n5_lz4(60, 64).decode(stream[..end].to_vec()).unwrap_err();
             assert_eq!(error.kind(), Kind::Corrupt, "{end}");
         }
         for length in [1, 59, 61] {
-            assert_corrupt(&java(length, 64), stream.clone());
+            assert_corrupt(&n5_lz4(length, 64), stream.clone());
         }
     }
 }

@@ -407,7 +407,7 @@ pub(in crate::codec::compress) mod tests {
     }
 
     #[test]
-    fn several_streams_are_one_chunk_and_other_bytes_are_ignored() {
+    fn concatenated_streams_are_one_chunk_and_junk_is_ignored() {
         let data = sample(3000);
         for configuration in configurations() {
             let one = lzma(1000, configuration.clone()).unwrap();

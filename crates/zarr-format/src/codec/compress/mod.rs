@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn compressed_data_come_back() {
+    fn every_compressor_round_trips() {
         for compressor in compressors() {
             // More than a block of bz2, which has up to 900 kB.
             let length = if compressor.to_string().contains("bz2") {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn short_streams_and_streams_of_other_lengths_are_corrupt() {
+    fn truncated_streams_and_other_lengths_are_corrupt() {
         for compressor in compressors() {
             let pipeline = compressed(1000, &compressor);
             let encoded = pipeline.encode(&sample(1000)).unwrap();

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_block_has_header_and_elements() {
+    fn a_full_block_has_a_header_and_big_endian_elements() {
         let pipeline = block(&[2, 3], None);
         let data: Vec<u8> = (1..=6_u16).flat_map(u16::to_le_bytes).collect();
         let encoded = pipeline.encode(&data).unwrap();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_block_is_filled_up_and_a_larger_one_is_none() {
+    fn a_smaller_block_is_padded_and_a_larger_one_is_refused() {
         let data: Vec<u8> = (1..=4_u16).flat_map(u16::to_le_bytes).collect();
         for compressor in [None, Some("gzip"), Some("zstd")] {
             let encoded = block(&[2, 2], compressor).encode(&data).unwrap();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_may_state_how_many_elements_its_shape_has() {
+    fn a_mode_1_block_must_count_the_elements_of_its_shape() {
         for compressor in [None, Some("gzip")] {
             let pipeline = block(&[2, 3], compressor);
             let data: Vec<u8> = (1..=6_u16).flat_map(u16::to_le_bytes).collect();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn other_headers_are_corrupt() {
+    fn truncated_blocks_and_wrong_headers_are_corrupt() {
         let pipeline = block(&[2, 3], None);
         let whole = pipeline.encode(&[0; 12]).unwrap();
         for end in 0..whole.len() {

@@ -158,7 +158,7 @@ mod tests {
     use crate::codec::tests::{assert_corrupt, assert_round_trip, pipeline, sample};
 
     #[test]
-    fn numbers_of_every_type_come_back() {
+    fn every_number_type_round_trips() {
         for (data_type, width) in [
             ("int8", 1),
             ("uint8", 1),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn every_configuration_is_read() {
+    fn every_configuration_round_trips() {
         for configuration in [
             json!({ "level": 0, "mode_spec": "classic", "delta_spec": "none" }),
             json!({ "level": 12, "delta_spec": "try_lookback", "delta_encoding_order": null }),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_one_number_may_be_compressed_again() {
+    fn pages_of_one_number_round_trip_through_zlib() {
         let pages =
             json!({ "name": "numcodecs.pcodec", "configuration": { "equal_pages_up_to": 1 } });
         let pipeline = pipeline("int64", &[100_000], json!([pages, "numcodecs.zlib"])).unwrap();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn another_number_of_numbers_or_another_type_is_corrupt() {
+    fn another_element_count_or_data_type_is_corrupt() {
         let of =
             |data_type, count| pipeline(data_type, &[count], json!(["numcodecs.pcodec"])).unwrap();
         let encoded = of("int32", 1000).encode(&sample(4000)).unwrap();

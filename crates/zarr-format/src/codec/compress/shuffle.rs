@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_as_long_as_it_says() {
+    fn elementsize_sets_the_width_of_the_shuffle() {
         assert_eq!(encoded("uint32", json!(4)), [0, 4, 1, 5, 2, 6, 3, 7]);
         assert_eq!(encoded("uint32", json!(2)), [0, 2, 4, 6, 1, 3, 5, 7]);
         assert_eq!(encoded("uint32", json!(3)), [0, 3, 1, 4, 2, 5, 6, 7]);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn no_length_means_that_of_the_data_type() {
+    fn elementsize_0_or_null_means_the_size_of_the_data_type() {
         for none in [json!(0), json!(null)] {
             assert_eq!(encoded("uint32", none), [0, 4, 1, 5, 2, 6, 3, 7]);
         }
@@ -250,14 +250,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_elements_are_gathered() {
+    fn shuffle_groups_the_nth_bytes_of_all_elements() {
         let mut out = [0; 7];
         shuffle(3, &[1, 2, 3, 4, 5, 6, 7], &mut out);
         assert_eq!(out, [1, 4, 2, 5, 3, 6, 7]);
     }
 
     #[test]
-    fn bits_of_elements_are_gathered() {
+    fn bit_shuffle_groups_the_nth_bits_of_all_elements() {
         let mut out = [0; 16];
         let source: Vec<u8> = (0..8).flat_map(|k| [1 << k, 0x80]).collect();
         bit_shuffle(2, &source, &mut out);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn all_widths_and_lengths_come_back() {
+    fn all_element_widths_and_lengths_round_trip() {
         for width in [1, 2, 3, 4, 8, 16, 17, 255] {
             for length in [0, 1, 7, 8, 64, 130, 24 * 255, 4096, 5000] {
                 let source = sample(length);

@@ -137,7 +137,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn a_frame_does_not_depend_on_those_before_it() {
+    fn a_frame_does_not_depend_on_earlier_frames() {
         let data = sample(300_000);
         let encode = |level: i32, checksum: bool| {
             let zstd = json!({ "name": "zstd", "configuration": { "level": level, "checksum": checksum } });
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn several_frames_without_content_size_and_skippable_ones() {
+    fn frames_without_content_size_and_skippable_frames_are_decoded() {
         let data = sample(3000);
         let mut stream = b"\x50\x2a\x4d\x18\x02\0\0\0ab".to_vec();
         for part in data.chunks(1000) {

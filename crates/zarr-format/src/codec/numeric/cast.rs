@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn narrower_numbers_are_stored() {
+    fn astype_stores_narrower_numbers_and_knows_if_it_is_lossy() {
         let pipeline = astype("int32", "<i2");
         let encoded = pipeline
             .encode(&[1, 0, 0, 0, 0xfe, 0xff, 0xff, 0xff])
@@ -416,13 +416,13 @@ mod tests {
     }
 
     #[test]
-    fn what_the_other_type_has_stays() {
+    fn numbers_that_fit_are_kept_and_nan_is_mapped() {
         assert_eq!(as_uint8(200.0, json!({})), Ok(vec![200]));
         assert_eq!(as_uint8(f64::NAN, json!({})), Ok(vec![5]));
     }
 
     #[test]
-    fn fractions_are_rounded() {
+    fn fractions_are_rounded_by_the_configured_mode() {
         for (rounding, expected) in [
             ("nearest-even", 2),
             ("nearest-away", 3),
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_beyond_the_type() {
+    fn out_of_range_numbers_are_refused_clamped_or_wrapped() {
         for (number, clamped, wrapped) in [
             (300.0, 255, 44),
             (-1.0, 0, 255),
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn wrapping_is_that_of_the_specification() {
+    fn wrapping_applies_to_decoding_and_must_keep_the_fill_value() {
         let pipeline = cast(
             "int32",
             json!({ "data_type": "int16", "out_of_range": "wrap" }),
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn what_decodes_to_no_number_is_corrupt() {
+    fn stored_numbers_outside_the_decoded_type_are_corrupt() {
         let pipeline = cast("uint8", json!({ "data_type": "float32" })).unwrap();
         assert!(!pipeline.is_lossy());
         assert_eq!(
@@ -500,7 +500,7 @@ mod tests {
     ];
 
     #[test]
-    fn nearest_even_is_what_the_processor_does() {
+    fn nearest_even_rounds_like_a_cast_in_rust() {
         let mut bits = 0x9e37_79b9_7f4a_7c15_u64;
         for _ in 0..100_000 {
             bits ^= bits << 13;
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn each_direction_has_its_neighbour() {
+    fn each_rounding_mode_gives_the_right_neighbour() {
         // Halfway between 2048 and the next float16, 2050.
         let expected = [
             [2048.0, 2050.0, 2048.0, 2050.0, 2048.0],
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_the_range() {
+    fn rounding_is_right_at_the_ends_of_the_range() {
         let float16 = |number: f64| ALL.map(|way| way.float(Wide::Float(number), Number::F16));
         assert_eq!(float16(65504.0), [Some(65504.0); 5]);
         assert_eq!(float16(65519.0)[0], Some(65504.0));

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_wrap() {
+    fn differences_of_integers_wrap() {
         let pipeline = delta("uint8", json!({ "dtype": "|u1" }));
         assert_eq!(pipeline.encode(&[5, 3, 255, 0]).unwrap(), [5, 254, 252, 1]);
         assert_eq!(
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn truth_is_summed_as_numpy_does() {
+    fn bools_are_subtracted_and_summed_like_in_numpy() {
         let pipeline = delta("bool", json!({ "dtype": "|b1" }));
         assert_eq!(pipeline.encode(&[1, 1, 0, 1]).unwrap(), [1, 0, 1, 1]);
         assert_eq!(pipeline.decode(vec![0, 1, 0, 1]).unwrap(), [0, 1, 1, 1]);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn after_bytes_the_stored_order_counts() {
+    fn delta_after_bytes_uses_the_stored_byte_order() {
         let codecs =
             json!(["bytes", { "name": "numcodecs.delta", "configuration": { "dtype": ">i2" } }]);
         let pipeline = pipeline("uint8", &[4], codecs).unwrap();

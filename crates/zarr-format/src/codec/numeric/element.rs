@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn casts_are_those_of_numpy() {
+    fn casts_equal_those_of_numpy() {
         let cast = |from: f64, to: Number| {
             let mut out = vec![0; to.width()];
             cast_all(Number::F64, &from.to_le_bytes(), to, &mut out);

@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_numpy_are_read() {
+    fn numpy_type_names_are_parsed() {
         let dtype = |number, parts, big| Some(Dtype { number, parts, big });
         for (text, expected) in [
             ("<i4", dtype(Number::I32, 1, false)),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_loses_nothing() {
+    fn a_type_fits_into_one_that_has_all_its_values() {
         assert!(Number::U8.fits(Number::I16) && Number::I16.fits(Number::F32));
         assert!(Number::F16.fits(Number::F64) && Number::Bool.fits(Number::I8));
         assert!(!Number::I8.fits(Number::U64) && !Number::I32.fits(Number::F32));

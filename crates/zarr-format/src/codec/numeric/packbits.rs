@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn truth_takes_a_bit_the_lowest_first() {
+    fn bools_are_packed_from_the_lowest_bit() {
         let data = [1, 0, 0, 1, 0, 0, 0, 0, 1, 1];
         for (padding, expected) in [
             ("none", vec![0x09, 0x03]),
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn signed_numbers_are_extended_and_others_not() {
+    fn only_signed_numbers_are_sign_extended() {
         for (data_type, expected) in [("int8", [0xfc_u8, 2]), ("uint8", [0x0c, 2])] {
             let pipeline =
                 packbits(data_type, 2, json!({ "first_bit": 1, "last_bit": 3 })).unwrap();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_numbers_come_back() {
+    fn numbers_of_64_bits_round_trip() {
         let data: Vec<u8> = (0..64).collect();
         for data_type in ["uint64", "int64", "float64", "complex64"] {
             let pipeline = packbits(data_type, 8, json!({})).unwrap();
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_numcodecs() {
+    fn the_example_of_numcodecs_is_encoded_and_decoded() {
         for codecs in [
             json!(["numcodecs.packbits", "bytes"]),
             json!(["bytes", "numcodecs.packbits"]),
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_truth_is_lost() {
+    fn numcodecs_packbits_turns_nonzero_numbers_into_1() {
         let codecs = json!(["numcodecs.packbits", "bytes"]);
         assert!(!pipeline("bool", &[4], codecs.clone()).unwrap().is_lossy());
         let other = pipeline("uint8", &[4], codecs).unwrap();
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn all_counts_come_back() {
+    fn every_element_count_round_trips() {
         for count in (1..40).chain([511, 512, 513, 600]) {
             let pipeline =
                 pipeline("bool", &[count], json!(["numcodecs.packbits", "bytes"])).unwrap();
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn another_count_is_corrupt() {
+    fn another_element_count_is_corrupt() {
         let pipeline = pipeline("bool", &[4], json!(["numcodecs.packbits", "bytes"])).unwrap();
         for encoded in [vec![], vec![4], vec![3, 0], vec![200, 0], vec![4, 0, 0]] {
             assert_corrupt(&pipeline, encoded);

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_lose_the_end_of_their_mantissa() {
+    fn bitround_rounds_the_mantissa_of_floats() {
         let numbers = [0.0_f32, 1.234_567_9, -8.358_719, 98_765.43, f32::INFINITY];
         let data: Vec<u8> = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
         let rounded = bitround("float32", 5, 3).encode(&data).unwrap();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn nan_stays_nan() {
+    fn bitround_keeps_the_bits_of_nan() {
         for bits in [0x7f80_0001_u32, 0x7fff_ffff, 0xffff_ffff] {
             let pipeline = bitround("float32", 1, 0);
             let encoded = pipeline.encode(&bits.to_le_bytes()).unwrap();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_are_rounded_from_their_first_bit() {
+    fn bitround_rounds_integers_from_their_highest_bit() {
         let data = [0, 3, 7, 15, 17, 54, 89, 128, 255];
         let pipeline = bitround("uint8", 9, 3);
         let rounded = pipeline.encode(&data).unwrap();
@@ -209,20 +209,20 @@ mod tests {
     }
 
     #[test]
-    fn rounding_to_all_bits_is_lossless() {
+    fn bitround_to_all_bits_is_lossless() {
         assert!(!bitround("float32", 1, 23).is_lossy());
         assert!(bitround("float32", 1, 22).is_lossy());
     }
 
     #[test]
-    fn scales_are_those_of_numcodecs() {
+    fn quantize_uses_the_scales_of_numcodecs() {
         for (digits, expected) in [(-1, 0.125), (0, 1.0), (1, 16.0), (2, 128.0), (5, 131_072.0)] {
             assert_eq!(scale(digits), expected, "{digits}");
         }
     }
 
     #[test]
-    fn digits_beyond_those_asked_for_are_gone() {
+    fn quantize_keeps_only_the_given_digits() {
         let codec = json!({ "name": "numcodecs.quantize", "configuration": { "digits": 1, "dtype": "<f8", "astype": "<f4" } });
         let pipeline = pipeline("float64", &[3], json!([codec, "bytes"])).unwrap();
         let data: Vec<u8> = [0.111_f64, 0.333, 1.0]

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_are_scaled_in_their_own_width() {
+    fn floats_are_scaled_in_their_own_precision() {
         let pipeline = scaled("float32", json!({ "offset": 5, "scale": 0.1 })).unwrap();
         let encoded = pipeline.encode(&15.5_f32.to_le_bytes()).unwrap();
         assert_eq!(encoded, ((15.5_f32 - 5.0) * 0.1).to_le_bytes());
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_are_exact_or_refused() {
+    fn integers_are_scaled_exactly_or_refused() {
         let pipeline = scaled("uint8", json!({ "offset": 3, "scale": 10 })).unwrap();
         assert_eq!(pipeline.encode(&[28]).unwrap(), [250]);
         assert_eq!(pipeline.decode(vec![250]).unwrap(), [28]);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn with_cast_value_it_narrows_a_range() {
+    fn offset_and_cast_value_pack_numbers_into_a_narrower_type() {
         let codecs = json!([
             { "name": "scale_offset", "configuration": { "offset": 600 } },
             { "name": "cast_value", "configuration": { "data_type": "uint8" } },
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exceeds_the_type_is_corrupt() {
+    fn a_decoded_overflow_is_corrupt_and_infinity_is_kept() {
         let pipeline = scaled("float32", json!({ "scale": 0.001 })).unwrap();
         assert_corrupt(&pipeline, f32::MAX.to_le_bytes().to_vec());
         let infinite = f32::INFINITY.to_le_bytes().to_vec();
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_become_whole_numbers() {
+    fn fixedscaleoffset_stores_floats_as_integers() {
         let pipeline = fixed(
             "float64",
             json!({ "offset": 1000, "scale": 10, "dtype": "<f8", "astype": "|u1" }),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_wrap_and_are_divided_as_floats() {
+    fn fixedscaleoffset_wraps_integers_and_divides_as_floats() {
         let pipeline = fixed("uint8", json!({ "offset": 5, "scale": 2, "dtype": "|u1" }));
         assert_eq!(
             pipeline.encode(&[0, 1, 2, 100]).unwrap(),

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_become_labels() {
+    fn numbers_and_labels_are_converted_both_ways() {
         let labels = json!(["ab", "\u{e9}"]);
         let decoded = b"\x02\0\0\0ab\x02\0\0\0\xc3\xa9\0\0\0\0\x02\0\0\0ab";
         for (astype, stored) in [
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_without_a_label_are_empty() {
+    fn numbers_without_a_label_decode_to_empty_text() {
         let codec =
             categorize(DataType::Text, json!({ "labels": ["a"], "astype": "|i1" })).unwrap();
         let decoded = codec.decode(vec![0x7f, 0xff, 2, 1]).unwrap();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_cut_where_text_has_a_fixed_length() {
+    fn labels_are_truncated_to_the_length_of_fixed_text() {
         let codec = categorize(DataType::FixedText(2), json!({ "labels": ["abc"] })).unwrap();
         let decoded = codec.decode(vec![1, 0, 0, 1]).unwrap();
         assert_eq!(decoded[..8], *b"a\0\0\0b\0\0\0");
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_that_would_fill_memory_are_too_large() {
+    fn labels_beyond_the_chunk_limit_are_too_large() {
         let long = "x".repeat(300_000);
         let codec = categorize(DataType::Text, json!({ "labels": [long] })).unwrap();
         assert_eq!(codec.decode(vec![1, 1, 1, 0]).unwrap().len(), 900_016);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_beyond_its_type_cannot_be_written() {
+    fn a_label_number_beyond_its_type_cannot_be_encoded() {
         let labels: Vec<String> = (1..=300).map(|n| n.to_string()).collect();
         let codec = categorize(DataType::Text, json!({ "labels": labels })).unwrap();
         let decoded = b"\x03\0\0\x00300\0\0\0\0\0\0\0\0\0\0\0\0";

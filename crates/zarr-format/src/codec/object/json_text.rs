@@ -210,7 +210,7 @@ mod tests {
     use crate::error::Kind;
 
     #[test]
-    fn text_is_itself_and_the_rest_is_compact() {
+    fn text_is_unquoted_and_other_values_are_compact_json() {
         let stored =
             br#" [ "a\u00e9" , {"b": [1, 2.50, null ]} , NaN, "1", -Infinity, [], "|O", [6] ] "#;
         let elements = [
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn lies_about_the_elements_are_corrupt() {
+    fn invalid_or_contradictory_json_is_corrupt() {
         for text in [
             "",
             "[]",

@@ -326,7 +326,7 @@ mod tests {
     use crate::model::{DataType, TimeUnit};
 
     #[test]
-    fn chunks_of_older_writers_have_no_shape() {
+    fn chunks_of_older_writers_without_a_shape_are_decoded() {
         let decoded = records(&["a", "2"]);
         assert_eq!(
             json2(&[2]).decode(br#"["a",2,"|O"]"#.to_vec()).unwrap(),
@@ -341,14 +341,14 @@ mod tests {
     }
 
     #[test]
-    fn the_stored_shape_counts() {
+    fn lists_are_read_by_the_shape_stored_in_the_chunk() {
         let stored = br#"[["a","b"],["c","d"],["e","f"],"|O",[3,2]]"#;
         let decoded = records(&["a", "b", "c", "d", "e", "f"]);
         assert_eq!(json2(&[2, 3]).decode(stored.to_vec()).unwrap(), decoded);
     }
 
     #[test]
-    fn values_that_nest_deep_are_refused() {
+    fn deeply_nested_values_are_refused() {
         let deep =
             |depth: usize| format!("[{}{},\"|O\",[1]]", "[".repeat(depth), "]".repeat(depth));
         assert!(json2(&[1]).decode(deep(100).into_bytes()).is_ok());
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn no_element_outgrows_the_chunk() {
+    fn elements_beyond_the_chunk_limit_are_too_large() {
         let long = format!("[\"{}\",\"|O\",[1]]", "x".repeat(1 << 17));
         let error = json2(&[1]).decode(long.into_bytes()).unwrap_err();
         assert_eq!(error.kind(), Kind::TooLarge);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_of_fixed_length_are_packed() {
+    fn elements_of_fixed_length_round_trip() {
         for (data_type, elements) in [
             (
                 DataType::Float(4),
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn no_time_is_null() {
+    fn not_a_time_is_stored_as_null() {
         let unit = TimeUnit {
             name: "ns".to_string(),
             scale: 1,
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn the_type_is_written_in_the_byte_order_of_the_array() {
+    fn the_stored_type_has_the_configured_byte_order() {
         let big = json!({ "name": NOTATIONS[0], "configuration": { "endian": "big" } });
         let pipeline = pipeline("int16", &[2], json!([big])).unwrap();
         let encoded = pipeline.encode(&[1, 0, 0, 1]).unwrap();

@@ -398,7 +398,7 @@ mod tests {
     use crate::error::Kind;
 
     #[test]
-    fn lies_about_the_elements_are_corrupt() {
+    fn invalid_or_contradictory_messages_are_refused() {
         for bytes in [
             &b""[..],
             b"\x07",
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_of_64_bits_are_written_and_longer_ones_are_not() {
+    fn integers_beyond_64_bits_and_deep_lists_cannot_be_encoded() {
         let most = records(&["18446744073709551615", "[-9223372036854775808]", "1e3"]);
         let encoded = msgpack2(&[3]).encode(&most).unwrap();
         let decoded = msgpack2(&[3]).decode(encoded).unwrap();

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn objects_of_every_shape_round_trip() {
         let elements = [
             "",
             "\u{e9}\"\n",
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn types_that_no_list_holds_are_refused() {
+    fn unsupported_or_wrong_element_types_are_refused() {
         for name in NOTATIONS {
             let error = codec(name, DataType::Complex(8), &[2]).unwrap_err();
             assert_eq!(error.kind(), Kind::Unsupported);

@@ -197,7 +197,7 @@ mod tests {
     const STORED: &[u8] = b"\x03\0\0\0\x02\0\0\0hi\0\0\0\0\x02\0\0\0\xc3\xa9";
 
     #[test]
-    fn text_keeps_its_lengths() {
+    fn text_of_variable_length_round_trips() {
         let pipeline = pipeline("string", &[3], json!(["vlen-utf8"])).unwrap();
         let decoded = pipeline.decode(STORED.to_vec()).unwrap();
         assert_eq!(decoded, &STORED[4..]);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_big_endian_numbers_are_turned_round() {
+    fn big_endian_lists_are_decoded_to_little_endian() {
         let codec = json!({ "name": "vlen-array", "configuration": { "dtype": ">i2" } });
         let mut array = array("uint8", &[2], json!([codec]));
         array.data_type = DataType::List(Box::new(DataType::Int(2)));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_that_lie_about_themselves_are_corrupt() {
+    fn invalid_vlen_chunks_are_corrupt() {
         let pipeline = pipeline("string", &[3], json!(["vlen-utf8"])).unwrap();
         let mut long = STORED.to_vec();
         long.push(0);

@@ -165,7 +165,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn big_endian_turns_each_word() {
+    fn big_endian_words_are_byte_swapped() {
         let codecs = json!([{ "name": "bytes", "configuration": { "endian": "big" } }]);
         let pipeline = pipeline("int32", &[2], codecs).unwrap();
         assert!(!pipeline.is_identity());
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn complex_numbers_turn_by_halves_and_raw_not_at_all() {
+    fn complex_parts_are_swapped_separately_and_raw_bytes_never() {
         let codecs = json!([{ "name": "bytes", "configuration": { "endian": "big" } }]);
         let complex = pipeline("complex64", &[1], codecs.clone()).unwrap();
         assert_eq!(
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn structures_turn_field_by_field() {
+    fn structures_are_swapped_field_by_field() {
         use crate::codec::Pipeline;
         use crate::codec::tests::array;
         use crate::dialect::typestr;
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn narrow_numbers_lose_the_bits_that_do_not_count() {
+    fn unused_bits_of_int4_and_uint2_are_ignored() {
         let signed = pipeline("int4", &[3], json!(["bytes"])).unwrap();
         assert_eq!(signed.decode(vec![0x78, 0xf7, 3]).unwrap(), [0xf8, 7, 3]);
         let unsigned = pipeline("uint2", &[2], json!([])).unwrap();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn identity_keeps_the_allocation() {
+    fn an_identity_decode_keeps_the_allocation() {
         let pipeline = pipeline("float64", &[4], json!([])).unwrap();
         assert!(pipeline.is_identity());
         let chunk = vec![7; 32];
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_without_a_byte_order_are_little_endian() {
+    fn a_missing_byte_order_means_little_endian() {
         for codecs in [
             json!([{ "name": "bytes" }]),
             json!([{ "name": "bytes", "configuration": { "endian": null } }]),
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_length_is_corrupt() {
+    fn a_chunk_of_another_length_is_corrupt() {
         let pipeline = pipeline("uint8", &[4], json!(["endian"])).unwrap();
         for length in [0, 3, 5] {
             assert_corrupt(&pipeline, vec![0; length]);

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_lists_and_a_rest() {
+    fn lengths_merged_dimensions_and_minus_one_are_read() {
         let data: Vec<u8> = (0..12).collect();
         let expected = [0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11];
         for shape in [
@@ -173,14 +173,14 @@ mod tests {
     }
 
     #[test]
-    fn no_byte_moves() {
+    fn reshape_alone_is_the_identity() {
         let reshape = json!({ "name": "reshape", "configuration": { "shape": [-1] } });
         let pipeline = pipeline("uint8", &[2, 3], json!([reshape, "bytes"])).unwrap();
         assert!(pipeline.is_identity());
     }
 
     #[test]
-    fn shapes_that_make_no_sense_are_corrupt() {
+    fn invalid_shapes_are_corrupt() {
         for shape in [
             json!(null),
             json!([5]),

@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn f_order_of_a_matrix() {
+    fn f_order_transposes_a_matrix() {
         for order in [json!("F"), json!([1, 0])] {
             let pipeline = transpose(&[2, 3], order).unwrap();
             assert!(!pipeline.is_identity());
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_without_a_fixed_length_move_whole() {
+    fn elements_of_variable_length_are_transposed_whole() {
         let transpose = json!({ "name": "transpose", "configuration": { "order": [1, 0] } });
         let pipeline = pipeline("string", &[2, 2], json!([transpose, "vlen-utf8"])).unwrap();
         let stored = b"\x04\0\0\0\x01\0\0\0a\x02\0\0\0bc\0\0\0\0\x01\0\0\0d";
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_that_is_not_its_own_inverse() {
+    fn decode_applies_the_inverse_of_the_order() {
         // B[k, i, j] = A[i, j, k], so B_shape is [3, 1, 2].
         let pipeline = transpose(&[1, 2, 3], json!([2, 0, 1])).unwrap();
         assert_eq!(
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_permutation_is_corrupt() {
+    fn an_invalid_order_is_corrupt() {
         for order in [
             json!([0, 0]),
             json!([0]),
@@ -447,7 +447,7 @@ mod tests {
     }
 
     /// Permutes one element after the other, by the definition.
-    fn slowly(source: &[u8], shape: &[u64], axes: &[usize], element: usize) -> Vec<u8> {
+    fn directly(source: &[u8], shape: &[u64], axes: &[usize], element: usize) -> Vec<u8> {
         let from = strides(shape.iter().copied(), element).unwrap();
         let target: Vec<u64> = axes.iter().map(|&axis| shape[axis]).collect();
         let mut out = Vec::new();
@@ -463,7 +463,7 @@ mod tests {
         out
     }
 
-    fn quickly(source: &[u8], shape: &[u64], axes: &[usize], element: usize) -> Vec<u8> {
+    fn permuted(source: &[u8], shape: &[u64], axes: &[usize], element: usize) -> Vec<u8> {
         let permutation = Permutation::new(shape, axes, element).unwrap();
         let mut out = vec![0; permutation.length()];
         permutation.apply(source, &mut out);
@@ -472,7 +472,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_the_definition_says(
+        fn permutations_follow_the_definition(
             (shape, axes) in prop::collection::vec(1..7_u64, 0..6).prop_flat_map(|shape| {
                 let axes: Vec<usize> = (0..shape.len()).collect();
                 (Just(shape), Just(axes).prop_shuffle())
@@ -480,22 +480,22 @@ mod tests {
             element in prop::sample::select(vec![1_usize, 2, 3, 4, 8, 12, 16, 20]),
         ) {
             let source = sample(shape.iter().product::<u64>() as usize * element);
-            prop_assert_eq!(quickly(&source, &shape, &axes, element), slowly(&source, &shape, &axes, element));
+            prop_assert_eq!(permuted(&source, &shape, &axes, element), directly(&source, &shape, &axes, element));
         }
 
         #[test]
-        fn planes_larger_than_a_tile(
+        fn permutations_of_large_planes_follow_the_definition(
             shape in prop::array::uniform3(1..80_u64),
             axes in Just(vec![0_usize, 1, 2]).prop_shuffle(),
             element in prop::sample::select(vec![1_usize, 2, 4, 8, 16]),
         ) {
             let source = sample(shape.iter().product::<u64>() as usize * element);
-            prop_assert_eq!(quickly(&source, &shape, &axes, element), slowly(&source, &shape, &axes, element));
+            prop_assert_eq!(permuted(&source, &shape, &axes, element), directly(&source, &shape, &axes, element));
         }
     }
 
     #[test]
-    fn neighbours_that_stay_together_are_merged() {
+    fn adjacent_axes_that_stay_together_are_merged() {
         let permutation = Permutation::new(&[10, 20, 3, 4], &[1, 0, 2, 3], 2).unwrap();
         assert_eq!(permutation.element, 24);
         assert!(permutation.outer.is_empty());
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_permutation_is_refused() {
+    fn an_invalid_permutation_is_refused() {
         assert!(Permutation::new(&[2, 3], &[0, 0], 1).is_none());
         assert!(Permutation::new(&[2, 3], &[0, 2], 1).is_none());
         assert!(Permutation::new(&[2, 3], &[0], 1).is_none());

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_come_back_in_both_byte_orders() {
+    fn index_ranges_round_trip_in_both_byte_orders() {
         let ranges = [Some(0..10), None, Some(20..20), Some(90..100)];
         for endian in ["little", "big"] {
             let bytes = json!({ "name": "endian", "configuration": { "endian": endian } });
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_entry_spoils_only_itself() {
+    fn an_invalid_index_entry_affects_only_its_inner_chunk() {
         let level = small(json!(["bytes"])).unwrap();
         let bad = [
             [u64::MAX, 5],
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn configurations_that_make_no_sense_are_corrupt() {
+    fn invalid_sharding_configurations_are_corrupt() {
         for shape in [
             json!([2]),
             json!([2, 4]),

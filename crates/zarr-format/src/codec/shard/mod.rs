@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_and_nesting_are_bounded() {
+    fn the_length_and_depth_of_codec_chains_are_limited() {
         assert!(pipeline("uint8", &[4], json!(vec!["crc32c"; 64])).is_ok());
         assert_eq!(
             pipeline("uint8", &[4], json!(vec!["crc32c"; 65]))
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn nested_shards_open_to_what_the_whole_decodes_to() {
+    fn nested_shards_are_decoded_whole_or_by_inner_chunk() {
         for location in ["start", "end"] {
             let inner = sharding(&[1, 2], json!(["bytes", "zstd"]), location);
             let nested = sharding(&[2, 4], json!([inner]), location);
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compressor_after_sharding_is_undone_first() {
+    fn a_compressor_after_sharding_round_trips() {
         let shards = sharding(&[2], json!(["bytes"]), "end");
         let pipeline = pipeline("uint8", &[8], json!([shards, "gzip", "crc32c"])).unwrap();
         let data = [3, 3, 1, 2, 3, 4, 3, 3];
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_that_is_mostly_index_passes_a_compressor() {
+    fn a_compressed_shard_with_a_large_index_round_trips() {
         let shards = sharding(&[1], json!(["bytes"]), "end");
         let pipeline = pipeline("uint8", &[1 << 17], json!([shards, "gzip"])).unwrap();
         let data = sample(1 << 17);
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_without_dimensions_decodes() {
+    fn a_shard_without_dimensions_round_trips() {
         let pipeline = pipeline(
             "uint8",
             &[],
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_that_are_cut_or_point_outside_are_corrupt() {
+    fn truncated_shards_are_corrupt() {
         for location in ["start", "end"] {
             let shards = sharding(&[2], json!(["bytes"]), location);
             let still = json!({ "name": "transpose", "configuration": { "order": [0] } });
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_of_any_length_lie_in_shards_between_other_codecs() {
+    fn text_in_shards_between_other_codecs_round_trips() {
         let turn = json!({ "name": "transpose", "configuration": { "order": [1, 0] } });
         let text_shards = sharding(&[2, 3], json!(["vlen-utf8", "crc32c"]), "start");
         let nested = sharding(&[4, 3], json!([text_shards.clone()]), "end");
@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_shards_of_text_are_those_that_open_subchunk_by_subchunk() {
+    fn a_whole_text_shard_opens_by_inner_chunk() {
         let shards = sharding(&[2, 3], json!(["vlen-utf8"]), "end");
         let turned = json!({ "name": "transpose", "configuration": { "order": [0, 1] } });
         let whole = of_text(&[4, 6], json!([turned, shards.clone()]), 1 << 16);
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn text_of_shards_stays_within_a_chunk() {
+    fn text_shards_beyond_the_chunk_limit_are_too_large() {
         let shards =
             |inner: u64, codec: &str| json!([sharding(&[inner], json!([codec]), "end"), "crc32c"]);
         let large = of_text(&[8], shards(2, "vlen-utf8"), 1 << 16);
@@ -582,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn inner_chunks_of_another_number_of_elements_are_corrupt() {
+    fn inner_chunks_with_another_element_count_are_corrupt() {
         let shards = |inner: u64| json!([sharding(&[inner], json!(["vlen-bytes"]), "end"), "gzip"]);
         let pairs = of_text(&[4], shards(2), 1 << 16);
         let fours = of_text(&[4], shards(4), 1 << 16);

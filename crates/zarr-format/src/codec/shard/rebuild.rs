@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_grows_inner_chunk_by_inner_chunk() {
+    fn inner_chunks_are_added_and_replaced_in_a_shard() {
         for location in ["start", "end"] {
             let codecs = json!([sharding(&[2], json!(["bytes", "crc32c"]), location)]);
             let pipeline = pipeline("uint8", &[6], codecs).unwrap();
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn inner_chunks_that_are_kept_are_never_decoded() {
+    fn unchanged_inner_chunks_are_copied_without_decoding() {
         let codecs = json!([sharding(&[2], json!(["bytes", "crc32c"]), "end")]);
         let pipeline = pipeline("uint8", &[4], codecs).unwrap();
         let both = replaced(&pipeline, &[(&[0], &[1, 2]), (&[1], &[3, 4])]);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn nested_shards_are_made_anew_only_on_the_way() {
+    fn rebuilding_a_nested_shard_keeps_the_other_inner_chunks() {
         for location in ["start", "end"] {
             let inner = sharding(&[1, 2], json!(["bytes", "zstd"]), location);
             let nested = json!([sharding(&[2, 4], json!([inner]), location)]);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_indexes_do_not_blow_up() {
+    fn a_shared_range_is_stored_once_and_overlaps_are_corrupt() {
         let codecs = json!([sharding(&[1], json!(["bytes"]), "end")]);
         let pipeline = pipeline("uint8", &[4], codecs).unwrap();
         let level = &pipeline.shards()[0];

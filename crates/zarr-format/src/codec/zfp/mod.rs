@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_those_of_zfpy() {
+    fn streams_equal_those_of_zfpy() {
         let numbers = Vec::from_iter((0..15_u8).flat_map(|n| (f32::from(n) / 7.0).to_le_bytes()));
         for (member, mode, value, stream, decoded) in OF_ZFPY {
             let value = if mode == 3 {
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_without_a_header_are_those_of_the_library() {
+    fn streams_without_a_header_equal_those_of_the_zfp_library() {
         let codec = zfp("int32", &[10], json!({ "mode": "reversible" })).unwrap();
         let stream = bytes("1f00000016f701000000ef03000080a90300000000000000");
         let numbers = Vec::from_iter((-3..7_i32).flat_map(i32::to_le_bytes));
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn reversible_numbers_of_every_type_and_rank_come_back() {
+    fn reversible_mode_round_trips_every_type_and_rank() {
         for (data_type, width) in [
             ("int8", 1),
             ("uint8", 1),
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_of_other_chunks_are_corrupt() {
+    fn streams_of_another_shape_or_type_are_corrupt() {
         let stream = bytes(OF_ZFPY[0].3);
         for (data_type, shape) in [
             ("float32", &[5, 3][..]),
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_zfp_cannot_do_is_refused() {
+    fn invalid_zfp_configurations_and_types_are_refused() {
         for (configuration, kind) in [
             (json!({}), Kind::Corrupt),
             (json!({ "mode": "fixed_rate" }), Kind::Corrupt),

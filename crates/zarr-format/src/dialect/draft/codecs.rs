@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_an_identifier_is_read() {
+    fn every_form_of_a_codec_identifier_is_read() {
         for (identifier, expected) in [
             ("https://purl.org/zarr/spec/codec/gzip/1.0", "gzip"),
             ("http://purl.org/zarr/spec/codec/gzip", "gzip"),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_gdal_for_shuffle_are_read() {
+    fn gdal_words_for_shuffle_are_read() {
         for (word, expected) in [
             ("NONE", "noshuffle"),
             ("BIT", "bitshuffle"),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_stand_before_what_works_on_bytes() {
+    fn bytes_is_inserted_before_codecs_that_work_on_bytes() {
         let order = |steps: &[&str]| {
             let steps = steps.iter().map(|name| CodecSpec::new(name, Value::Null));
             let chain = chain(reversed(2), &typed(">i4"), steps.collect());
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn only_lists_of_codecs_are_filters() {
+    fn only_a_list_of_codecs_is_read_as_filters() {
         let filters = |value: Value| {
             let members = json!({ "attributes": { "filters": value } });
             attribute_filters(members.as_object().unwrap()).len()

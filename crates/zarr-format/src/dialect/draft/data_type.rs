@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn every_spelling_of_a_type_is_read() {
+    fn every_spelling_of_a_data_type_is_read() {
         for (value, data_type, is_big) in [
             ("bool", DataType::Bool, false),
             ("u1", DataType::UInt(1), false),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_fallback_that_is_known_is_read() {
+    fn the_first_known_fallback_type_is_used() {
         let value =
             json!({"extension": "http://x.org/t", "type": "ipv4", "fallback": ["ip", "r32"]});
         let found = typed(value);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn types_of_strangers_are_not_guessed() {
+    fn types_of_unknown_extensions_are_not_decoded() {
         let value = json!({"extension": "http://x.org/t", "type": "<c8", "fallback": null});
         assert!(typed(value).undecodable.is_some());
         let uri = "https://zarr-specs.readthedocs.io/en/core-protocol-v3.0-dev/protocol/extensions/complex-dtypes/v1.0.html";
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_of_fill_values_are_bits() {
+    fn fill_values_in_hex_or_binary_are_bit_patterns() {
         for (data_type, digits, value) in [
             (DataType::Int(4), "0x0000002a", json!(42)),
             (DataType::Int(2), "0xffff", json!(-1)),

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_stand_before_the_compressor() {
+    fn filters_are_placed_before_the_compressor() {
         let uri =
             |name: &str| json!({ "codec": format!("https://purl.org/zarr/spec/codec/{name}/1.0") });
         let filters =

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_encodings_are_refused() {
+    fn unknown_metadata_encodings_and_members_are_refused() {
         let read = |encoding: Value, other: &str| {
             let mut members = Map::new();
             members.insert("metadata_encoding".to_string(), encoding);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn codecs_without_a_type_are_faults() {
+    fn codecs_without_a_type_are_refused() {
         let typed = crate::dialect::typestr::parse(&json!("<i4")).unwrap();
         for list in [
             json!([{"configuration": {}}]),

@@ -256,7 +256,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn october_2020_has_the_keys_of_its_tables() {
+    fn keys_of_the_october_2020_draft_match_its_tables() {
         let members =
             json!({"zarr_format": URI, "metadata_encoding": URI, "metadata_key_suffix": ".json"});
         let entry = entry("", members).unwrap();
@@ -281,7 +281,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn may_2022_has_the_keys_of_its_tables() {
+    fn keys_of_the_may_2022_draft_match_its_tables() {
         let encoding = json!({"type": "json", "metadata_key_suffix": ".json"});
         let uri = "https://purl.org/zarr/spec/core/3.0";
         let members = json!({"zarr_format": uri, "metadata_encoding": encoding, "extensions": []});
@@ -299,7 +299,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn drafts_of_2019_have_no_entry_point() {
+    fn keys_of_the_2019_drafts_have_no_root_folder() {
         let entry = entry_2019(&Key::root()).unwrap();
         assert_eq!(
             keys(&entry, "foo/baz"),
@@ -311,7 +311,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn july_and_september_2020_have_keys_of_their_own() {
+    fn keys_of_the_july_and_september_2020_drafts_differ() {
         let july = entry(
             "",
             json!({"zarr_format": URI, "metadata_encoding": "application/json"}),
@@ -327,7 +327,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn names_of_documents_give_names_of_children() {
+    fn document_names_give_the_names_of_child_nodes() {
         let entry = entry(
             "",
             json!({"zarr_format": URI, "metadata_encoding": URI, "metadata_key_suffix": ".json"}),
@@ -350,7 +350,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn keys_give_the_array_that_they_belong_to() {
+    fn the_node_of_a_document_or_data_key_is_found() {
         let key = |text: &str| Key::new(text).unwrap();
         let encoding = json!({"type": "json", "metadata_key_suffix": ".json"});
         let october =
@@ -381,7 +381,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn nothing_outside_the_entry_point_is_named() {
+    fn paths_outside_and_too_long_names_have_no_documents() {
         let entry = entry_2019(&Key::new("a").unwrap()).unwrap();
         assert!(entry.documents(&Key::new("ab").unwrap()).is_err());
         let long = Key::new([b"a/", vec![b'x'; 250].as_slice()].concat()).unwrap();

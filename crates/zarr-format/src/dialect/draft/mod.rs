@@ -176,7 +176,7 @@ mod tests {
     use crate::dialect::draft::entry_point::tests::{URI, entry};
 
     #[test]
-    fn the_encoding_decides_and_not_the_uri() {
+    fn the_draft_follows_from_the_encoding_not_from_the_uri() {
         let hybrid = json!({
             "zarr_format": "https://purl.org/zarr/spec/core/3.0",
             "metadata_encoding": "https://purl.org/zarr/spec/core/3.0",
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_entry_points_are_refused() {
+    fn invalid_entry_points_are_refused() {
         for (member, value) in [
             ("metadata_key_suffix", json!("/../../x")),
             ("metadata_key_suffix", json!(3)),

@@ -333,7 +333,7 @@ mod tests {
     use crate::dialect::v2::tests::read;
 
     #[test]
-    fn byte_order_is_that_of_the_last_filter() {
+    fn the_byte_order_is_that_of_the_last_array_filter() {
         let chain = |dtype: &str, filters: Value| {
             let array =
                 read(json!({ "dtype": dtype, "filters": filters, "fill_value": 0 })).unwrap();
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_name_the_type_in_the_byte_order_that_they_are_given() {
+    fn list_codecs_state_the_byte_order_of_their_input() {
         for (dtype, filters, endian) in [
             (">i4", json!([{ "id": "json2" }]), Some("big")),
             ("<i4", json!([{ "id": "msgpack2" }]), None),
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_what_their_filter_makes() {
+    fn the_object_filter_decides_the_data_type() {
         let of = |filter: Value| {
             let array =
                 read(json!({ "dtype": "|O", "fill_value": 0, "filters": [filter] })).unwrap();
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_that_nothing_explains_do_not_decode() {
+    fn objects_without_a_known_filter_are_not_decoded() {
         for (filters, word) in [
             (json!([{ "id": "lzw" }, { "id": "crc32" }]), "lzw, crc32"),
             (Value::Null, "needs a filter"),
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn codecs_of_numbers_replace_the_byte_order() {
+    fn pcodec_replaces_the_bytes_codec() {
         let codec = json!({ "id": "pcodec", "level": 8 });
         for changes in [
             json!({ "filters": null, "compressor": codec }),
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_gdal_in_compressors_are_read() {
+    fn gdal_words_in_compressors_are_read() {
         let compressor = |compressor: Value| {
             let changes = json!({ "filters": null, "compressor": compressor });
             read(changes).unwrap().codecs.pop().unwrap().configuration
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn types_of_numpy_have_their_order() {
+    fn numpy_types_give_word_size_and_byte_order() {
         for (dtype, word, big) in [
             ("<i4", 4, false),
             (">f8", 8, true),
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_may_change_the_order() {
+    fn a_filter_may_change_word_size_and_byte_order() {
         let little = WordOrder::new(8, false);
         let cast = json!({ "id": "astype", "decode_dtype": "<f8", "encode_dtype": ">f4" });
         assert_eq!(after(little, cast), Some(WordOrder::new(4, true)));
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_for_something_else_has_to_be_bytes() {
+    fn a_filter_for_another_dtype_must_get_bytes() {
         for (order, dtype) in [
             (WordOrder::new(4, false), ">i4"),
             (WordOrder::new(4, true), "<i4"),

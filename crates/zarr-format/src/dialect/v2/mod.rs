@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_becomes_a_codec_of_v3() {
+    fn order_filters_and_compressor_become_a_codec_chain() {
         let names: Vec<_> = read(json!({}))
             .unwrap()
             .codecs
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_without_a_stated_separator_may_be_nested() {
+    fn chunks_without_a_stated_separator_have_two_possible_keys() {
         assert_eq!(
             read(json!({})).unwrap().keys.candidates(&[1, 2]),
             [b"a/1.2", b"a/1/2"]
@@ -219,13 +219,13 @@ mod tests {
     }
 
     #[test]
-    fn types_that_are_not_known_are_kept() {
+    fn unknown_data_types_are_kept() {
         let array = read(json!({ "dtype": [["x", "|O"]], "fill_value": null })).unwrap();
         assert!(matches!(array.data_type, DataType::Unknown(_)));
     }
 
     #[test]
-    fn netcdf_c_names_dimensions_by_paths() {
+    fn dimension_names_are_read_from_nczarr_paths() {
         let dims = |key: &str| json!({key: ["/g/lat", "/lon"], "storage": "chunked"});
         let named = |members: Value, attributes: Value| {
             let attributes = Attributes::parse(&attributes.to_string()).unwrap();
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_of_other_writers_are_read() {
+    fn scalar_and_empty_shapes_of_other_writers_are_read() {
         let flat = |changes: Value| {
             let plain = json!({"order": "C", "filters": null, "dtype": "<i2", "fill_value": 0});
             let mut document = plain.as_object().unwrap().clone();
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_name_the_member() {
+    fn invalid_members_are_refused() {
         for changes in [
             json!({ "chunks": [0, 1] }),
             json!({ "order": "K" }),

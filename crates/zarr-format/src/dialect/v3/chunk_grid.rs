@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_that_are_all_alike_are_a_regular_grid() {
+    fn equal_chunks_make_a_regular_grid() {
         let grid = read(&[6, 9], json!([4, 2])).unwrap();
         let rendered = render(&grid.shape, &grid.edges);
         assert_eq!(
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_names_the_member() {
+    fn invalid_chunk_shapes_are_refused_naming_the_member() {
         for (shapes, kind) in [
             (json!([[5, 0]]), Kind::Corrupt),
             (json!([[[5, 0]]]), Kind::Corrupt),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_runs_as_make_sense_are_taken() {
+    fn too_many_runs_are_refused_and_equal_lengths_are_one_run() {
         let zigzag: Vec<u64> = (0..=MAX_RUNS as u64).map(|n| 1 + n % 2).collect();
         let error = read(&[1], json!([zigzag])).err().unwrap();
         assert_eq!(error.kind(), Kind::TooLarge);

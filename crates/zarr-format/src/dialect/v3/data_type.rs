@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn data_types_are_rendered_as_they_were_read() {
         for data_type in [
             json!("float32"),
             json!("string"),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn structures_of_both_forms_are_the_same() {
+    fn both_forms_of_a_structure_are_read_alike() {
         let new = json!({ "name": "struct", "configuration": { "fields": [
             { "name": "p", "data_type": { "name": "struct", "configuration": { "fields": [
                 { "name": "x", "data_type": "float32" }] } } },
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn configurations_that_make_no_sense_are_faults() {
+    fn invalid_data_types_are_refused() {
         for configuration in [
             json!({ "length_bytes": 5 }),
             json!({ "length_bytes": 0 }),

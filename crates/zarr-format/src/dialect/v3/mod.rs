@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_without_codecs_are_plain_and_little_endian() {
+    fn missing_codecs_mean_little_endian_bytes_with_a_warning() {
         let mut document = example();
         let Node::Array(stated) = read(&document).unwrap() else {
             panic!("not an array")
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_name_the_member() {
+    fn errors_name_the_faulty_member() {
         for (member, wrong) in [
             ("shape", json!([-1, 2])),
             ("shape", json!([1])),
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn members_of_other_writers_are_read() {
+    fn deviating_members_of_other_writers_are_read() {
         let grid =
             |chunk: Value| json!({"name": "regular", "configuration": {"chunk_shape": chunk}});
         let flat = |changes: Value| {

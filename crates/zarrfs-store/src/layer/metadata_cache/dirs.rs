@@ -229,7 +229,7 @@ mod tests {
         dir
     }
 
-    /// Invariant of `the_memory_follows_from_what_is_not_set_aside`.
+    /// Invariant of `memory_for_leaves_the_requested_memory_after_set_aside`.
     #[test]
     fn cached_names_stay_within_their_memory_limit() {
         let memory = MemoryBudget::new(NAME_BYTES * 20_000, Arc::new(Stats::default()));
