@@ -2,12 +2,12 @@
 //!
 //! A lookup finds the directory but no listing shows it, so that `ls -a`, `find`, `cp -r` and Zarr libraries do not see
 //! it. It contains every view, the counters, the last failures and the options in force. A key of the same name takes
-//! precedence if the store has it at mount time; later the store is never queried here, so that `errors` opens while
-//! the store does not answer. Each path leads through the root of a view, so the attributes of a root come from memory
-//! as well (`ViewRoot`).
+//! precedence if the store has it at mount time. Later nothing here queries the store, so that `errors` opens even
+//! while the store does not answer. A lookup of any path begins at the root of a view, so the attributes of roots come
+//! from memory as well (`ViewRoot`).
 //!
-//! Extended attributes of the root describe the mount, also if the store hides the control directory. They never query
-//! the store.
+//! Extended attributes of the root describe the mount, even if a key of the store hides the control directory. Reading
+//! them never queries the store.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -27,7 +27,7 @@ use zarrfs_store::{EntryKind, Icechunk, Key, Listing};
 /// The name of the control directory.
 pub const CONTROL: &[u8] = b".zarrfs";
 
-/// The files in it.
+/// The files in the control directory.
 const CONTROL_FILES: [&[u8]; 3] = [b"stats.json", b"mount.json", b"errors"];
 
 /// The file with the history of an Icechunk repository.
@@ -67,7 +67,7 @@ impl ViewRoot {
         }
     }
 
-    /// Queries the store once, so that a store without a cache has current attributes.
+    /// Queries the store once for the attributes of the root, so that they are current even if the store has no cache.
     fn refresh(&self, context: &RequestContext) {
         if let Ok(Some(attr)) = self.view.lookup(context, &Key::root()) {
             *self.last.lock() = attr;
@@ -97,7 +97,7 @@ pub struct Control {
     stats: Arc<Stats>,
     /// The text of `mount.json`.
     mount: Vec<u8>,
-    /// The Icechunk repository that the mount shows a revision of, if it is one.
+    /// The Icechunk repository of which the mount shows a revision; `None` for any other store.
     repository: Option<Arc<Icechunk>>,
     started: SystemTime,
 }
@@ -188,7 +188,7 @@ impl Control {
     }
 }
 
-/// The counters, with their current values at each read.
+/// The file with the counters; each read returns their current values.
 struct Counters {
     stats: Arc<Stats>,
 }
@@ -227,8 +227,8 @@ enum ControlTarget<'a> {
 }
 
 impl ControlDirView {
-    /// Adds a control directory to a view, unless the view has an entry of that name. A root that cannot be read counts
-    /// as empty, so that the other view stays reachable through the control directory.
+    /// Adds a control directory to a view, unless the view has an entry of that name. If the root cannot be read, the
+    /// control directory is added, so that the other views stay reachable through it.
     pub fn new(
         context: &RequestContext,
         view: Arc<dyn View>,
@@ -270,7 +270,7 @@ impl ControlDirView {
                 path.below(&top).unwrap_or_default(),
             ));
         }
-        // It showed shards as directories in earlier versions.
+        // In earlier versions this view showed shards as directories.
         if name == b"shards" {
             let why = "removed; use 'zarrfs info STORE/KEY' for the index of a shard, and 'zarrfs cat STORE/KEY@N' for \
                        an inner chunk";
@@ -401,7 +401,7 @@ impl View for ControlDirView {
     }
 
     fn begin_writing(&self, path: &Key) -> Result<Option<WrittenKey>> {
-        // Every file that the control directory makes is read-only, so none is made here.
+        // The files that the control directory generates are read-only, so nothing is registered for them.
         match self.target(&WITHOUT_WAITING, path)? {
             ControlTarget::View(top, path) => top.view.begin_writing(&path),
             _ => Ok(None),

@@ -53,8 +53,8 @@ pub struct Attr {
     pub size: u64,
     /// Whether `size` is exact. If it is not, the length is not known, and `measure` returns the reason.
     pub is_exact: bool,
-    /// Bytes of a decoded chunk of the file, the source of its block size; 0 if the file has no chunks, or chunks of
-    /// several arrays.
+    /// Size of a decoded chunk in bytes, from which the block size of the file follows; 0 if the file has no chunks or
+    /// has chunks of several arrays.
     pub chunk_bytes: u64,
     /// Bytes stored for the file; shown as blocks, and never 0 for a file that is not empty.
     pub stored: u64,
@@ -99,7 +99,7 @@ impl Attr {
 
 /// An open file.
 pub struct OpenedFile {
-    /// Its content.
+    /// The content of the file.
     pub file: Arc<dyn File>,
     /// Identifies the file behind the name: unchanged while the file is written in place, changed when the name gets
     /// another file. `None` if it is unknown.
@@ -109,7 +109,7 @@ pub struct OpenedFile {
     pub version: Option<u64>,
     /// Whether reads must bypass the page cache, because the content changes without writes.
     pub direct: bool,
-    /// The writable form of the file, if it belongs to a tree.
+    /// The file for writing; `None` if the file does not belong to a `Tree`.
     pub tree_file: Option<Arc<dyn TreeFile>>,
 }
 
@@ -117,13 +117,13 @@ pub struct OpenedFile {
 pub trait File: ReadAt {
     /// Returns the version of the current bytes, from memory, without waiting.
     fn version(&self) -> Option<u64>;
-    /// Whether the content may have changed since the last call: the mount may have changed a source of the file. Never
+    /// Whether this mount may have changed the content since the last call, by a write to a source of the file. Never
     /// waits.
     fn may_have_changed(&self) -> bool {
         true
     }
-    /// Whether the bytes stay as they were at the open, whatever `version` is by now. Reads fail then, once the version is
-    /// another one: the kernel would take the bytes for those of the new content.
+    /// Whether reads return the bytes of the time of the open, even after `version` has changed. The mount makes such
+    /// reads fail: the kernel would take the bytes for those of the new content.
     fn is_snapshot(&self) -> bool {
         false
     }
@@ -196,19 +196,19 @@ pub enum ViewDir {
 }
 
 impl ViewDir {
-    /// Returns its path.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Key {
         let (ViewDir::Path(path) | ViewDir::Node(path) | ViewDir::Chunks(path)) = self;
         path
     }
 }
 
-/// A child's name and the indices that it contains.
+/// The name of a child, and its indices if it is the name of a chunk.
 #[derive(Clone, Debug)]
 pub struct ChildName<'a> {
     /// The name.
     pub bytes: &'a [u8],
-    /// Its parts, if it consists of indices.
+    /// The parsed name, if it consists of indices.
     pub numbered: Option<NumberedName<'a>>,
 }
 
@@ -221,7 +221,7 @@ impl<'a> From<&'a [u8]> for ChildName<'a> {
     }
 }
 
-/// A path in the tree that changes it.
+/// A path, and the tree through which it is changed.
 pub struct PathInTree {
     /// The tree.
     pub tree: Arc<dyn Tree>,

@@ -59,7 +59,7 @@ impl StoreView {
 
     /// Flushes the dirty chunks of decoded files; errors are returned by the close of the file that was written.
     fn flush_arrays(&self, context: &RequestContext, path: &Key) -> Result<()> {
-        // Writes to decoded files use this path themselves.
+        // Paths in `.zarrfs` are excluded, since writes to decoded files use them.
         let arrays = self
             .arrays
             .as_ref()
@@ -75,7 +75,7 @@ impl StoreView {
     }
 
     /// Returns the metadata of the key, or of the object that is hidden in the directory of its own name. If there is a
-    /// tree, it has already looked up the key.
+    /// tree, the caller has already looked up the key in it.
     fn meta(&self, context: &RequestContext, path: &Key) -> Result<Option<Meta>> {
         if self.tree.is_none()
             && let Some(meta) = self.store.head(context, path)?
@@ -234,7 +234,7 @@ impl ReadAt for ChangingFile {
 }
 
 impl File for ChangingFile {
-    /// Unknown; the kernel sees the writes that go through it.
+    /// Unknown: the file may be written, but the kernel sees these writes.
     fn version(&self) -> Option<u64> {
         None
     }
@@ -244,7 +244,7 @@ impl File for ChangingFile {
     }
 }
 
-/// An object as of its open; reads fail with `Changed` once it was overwritten in place.
+/// An object with the content of the time of its open; reads fail with `Changed` once it was overwritten in place.
 struct StoredFile {
     path: Key,
     reader: Arc<dyn Reader>,

@@ -1,10 +1,10 @@
 //! The store view of a store that cannot list its keys.
 //!
-//! Directories follow from the metadata (`synthetic_store`): the folders of known nodes, and the folders on the way
-//! to chunks. Nodes below consolidated metadata have the copies in there as documents, without their extra
-//! indentation. For any other path the store is
-//! queried for the key of that name; if it does not exist, the path is a directory if it is a node. A writable store is
-//! an overlay over `synthetic_store`; every lookup queries it, since its content may have changed.
+//! Directories follow from the metadata (`synthetic_store`): the folders of known nodes, and the folders on the way to
+//! chunks. The documents of a node in consolidated metadata are the copies in the consolidated metadata, without their
+//! extra indentation. For any other path the store is queried for the key of that name; if the key does not exist, the
+//! path is a directory if it is the path of a node. A writable store is an overlay over `synthetic_store`; every lookup
+//! queries it, since its content may have changed.
 
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hasher};
@@ -36,12 +36,12 @@ pub struct StoreWithoutListing {
 /// The entry of a path according to the metadata.
 enum PathMetadata {
     Dir(MetadataDir),
-    /// A document that a node's consolidated metadata contain.
+    /// A document whose text is in consolidated metadata.
     Copy(ConsolidatedCopy),
     Missing,
-    /// Not in the metadata: a stored key, or a node that is not known yet.
+    /// The metadata do not name the path: it may be a stored key, or a node that is not known yet.
     Nothing,
-    /// Not in the metadata, and not a node: only a stored key can be there.
+    /// The path is not a node according to the metadata: only a stored key can be there.
     Key,
 }
 
@@ -68,8 +68,8 @@ impl StoreWithoutListing {
         self
     }
 
-    /// Looks up a path in the metadata. Reads the root and children that consolidated metadata name; any other node
-    /// counts only if it is known.
+    /// Looks up a path in the metadata. Reads the root, and the nodes that consolidated metadata name; any other node
+    /// is found only if it is already known.
     fn metadata(&self, context: &RequestContext, path: &Key) -> Result<PathMetadata> {
         if self.is_tree {
             return Ok(PathMetadata::Nothing);

@@ -26,8 +26,8 @@ use zarrfs_store::{Condition, ETag, EntryKind, Hints, Key, Listing, Meta, Object
 pub(super) struct SyntheticListing {
     store: Arc<dyn Store>,
     hierarchy: Arc<Hierarchy>,
-    /// Whether the store may change. Then the store is queried for the documents of a folder, since they may differ
-    /// from the ones that described the node.
+    /// Whether the store may change. Then the store is queried for the documents of a folder, since the documents from
+    /// which the node was read may have been replaced.
     may_change: bool,
 }
 
@@ -200,7 +200,7 @@ impl SyntheticStore {
         if is_in_node_folder(key.name())
             && let Some(folder) = key.parent()
         {
-            // After an error the next lookup reads it.
+            // If it fails, the next lookup tries again.
             let _ = self.names.hierarchy.node(context, &folder);
         }
     }

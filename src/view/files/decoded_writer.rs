@@ -1,8 +1,8 @@
 //! Decoded files open for writing: writes go to the chunks of the array.
 //!
-//! The length follows from the array, so such a file cannot be truncated or extended. Owner, mode and times come from
-//! the mount; setting them has no effect. If a dirty chunk is dropped because its key has changed, each of its writers
-//! gets the error once, at its next close or sync, even if another writer flushed the chunk.
+//! The array determines the length of its decoded file, so the file cannot be truncated or extended. Owner, mode and
+//! times come from the mount; setting them has no effect. If a dirty chunk is dropped because its key has changed, each
+//! of its writers gets the error once, at its next close or sync, even if another writer flushed the chunk.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -56,15 +56,16 @@ impl DecodedWriter {
         })
     }
 
-    /// Whether this writer may have written since the last call. Page writes count for each writer: the kernel writes
-    /// an mmap page back through any handle of the file.
+    /// Whether this writer may have written since the last call. A write-back of mmap pages counts as a write of every
+    /// writer, since the kernel sends it through any handle of the file.
     fn take_written(&self) -> bool {
         let page_writes = self.export.array().page_writes();
         let has_pages = self.page_writes.swap(page_writes, Ordering::AcqRel) != page_writes;
         self.has_written.swap(false, Ordering::AcqRel) || has_pages
     }
 
-    /// Fails if chunks that this writer may have written were dropped since its last check, by any flush.
+    /// Fails if a flush, by any writer, has dropped chunks since this writer's last check, and this writer may have
+    /// written them.
     fn check_lost(&self, has_written: bool) -> Result<()> {
         let (count, error) = self.export.array().lost();
         let before = self.lost_chunks.swap(count, Ordering::AcqRel);
@@ -141,7 +142,8 @@ impl TreeFile for DecodedWriter {
         let flushed = self.export.array().flush(context);
         let lost = self.check_lost(has_written);
         if flushed.is_err() && has_written {
-            // The chunks that are still dirty may be dropped later.
+            // The chunks that could not be stored stay dirty and may be dropped later: the next flush must check for
+            // that.
             self.has_written.store(true, Ordering::Release);
         }
         flushed.and(lost).map_err(|error| error.about(&self.path))

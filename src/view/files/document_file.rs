@@ -5,8 +5,8 @@
 //! (`Changed`).
 //!
 //! A program that reads a document, changes it and writes it back opens it twice, or writes another file and renames
-//! it. So the version of the last read is the precondition of truncating or replacing the document later; a document
-//! that was not read is saved unconditionally. For `attributes.json` only the attributes are compared.
+//! it. So the document is truncated or replaced only if it still has the version that a program read last. A document
+//! that no program has read is saved unconditionally. For `attributes.json` only the attributes are compared.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -32,12 +32,12 @@ const MAX_DOCUMENT: u64 = 16 << 20;
 /// The purpose of a file's bytes.
 #[derive(Clone, Copy, PartialEq)]
 enum Role {
-    /// They become the attributes of the node.
+    /// The bytes become the attributes of the node.
     Document,
-    /// They become the attributes if the file still has the document's name; it was created after the document was
-    /// unlinked.
+    /// The file was created after the document was unlinked. Its bytes become the attributes if it still has the
+    /// document's name.
     NewDocument,
-    /// They stay in memory.
+    /// The bytes stay in memory.
     Scratch,
 }
 
@@ -51,10 +51,10 @@ pub(super) struct DocumentFile {
     content: u64,
     /// Whether the file has writes that are not stored yet.
     is_dirty: Mutex<bool>,
-    /// The document as of the open.
+    /// The version of the document when it was opened.
     opened: Option<DocumentVersion>,
-    /// The version of the document that the program has read, the precondition of saving; `None` for an unconditional
-    /// save.
+    /// The version that the document must still have when it is saved, since the program has read it; `None` for an
+    /// unconditional save.
     read_version: Mutex<Option<DocumentVersion>>,
     /// Whether the file was read.
     is_read: AtomicBool,
@@ -82,8 +82,8 @@ impl DocumentFile {
         })
     }
 
-    /// Opens a file that was created in place of a document. If it `is_created` by this open, it is dirty, so that
-    /// closing it empty fails as saving an empty document does.
+    /// Opens a file that was created in place of a document. A file that this open has created (`is_created`) is dirty
+    /// from the start: if it is closed empty, the close fails like any other save of an empty document.
     pub(super) fn new_document(
         resolver: &Arc<PathResolver>,
         path: &Key,
@@ -125,21 +125,21 @@ impl DocumentFile {
         }
     }
 
-    /// Truncates the document, or extends it with zeros.
+    /// Truncates the file, or extends it with zeros.
     pub(super) fn resize(&self, length: u64) -> Result<()> {
         let length = self.checked_length(length)?;
         let resized = self.bytes.resize(length);
         resized.map_err(|error| error.about(&self.path))?;
         let was_dirty = std::mem::replace(&mut *self.is_dirty.lock(), true);
         if length == 0 && !was_dirty && !self.is_read.load(Ordering::Acquire) {
-            // Any read of the document was before this open.
+            // This handle has not read the document, so the program read it before this open, if at all.
             *self.read_version.lock() = self.resolver.scratch_files.last_read(&self.path);
         }
         self.record_write();
         Ok(())
     }
 
-    /// Records that a program has read the version that was opened.
+    /// Records, at the first read, that a program has read the version of the open.
     fn record_read(&self) {
         if !self.is_read.swap(true, Ordering::AcqRel)
             && let Some(opened) = &self.opened
@@ -166,8 +166,8 @@ impl DocumentFile {
         }
     }
 
-    /// Whether the bytes become the attributes. A file that has lost the document's name does not, like a file that was
-    /// unlinked.
+    /// Whether the bytes become the attributes. The bytes of a new document that has lost the document's name are
+    /// dropped, like those of any unlinked file.
     fn is_to_be_stored(&self) -> bool {
         match self.role {
             Role::Document => true,
@@ -275,8 +275,8 @@ impl TreeFile for DocumentFile {
     }
 }
 
-/// Stores the text of a node's `attributes.json`; returns the version that it has then. `Invalid` if the text does
-/// not parse or the dialect cannot express it, `Changed` if the document is not the `read` version; then the old
+/// Stores the text of a node's `attributes.json`; returns its new version. `Invalid` if the text does not parse or the
+/// dialect cannot express it, `Changed` if the document no longer has the version `read`. After an error the old
 /// document stays.
 pub(super) fn save(
     resolver: &PathResolver,
@@ -306,7 +306,7 @@ pub(super) fn save(
         }
         Err(error) => {
             if error.kind() == Kind::Changed {
-                // The next save has no precondition unless its program reads the document.
+                // The next save is unconditional unless its program reads the document again.
                 resolver.scratch_files.forget_read(path);
             }
             Err(error)

@@ -80,7 +80,8 @@ impl EditableTree {
         Ok(file)
     }
 
-    /// Opens a file that is not stored. A file with the name of a document was created in its place.
+    /// Opens a file that is not stored: one with the name of a document was created in place of the document, any other
+    /// one is a scratch file.
     fn open_scratch(&self, path: &Key, bytes: Arc<ScratchFile>) -> Arc<DocumentFile> {
         if path.name() == ATTRIBUTES {
             DocumentFile::new_document(&self.files.resolver, path, bytes, false)
@@ -98,7 +99,7 @@ impl EditableTree {
         to: &Key,
     ) -> Result<()> {
         let scratch_files = &self.files.resolver.scratch_files;
-        // The kernel repeats a rename that fails with `Changed` (ESTALE).
+        // The kernel repeats a rename that fails with `Changed` (ESTALE): the repetition gets the same error.
         if let Some(error) = scratch_files.refusal(from, to) {
             return Err(error);
         }
@@ -108,7 +109,8 @@ impl EditableTree {
         if let Err(error) = save(&self.files.resolver, context, to, bytes, read.as_ref()) {
             scratch_files.record_refusal(from, to, &error);
             if error.kind() == Kind::Changed {
-                // Show the text that another program has saved, whether the document was taken away or not.
+                // From now on the document shows the text that another program has saved, even if it was unlinked
+                // before.
                 scratch_files.show_document(to);
             }
             return Err(error);
@@ -372,7 +374,7 @@ impl Tree for EditableTree {
         }
     }
 
-    /// Copies a file to a scratch file, or to a document that was taken away.
+    /// Copies a file to a scratch file, or to a document that was unlinked.
     fn link(&self, context: &RequestContext, from: &Key, to: &Key) -> Result<()> {
         check_names(to)?;
         let (bytes, origin) = match self.entry(context, from)? {

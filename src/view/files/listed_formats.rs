@@ -4,8 +4,8 @@
 //! add formats. Every format opens by name, listed or not. A recursive program meets each array once: as one file, or
 //! as its stored chunks if the file would be large and most of the array is not stored.
 //!
-//! Of a header/data pair both files are listed once one of them was looked up. GDAL opens one file and looks for the
-//! other in the listing of the directory.
+//! After a lookup of a header file or its data file, the directory lists both: GDAL opens one of the two, and looks for
+//! the other in the listing.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -22,14 +22,14 @@ use zarrfs_export::inspect::file_ending::FileEnding;
 use zarrfs_export::inspect::file_ending::RemovedFormat;
 use zarrfs_store::Key;
 
-/// A word of `--list`.
+/// A value of `--list`.
 #[derive(Clone, Copy, Debug)]
 pub enum ListedFormat {
     /// Files with this extension: of arrays, of groups, or of both.
     Extension(&'static str),
     /// The directory of chunks.
     Chunks,
-    /// All of these.
+    /// Files with any extension, and the directory of chunks.
     All,
 }
 
@@ -78,7 +78,7 @@ impl fmt::Display for ListedFormat {
     }
 }
 
-/// The forms that directories list.
+/// The formats that directories list.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ListedFormats {
     /// Array formats that the options add.
@@ -90,7 +90,7 @@ pub(super) struct ListedFormats {
 }
 
 impl ListedFormats {
-    /// Builds the forms from the words of `--list`.
+    /// Builds the formats from the values of `--list`.
     pub(super) fn new(words: &[ListedFormat]) -> ListedFormats {
         let mut listed = ListedFormats::default();
         for word in words {
@@ -148,7 +148,7 @@ pub(super) fn default_format(array: &Array) -> &'static Format {
     }
 }
 
-/// The extensions of data files and of their headers.
+/// The extensions of data files, each with the extension of its header file.
 const PAIRS: [[&str; 2]; 4] = [
     ["img", "hdr"],
     ["raw", "hdr"],
@@ -156,13 +156,12 @@ const PAIRS: [[&str; 2]; 4] = [
     ["raw", "mhd"],
 ];
 
-/// Maximum number of looked-up names of an array.
+/// Maximum number of remembered endings for each array.
 const MAX_NAMES: usize = 16;
 
-/// The formats with a header file and a data file, such as `.nhdr` with `.raw`, whose files were looked up last. Clones
-/// of a view share the table.
+/// The header and data files that were looked up last, such as `.nhdr` with `.raw`. Clones of a view share the table.
 pub(super) struct HeaderDataPairs {
-    /// For each array the endings of these files, after the array's name; the latest is the last.
+    /// For each array the endings of these files, that is their names without the array's name; the latest is the last.
     endings: Mutex<LruCache<Key, Vec<String>>>,
 }
 
@@ -191,7 +190,8 @@ impl HeaderDataPairs {
         }
     }
 
-    /// Returns the endings of the looked-up files of an array and of their partners, each once.
+    /// Returns the endings of the looked-up files of an array, and of the header or data files that belong to them,
+    /// each once.
     pub(super) fn endings(&self, array: &Key) -> Vec<String> {
         let looked_up = self.endings.lock().peek(array).cloned();
         let looked_up = looked_up.unwrap_or_default();
@@ -203,8 +203,8 @@ impl HeaderDataPairs {
             let named = |extension: &str| format!("{before}.{extension}");
             let elements = elements_of(extension).map(named).collect::<Vec<_>>();
             let headers = headers_of(extension).map(named);
-            // If data files were looked up too, this header was looked for because of them: it needs no other data
-            // file.
+            // If one of this header's data files was looked up too, a program looked for the header because of that
+            // file: no other data file is added.
             let is_known = elements.iter().any(|name| looked_up.contains(name));
             let elements = elements.into_iter().take(if is_known { 0 } else { 1 });
             for name in std::iter::once(ending.clone())

@@ -1,6 +1,6 @@
 //! Streams the listings of groups and chunk directories.
 //!
-//! Memory holds only the store's own listing, and the last chunk names.
+//! Only the store's own listing and the last chunk names are in memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,19 +14,20 @@ use zarrfs_store::listing::NameList;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Listing, Name};
 
-/// A group's children, then its own files. A broken node is listed as a group with the children that are found.
+/// A group's children, then the files that the view adds to it. A broken node is listed as a group with the children
+/// that are found.
 pub(super) struct GroupListing {
     children: Box<dyn Listing>,
     hierarchy: Arc<Hierarchy>,
     entry: Arc<NodeEntry>,
-    /// Its own files.
+    /// The names of the files that the view adds.
     files: Vec<Vec<u8>>,
-    /// 1 + the index of the next own file; 0 while children are listed.
+    /// 1 + the index of the next file in `files`; 0 while children are listed.
     own: usize,
 }
 
 impl GroupListing {
-    /// Opens the listing of a group with these own files.
+    /// Opens the listing of a group to which the view adds these files.
     pub(super) fn new(
         context: &RequestContext,
         hierarchy: &Arc<Hierarchy>,
@@ -42,14 +43,14 @@ impl GroupListing {
         })
     }
 
-    /// Returns the cursor of an own file. All are larger than the cursors of file systems, except the end of a
+    /// Returns the cursor of a file in `files`. It is larger than any cursor of a file system, except the end of a
     /// directory on ext4, which is the largest number.
     fn cursor(&self, place: usize) -> u64 {
         let last = i64::MAX as u64 - 3;
         last - self.files.len().saturating_sub(place + 1) as u64
     }
 
-    /// Whether a child has the name of an own file.
+    /// Whether a child has the name of a file that the view would add.
     fn is_taken(&self, context: &RequestContext, name: &[u8]) -> Result<bool> {
         Ok(self.hierarchy.child(context, &self.entry, name)?.is_some())
     }
@@ -112,8 +113,8 @@ fn means_no_children(kind: Kind) -> bool {
     )
 }
 
-/// The stored chunks of an array in each listed format. A cursor is the number of names before it. The last names are
-/// held, since the kernel seeks back a little after each full reply.
+/// The stored chunks of an array in each listed format. The cursor of a name is the number of names before it. The last
+/// names stay in memory, since the kernel seeks back a little after each full reply.
 pub(super) struct ChunkListing {
     array: Arc<OpenArray>,
     formats: Vec<&'static Format>,
@@ -156,13 +157,13 @@ impl ChunkListing {
                 meta: None,
             });
         }
-        // More than one reply to the kernel takes.
+        // 2048 names are more than a reply to the kernel contains.
         let surplus = self.recent.len().saturating_sub(2048);
         self.recent.drain(..surplus);
         Ok(true)
     }
 
-    /// Returns the number of the first name that is held.
+    /// Returns the number of the first name in `recent`.
     fn start(&self) -> u64 {
         self.end - self.recent.len() as u64
     }

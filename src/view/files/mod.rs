@@ -4,8 +4,8 @@
 //! also has the whole array in each format, `NAME.npy`, and `chunks/` with every chunk, `chunks/0.3.1.npy`. All of
 //! these open by name; `listed_formats` selects the ones that are listed, and `chunks/` lists only stored chunks. A
 //! child of a group takes precedence over a file of the group. Sizes are known without decoding, except for tables,
-//! elements without a fixed length, and maps, which need their coordinate variables. A node that cannot be read is a
-//! directory of its documents as stored.
+//! elements without a fixed length, and maps, which need their coordinate variables. For a node that cannot be read,
+//! the directory has its documents as they are stored.
 //!
 //! The directory of an array lists it once, so that a recursive program reads each element once: as one file, or as the
 //! stored chunks of a large array that is nearly empty. A listing does not affect the names that open.
@@ -52,13 +52,14 @@ mod scratch_files;
 
 pub use crate::view::files::listed_formats::ListedFormat;
 
-/// A hierarchy as directories and decoded files; clones share all but the directory.
+/// A hierarchy as directories and decoded files; clones share everything except `mount_dir`.
 #[derive(Clone)]
 pub struct FilesView {
     resolver: Arc<PathResolver>,
     /// The formats of arrays that are listed in addition to the default one.
     formats: Arc<ListedFormats>,
-    /// The directory of the mount that shows the view, with its slash: its files have their own inodes.
+    /// The directory of the mount that shows the view, with a slash at its end. Files of different directories have
+    /// different inodes.
     mount_dir: &'static str,
 }
 
@@ -103,7 +104,7 @@ impl FilesView {
         target.export(context, self.resolver.name_of(&target.entry))
     }
 
-    /// Resolves a name; also returns the TTL of the answer.
+    /// Calls `resolve`; also returns how long its answer may be cached (TTL).
     fn resolved<T>(
         &self,
         context: &RequestContext,
@@ -161,7 +162,7 @@ impl FilesView {
             PathTarget::Plain(_, place) => return self.resolver.plain.attr(context, place, ttl),
             PathTarget::Decoded(target) => {
                 if target.is_generated() {
-                    // The next reader may find another length.
+                    // Not cached: the file may be generated again with another length.
                     ttl = Duration::ZERO;
                 }
                 let attr = attr_of_file(
@@ -177,7 +178,7 @@ impl FilesView {
             }
             PathTarget::GroupFile(target) => {
                 if target.file.is_made() {
-                    // The next reader may find another length.
+                    // Not cached: the file may be generated again with another length.
                     ttl = Duration::ZERO;
                 }
                 target.file.length(context)?
@@ -276,7 +277,7 @@ impl FilesView {
         Ok(Box::new(NameList::new(names)))
     }
 
-    /// Returns the names of both files of each pair of which one was looked up.
+    /// Returns the names of the header and data files that belong together, if one of them was looked up.
     fn pairs_of(&self, context: &RequestContext, entry: &Arc<NodeEntry>) -> Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
         for ending in self.resolver.pairs.endings(&entry.path) {
@@ -297,8 +298,8 @@ impl FilesView {
         Ok(names)
     }
 
-    /// Returns the names that open, one a line: a group's files of all its arrays, or an array's files and its chunk
-    /// directory.
+    /// Returns the names that can be opened, one a line: a group's files of all its arrays, or an array's files and its
+    /// chunk directory.
     fn names_that_open(
         &self,
         context: &RequestContext,
@@ -325,7 +326,8 @@ impl FilesView {
         Ok(Some(name_lines(names)))
     }
 
-    /// Whether an array is listed as its stored chunks; false if that is unknown.
+    /// Whether the directory of an array lists its stored chunks and not one file, since most of it is not stored;
+    /// false if that is unknown.
     fn is_sparse(&self, context: &RequestContext, entry: &Arc<NodeEntry>) -> bool {
         let array = self.resolver.arrays.open(entry);
         array.is_ok_and(|array| array.is_sparse(context).unwrap_or(false))
@@ -540,9 +542,10 @@ impl View for FilesView {
             PathTarget::GroupFile(target) => target.open(context),
             PathTarget::Plain(_, place) => self.resolver.plain.open_place(context, &place, path),
             PathTarget::Decoded(target) => {
-                // Report an array that does not decode at open, not at each read.
+                // The open reports an array that does not decode; otherwise each read would fail.
                 target.array.check_decodable()?;
-                // Taken before elements are read: if they change during the read, the version is already stale.
+                // The version is read before the elements: if they change during the read, the version is already
+                // stale.
                 let version = target.array.content(context)?;
                 let export = self.export(context, &target)?;
                 Ok(OpenedFile {

@@ -3,10 +3,10 @@
 //! `metadata.json` and `attributes.json` are generated when they are opened. Their lengths are computed once for each
 //! node.
 //!
-//! The directory of an unreadable node has its stored documents, and a file with the error. The documents have other
-//! names than in the store: a Zarr library that reads a format that zarrfs does not read would find the node by them,
-//! but no chunks. `zarr.json` is `stored.zarr.json`, `.zarray` is `stored.zarray`. The directory is read-only, since
-//! the effect of a change is unknown; the store view shows and accepts everything.
+//! The directory of an unreadable node has its stored documents, and a file with the error. The documents do not have
+//! their names of the store: under those, a Zarr library that understands the node would open it here, but would find
+//! no chunks. `zarr.json` is `stored.zarr.json`, `.zarray` is `stored.zarray`. The directory is read-only, since the
+//! effect of a change is unknown; the store view shows and accepts everything.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use zarrfs_store::{Key, Version};
 pub(super) struct DocumentVersion {
     /// Hash of the text.
     text: Version,
-    /// The stored documents it was made from and their versions; `None` if they are unknown.
+    /// The keys and versions of the stored documents from which the text was generated; `None` if they are unknown.
     pub(super) documents: Option<Arc<[(Key, Version)]>>,
 }
 
@@ -59,7 +59,7 @@ fn version_of(text: &[u8]) -> Version {
     Version::numbered(XxHash64::oneshot(0, text))
 }
 
-/// Returns a document of a node. Long attributes are the stored text itself, which is shared and not copied.
+/// Returns a document of a node. Long attributes are returned as the stored text, without a copy.
 pub(super) fn document(node: &Node, name: &[u8]) -> Bytes {
     let attributes = node.attributes();
     match name {

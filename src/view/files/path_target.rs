@@ -40,7 +40,7 @@ pub(super) enum PathTarget {
 }
 
 impl PathTarget {
-    /// Whether it is a directory.
+    /// Whether the target is a directory.
     pub(super) fn is_directory(&self) -> bool {
         match self {
             PathTarget::Plain(_, place) => place.is_directory(),
@@ -48,7 +48,7 @@ impl PathTarget {
         }
     }
 
-    /// Whether it is `attributes.json` of a node that has a stored document.
+    /// Whether the target is `attributes.json` of a node that has a stored document.
     pub(super) fn is_editable(&self) -> bool {
         match self {
             PathTarget::Document(entry, name) => name == ATTRIBUTES && entry.is_described(),
@@ -56,7 +56,7 @@ impl PathTarget {
         }
     }
 
-    /// Whether it is read-only even if the mount is writable.
+    /// Whether the target is read-only even if the mount is writable.
     pub(super) fn is_read_only(&self) -> bool {
         match self {
             PathTarget::Node(_) => false,
@@ -65,7 +65,7 @@ impl PathTarget {
         }
     }
 
-    /// Returns the node that it belongs to.
+    /// Returns the node to which the target belongs.
     pub(super) fn node(&self) -> &Arc<NodeEntry> {
         match self {
             PathTarget::Decoded(target) => &target.entry,
@@ -89,7 +89,7 @@ pub(super) enum PathEntry {
 }
 
 impl PathEntry {
-    /// Whether it is a directory.
+    /// Whether the entry is a directory.
     pub(super) fn is_directory(&self) -> bool {
         matches!(self, PathEntry::Target(target) if target.is_directory())
     }
@@ -106,13 +106,13 @@ pub(super) struct DecodedTarget {
     pub(super) selection: Selection,
     /// Whether the file has CF-decoded values (scale, offset, missing values).
     pub(super) is_cf_decoded: bool,
-    /// The parts of the file, if they are known without the elements.
+    /// The parts of the file, if they can be known without reading elements.
     pub(super) parts: Result<FileParts>,
 }
 
 /// The part of an array that a file contains.
 pub(super) enum ArrayPart {
-    /// All elements.
+    /// All elements of the array.
     Whole,
     /// The chunk with these indices, which is in the grid.
     Chunk(Coordinates),
@@ -124,7 +124,7 @@ pub(super) enum ArrayPart {
 pub(super) struct ArrayPlace {
     /// The array.
     pub(super) entry: Arc<NodeEntry>,
-    /// The nodes around it that the file needs.
+    /// The parent and other nodes from which the file takes metadata.
     pub(super) around: SurroundingNodes,
 }
 
@@ -155,11 +155,11 @@ impl DecodedTarget {
         self.format.is_made(self.array.array())
     }
 
-    /// Returns the array as the source of a generated file, with the base name of its files.
+    /// Returns the array as an input of a generated file; `name` is the base name of the array's files.
     fn member(&self, name: &[u8]) -> GroupMember {
         let described = self.entry.array().unwrap_or(self.array.array());
         let decoded = self.is_cf_decoded.then(|| cf::decoded(described));
-        // If the attributes cannot be applied, the file does not exist.
+        // Nothing to report here: if the attributes cannot be applied, the file does not exist, so nothing opens it.
         let decoded = decoded.and_then(std::result::Result::ok);
         let conversion = decoded
             .as_ref()
@@ -190,7 +190,8 @@ impl DecodedTarget {
         }
     }
 
-    /// Returns a cache name for a generated file; it changes with attributes and names that change the content.
+    /// Returns a name for the cache of generated files. A content that differs because of other attributes or names has
+    /// another cache name.
     fn cache_name(&self) -> String {
         let mut extension = self.format.extension.to_string();
         if let Ok(parts) = &self.parts {
@@ -246,7 +247,7 @@ pub(super) struct GroupTarget {
 impl GroupTarget {
     /// Opens the file.
     pub(super) fn open(&self, context: &RequestContext) -> Result<OpenedFile> {
-        // Taken before elements are read: if they change during the read, the version is already stale.
+        // The version is read before the elements: if they change during the read, the version is already stale.
         let mut version = Some(0);
         for array in self.file.arrays() {
             let content = array.content(context)?;
@@ -263,7 +264,7 @@ impl GroupTarget {
     }
 }
 
-/// Combines the content versions of several arrays.
+/// Combines the version `all` of several arrays with the version of one more.
 fn joined(all: u64, one: u64) -> u64 {
     all.rotate_left(7).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ one
 }

@@ -1,8 +1,8 @@
 //! Resolves the paths of the files view.
 //!
-//! Names of array files are `NAME.EXT`, `NAME.cf.EXT`, `NAME@SELECTION.EXT`, and those in `chunks/`. Nothing is cached
-//! by name: each lookup evaluates the selection again. `GROUP.nc` has all arrays of a group, `NAME.nc` an array with
-//! its coordinates; the parts of such a file depend on other nodes, so it is never resolved without waiting.
+//! Array files are `NAME.EXT`, `NAME.cf.EXT` and `NAME@SELECTION.EXT`, and the files in `chunks/`. No name is cached:
+//! each lookup evaluates the selection again. `GROUP.nc` has all arrays of a group, `NAME.nc` an array with its
+//! coordinates; such a file depends on other nodes, so its name is never resolved in a call that must not wait.
 
 use std::sync::Arc;
 
@@ -68,8 +68,8 @@ impl PathResolver {
         self.lookup_with(path, || self.resolve_or_reason(context, path))
     }
 
-    /// Returns the entry of a path whose target `resolve` finds: a target takes precedence over a scratch file, except
-    /// for a document that a program has taken away.
+    /// Returns the entry of a path whose target `resolve` finds. The target takes precedence over a scratch file, but
+    /// not over the replacement of an unlinked document.
     pub(super) fn lookup_with(
         &self,
         path: &Key,
@@ -89,7 +89,7 @@ impl PathResolver {
         }
     }
 
-    /// Returns the replacement of a document that was taken away, or `None` if it was not.
+    /// Returns the replacement of a document that was unlinked or renamed, or `None` if the document is in place.
     fn replacement(&self, path: &Key) -> Option<Replacement> {
         let is_document = path.name() == ATTRIBUTES;
         is_document
@@ -189,8 +189,9 @@ impl PathResolver {
         Ok(Some(PathTarget::Node(node)))
     }
 
-    /// Resolves `rest` in the directory of a broken node. Fails with `Unsupported` for the files that it would have if
-    /// it could be read, and for all paths below a broken entry point, which must not look missing.
+    /// Resolves `rest` in the directory of a broken node. Fails with `Unsupported` for the files that the directory
+    /// would have if the node could be read, and for all paths below a broken entry point: these paths must not look
+    /// missing.
     fn within_unreadable(
         &self,
         entry: Arc<NodeEntry>,
@@ -206,7 +207,8 @@ impl PathResolver {
         let ending = name.strip_prefix(self.name_of(&entry));
         let broken = entry.broken.as_ref();
         let is_entry_point = broken.is_some_and(|broken| broken.is_entry_point);
-        // A Zarr library that looks for a document accepts a missing file, but no other error.
+        // Names of metadata files are not included: a Zarr library that looks for one accepts that it is missing, but
+        // no other error.
         let is_hidden = is_entry_point && !is_in_node_folder(name);
         let is_own = [METADATA, ATTRIBUTES, CHUNKS].contains(&name)
             || ending.is_some_and(|ending| {
@@ -327,7 +329,7 @@ impl PathResolver {
         mut place: ArrayPlace,
         ending: FileEnding<'_>,
     ) -> Result<Option<Box<DecodedTarget>>> {
-        // The header of a basic format does not depend on other nodes.
+        // The header of a format that is not basic depends on other nodes.
         if !ending.format.is_basic {
             let find = |path: &Key| self.hierarchy.node(context, path);
             let around = place.around.with_others(&place.entry, &find)?;
@@ -343,7 +345,7 @@ impl PathResolver {
             let around = place.around.clone();
             match source.add_to(context, around, &place.entry) {
                 Ok(around) => place.around = around,
-                // The file exists, and opening it returns the error.
+                // The file exists; opening it returns this error.
                 Err(error) if is_unmeasurable(error.kind()) => fault = Some(error),
                 Err(error) => return Err(error),
             }
@@ -382,7 +384,7 @@ impl PathResolver {
         })
     }
 
-    /// Finds `0.3.1.npy`, a chunk in the grid in a basic format, and `0.3.1@2.0.1.npy`, an inner chunk of a shard. The
+    /// Finds `0.3.1.npy`, a chunk of the grid, and `0.3.1@2.0.1.npy`, an inner chunk of a shard, in a basic format. The
     /// chunk of a 0-dimensional array is `0`.
     pub(super) fn chunk_file(
         &self,
@@ -492,7 +494,7 @@ impl PathResolver {
     }
 
     /// Returns the names of a group's files with all of its arrays, or of an array's files with its coordinates.
-    /// Includes a file that fails to be planned: opening it returns the error.
+    /// Includes files that cannot be planned because of an error: opening them returns the error.
     pub(super) fn group_file_names(
         &self,
         context: &RequestContext,

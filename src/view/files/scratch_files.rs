@@ -1,8 +1,8 @@
 //! In-memory state of the files view: scratch files, unlinked documents, versions that were read.
 //!
-//! Programs save a document by renaming another file onto it, or unlink it and create it again. None of these steps
-//! reaches the store before the new text does. A scratch file lives until it is unlinked, becomes the document, or the
-//! mount ends.
+//! Programs save a document by renaming another file onto it, or unlink it and create it again. Of these steps, only
+//! the one that gives the document its new text reaches the store. A scratch file lives until it is unlinked, becomes
+//! the document, or the mount ends.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -18,10 +18,10 @@ use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::Key;
 use zarrfs_store::tree::RenameMode;
 
-/// Maximum number of scratch files, and of documents that are taken away.
+/// Maximum number of scratch files, and of unlinked or renamed documents.
 const MAX_FILES: usize = 256;
 
-/// Maximum size of a view's scratch files: four of the maximum length.
+/// Maximum size of a view's scratch files in bytes: four documents of the maximum length.
 const MAX_BYTES: u64 = 64 << 20;
 
 /// Total size of a view's scratch files in bytes.
@@ -75,7 +75,7 @@ impl ScratchFile {
         ))
     }
 
-    /// Builds a handle's own copy of a document; it has its own reservation.
+    /// Builds a handle's own copy of a document; its bytes are charged to a budget of its own, not to the view's.
     pub(super) fn of_document(text: &[u8], modified: SystemTime) -> Arc<ScratchFile> {
         let budget = ScratchBudget(AtomicU64::new(text.len() as u64));
         ScratchFile::with_bytes(Arc::new(budget), text.to_vec(), modified)
@@ -177,11 +177,11 @@ impl Drop for ScratchFile {
     }
 }
 
-/// A file next to a document.
+/// A scratch file next to a document.
 struct ScratchEntry {
     scratch: Arc<ScratchFile>,
     /// The version of the document that the bytes are copied from; `None` after a write. A program that fails to save
-    /// the document renames such a backup to it again.
+    /// the document renames this copy back to the document's name.
     origin: Option<DocumentVersion>,
     /// The document that the file was renamed to, and the `Changed` error of that rename. The rename stays refused
     /// until other bytes are written to the file.
@@ -200,33 +200,34 @@ impl ScratchEntry {
 
 /// The reason why a document does not show the attributes of its node.
 enum Removal {
-    /// It was unlinked or renamed at this time.
+    /// The document was unlinked or renamed at this time.
     Removed(Instant),
-    /// It was created again; the writes take effect at close. Only open handles hold the file.
+    /// The document was created again, and gets the new text when the file is closed. Only open handles have a strong
+    /// reference to the file.
     Recreated(Weak<ScratchFile>),
 }
 
 impl Removal {
-    /// Whether the document shows the attributes again: it was not created again in time, or no handle has the new file
-    /// open any more.
+    /// Whether the document shows the node's attributes again: it was not created again within five seconds, or the
+    /// file that was created in its place is not open any more.
     fn is_over(&self) -> bool {
         match self {
-            // Programs create it again at once.
+            // Programs create the document again at once.
             Removal::Removed(since) => since.elapsed() >= Duration::from_secs(5),
             Removal::Recreated(scratch) => scratch.strong_count() == 0,
         }
     }
 }
 
-/// The replacement of a document that was taken away.
+/// What a lookup finds in place of a document that was unlinked or renamed.
 pub(super) enum Replacement {
-    /// Nothing.
+    /// No file: the document is missing.
     Nothing,
     /// A new file that will become the document.
     File(Arc<ScratchFile>),
 }
 
-/// The scratch files and the documents that are taken away.
+/// The scratch files, and the documents that were unlinked or renamed.
 #[derive(Default)]
 struct ScratchTables {
     scratch: HashMap<Key, ScratchEntry>,
@@ -251,7 +252,7 @@ impl ScratchTables {
         )
     }
 
-    /// Takes the document at `from` away, and adds its bytes as a scratch file.
+    /// Removes the document at `from`, and adds its bytes as a scratch file.
     fn rename_document(&mut self, from: &Key, to: &Key, file: ScratchEntry) -> Result<()> {
         self.check_scratch(to)?;
         self.remove_document(from)?;
@@ -291,7 +292,7 @@ fn check_count<T>(path: &Key, table: &HashMap<Key, T>, what: &str) -> Result<()>
     Err(Error::new(Kind::NoSpace, path, why))
 }
 
-/// The state of a view that is not stored; clones share it.
+/// The state of a view that exists only in memory; clones share it.
 pub(super) struct ScratchFiles {
     files: Mutex<ScratchTables>,
     /// Total size of the scratch files.
@@ -330,7 +331,7 @@ impl ScratchFiles {
         names
     }
 
-    /// Returns the replacement of a document, or `None` if the document is not taken away.
+    /// Returns the replacement of a document, or `None` if the document was neither unlinked nor renamed.
     pub(super) fn replacement(&self, path: &Key) -> Option<Replacement> {
         let mut files = self.files.lock();
         if files.taken.get(path)?.is_over() {
@@ -391,8 +392,8 @@ impl ScratchFiles {
         files.rename_document(from, to, ScratchEntry::new(scratch, Some(origin)))
     }
 
-    /// Takes a document away; it shows its old text again if it is not created again in time. `NoSpace` if there are
-    /// too many.
+    /// Removes a document; it shows its old text again if it is not created again within five seconds. `NoSpace` if too
+    /// many documents are removed.
     pub(super) fn remove_document(&self, path: &Key) -> Result<()> {
         self.files.lock().remove_document(path)
     }
@@ -432,7 +433,8 @@ impl ScratchFiles {
         self.last_read.lock().get(path).cloned()
     }
 
-    /// Records that a document was saved: its handles have the new version.
+    /// Records the new version of a document that was saved, if a program has read the document: the program may save
+    /// it again.
     pub(super) fn record_saved(&self, path: &Key, saved: &DocumentVersion) {
         if let Some(version) = self.last_read.lock().get_mut(path) {
             *version = saved.clone();
@@ -472,7 +474,7 @@ impl ScratchFiles {
         }
     }
 
-    /// Records the length that a document gets at its next open.
+    /// Records the length to which a document is truncated at its next open.
     pub(super) fn truncate(&self, path: &Key, length: u64) {
         let mut truncations = self.truncations.lock();
         if truncations.len() >= MAX_FILES {
@@ -481,10 +483,10 @@ impl ScratchFiles {
         truncations.insert(path.clone(), (length, Instant::now()));
     }
 
-    /// Takes the length that a document gets at its open.
+    /// Returns and forgets the length to which a document is truncated at its open.
     pub(super) fn take_truncated(&self, path: &Key) -> Option<u64> {
         let (length, since) = self.truncations.lock().remove(path)?;
-        // The open follows at once.
+        // The open follows the truncation at once, so an older length is ignored.
         (since.elapsed() < Duration::from_secs(5)).then_some(length)
     }
 }

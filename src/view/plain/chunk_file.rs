@@ -1,7 +1,8 @@
 //! Opens a chunk of a plain store: its elements as decoded, padded to a whole chunk.
 //!
-//! Elements of a fixed length are read on demand. Elements of no fixed length are encoded when the file is opened, each
-//! after its length, as `vlen-utf8`, `vlen-bytes` and `vlen-array` do: a count, then the elements.
+//! Elements of a fixed length are read on demand. Elements of variable length are encoded when the file is opened, as
+//! the codecs `vlen-utf8`, `vlen-bytes` and `vlen-array` do: the number of elements, then each element after its
+//! length.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -47,7 +48,8 @@ impl PlainChunk {
         XxHash64::oneshot(0, &parts)
     }
 
-    /// Returns the length in bytes. A chunk of elements of no fixed length is read once for each content.
+    /// Returns the length in bytes. A chunk of elements of variable length is read and encoded for it, once for each
+    /// content.
     pub(super) fn length(&self, context: &RequestContext, target: &Target) -> Result<u64> {
         let array = self.array();
         if !array.array().data_type.is_variable() {
@@ -63,9 +65,9 @@ impl PlainChunk {
     /// Opens the file.
     pub(super) fn open(&self, context: &RequestContext, target: &Target) -> Result<OpenedFile> {
         let array = self.array();
-        // Report an array that does not decode at open, not at each read.
+        // The open reports an array that does not decode; otherwise each read would fail.
         array.check_decodable()?;
-        // Taken before elements are read: if they change during the read, the version is already stale.
+        // The version is read before the elements: if they change during the read, the version is already stale.
         let version = array.content(context)?;
         let state = Mutex::new(array.state());
         let file: Arc<dyn File> = if array.array().data_type.is_variable() {
@@ -104,7 +106,7 @@ impl PlainChunk {
         Ok(Padding::new(region, whole, fill))
     }
 
-    /// Encodes a chunk of elements of no fixed length.
+    /// Encodes a chunk of elements of variable length.
     fn encoded(&self, context: &RequestContext) -> Result<ReservedBytes> {
         let array = self.array();
         let region = self.region()?;
@@ -124,7 +126,7 @@ impl PlainChunk {
     }
 }
 
-/// Returns a count or a length as the codecs of elements of no fixed length write it.
+/// Returns a count or a length as the codecs of variable-length elements write it: 4 bytes, little-endian.
 fn length_prefix(array: &OpenArray, length: u64) -> Result<[u8; 4]> {
     let length = u32::try_from(length).map_err(|error| Error::too_large(array.path(), error))?;
     Ok(length.to_le_bytes())
@@ -134,19 +136,19 @@ fn length_prefix(array: &OpenArray, length: u64) -> Result<[u8; 4]> {
 struct DecodedChunk {
     /// The elements inside the array.
     elements: Export,
-    /// The length of the file and of an element, in bytes.
+    /// The length of the file in bytes, and the size of an element in bytes (`size`).
     length: u64,
     size: u64,
     padding: Option<Padding>,
-    /// The array's own chunk with the elements.
+    /// The array's own chunk that contains the elements.
     chunk: ChunkIndex,
-    /// Whether the file was read: if not, the kernel may have all of its pages.
+    /// Whether a program has read the file.
     is_read: AtomicBool,
 }
 
 impl ReadAt for DecodedChunk {
     fn read_at(&self, context: &RequestContext, offset: u64, len: usize) -> Result<ReadBytes> {
-        // Bytes that are not in memory are not read by an open, which does not wait, but by the read that follows.
+        // A call that may not wait fails if the bytes are not in memory: it counts as a read only if it succeeds.
         if context.may_wait() {
             self.record_read();
         }
@@ -249,14 +251,14 @@ impl File for EncodedChunk {
 
 /// Pads the elements of a chunk inside the array to the whole chunk, with elements beyond the edge.
 ///
-/// In C order the elements inside the array are a subsequence of those of the whole chunk, so a range of the whole
-/// chunk has one range of the elements inside.
+/// In C order the elements inside the array are a subsequence of the elements of the whole chunk. So the elements
+/// inside that belong to a range of the whole chunk are themselves one contiguous range.
 struct Padding {
     /// Elements inside along each dimension.
     inside: Coordinates,
     /// Elements of the whole chunk along each dimension.
     whole: Box<[u64]>,
-    /// The element beyond the edge, without the length prefix if elements have no fixed length.
+    /// The element beyond the edge; without its length prefix if elements have variable length.
     fill: Vec<u8>,
 }
 
@@ -289,13 +291,13 @@ impl Padding {
         inside
     }
 
-    /// Returns the range of the elements inside that are in a range of the whole chunk.
+    /// Returns which of the elements inside are in a range of the whole chunk.
     fn inside_of(&self, range: &Range<u64>) -> Range<u64> {
         self.inside_before(range.start)..self.inside_before(range.end)
     }
 
-    /// Calls `put` with each run of elements of a range of the whole chunk, in order: with `Some(count)` for elements
-    /// inside, in their order, and with `None` and a count for elements beyond the edge.
+    /// Splits a range of the whole chunk into runs, and calls `put` with each run in order: whether its elements are
+    /// inside the array, and their number.
     fn runs(&self, range: &Range<u64>, mut put: impl FnMut(bool, u64) -> Result<()>) -> Result<()> {
         let row = self.whole.last().copied().unwrap_or(1).max(1);
         let columns = self.inside.last().copied().unwrap_or(1);
@@ -346,7 +348,8 @@ impl Padding {
         Ok(bytes)
     }
 
-    /// Calls `put` with each element of the whole chunk, from those inside; elements have no fixed length.
+    /// Calls `put` with each variable-length element of the whole chunk: with the next element of `inside`, or with the
+    /// fill value beyond the edge.
     fn each<'a>(
         &'a self,
         mut inside: impl Iterator<Item = &'a [u8]>,

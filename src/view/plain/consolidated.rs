@@ -1,7 +1,7 @@
 //! Collects the documents of all nodes below a group, for its consolidated metadata.
 //!
-//! The texts are kept for the TTL of the store, since a program that opens a group asks for the length of the document
-//! first, and then for its bytes; those of a local store for longer if they took long to collect.
+//! The texts are cached, since a program that opens a group asks for the length of the document first, and then for its
+//! bytes. They are valid for the TTL of the store; those of a local store longer, if they took long to collect.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use zarrfs_store::{Key, Listing, Name, QueryStamp};
 #[derive(Clone)]
 pub(super) struct ConsolidatedText {
     pub(super) bytes: Bytes,
-    /// The time of the last change of any document in it.
+    /// The time of the last change of any document that it contains.
     pub(super) modified: SystemTime,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct ConsolidatedTexts {
 }
 
 impl ConsolidatedTexts {
-    /// Creates an empty cache whose documents count in `memory`.
+    /// Creates an empty cache; its documents are charged to `memory`.
     pub(super) fn new(memory: Arc<MemoryBudget>) -> ConsolidatedTexts {
         ConsolidatedTexts {
             texts: Mutex::new(LruCache::new(const { NonZeroUsize::new(64).unwrap() })),
@@ -58,10 +58,10 @@ impl ConsolidatedTexts {
         }
     }
 
-    /// Returns the document of a group with its consolidated metadata. If the nodes below cannot all be known, or if
-    /// their documents do not fit the memory, it has none; a document that is for them alone is an error then
-    /// (`Unsupported`, `TooLarge`). Concurrent callers share one collection, which runs to its end although they may not
-    /// wait as long.
+    /// Returns the document of a group with its consolidated metadata. If it is unknown which nodes are below
+    /// (`Unsupported`), or if their documents exceed the memory budget (`TooLarge`), a document that also describes the
+    /// group itself is returned without them; `.zmetadata`, which exists only for them, is an error. Concurrent callers
+    /// share one collection, which runs to its end even if the callers stop waiting.
     pub(super) fn get(
         &self,
         context: &RequestContext,
@@ -72,11 +72,11 @@ impl ConsolidatedTexts {
             return Ok(text);
         }
         context.check_may_wait()?;
-        // A collection that another caller has begun is waited for as long.
+        // How long to wait for a collection that another caller has begun.
         let deadline = Instant::now() + Duration::from_secs(600);
         self.collecting
             .run(context, &group.entry.path, deadline, || {
-                // Another caller may have collected it since.
+                // Another caller may have collected the documents in the meantime.
                 match self.kept(context, plain, &group.entry) {
                     Some(text) => Ok(text),
                     None => self.make(plain, &group.entry),
@@ -84,7 +84,7 @@ impl ConsolidatedTexts {
             })
     }
 
-    /// Returns a document that is kept and still valid.
+    /// Returns the cached document if it is still valid.
     fn kept(
         &self,
         context: &RequestContext,
@@ -96,8 +96,8 @@ impl ConsolidatedTexts {
         let kept = texts.get(&group.path)?;
         let age = info.clock.now();
         let age = age.saturating_duration_since(kept.stamp.request_time);
-        // A document is kept 20 times as long as it took to collect. Of a store on the network the user says how old
-        // answers may be.
+        // A document of a local store is valid for 20 times the time that its collection took. For a store on the
+        // network the user has set how old answers may be.
         let usable = match &info.folder {
             Some(_) => info.freshness.max(kept.took * 20),
             None => info.freshness,
@@ -113,7 +113,7 @@ impl ConsolidatedTexts {
         is_valid.then(|| kept.text.clone())
     }
 
-    /// Makes a document and keeps it.
+    /// Makes a document and adds it to the cache.
     fn make(&self, plain: &PlainHierarchy, group: &Arc<NodeEntry>) -> Result<ConsolidatedText> {
         let begun = Instant::now();
         let collect = |context: &RequestContext| self.collect(context, plain, group);
@@ -160,7 +160,7 @@ impl ConsolidatedTexts {
         let mut groups = vec![group.clone()];
         while let Some(parent) = groups.pop() {
             let mut children = match plain.hierarchy.children(context, &parent) {
-                // It was removed since its own group was listed.
+                // The group was removed after its parent was listed.
                 Err(error) if error.kind() == Kind::NotFound && !Arc::ptr_eq(&parent, group) => {
                     continue;
                 }
@@ -184,7 +184,7 @@ impl ConsolidatedTexts {
         Ok(collected)
     }
 
-    /// Adds the documents of a node; `TooLarge` if the memory has no room for them.
+    /// Adds the documents of a node; `TooLarge` if they exceed the memory budget.
     fn add(
         &self,
         plain: &PlainHierarchy,
@@ -193,7 +193,7 @@ impl ConsolidatedTexts {
         collected: &mut Collected,
     ) -> Result<()> {
         let path = node.entry.path.below(&group.path).unwrap_or_default();
-        // JSON has no name for it.
+        // JSON cannot express a path that is not UTF-8.
         let Ok(path) = str::from_utf8(path.as_bytes()) else {
             return Ok(());
         };
@@ -201,7 +201,7 @@ impl ConsolidatedTexts {
         for &name in plain.documents_in_copies(node) {
             let text = plain.document(node, name)?;
             collected.bytes += path.len() + text.len();
-            // The document of the group is as long as those that it is made of.
+            // Twice the bytes: the group's document is as long as the documents from which it is made.
             while collected.room.len() * BATCH < 2 * collected.bytes {
                 let why = "the metadata of all nodes below exceed --memory: give more --memory";
                 let room = self.memory.try_reserve(BATCH as u64);
@@ -235,7 +235,7 @@ struct Collected {
 }
 
 impl Collected {
-    /// The documents of no nodes.
+    /// The collection without any documents.
     fn nothing(group: &NodeEntry) -> Collected {
         Collected {
             documents: Vec::new(),

@@ -9,8 +9,8 @@ use zarr_format::model::{Array, bytes_of};
 use zarrfs_array::array::{OpenArray, StoredSet};
 use zarrfs_store::request_context::RequestContext;
 
-/// The most chunks of an array that all have files, stored or not, and the most chunks into which an irregular grid is
-/// divided.
+/// Maximum number of chunks of an array in which missing chunks have files too, and maximum number of chunks into which
+/// an irregular grid is divided.
 const MAX_CHUNKS: u64 = 1_000_000;
 
 /// An array in chunks of a regular grid: its own chunks, the inner chunks of its shards, or the largest chunks that
@@ -51,7 +51,7 @@ impl PlainLayout {
         Ok(layout)
     }
 
-    /// Returns the grid of the chunks that are decoded alone.
+    /// Returns the grid of the smallest chunks that can be decoded alone: the inner chunks of shards, or the chunks.
     fn own_grid(&self) -> Result<&Grid> {
         self.array.decoded_grid()
     }
@@ -64,7 +64,7 @@ impl PlainLayout {
         }
     }
 
-    /// Returns the array, whose metadata are `array`, as documents describe it.
+    /// Returns what documents say about the array; `array` are its metadata.
     pub(super) fn described<'a>(&'a self, array: &'a Array) -> Result<PlainArray<'a>> {
         Ok(PlainArray {
             array,
@@ -79,8 +79,8 @@ impl PlainLayout {
         bytes_of(self.grid()?.chunk_shape(), element)
     }
 
-    /// Whether all chunks have files, the missing ones of the fill value: the store cannot list which are stored, or no
-    /// document states the fill value.
+    /// Whether missing chunks have files too, full of the fill value. They do if the store cannot list which chunks are
+    /// stored, or if no document states the fill value, unless there are more than `MAX_CHUNKS` chunks.
     pub(super) fn shows_missing(&self) -> Result<bool> {
         let has_to = !self.states_fill || !self.array.can_list_chunks();
         Ok(has_to && self.grid()?.len() <= MAX_CHUNKS)
@@ -123,7 +123,7 @@ impl PlainLayout {
         Ok(chunks)
     }
 
-    /// Returns the most plain chunks that a stored chunk has.
+    /// Returns the maximum number of plain chunks in a stored chunk.
     pub(super) fn most_in_stored(&self) -> Result<u64> {
         let stored = self.array.stored_grid()?.chunk_shape().iter();
         let counts = stored.zip(self.grid()?.chunk_shape());
@@ -131,8 +131,8 @@ impl PlainLayout {
         Ok(counts.fold(1, u64::saturating_mul).max(1))
     }
 
-    /// Returns the stored chunks, to be walked; `Unsupported` if it is unknown which are stored, and these may be too
-    /// many.
+    /// Returns the stored chunks, to be walked; `Unsupported` if the store cannot list them, and there may be more than
+    /// `MAX_CHUNKS`.
     pub(super) fn stored(&self, context: &RequestContext) -> Result<StoredChunks> {
         if self.shows_missing()? {
             return Ok(StoredChunks::All(self.array.stored_grid()?.len()));
@@ -145,7 +145,7 @@ impl PlainLayout {
         }
         match self.array.stored_set(context) {
             Ok(set) => Ok(StoredChunks::Listed(set)),
-            // A listing of nothing: the folder of the chunks does not exist.
+            // The folder of the chunks does not exist, so no chunk is stored.
             Err(error) if error.kind() == Kind::NotFound => Ok(StoredChunks::All(0)),
             Err(error) => Err(error),
         }
@@ -183,8 +183,8 @@ impl PlainLayout {
         Ok(None)
     }
 
-    /// Returns the first index at or after `from` along the dimension after `prefix` for which a chunk is stored: of a
-    /// file if `prefix` has all other indices, else of a folder.
+    /// Returns the first index at or after `from`, along the dimension after `prefix`, that has an entry: the file of a
+    /// chunk if this is the last dimension, otherwise a folder that has chunks.
     pub(super) fn next_index(
         &self,
         context: &RequestContext,
@@ -201,7 +201,7 @@ impl PlainLayout {
             let mut indices = Coordinates::from_elem(0, rank);
             indices[..axis].copy_from_slice(prefix);
             indices[axis] = index;
-            // The stored chunks that have an element of this row.
+            // The first stored chunk that can have elements with these leading indices.
             let start = grid.region(&indices).start;
             let mut first = Coordinates::from_elem(0, rank);
             for (at, &element) in start.iter().enumerate().take(axis + 1) {
@@ -242,7 +242,7 @@ pub(super) struct ChunkPlace {
 /// The numbers of the chunks that are stored.
 pub(super) enum StoredChunks {
     Listed(Arc<StoredSet>),
-    /// All numbers below this count, as far as is known.
+    /// All numbers below this count, since missing chunks have files too; 0 if no chunk is stored.
     All(u64),
 }
 

@@ -11,14 +11,14 @@ use zarrfs_store::listing::LeftOut;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Listing, Name};
 
-/// Cursors of the documents of a node. They are larger than the cursors of children, except the end of a directory on
-/// ext4, which is the largest number.
+/// The cursor of the first document of a node. It is larger than the cursors of children, except the end of a directory
+/// on ext4, which is the largest number.
 const FIRST_DOCUMENT: u64 = i64::MAX as u64 - 16;
 
 /// The documents of a node, as the last names of a listing.
 pub(super) struct Documents {
     names: Vec<&'static str>,
-    /// The number of the next one.
+    /// The index of the next document.
     next: usize,
 }
 
@@ -48,7 +48,7 @@ impl Documents {
     }
 }
 
-/// The children of a group that the store has, then its documents.
+/// The children of a group that the plain store contains, then the group's documents.
 pub(super) struct GroupListing {
     pub(super) children: Box<dyn Listing>,
     pub(super) plain: Arc<PlainHierarchy>,
@@ -100,10 +100,10 @@ impl Listing for GroupListing {
 pub(super) struct ArrayListing {
     layout: PlainLayout,
     target: &'static Target,
-    /// `None` once all are listed.
+    /// `None` after the last chunk, until a seek goes back to the chunks.
     stored: Option<StoredChunks>,
     place: ChunkPlace,
-    /// The most plain chunks in a stored chunk: cursors count as many for each.
+    /// The maximum number of plain chunks in a stored chunk; this many cursors are reserved for each stored chunk.
     per_stored: u64,
     documents: Documents,
 }
@@ -160,7 +160,8 @@ impl Listing for ArrayListing {
         if self.stored.is_none() {
             self.stored = Some(self.layout.stored(context)?);
         }
-        // The cursor of the last plain chunk in a stored one is the first number of the next one.
+        // The largest cursor of a stored chunk is a multiple of `per_stored`, which belongs to this chunk and not to
+        // the next one.
         let before = cursor.checked_sub(1);
         self.place = before.map_or(ChunkPlace::default(), |before| ChunkPlace {
             stored: before / self.per_stored,
@@ -170,7 +171,7 @@ impl Listing for ArrayListing {
     }
 }
 
-/// The folder of the chunks with some leading indices: of chunks, or of further folders.
+/// The folder for some leading indices of chunks: it has chunks, or a folder for each index of the next dimension.
 pub(super) struct FolderListing {
     pub(super) layout: PlainLayout,
     pub(super) stored: StoredChunks,

@@ -1,8 +1,8 @@
 //! Finds the value that marks missing elements for xarray and netCDF.
 //!
 //! In v2 it is the fill value (xarray's `use_zarr_fill_value_as_mask`, netCDF's `_FillValue`), in v3 the attribute
-//! `_FillValue`, which xarray writes in base64 for floats. Without the right one, readers would take elements for
-//! missing that are not, such as a longitude of 0, or the other way round.
+//! `_FillValue`, which xarray writes in base64 for floats. With a wrong value, readers would take valid elements for
+//! missing ones, such as a longitude of 0, or missing elements for valid ones.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -18,7 +18,8 @@ pub(super) const DIMENSIONS: &str = "_ARRAY_DIMENSIONS";
 /// The attribute with the value that marks missing elements.
 const FILL: &str = "_FillValue";
 
-/// Whether the fill value of an array marks missing elements: it was written by v2's conventions.
+/// Whether the fill value of an array marks missing elements, as it does by the conventions for v2: the array has the
+/// attribute `_ARRAY_DIMENSIONS`, and a fill value.
 fn is_fill_a_mask(array: &Array) -> bool {
     array.attributes.get(DIMENSIONS).is_some() && !array.fill_value.is_none
 }
@@ -35,7 +36,7 @@ fn is_number(array: &Array) -> bool {
     )
 }
 
-/// Returns the element that the attribute states, or `None` if there is none that can be read.
+/// Returns the element in the attribute `_FillValue`, or `None` if the attribute is missing or cannot be read.
 fn stated(array: &Array) -> Option<Vec<u8>> {
     let value = array.attributes.get(FILL)?;
     let number = match (&array.data_type, &value) {
@@ -55,7 +56,7 @@ fn parsed(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
     fill::parse(data_type, value).ok().map(|fill| fill.bytes)
 }
 
-/// Returns the double that equals a float, or `None` if there are no bytes of a float.
+/// Returns the double that equals a float of 2, 4 or 8 bytes; `None` for any other number of bytes.
 fn double_of(float: &[u8]) -> Option<f64> {
     match *float {
         [a, b] => Some(f16::from_le_bytes([a, b]).to_f64()),
@@ -64,26 +65,27 @@ fn double_of(float: &[u8]) -> Option<f64> {
     }
 }
 
-/// Returns a float as fill values state it.
+/// Returns a double as metadata write a fill value.
 fn double_value(double: f64) -> Value {
     fill::render(&DataType::Float(8), &double.to_le_bytes())
 }
 
-/// Whether the fill value marks missing elements in v2 as it does in the array.
+/// Whether the array's fill value can be the fill value in v2, where it marks missing elements.
 pub(super) fn is_fill_for_v2(array: &Array) -> bool {
     !is_named(array)
         || is_fill_a_mask(array)
         || stated(array).as_ref() == Some(&array.fill_value.bytes)
 }
 
-/// Returns the fill value that has v2 readers take the right elements for missing: `null` if there are none.
+/// Returns the value of `_FillValue` as the fill value in v2, so that readers take the right elements for missing;
+/// `null` if the array has none.
 pub(super) fn value_for_v2(array: &Array) -> Value {
     let stated = stated(array);
     stated.map_or(Value::Null, |bytes| fill::render(&array.data_type, &bytes))
 }
 
-/// Returns the attributes of an array in v2. The attribute is taken away where the fill value states the same: netCDF
-/// gives the attribute a type by its value, and refuses one of another type than the variable.
+/// Returns the attributes of an array in v2. `_FillValue` is removed if the fill value in v2 is the same: netCDF
+/// derives the type of the attribute from its value, and refuses a type that is not the variable's.
 pub(super) fn attributes_for_v2(array: &Array) -> Attributes {
     let Some(bytes) = stated(array) else {
         return array.attributes.clone();
@@ -99,8 +101,8 @@ pub(super) fn attributes_for_v2(array: &Array) -> Attributes {
     }
 }
 
-/// Returns the attributes of an array in v3, with the fill value of v2 as xarray writes it, and without the names of
-/// dimensions, which are in a member of the document.
+/// Returns the attributes of an array in v3: `_FillValue` is added as xarray writes it, and `_ARRAY_DIMENSIONS` is
+/// removed, since a v3 document has the names of dimensions in `dimension_names`.
 pub(super) fn attributes_for_v3(array: &Array) -> Attributes {
     let mut attributes = array.attributes.clone();
     if attributes.get(DIMENSIONS) == Some(json!(array.dimension_names)) {

@@ -1,10 +1,11 @@
 //! The plain views: any hierarchy as a store of v2 or v3 with uncompressed chunks.
 //!
-//! Each node has the documents of the target, made from the model: little-endian elements, a regular grid of the chunks
-//! that decode alone, the usual keys. A chunk is a file of its decoded elements, padded to a whole chunk with the fill
-//! value. Its size is known from the metadata, except for elements of no fixed length, which are encoded when the file
-//! is opened. A missing chunk has no file, which readers take for the fill value, and a chunk that cannot be decoded has
-//! one whose reads fail. A listing has exactly the keys of the store, so a recursive copy is a conversion.
+//! Each node has the documents of the target, made from the model: little-endian elements, a regular grid whose chunks
+//! are the smallest that can be decoded alone, and the usual keys. A chunk is a file of its decoded elements, padded to
+//! a whole chunk with the fill value. Its size is known from the metadata, except for elements of variable length,
+//! which are encoded when the file is opened. A missing chunk has no file, and readers use the fill value in its place.
+//! A chunk that cannot be decoded has a file whose reads fail. A listing has exactly the keys of the store, so a
+//! recursive copy is a conversion.
 //!
 //! An array or group that the target cannot hold is not listed; its folder opens by name and has `ERROR.txt` with the
 //! reason. Everything is read-only.
@@ -45,7 +46,7 @@ pub use crate::view::plain::target::Target;
 /// The targets, by the names of their views.
 pub const TARGETS: [&Target; 2] = [&v3::TARGET, &v2::TARGET];
 
-/// What a plain store of a format lacks of a node.
+/// Why a plain store of a format leaves out a node or changes its elements.
 pub struct PlainLimit {
     /// The format.
     pub target: &'static Target,
@@ -55,7 +56,8 @@ pub struct PlainLimit {
     pub is_left_out: bool,
 }
 
-/// Returns what plain stores lack of a node; nothing about a node that cannot be read or decoded at all.
+/// Returns why plain stores leave out a node or change its elements, for each such format; empty if the node cannot be
+/// read or decoded at all.
 pub fn limits_of(arrays: &Arrays, entry: &Arc<NodeEntry>) -> Vec<PlainLimit> {
     let is_sound = match &entry.node {
         Ok(Node::Group(_)) => true,
@@ -91,7 +93,7 @@ pub struct PlainView {
 }
 
 impl PlainHierarchy {
-    /// Returns the documents of a node that consolidated metadata hold copies of.
+    /// Returns the names of the documents of a node that consolidated metadata contain.
     fn documents_in_copies(&self, node: &PlainNode) -> &'static [&'static str] {
         match (&node.kind, self.target.group_documents) {
             (PlainKind::Array(_), _) => self.target.array_documents,
@@ -130,7 +132,7 @@ impl PlainView {
         }
     }
 
-    /// Returns the reason why the view has no node for an entry, or `None` if it has one.
+    /// Returns the reason why the view leaves out the node of an entry, or `None` if it shows the node.
     pub fn why_left_out(&self, entry: Arc<NodeEntry>) -> Option<Error> {
         match self.plain.node(entry).kind {
             PlainKind::LeftOut(error) | PlainKind::Unread(error) => Some(error),
@@ -138,8 +140,7 @@ impl PlainView {
         }
     }
 
-    /// Calls `found` with the nodes at and below an entry that the view leaves out or changes, and with a sentence about
-    /// each.
+    /// Calls `found` with a sentence about each node, at and below an entry, that the view leaves out or changes.
     pub fn visit_limits(
         &self,
         context: &RequestContext,
@@ -173,7 +174,7 @@ impl PlainView {
         Ok(())
     }
 
-    /// Returns what names in the folder of a node are, or `None` if there is nothing by these names.
+    /// Returns the target of a path in the folder of a node, or `None` if the path does not exist.
     pub(crate) fn below_node(
         &self,
         context: &RequestContext,

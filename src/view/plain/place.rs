@@ -1,4 +1,4 @@
-//! Finds what a path of a plain store is: a node, a document or a chunk.
+//! Resolves a path of a plain store to a node, a document or a chunk.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
-/// What a path is.
+/// The target of a path.
 pub(crate) enum PlainPlace {
     /// The folder of a group, or of an array with its chunks.
     Node(PlainNode),
@@ -29,7 +29,7 @@ pub(crate) enum PlainPlace {
 }
 
 impl PlainPlace {
-    /// Whether it is a directory.
+    /// Whether the target is a directory.
     pub(crate) fn is_directory(&self) -> bool {
         matches!(self, PlainPlace::Node(_) | PlainPlace::ChunkFolder(..))
     }
@@ -47,14 +47,14 @@ pub(crate) struct PlainNode {
 pub(super) enum PlainKind {
     Group,
     Array(PlainLayout),
-    /// The store has no such node, for this reason. It is not listed.
+    /// The plain store cannot hold the node, for this reason. The node is not listed.
     LeftOut(Error),
     /// The node cannot be read now: the store refuses it or does not answer.
     Unread(Error),
 }
 
 impl Target {
-    /// Returns what a node is in a store of this format.
+    /// Returns the kind that a node has in a store of this format.
     pub(super) fn kind_of(&self, arrays: &Arrays, entry: &Arc<NodeEntry>) -> PlainKind {
         let name = entry.path.name();
         let left_out = |why: String| PlainKind::LeftOut(Error::unsupported(&entry.path, why));
@@ -94,14 +94,14 @@ pub(crate) struct PlainHierarchy {
 }
 
 impl PlainHierarchy {
-    /// Returns a node as one of the store.
+    /// Returns a node with its kind in the plain store.
     pub(super) fn node(&self, entry: Arc<NodeEntry>) -> PlainNode {
         let kind = self.target.kind_of(&self.arrays, &entry);
         PlainNode { entry, kind }
     }
 
-    /// Returns the names of the documents of a group. If not all nodes below can be known, there is no document for
-    /// consolidated metadata alone.
+    /// Returns the names of the documents of a group. If the store cannot list all nodes below, a document that has
+    /// only consolidated metadata (`.zmetadata`) is left out.
     pub(super) fn group_documents(&self, group: &NodeEntry) -> &'static [&'static str] {
         let all = self.target.group_documents;
         match all {
@@ -114,7 +114,7 @@ impl PlainHierarchy {
         self.hierarchy.store().info().lists || group.is_consolidated()
     }
 
-    /// Returns what a path is, or `None` if it does not exist.
+    /// Returns the target of a path, or `None` if the path does not exist.
     pub(super) fn find(&self, context: &RequestContext, path: &Key) -> Result<Option<PlainPlace>> {
         let Some(mut entry) = self.hierarchy.root(context)? else {
             return Ok(None);
@@ -134,7 +134,7 @@ impl PlainHierarchy {
         self.below_node(context, entry, rest)
     }
 
-    /// Returns what names in the folder of a node are.
+    /// Returns the target of a path in the folder of a node.
     pub(crate) fn below_node(
         &self,
         context: &RequestContext,
@@ -169,7 +169,7 @@ impl PlainHierarchy {
         }
     }
 
-    /// Returns what names in the folder of an array are.
+    /// Returns the target of a path in the folder of an array.
     fn in_array(
         &self,
         context: &RequestContext,

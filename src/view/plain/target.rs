@@ -11,25 +11,26 @@ use zarr_format::model::{Array, Attributes, DataType, parse_index};
 
 /// A format of plain stores.
 pub struct Target {
-    /// Its name in options and paths.
+    /// The name of the format in options and paths.
     pub name: &'static str,
     /// The names of the documents of an array.
     pub(super) array_documents: &'static [&'static str],
-    /// The names of the documents of a group; the last one may have consolidated metadata.
+    /// The names of the documents of a group; the last document has the consolidated metadata, if any.
     pub(super) group_documents: &'static [&'static str],
-    /// The document of a group that has its consolidated metadata.
+    /// The name of the group's document that has the consolidated metadata.
     pub(super) consolidated: &'static str,
     /// Returns a document of an array.
     pub(super) array_document: fn(&PlainArray<'_>, document: &str) -> String,
-    /// Returns a document of a group with the documents of all nodes below it, if these are known.
+    /// Returns a document of a group; with consolidated metadata if the documents of all nodes below (`below`) are
+    /// given.
     pub(super) group_document:
         fn(&Attributes, document: &str, below: Option<&[NodeDocument]>) -> String,
-    /// Whether it has a name for a data type.
+    /// Whether the format has a name for a data type.
     pub(super) has_name: fn(&DataType) -> bool,
-    /// Returns how elements are shown by another type than their own, or `None` if they are not.
+    /// Returns a sentence about how elements of a data type are changed, or `None` if they are not changed.
     pub(super) change: fn(&DataType) -> Option<&'static str>,
-    /// Whether documents can state the fill value of an array. If not, each missing chunk has a file, if that is
-    /// possible.
+    /// Whether documents can state the fill value of an array. If they cannot, missing chunks get files too, unless the
+    /// array has too many chunks.
     pub(super) states_fill: fn(&Array) -> bool,
     /// The folder of an array's chunks, whose indices are separated by slashes; `None` if chunks are in the folder of
     /// the array, and their indices are separated by dots.
@@ -40,7 +41,7 @@ pub struct Target {
 
 /// An array as the documents describe it.
 pub(super) struct PlainArray<'a> {
-    /// The metadata as found.
+    /// The metadata of the array in the original store.
     pub(super) array: &'a Array,
     /// The shape of the chunks, which have a regular grid.
     pub(super) chunk_shape: &'a [u64],
@@ -54,7 +55,7 @@ pub(super) struct NodeDocument {
     pub(super) node: String,
     /// The name of the document.
     pub(super) name: &'static str,
-    /// Its text.
+    /// The text of the document.
     pub(super) text: String,
 }
 
@@ -80,8 +81,8 @@ impl Target {
         }
     }
 
-    /// Parses names in the folder of an array as leading indices of a chunk, in an array of `rank` dimensions. All
-    /// indices are a chunk, fewer are a folder. Returns `None` if the names are something else.
+    /// Parses names in the folder of an array as leading indices of a chunk, in an array of `rank` dimensions. `rank`
+    /// indices are a chunk, fewer indices are a folder. Returns `None` if the names are something else.
     pub(super) fn indices(&self, names: &[&[u8]], rank: usize) -> Option<Vec<u64>> {
         let (first, rest) = names.split_first()?;
         if rank == 0 {
@@ -104,7 +105,7 @@ impl Target {
     }
 }
 
-/// Returns a JSON text as the value of a member: without line breaks.
+/// Returns a JSON text without line breaks, as the value of a JSON member.
 pub(super) fn member_text(text: &str) -> String {
     json_text::compact(text)
 }

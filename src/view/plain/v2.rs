@@ -29,7 +29,7 @@ pub const TARGET: Target = Target {
     scalar_chunk: "0",
 };
 
-/// Returns the name of a data type: numpy's (v2 specification, "Data type encoding"), `|O` for elements of no fixed
+/// Returns the name of a data type: numpy's (v2 specification, "Data type encoding"), `|O` for elements of variable
 /// length.
 fn type_name(data_type: &DataType) -> Option<Value> {
     let order = if data_type.word() == 1 { '|' } else { '<' };
@@ -39,7 +39,7 @@ fn type_name(data_type: &DataType) -> Option<Value> {
         DataType::UInt(width) => json!(format!("{order}u{width}")),
         DataType::Float(width) => json!(format!("{order}f{width}")),
         DataType::Complex(width) => json!(format!("{order}c{width}")),
-        // One byte has the value of an integer of fewer bits.
+        // An integer of fewer than 8 bits is decoded to one byte.
         DataType::Small(number) => match number.coding {
             Coding::Signed(_) => json!("|i1"),
             Coding::Unsigned(_) => json!("|u1"),
@@ -74,7 +74,7 @@ fn field_type(field: &Field) -> Option<Value> {
     })
 }
 
-/// Returns the filters of an array: the codec of elements of no fixed length.
+/// Returns the filters of an array: only elements of variable length need one.
 fn filters(data_type: &DataType) -> Value {
     match data_type {
         DataType::Text | DataType::Object => json!([{ "id": "vlen-utf8" }]),
@@ -100,7 +100,7 @@ fn fill_value(data_type: &DataType, fill: &FillValue) -> Value {
     }
 }
 
-/// Replaces the bits of a NaN by its name: v2 has no other NaNs.
+/// Replaces a NaN that is written as its bits by "NaN", the only NaN of v2.
 fn without_bits(value: Value) -> Value {
     match &value {
         Value::String(text) if text.starts_with("0x") => json!("NaN"),
@@ -144,14 +144,15 @@ fn attributes_text(attributes: &Attributes) -> String {
 fn array_attributes(array: &Array) -> Attributes {
     let attributes = ome_4(&mask::attributes_for_v2(array));
     let is_named = array.dimension_names.iter().any(Option::is_some);
-    // xarray wants an empty list where there are no dimensions.
+    // xarray needs the attribute even for an array without dimensions, as an empty list.
     if !(is_named || array.shape.is_empty()) || attributes.get(DIMENSIONS).is_some() {
         return attributes;
     }
     attributes.with(DIMENSIONS, &json!(names_of_all(&array.dimension_names)))
 }
 
-/// Returns the names of all dimensions. One without a name has xarray's default, or a longer one that is free.
+/// Returns the names of all dimensions. A dimension without a name gets xarray's default name, or a longer name if that
+/// is taken.
 fn names_of_all(dimensions: &[Option<String>]) -> Vec<String> {
     let is_taken = |name: &String| dimensions.iter().flatten().any(|taken| taken == name);
     let free = |axis: usize| {
@@ -165,10 +166,9 @@ fn names_of_all(dimensions: &[Option<String>]) -> Vec<String> {
     dimensions.iter().enumerate().map(named).collect()
 }
 
-/// Returns the attributes of OME-Zarr 0.5 as those of 0.4, which says the same by other names; other attributes
-/// unchanged.
+/// Converts attributes of OME-Zarr 0.5 to those of 0.4, which have other names; returns other attributes unchanged.
 fn ome_4(attributes: &Attributes) -> Attributes {
-    // The members of this attribute of 0.5 are attributes themselves in 0.4.
+    // The members of the attribute `ome` of 0.5 are attributes of their own in 0.4.
     let Some(Value::Object(members)) = attributes.get("ome") else {
         return attributes.clone();
     };

@@ -1,4 +1,4 @@
-//! The table of final v3 (3.1): one document a node, chunks in `c/`.
+//! The table of final v3 (3.1): one document for each node, chunks in `c/`.
 
 use std::fmt::Write;
 
@@ -55,7 +55,8 @@ fn codec(data_type: &DataType) -> CodecSpec {
     }
 }
 
-/// Consolidated metadata are inline, as zarr-python writes them: the copies of groups have none of their own.
+/// Writes consolidated metadata into the document, as zarr-python does: the entries of groups have no consolidated
+/// metadata of their own.
 fn group_document(
     attributes: &Attributes,
     _document: &str,
