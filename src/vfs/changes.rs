@@ -61,7 +61,7 @@ impl Vfs {
                 Err(error) if error.kind() != Kind::Exists || mode.is_new => return Err(error),
                 Err(_) => {}
             }
-            // The kernel found no such name: it was created since.
+            // The kernel's lookup found no such name, but the file has been created since.
             if let Some(found) = self.lookup(context, parent, name, caller)? {
                 let opened = self.open_found(context, &found, credentials, mode, caller);
                 if opened.is_err() {
@@ -90,9 +90,9 @@ impl Vfs {
         Ok((self.entry_of(ino, attr), self.open_reply(fh)?))
     }
 
-    /// Opens an existing file in reply to a create. The kernel does not check the permissions of a file that it takes
-    /// for new, so this returns `Changed` unless the caller is the owner: then the kernel looks the name up again and
-    /// finds the file.
+    /// Opens an existing file in reply to a create. The kernel takes the file for new and does not check its
+    /// permissions, so this returns `Changed` unless the caller is its owner or root: on `Changed` the kernel looks the
+    /// name up again, finds the file and checks them.
     fn open_found(
         &self,
         context: &RequestContext,
@@ -270,8 +270,8 @@ impl Vfs {
         self.getattr(context, ino, caller)
     }
 
-    /// Fails as `check_set_id` does. For a directory the bits are ignored: archives and copies of shared folders have
-    /// them on each directory.
+    /// Removes the set-ID bits from the mode of a directory: archives and copies of shared folders have them on each
+    /// directory. For any other inode set-ID bits fail as in `check_set_id`.
     fn without_set_id(&self, ino: Ino, change: AttrChange) -> Result<AttrChange> {
         let Some(mode) = change.mode else {
             return Ok(change);
@@ -367,7 +367,8 @@ impl Vfs {
         }
     }
 
-    /// Returns the tree that changes a path; `ReadOnly` if the path is read-only, `Busy` as `View::begin_writing`.
+    /// Returns the tree that changes a path; `ReadOnly` if the path is read-only, `Busy` if `View::begin_writing` fails
+    /// with it.
     pub(super) fn tree(&self, context: &RequestContext, path: &Key) -> Result<WritablePath> {
         if !self.config.writable {
             return Err(Error::read_only(path));
@@ -400,8 +401,8 @@ impl Vfs {
         self.change_names(context, paths, |[path]| change(path))
     }
 
-    /// Changes the names that `paths_of` returns; retries if a folder was renamed before its name was found: `change`
-    /// must have done nothing if it returns `NotFound`.
+    /// Changes the names that `paths_of` returns; calls `change` again with the new paths if it returns `NotFound`
+    /// because a folder was renamed. A `change` that returns `NotFound` must have changed nothing.
     ///
     /// A change never affects the same name in another folder: a renamed folder gets its new name only after the old
     /// one is gone.
@@ -432,8 +433,8 @@ impl Vfs {
         }
     }
 
-    /// Returns the new paths of names in folders that a rename in progress has moved, or `None` if it has moved none of
-    /// them.
+    /// Returns the paths with the new names of the folders that a rename in progress has moved, or `None` if it has
+    /// moved no folder of these paths.
     fn moved_names<const N: usize>(
         &self,
         context: &RequestContext,
@@ -458,7 +459,7 @@ fn no_attribute(path: &Key, name: &[u8]) -> Error {
     Error::new(Kind::NoAttribute, path, format!("{name} is not set"))
 }
 
-/// Sets attributes of an open file, and flushes them if the close of the handle would not.
+/// Sets attributes of an open file, and flushes them if the handle is not open for writing: its close would not.
 fn change_open(context: &RequestContext, open: &Handle, change: &AttrChange) -> Result<Attr> {
     let file = open.tree_file.as_ref();
     let file = file.ok_or_else(|| replaced(&open.path))?;
@@ -484,7 +485,7 @@ fn check_same(path: &Key, tree: &Arc<dyn Tree>, other: &Arc<dyn Tree>) -> Result
 /// The set-user-ID and set-group-ID bits of a mode.
 const SET_ID: u32 = 0o6000;
 
-/// `NotPermitted` for set-ID bits of a file: the mount is `nosuid`, and stores cannot keep the bits.
+/// Fails with `NotPermitted` if a mode has set-ID bits: the mount is `nosuid`, and stores cannot keep the bits.
 fn check_set_id(what: impl std::fmt::Display, mode: u32) -> Result<()> {
     if mode & SET_ID == 0 {
         return Ok(());

@@ -1,16 +1,16 @@
 //! Numbers the names of a listing; the numbers are the kernel's cursors.
 //!
 //! 32-bit C libraries fail with EOVERFLOW for a name whose cursor has more than 31 bits. Cursors of file systems have
-//! up to 63 bits, so names are numbered in listing order. To go back, the listing seeks to its own cursor of that name,
-//! or of a name shortly before it.
+//! up to 63 bits, so names are numbered in listing order. To go back to a name, the listing seeks to its own cursor of
+//! the name, or of a name shortly before it.
 
 use std::collections::VecDeque;
 
-/// Number of most recent names whose listing cursors are all kept; 8 MiB while the directory is open. A program that
-/// goes back further may miss names, if names before them were removed since.
+/// Number of the most recent names whose listing cursors are all in memory: 8 MiB for each open directory. A program
+/// that goes back further may miss names if names before them were removed since.
 const RECENT: usize = 1 << 20;
 
-/// 1/N of all cursors is kept: 1 MB for a directory of a hundred million names.
+/// Of all names, the listing cursor of each `STEP`th is in memory: 1 MB for a directory of a hundred million names.
 const STEP: u64 = 1 << 10;
 
 /// The listing's cursors by name number, counted from 1.
@@ -50,8 +50,9 @@ impl Cursors {
         cursor.map_or((0, 0), |cursor| (step * STEP, *cursor))
     }
 
-    /// Returns the number of the name that the listing returns after number `before`, which is known. A known name
-    /// keeps its number, even if names before it were removed. A new name invalidates the numbers after it.
+    /// Records that the listing has the name with this cursor after the known name number `before`; returns its number.
+    /// A known name keeps its number, even if names before it were removed. A new name invalidates the numbers after
+    /// it.
     pub(super) fn record(&mut self, before: u64, cursor: u64) -> u64 {
         if let Some(number) = self.number_after(before, cursor) {
             return number;

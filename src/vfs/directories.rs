@@ -3,9 +3,9 @@
 //! The cursor of a name is its number in the order of the listing, counted from 1 (`cursors`); a `Name` has the
 //! listing's own cursor until it is added to a reply.
 //!
-//! At open, the names of one reply are prefetched, unless that takes a network request: then the first reply comes from
-//! memory, and so does the last, empty one. On a writable mount nothing is prefetched, since a program may open a
-//! directory, change it and read it then.
+//! At open, the names of one reply are prefetched unless that takes a network request. With prefetched names the first
+//! reply comes from memory, and so does the empty reply at the end. On a writable mount nothing is prefetched, since a
+//! program may change a directory between the open and the read.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use zarrfs_store::{EntryKind, Key, Listing, Name};
 /// An entry of a listing.
 #[derive(Clone, Copy, Debug)]
 pub struct DirEntry<'a> {
-    /// The inode that a lookup would give it.
+    /// The inode that a lookup of the name would return.
     pub ino: Ino,
-    /// Where the listing continues after it.
+    /// The cursor after which the listing continues with the next entry.
     pub cursor: u64,
     /// Directory, file or link.
     pub kind: EntryKind,
-    /// Its name.
+    /// The name of the entry.
     pub name: &'a [u8],
 }
 
@@ -69,8 +69,8 @@ impl OpenDirs {
         all.get(&fh).map(|open| open.handle.clone())
     }
 
-    /// Returns the attributes of an open directory. C libraries query them at each open of a directory, and it may have
-    /// lost its name by then.
+    /// Returns the attributes of an open directory. C libraries query the attributes after each open of a directory,
+    /// which may have lost its name by then.
     pub(super) fn attr(&self, ino: Ino) -> Option<Attr> {
         let all = self.0.lock();
         let open = all.values().find(|open| open.ino == ino)?;
@@ -135,7 +135,8 @@ impl Vfs {
             self.stats.readdir_requests.add(1);
         }
         while let Some(name) = next? {
-            // The names in memory are a valid reply.
+            // The names added so far are a valid reply: a request that may not wait ends before a name that is not in
+            // memory.
             if !self.add_to_reply(&mut open, name, sink) || !(context.may_wait() || open.has_next())
             {
                 break;
@@ -145,8 +146,8 @@ impl Vfs {
         Ok(())
     }
 
-    /// Returns names after `cursor` to the directory for which the kernel had no space, unless another thread reads the
-    /// directory. Otherwise the listing would have to seek back, which may cost requests.
+    /// Puts the names after `cursor`, for which the kernel had no space, back into the open directory; without this the
+    /// listing would have to seek back, which may cost requests. Does nothing if another thread reads the directory.
     pub fn return_names(&self, fh: Fh, cursor: u64, names: Vec<Name>) {
         let open = self.directories.get(fh);
         let mut open = match open.as_ref().and_then(|open| open.try_lock()) {
@@ -195,9 +196,9 @@ impl Vfs {
 }
 
 impl DirHandle {
-    /// Whether the next name, still fresh, is the one after `cursor`.
+    /// Whether the next name is the one after `cursor`, and was not prefetched too long ago.
     fn is_at(&self, cursor: u64) -> bool {
-        // Part of the time after which a change of the store must be visible.
+        // 500 ms is only a part of the time after which a change of the store must be visible.
         let is_fresh = |read: Instant| read.elapsed() < Duration::from_millis(500);
         // Cursor 0 may be the end of an empty directory or a rewind to its beginning.
         let was_empty = cursor == 0 && self.has_ended && self.prefetched.is_empty();
@@ -242,7 +243,8 @@ impl DirHandle {
         Ok(next)
     }
 
-    /// Prefetches the names of one reply. An error is reported by the reply that runs into it.
+    /// Prefetches the names of one reply. An error is not returned here: the next reply reads the names again and
+    /// returns it.
     fn prefetch(&mut self, context: &RequestContext) {
         let (mut bytes, started) = (0, Instant::now());
         // A reply has no space for more.
@@ -255,7 +257,7 @@ impl DirHandle {
                 Ok(None) => self.has_ended = true,
                 Err(_) => {
                     self.prefetched.clear();
-                    // A listing that cannot rewind returns the error again.
+                    // If the listing cannot rewind, the next reply gets that error.
                     let _ = self.seek(context, 0);
                     return;
                 }

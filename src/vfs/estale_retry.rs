@@ -1,8 +1,8 @@
 //! Remembers the callers for which the kernel walks a path again.
 //!
 //! An inode without a name is answered with `Changed` (ESTALE), on which the kernel walks the path again, once; the
-//! reply to the second walk is the program's result. So the second reply is never `Changed` because of a missing name,
-//! but the current entry of the path.
+//! reply to the second walk is the program's result. So in the second walk an inode without a name is not answered with
+//! `Changed` again, but with the entry that now has its path, or with the error of that path.
 
 use std::collections::HashSet;
 
@@ -16,7 +16,8 @@ use zarr_format::error::Error;
 pub(super) struct EstaleRetries(Mutex<HashSet<Caller>>);
 
 impl EstaleRetries {
-    /// Whether the kernel is walking a path again for a caller, so that it has just looked up all names.
+    /// Whether the kernel is walking a path again for a caller, which means that it has just looked up all names of the
+    /// path.
     pub(super) fn is_retry(&self, caller: Caller) -> bool {
         self.0.lock().contains(&caller)
     }
@@ -42,8 +43,8 @@ impl EstaleRetries {
         replaced(format!("inode {}", ino.0))
     }
 
-    /// Returns the error for an inode whose path was removed or replaced: `Changed`, so that the kernel walks the path
-    /// again; in the second walk the error itself.
+    /// Returns the error for an inode whose path was removed or replaced: in the first walk `Changed`, so that the
+    /// kernel walks the path again; in the second walk `error` itself.
     pub(super) fn error_of_path(&self, error: Error, ino: Ino, caller: Caller) -> Error {
         if !is_gone(&error) || self.end(caller) {
             return error;

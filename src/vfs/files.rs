@@ -1,9 +1,9 @@
 //! Requests about open files: open, read, write, flush and release.
 //!
 //! The view opens the name's current content. If the inode is open with another content, the name was replaced: the
-//! kernel must walk the path again and finds another inode. If the kernel has just done so, the open content was the
-//! content of the name at that time, and the new handle shares it. So a name that is replaced all the time can still be
-//! opened.
+//! kernel must walk the path again and finds another inode. If the kernel has just walked the path again, the name had
+//! the inode's open content at that moment, and the new handle shares that content. So even a name that is replaced all
+//! the time can be opened.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,13 +27,13 @@ const MAX_WITH_OPEN: usize = 128 << 10;
 /// The mode of an open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// Whether it is opened for writing.
+    /// Whether the file is opened for writing.
     pub writes: bool,
     /// Whether all writes are appended, whatever offset the kernel sends.
     pub appends: bool,
-    /// Whether it is truncated first.
+    /// Whether the file is truncated first.
     pub truncates: bool,
-    /// Whether the create fails if it exists (O_EXCL).
+    /// Whether the create fails if the file exists (O_EXCL).
     pub is_new: bool,
 }
 
@@ -47,7 +47,8 @@ impl Vfs {
         })
     }
 
-    /// Opens a file of the view; again if its bytes were made while the content changed, since they could not be read.
+    /// Opens a file of the view. Opens it again if the content changed while its bytes were generated: reads of such a
+    /// snapshot would fail with `Changed`.
     fn open_in_view(&self, context: &RequestContext, path: &Key) -> Result<OpenedFile> {
         let mut opened = self.view.open(context, path)?;
         for _ in 0..3 {
@@ -132,9 +133,10 @@ impl Vfs {
         Err(self.estale.walk_again(ino, caller))
     }
 
-    /// Adds a handle to its inode. If walking the path again did not help, the content may differ from the one that the
-    /// lookup found, or be open as another inode of the name. Then the new handle bypasses the kernel's pages, since
-    /// the kernel has the length of the other content, and appends at the end that is known here.
+    /// Adds a handle to its inode. If the kernel has already walked the path again, the content may be another one than
+    /// the lookup found, or be open as another inode of the name. The new handle then bypasses the kernel's pages,
+    /// since the kernel has the length of the other content, and writes with O_APPEND go to the end of the file as the
+    /// daemon knows it.
     fn bind(&self, fh: Fh, handle: Handle, mode: OpenOptions, caller: Caller) -> Binding {
         let (ino, content) = (handle.ino, handle.content);
         // The inode's handles must always be in the table.
@@ -186,14 +188,15 @@ impl Vfs {
         }
     }
 
-    /// Returns an open file whose bytes are a local file, or `None` if it can be written or changed.
+    /// Returns the open file of a handle if a local file has exactly its bytes and the mount cannot write it; otherwise
+    /// `None`.
     pub fn unchanging_local_file(&self, fh: Fh) -> Option<Arc<dyn File>> {
         let open = self.handles.get(fh).ok()?;
         let is_fixed = open.tree_file.is_none() && open.file.descriptor().is_some();
         is_fixed.then(|| open.file.clone())
     }
 
-    /// Returns the reply to an open, after the kernel's pages fit the handle.
+    /// Makes the kernel's pages valid for a new handle, and returns the reply to its open.
     pub(super) fn open_reply(&self, fh: Fh) -> Result<OpenReply> {
         let open = self.handles.get(fh)?;
         let page_use = self.fit_pages(&open);
@@ -206,7 +209,7 @@ impl Vfs {
         })
     }
 
-    /// Makes the kernel's pages fit a new handle.
+    /// Drops or bypasses the kernel's pages if they are not the bytes that a new handle reads.
     fn fit_pages(&self, open: &Arc<Handle>) -> PageUse {
         let opening = Opening {
             ino: open.ino,
@@ -216,14 +219,15 @@ impl Vfs {
             has_length: &|| self.kernel_has_length(open),
             small_content: &|| self.small_content(open),
         };
-        // Of two concurrent opens, the first one drops the pages.
+        // A handle counts as open for writing once `mark_open` was called: the first of two concurrent opens drops the
+        // pages.
         let is_written = || self.is_written(open.ino);
         let mark_open = || open.is_open.store(true, Ordering::Release);
         self.pages.open(&opening, is_written, mark_open)
     }
 
-    /// Whether the kernel has the length of a file that it opens for the first time. The kernel of a writable mount asks
-    /// for it anyway.
+    /// Whether the kernel has the exact length of a file, so that the open may rely on it. False on a writable mount:
+    /// its attributes are not cached, so the kernel asks for the length anyway.
     fn kernel_has_length(&self, open: &Handle) -> bool {
         if self.config.writable {
             return false;
@@ -232,11 +236,12 @@ impl Vfs {
         attr.is_some_and(|attr| attr.is_exact && self.inodes.keep_length(open.ino, attr.size))
     }
 
-    /// Returns the content of a file that is read through the kernel's pages, if it is in memory, has the version of the
-    /// open, and is at most `MAX_WITH_OPEN` bytes of whole pages: older kernels leave the rest of a page as it was. A
-    /// snapshot has to be asked for at each read: reads fail once the content has changed.
+    /// Returns the content of a small file for the kernel's pages if the content is in memory and has the version of
+    /// the open. It must be whole pages, since older kernels leave the rest of a page as it was, and at most
+    /// `MAX_WITH_OPEN` bytes. A snapshot is excluded: once its content has changed, its reads must fail, so each read
+    /// has to arrive here.
     fn small_content(&self, open: &Handle) -> Option<ReadBytes> {
-        // Without a version no page may be kept.
+        // The kernel must not cache pages of bytes without a version.
         let version = open.version?;
         let length = open.file.attr(&WITHOUT_WAITING)?.size;
         let length = usize::try_from(length).ok()?;
@@ -273,7 +278,7 @@ impl Vfs {
         }
     }
 
-    /// Returns an open file of an inode that fits.
+    /// Returns the first handle of an inode for which `fits` is true.
     pub(super) fn open_file(
         &self,
         ino: Ino,
@@ -315,7 +320,8 @@ impl Vfs {
         Ok(bytes)
     }
 
-    /// Fails with `Changed` if a file has the bytes of its open, and the content has changed since.
+    /// Fails with `Changed` if a file still returns the bytes of its open (`is_snapshot`), but its version has changed
+    /// since: the kernel would cache the old bytes as pages of the new content.
     fn check_snapshot(&self, open: &Handle) -> Result<()> {
         let has_pages = open.version.is_some() && !open.direct;
         if has_pages && open.file.is_snapshot() && open.file.version() != open.version {
@@ -325,7 +331,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// Invalidates the kernel's pages once the bytes differ from the ones that were opened.
+    /// Invalidates the kernel's pages if the file's version is not the one of the open any more.
     fn invalidate_if_changed(&self, open: &Handle) {
         if let (Some(opened), Some(now)) = (open.version, open.file.version())
             && opened != now
@@ -434,13 +440,13 @@ impl Vfs {
         // The inode's handles must always be in the table.
         self.inodes.release(open.ino, fh);
         self.handles.remove(fh);
-        // RELEASE comes some time after the close, which has flushed the handle. A program that has opened the file
-        // since may have truncated it, and its writes are no content before it closes the file.
+        // RELEASE arrives some time after the close, which has flushed the handle. Another program may have opened and
+        // truncated the file since, and what it has written must not be stored before it closes the file.
         if self.open_file(open.ino, |other| other.writes).is_none() {
             self.flush_unanswered(context, &open);
         }
         if open.writes && self.open_file(open.ino, |_| true).is_some() {
-            // While it was open for writing, invalidations were skipped.
+            // While the file was open for writing, invalidations of its pages were skipped.
             self.pages.invalidate(open.ino, Invalidation::Content);
         }
     }

@@ -26,13 +26,13 @@ pub(super) struct Handle {
     pub(super) version: Option<u64>,
     /// Whether reads must bypass the page cache.
     pub(super) direct: bool,
-    /// The writable form of the file, if it belongs to a tree.
+    /// The file for writing; `None` if the file does not belong to a `Tree`.
     pub(super) tree_file: Option<Arc<dyn TreeFile>>,
-    /// Whether it was opened for writing.
+    /// Whether the handle was opened for writing.
     pub(super) writes: bool,
     /// Keeps other files of the array from being opened for writing.
     pub(super) written: Option<Arc<WrittenKey>>,
-    /// Whether the open is complete: the kernel's pages fit the handle, and a program may write to them.
+    /// Whether the open is complete: stale pages of the kernel were dropped, and a program may write to the file.
     pub(super) is_open: AtomicBool,
     /// Whether writes are appended, since the kernel does not know the end of the file.
     pub(super) appends: bool,
@@ -137,7 +137,7 @@ impl HandleTable {
         file.ok_or_else(|| Error::invalid("handle", "not open"))
     }
 
-    /// Returns the first of some handles that fits.
+    /// Returns the first of some handles for which `fits` is true.
     pub(super) fn find(
         &self,
         handles: &[Fh],
@@ -148,7 +148,7 @@ impl HandleTable {
         open.find(|open| fits(open)).cloned()
     }
 
-    /// Returns the inodes of the handles that fit.
+    /// Returns the inodes of the handles for which `fits` is true.
     pub(super) fn inodes(&self, fits: impl Fn(&Handle) -> bool) -> Vec<Ino> {
         let files = self.files.read();
         let fitting = files.values().filter(|open| fits(open));

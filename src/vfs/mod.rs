@@ -2,7 +2,8 @@
 //!
 //! FUSE types and stores are unknown here. This file finds names, `files` opens, reads and writes files, `directories`
 //! lists, and `changes` modifies the tree. Open files are in `handles`, the names that the kernel knows in `inode`, and
-//! `pages` tracks its page cache. `renames` and `estale_retry` handle paths that change while the kernel walks them.
+//! `pages` tracks the kernel's page cache. `renames` and `estale_retry` handle paths that change while the kernel walks
+//! them.
 //!
 //! Each lookup is counted until the kernel forgets it. If the inode of a name is open with another content, the name is
 //! looked up again before it gets another inode.
@@ -66,9 +67,9 @@ pub struct VfsConfig {
 /// The result of a lookup.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Its inode.
+    /// The inode of the name.
     pub ino: Ino,
-    /// Its attributes.
+    /// The attributes of the inode.
     pub attr: Attr,
 }
 
@@ -86,13 +87,13 @@ impl Entry {
 /// The reply to an open.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenReply {
-    /// Its handle.
+    /// The handle of the open file.
     pub fh: Fh,
     /// Whether the kernel's cached pages are valid for the current content.
     pub keep_cache: bool,
     /// Whether reads must bypass the page cache.
     pub direct: bool,
-    /// Whether it was opened for writing.
+    /// Whether the file was opened for writing.
     pub writes: bool,
     /// Whether the reader is likely to read sequentially.
     pub expects_sequential: bool,
@@ -182,15 +183,15 @@ impl Vfs {
         }
     }
 
-    /// Sets the TTL for the kernel, which gets the attributes now. On a writable mount attributes are read each time,
-    /// since any view can change a file; directories are cached for the resolution of one path. Attributes of a mixed
-    /// inode are never cached: the kernel copies the attributes of a reply one by one, and a concurrent reader would see
-    /// the length of another content.
+    /// Sets the TTL of attributes that are about to be sent to the kernel. On a writable mount attributes of files are
+    /// not cached, since any view can change a file; those of directories are cached for the resolution of one path.
+    /// Attributes of a mixed inode are never cached: the kernel copies the attributes of a reply one by one, so a
+    /// concurrent reader could see the length of another content.
     fn with_ttl(&self, ino: Ino, attr: Attr) -> Attr {
         let is_kept = !self.config.writable && attr.kind == EntryKind::File;
         if is_kept && self.inodes.record_length(ino, attr.size) {
-            // The kernel may have begun this request before an open that relies on another length. It ignores the
-            // attributes of the reply now, and asks again.
+            // The kernel may have begun this request before an open that relies on another length. After this
+            // invalidation it ignores the attributes in the reply, and asks again.
             self.pages.invalidate(ino, Invalidation::Length);
         }
         let ttl = match attr.kind {
@@ -234,7 +235,7 @@ impl Vfs {
         if let Some(ino) = self.inodes.look_up_same(parent, name.bytes, &attr) {
             return Ok(Some(self.entry_of(ino, attr)));
         }
-        // A file opened after the first query may have the same content.
+        // Queries again, since a file that was opened after the first query may have the same content.
         let attr = self.find(context, parent, name, caller)?;
         Ok(attr.map(|attr| self.entry(parent, name.bytes, attr)))
     }
@@ -249,9 +250,10 @@ impl Vfs {
     ) -> Result<Option<Attr>> {
         let count = self.renames.count();
         match self.find_child(context, parent, name) {
-            // It may have been renamed in the meantime.
+            // The name may have been renamed in the meantime.
             Ok(None) if !self.renames.have_none_since(count) => {}
-            // The answer depends on the calling process.
+            // The directory has lost its name: the caller decides whether the kernel has to walk the path again
+            // (`path_for`).
             Err(error) if error.kind() == Kind::Changed => {}
             found => return found,
         }
@@ -273,7 +275,7 @@ impl Vfs {
         let dir = match self.inodes.dir(parent)? {
             DirLookup::Resolved(dir) => dir,
             DirLookup::Path(path, changes) => {
-                // Its children may be in memory even if it is not.
+                // The children of a directory may be in memory even if the directory itself is not.
                 match self.view.dir(&context.without_waiting(), &path) {
                     Ok(dir) => self.inodes.cache_dir(parent, dir, changes),
                     Err(_) => Arc::new(ViewDir::Path(path)),
@@ -291,9 +293,10 @@ impl Vfs {
 
     /// Returns the kernel's entry for an inode.
     ///
-    /// The kernel queries the attributes of a new file again before it answers the program. They cannot be cached until
-    /// then without the name, whose TTL the kernel rounds up to some milliseconds and which it keeps across a rename:
-    /// the file of a chunk created this way would show stale bytes after a write of the decoded file.
+    /// The kernel queries the attributes of a new file again before it answers the program. A TTL would save that
+    /// query, but the same TTL holds for the name: the kernel rounds it up to some milliseconds, and keeps the name
+    /// across a rename. A chunk's file that was just created and renamed would show stale bytes after a write of the
+    /// decoded file.
     fn entry_of(&self, ino: Ino, attr: Attr) -> Entry {
         let attr = self.with_ttl(ino, attr);
         Entry { ino, attr }
@@ -303,7 +306,7 @@ impl Vfs {
     pub fn getattr(&self, context: &RequestContext, ino: Ino, caller: Caller) -> Result<Attr> {
         let found = self.attr_by_name(context, ino)?;
         if found.is_none() {
-            // May query an open file, whose lock may be held during a request to the store.
+            // An open file may have to be queried, and its lock may be held during a request to the store.
             context.check_may_wait()?;
         }
         self.stats.getattr_requests.add(1);
@@ -333,7 +336,7 @@ impl Vfs {
                     .estale
                     .error_of_path(Error::not_found(path), ino, caller));
             }
-            // It was opened or closed in between, or is a directory now.
+            // The inode was opened or closed in the meantime, or is a directory now.
         }
         Err(self.estale.walk_again(ino, caller))
     }
@@ -389,8 +392,9 @@ impl Vfs {
         }
     }
 
-    /// Returns the path for a query about an inode, from `own`. If `own` fails in both walks because a directory has
-    /// lost its name, returns the path that the kernel has walked.
+    /// Returns the path for a query about an inode: the path from `own`. `own` fails with `Changed` if a directory has
+    /// lost its name, and the kernel walks the path again. If it fails in the second walk too, returns the path that
+    /// the kernel has walked.
     pub(super) fn path_for(
         &self,
         ino: Ino,

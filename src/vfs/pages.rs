@@ -29,9 +29,10 @@ use zarrfs_store::sync::read_bytes::ReadBytes;
 /// What the kernel has to invalidate for an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalidation {
-    /// Length: it may have changed.
+    /// The length, which may have changed.
     Length,
-    /// Nothing yet: waits at most `OPEN_WAIT` for the requests that may hold pages; returns whether they are answered.
+    /// Nothing yet: only waits, at most `OPEN_WAIT`, until the requests that may hold pages are answered; returns
+    /// whether they are.
     Settled,
     /// Content, synchronously: pages are dropped before the call returns.
     ContentNow,
@@ -41,12 +42,13 @@ pub enum Invalidation {
     LostContent,
 }
 
-/// The kernel's cache of a mount. A function that invalidates is a cache to which no pages can be added.
+/// The kernel's cache of a mount. A closure that invalidates also implements it, and ignores `add_pages`.
 pub trait KernelCache: Send + Sync {
     /// Invalidates an inode; returns whether the kernel has done so.
     fn invalidate(&self, ino: Ino, what: Invalidation) -> bool;
 
-    /// Adds the whole content of an inode of which the kernel has no page; it reads the pages that cannot be added.
+    /// Adds the whole content of an inode of which the kernel has no page. The kernel requests the pages that cannot be
+    /// added when a program reads them.
     fn add_pages(&self, _ino: Ino, _content: &[u8]) {}
 }
 
@@ -62,26 +64,27 @@ pub const OPEN_WAIT: Duration = Duration::from_secs(1);
 /// A handle whose open is about to be answered.
 pub(super) struct Opening<'a> {
     pub(super) ino: Ino,
-    /// The version of the bytes that it reads; `None` if the kernel must not cache pages of them.
+    /// The version of the bytes that the handle reads; `None` if the kernel must not cache pages of these bytes.
     pub(super) version: Option<u64>,
     /// Whether the kernel may have the length of another content.
     pub(super) is_mixed: bool,
-    /// Whether it is open for writing.
+    /// Whether the handle is open for writing.
     pub(super) writes: bool,
-    /// Whether the kernel has its length, for an inode of which it has had no pages.
+    /// Returns whether the kernel has the exact length of an inode of which it has had no pages.
     pub(super) has_length: &'a dyn Fn() -> bool,
-    /// Returns its whole content, if that is in memory and small enough for the kernel to get it with the open.
+    /// Returns the whole content of the file, if it is in memory and small enough for the kernel to get it with the
+    /// open.
     pub(super) small_content: &'a dyn Fn() -> Option<ReadBytes>,
 }
 
 /// How an open treats the kernel's pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageUse {
-    /// They have the bytes that the handle reads.
+    /// The pages have the bytes that the handle reads.
     Keep,
-    /// The kernel drops them.
+    /// The kernel drops the pages.
     Drop,
-    /// They may be stale but cannot be dropped now: they stay, and the handle bypasses them.
+    /// The pages may be stale but cannot be dropped now: they stay, and the handle bypasses them.
     Bypass,
 }
 
@@ -90,7 +93,7 @@ pub(super) enum PageUse {
 struct CachedPages {
     /// The version of all pages; `None` if it is unknown.
     version: Option<u64>,
-    /// The version for which the kernel was last told to drop them.
+    /// The version for which the kernel was last told to drop the pages.
     dropped_for: Option<u64>,
 }
 
@@ -105,13 +108,13 @@ impl CachedPages {
 #[derive(Default)]
 pub(super) struct KernelPages {
     by_ino: Mutex<HashMap<Ino, CachedPages>>,
-    /// Inodes whose pages one thread is dropping or has just found valid: other opens of them wait.
+    /// Inodes whose pages a thread is checking or dropping: other opens of them wait.
     gates: Mutex<HashSet<Ino>>,
     opened: Condvar,
     cache: OnceLock<Box<dyn KernelCache>>,
 }
 
-/// Blocks other opens of an inode until it is dropped.
+/// While a gate exists, other opens of its inode wait.
 struct Gate<'a> {
     pages: &'a KernelPages,
     ino: Ino,
@@ -150,8 +153,8 @@ impl KernelPages {
         Some(Gate { pages: self, ino })
     }
 
-    /// Makes the pages fit a handle whose open is about to be answered. `is_written` returns whether another handle is
-    /// open for writing and its `mark_open` was called.
+    /// Decides how a handle whose open is about to be answered uses the kernel's pages, and drops stale ones.
+    /// `is_written` returns whether another handle is open for writing and its `mark_open` was called.
     pub(super) fn open(
         &self,
         opening: &Opening<'_>,
@@ -179,17 +182,18 @@ impl KernelPages {
         }
     }
 
-    /// Whether the kernel may have pages of another version than the handle reads.
+    /// Whether the kernel may have pages of a version that is not the one that the handle reads.
     fn has_others(&self, opening: &Opening<'_>) -> bool {
         let known = self.by_ino.lock().get(&opening.ino).copied();
         known.is_some_and(|pages| !pages.have_version(opening.version))
     }
 
-    /// Makes the pages fit a handle; stale pages are dropped if they `are_free`: no request holds them.
+    /// Decides how a handle uses the kernel's pages. Drops stale pages only if `are_free`, that is, no request holds
+    /// them.
     fn prepare(&self, opening: &Opening<'_>, is_written: bool, are_free: bool) -> PageUse {
         let Opening { ino, version, .. } = *opening;
         if is_written {
-            // Writes go through the pages, so they are current.
+            // Programs write through these pages, so the pages are current.
             self.by_ino.lock().entry(ino).or_default().version = None;
             if opening.is_mixed {
                 self.invalidate(ino, Invalidation::Length);
@@ -201,7 +205,7 @@ impl KernelPages {
         if known.is_none() && !opening.is_mixed && (opening.has_length)() {
             self.add_small(opening);
         } else if !is_same || opening.is_mixed {
-            // With kept pages the kernel keeps the length, and would truncate the content there.
+            // A kernel that keeps pages also keeps the file's length, and would cut the new content off there.
             self.invalidate(ino, Invalidation::Length);
         }
         let drop_pages = || are_free && self.invalidate(ino, Invalidation::ContentNow);
@@ -246,7 +250,7 @@ impl KernelPages {
         self.invalidate(ino, Invalidation::Content);
     }
 
-    /// Calls `drop_pages` unless an inode is open for writing; opens of it wait until then.
+    /// Calls `drop_pages` unless an inode is open for writing; opens of the inode wait until it returns.
     pub(super) fn drop_unless(
         &self,
         ino: Ino,
@@ -290,7 +294,8 @@ mod tests {
         release: mpsc::Sender<()>,
     }
 
-    /// Pages of a kernel in which requests hold some: it blocks on `blocked` and returns `false` for it.
+    /// The pages of a kernel that blocks on the invalidation `blocked`, as if requests held pages, and returns `false`
+    /// for it.
     fn pages_blocked_at(blocked: Invalidation) -> (KernelPages, Kernel) {
         let pages = KernelPages::default();
         let (waits, has_begun) = mpsc::channel();

@@ -1,9 +1,9 @@
 //! Tracks renames in progress, so that renamed entries are found by either path.
 //!
-//! During a rename the view has the new name, the kernel and the inode table the old one. Until it is answered, the
-//! kernel reaches the children of a folder by the folder's old name. So a path that the view does not find is also
-//! looked up under its new path, so that it never seems missing. A rename may also begin and end during a query: the
-//! last renames are remembered, so that a request that found nothing retries.
+//! During a rename the view already has the new name, but the kernel and the inode table still have the old one. Until
+//! the rename is answered, the kernel reaches the children of a folder by the folder's old name. So a path that the
+//! view does not find is also looked up under its new path, so that it never seems missing. A rename may also begin and
+//! end during a query: the last renames are remembered, so that a request that found nothing retries.
 
 use std::collections::VecDeque;
 
@@ -35,7 +35,7 @@ struct Rename {
 }
 
 impl Rename {
-    /// Whether `path` is at or below its old or its new path.
+    /// Whether `path` is at or below the old or the new path of the rename.
     fn touches(&self, path: &Key) -> bool {
         path.below(&self.from).is_some() || path.below(&self.to).is_some()
     }
@@ -63,7 +63,8 @@ impl RenameUnderWay<'_> {
 }
 
 impl RenameTable {
-    /// Whether a matching rename has finished since the count was `count`; true if that is not remembered any more.
+    /// Whether a matching rename has finished since the number of finished renames was `count`. Also true if more have
+    /// finished since than are remembered.
     fn have_ended(&self, count: u64, matches: impl Fn(&Rename) -> bool) -> bool {
         let since = usize::try_from(self.count - count).unwrap_or(usize::MAX);
         since > self.ended.len() || self.ended.iter().rev().take(since).any(matches)
@@ -85,7 +86,7 @@ impl Renames {
         }
     }
 
-    /// Whether no rename is in progress, and none has finished since the count was `count`.
+    /// Whether no rename is in progress, and none has finished since the number of finished renames was `count`.
     pub(super) fn have_none_since(&self, count: u64) -> bool {
         let all = self.0.lock();
         all.under_way.is_empty() && all.count == count
@@ -96,7 +97,8 @@ impl Renames {
         self.0.lock().count
     }
 
-    /// Whether a rename that touches `path` or one of its ancestors has finished since the count was `count`.
+    /// Whether a rename that touches `path` or one of its ancestors has finished since the number of finished renames
+    /// was `count`.
     pub(super) fn have_moved(&self, path: &Key, count: u64) -> bool {
         self.0
             .lock()
@@ -121,7 +123,7 @@ impl Renames {
         }
     }
 
-    /// Like `query`, for one that returns `None` if the path does not exist.
+    /// Like `query`, for a query that returns `None` if the path does not exist.
     pub(super) fn find<T>(
         &self,
         path: &Key,
@@ -133,7 +135,8 @@ impl Renames {
         }
     }
 
-    /// Like `find`, for a name in the folder at `parent`, which may be the renamed folder: then its old name is gone.
+    /// Like `find`, for a name in the folder at `parent`. If nothing exists at `parent` any more, since a rename is
+    /// moving this folder, the name is looked up in the folder's new path.
     pub(super) fn find_in<T>(
         &self,
         parent: &Key,

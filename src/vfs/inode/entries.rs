@@ -13,7 +13,7 @@ use zarrfs_store::EntryKind;
 /// The entry of an inode.
 pub(super) struct InodeEntry {
     ino: u64,
-    /// Directory and name; the last ones if `is_named` is not set.
+    /// The directory and the name of the inode, or its last ones if `is_named` is not set.
     parent: u64,
     name: Box<[u8]>,
     /// The content found by the last lookup; `None` if it is unknown.
@@ -29,23 +29,23 @@ pub(super) struct InodeEntry {
     pub(super) lengths: Lengths,
 }
 
-/// The lengths of one inode that were sent to the kernel. Of two replies that overlap the kernel may ignore either one,
-/// so it is only known to have a length if there was no other.
+/// The lengths of one inode that were sent to the kernel. The kernel may ignore either of two overlapping replies, so
+/// it certainly has a length only if all replies had that length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Lengths {
-    /// None was sent yet.
+    /// No length was sent yet.
     #[default]
     None,
-    /// All were this one.
+    /// All replies had this length.
     One(u64),
-    /// The same, and an open relies on it.
+    /// All replies had this length, and an open relies on it.
     Kept(u64),
-    /// They differed.
+    /// Replies had different lengths.
     Several,
 }
 
 impl Lengths {
-    /// Adds a length; returns whether an open relies on another one.
+    /// Records a length that was sent to the kernel; returns whether an open relies on another length.
     pub(super) fn add(&mut self, length: u64) -> bool {
         match *self {
             Lengths::None => *self = Lengths::One(length),
@@ -59,7 +59,7 @@ impl Lengths {
         false
     }
 
-    /// Returns whether the kernel got this length and no other; then an open may rely on it.
+    /// Whether all replies had this length; if so, records that an open relies on it.
     pub(super) fn keep(&mut self, length: u64) -> bool {
         let is_one = matches!(*self, Lengths::One(known) | Lengths::Kept(known) if known == length);
         if is_one {

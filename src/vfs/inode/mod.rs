@@ -3,7 +3,8 @@
 //! An inode is one content: all of its handles have the same content, and a name that gets another content gets another
 //! inode. An inode has an entry with the kernel's lookup count, and the entry is dropped when the count is zero. Its
 //! number is a 31-bit hash of directory and name, or the next free number if that is taken: a listing needs no memory
-//! for it, and most files have the same number after a remount. The directories of the last lookups are kept as the view resolved them.
+//! for it, and most files have the same number after a remount. The directories of the last lookups are cached as the
+//! view resolved them.
 
 use std::sync::Arc;
 
@@ -55,25 +56,25 @@ pub struct Inodes {
 pub enum DirLookup {
     /// The resolved directory.
     Resolved(Arc<ViewDir>),
-    /// Its path, to be resolved, and the count of changes for `cache_dir`.
+    /// The path of the directory, which is not resolved yet, and the count of changes for `cache_dir`.
     Path(Key, u64),
 }
 
 /// The state of an inode.
 #[derive(Clone, Copy, Debug)]
 pub struct InodeState {
-    /// Whether it is a directory.
+    /// Whether the inode is a directory.
     pub is_directory: bool,
-    /// Whether it has a name.
+    /// Whether the inode has a name.
     pub is_named: bool,
-    /// Whether it has handles.
+    /// Whether the inode has handles.
     pub is_open: bool,
 }
 
 /// The result of adding a handle to an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binding {
-    /// It was added.
+    /// The handle was added.
     Added,
     /// The inode is open with another content.
     Different,
@@ -135,8 +136,9 @@ impl Inodes {
         }
     }
 
-    /// Whether the kernel may have attributes that were found under the name of an inode. An inode that is not open may
-    /// also get attributes of another content; then it is not opened any more: a lookup gives the name another inode.
+    /// Whether the attributes that were found under the name of an inode may be sent to the kernel as the inode's. If
+    /// the inode is not open, they may be of another content; the inode is then marked as `MIXED`, and the next lookup
+    /// gives the name another inode.
     pub fn can_show(&self, ino: Ino, attr: &Attr) -> bool {
         let mut state = self.lock();
         if !state.is_a(ino.0, attr.kind) {
@@ -254,9 +256,9 @@ impl Inodes {
         state.prune(from.parent.0);
     }
 
-    /// Drops lookups; an entry without lookups and children is dropped. Calls `forgotten` before the number can get
-    /// another name, if the inode is unknown now: the kernel also forgets a lookup whose reply it does not use, and keeps
-    /// using the inode.
+    /// Subtracts lookups from the kernel's count, and drops an entry without lookups and children. If the inode then
+    /// has no entry and no handle, calls `forgotten`, before another name can get the number. Otherwise the kernel may
+    /// still use the inode: FORGET also arrives for a lookup whose reply the kernel does not use.
     pub fn forget(&self, ino: Ino, count: u64, forgotten: impl FnOnce()) {
         let mut state = self.lock();
         if let Some(entry) = state.entries.get_mut(ino.0) {
@@ -268,7 +270,7 @@ impl Inodes {
         }
     }
 
-    /// Adds a handle of a content, if the inode may have that content.
+    /// Adds a handle of a content, unless the inode has another content or the content is open as another inode.
     pub fn bind(&self, ino: Ino, fh: Fh, content: Option<u64>) -> Binding {
         let mut state = self.lock();
         let is_open = state.open.is_open(ino.0);
@@ -286,8 +288,9 @@ impl Inodes {
         Binding::Added
     }
 
-    /// Adds a handle of a content that lookups have not found, or that is open as another inode. The inode is mixed
-    /// while it is open, and gets no name after that. `Different` if the inode is open with another content.
+    /// Adds a handle of a content that is not the one that lookups found, or that is open as another inode. The inode
+    /// is mixed (`is_mixed`) while it is open, and no lookup returns it afterwards. `Different` if the inode is open
+    /// with another content.
     pub fn bind_mixed(&self, ino: Ino, fh: Fh, content: Option<u64>) -> Binding {
         let mut state = self.lock();
         if state.open.is_open(ino.0) && state.differs(ino.0, content) {
@@ -299,20 +302,20 @@ impl Inodes {
         Binding::Added
     }
 
-    /// Whether the kernel may have attributes of another content than the handles'. Reads must not rely on the kernel's
-    /// length: the reply with the right length can be overtaken.
+    /// Whether the kernel may have attributes of a content that is not the content of the handles. Reads must then not
+    /// rely on the kernel's length, since a reply with the wrong length may arrive after the reply with the right one.
     pub fn is_mixed(&self, ino: Ino) -> bool {
         self.lock().open.is_mixed(ino.0)
     }
 
-    /// Records a length that the kernel is about to get; returns whether it got another one on which an open relies.
+    /// Records a length that the kernel is about to get; returns whether an open relies on another length.
     pub fn record_length(&self, ino: Ino, length: u64) -> bool {
         let mut state = self.lock();
         let entry = state.entries.get_mut(ino.0);
         entry.is_some_and(|entry| entry.lengths.add(length))
     }
 
-    /// Whether the kernel got this length for an inode, and no other: then an open may rely on it.
+    /// Whether the kernel got this length for an inode and no other length; if so, records that an open relies on it.
     pub fn keep_length(&self, ino: Ino, length: u64) -> bool {
         let mut state = self.lock();
         let entry = state.entries.get_mut(ino.0);

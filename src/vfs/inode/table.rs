@@ -1,8 +1,8 @@
 //! The tree of inode names: paths, added and removed names, and pruning of entries.
 //!
-//! The kernel's lookups and child entries keep an entry alive. A name keeps its inode as long as its content stays.
-//! Otherwise it gets another inode, and the old one lives on without a name: programs that have it open keep their
-//! pages and their length. An open content keeps the inode with which it is open.
+//! The kernel's lookups and child entries keep an entry alive. A name keeps its inode as long as its content stays the
+//! same. A name with another content gets another inode, and the old inode stays without a name: programs that have it
+//! open still see its pages and its length. A content that is open keeps the inode with which it was opened.
 
 use std::collections::HashMap;
 use std::num::{NonZeroU64, NonZeroUsize};
@@ -22,7 +22,7 @@ use zarrfs_store::{EntryKind, Key};
 /// some use signed numbers.
 const MAX_NUMBER: u64 = (1 << 31) - 1;
 
-/// Sentinel content: the kernel may have attributes of more than one content, so every content differs.
+/// Sentinel content: the kernel may have attributes of more than one content, so the inode differs from every content.
 pub(super) const MIXED: u64 = u64::MAX;
 
 /// The inode for a name.
@@ -70,8 +70,8 @@ impl InodeTable {
         }
     }
 
-    /// Returns the path of an inode, with its last name if it has none. `Changed` if it is unknown, or an ancestor has
-    /// no name.
+    /// Returns the path of an inode, which may have lost its name: then with its last name. `Changed` if the inode is
+    /// unknown or an ancestor has no name.
     pub(super) fn last_path(&self, ino: Ino) -> Result<Key> {
         self.path_through(ino, InodeEntry::is_named)
     }
@@ -83,7 +83,7 @@ impl InodeTable {
     }
 
     /// Returns the path of an inode from its last name and its ancestors' last names; `Changed` if an ancestor is
-    /// unknown or does not `count`.
+    /// unknown, or `count` is false for it.
     fn path_through(&self, ino: Ino, count: impl Fn(&InodeEntry) -> bool) -> Result<Key> {
         if ino == Ino::ROOT {
             return Ok(Key::root());
@@ -146,8 +146,8 @@ impl InodeTable {
         }
     }
 
-    /// Returns a free inode number: a hash of directory and name, or the next free number. Without other inodes it is
-    /// always the same for a name, also after a remount.
+    /// Returns a free inode number: a hash of directory and name, or the next free number. A name whose hash is free
+    /// always gets the same number, also after a remount.
     pub(super) fn free_number(&self, parent: Ino, name: &[u8]) -> u64 {
         let mut ino = hash_of(parent.0, name) & MAX_NUMBER;
         while ino <= Ino::ROOT.0 || self.entries.get(ino).is_some() || self.open.is_open(ino) {
@@ -270,7 +270,7 @@ pub(super) struct OpenInodes {
 struct OpenInode {
     /// The content of all handles; `None` if it is unknown.
     content: Option<u64>,
-    /// Whether the kernel may have attributes of another content.
+    /// Whether the kernel may have attributes of a content that is not `content`.
     is_mixed: bool,
     handles: SmallVec<[Fh; 2]>,
 }
@@ -281,12 +281,12 @@ impl OpenInodes {
         self.by_ino.contains_key(&ino)
     }
 
-    /// Whether the kernel may have attributes of another content than the handles'.
+    /// Whether the kernel may have attributes of a content that is not the content of the handles.
     pub(super) fn is_mixed(&self, ino: u64) -> bool {
         self.by_ino.get(&ino).is_some_and(|open| open.is_mixed)
     }
 
-    /// Records that the kernel may have attributes of another content than the handles'.
+    /// Records that the kernel may have attributes of a content that is not the content of the handles.
     pub(super) fn mark_mixed(&mut self, ino: u64) {
         if let Some(open) = self.by_ino.get_mut(&ino) {
             open.is_mixed = true;

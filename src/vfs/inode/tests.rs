@@ -153,7 +153,7 @@ fn an_open_inode_never_shows_a_link_of_the_same_name() {
     assert!(!inodes.can_show(ino, &link));
     let new = inodes.look_up(Ino::ROOT, b"a", &link);
     assert_ne!(new, ino);
-    // Replaced without a notice of an unlink.
+    // The name is replaced, and no unlink is reported.
     assert_ne!(inodes.look_up(Ino::ROOT, b"a", &file(2)), new);
 }
 
@@ -223,7 +223,7 @@ fn a_name_takes_at_most_200_bytes_and_frees_them() {
     assert!(left < 64 << 10, "{left} bytes");
 }
 
-/// The kernel may ignore any of two overlapping replies: it surely has a length only if it got no other one.
+/// The kernel may ignore either of two overlapping replies: it certainly has a length only if all replies had it.
 #[test]
 fn a_length_is_relied_on_only_if_the_kernel_got_no_other() {
     let inodes = Inodes::new();
