@@ -107,7 +107,7 @@ impl Filesystem for FuseAdapter {
         }
         let limits = [
             config.set_max_write(convert::LARGEST_REQUEST).is_err(),
-            // Read-ahead requests in flight, and the number at which the kernel throttles.
+            // Maximum number of read-ahead requests in flight, and the number at which the kernel throttles them.
             config.set_max_background(128).is_err(),
             config.set_congestion_threshold(96).is_err(),
         ];
@@ -118,7 +118,7 @@ impl Filesystem for FuseAdapter {
         Ok(())
     }
 
-    /// An event loop answers from memory.
+    /// The event loop answers if the result is in memory, otherwise a pool does.
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (parent, caller) = (Ino(parent.0), Caller(req.pid()));
         let name = name.as_bytes();
@@ -455,7 +455,7 @@ impl Filesystem for FuseAdapter {
             });
     }
 
-    /// An event loop writes what does not have to wait.
+    /// The event loop writes if the write need not wait, otherwise a pool does.
     fn write(
         &self,
         req: &Request,

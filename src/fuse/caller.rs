@@ -1,8 +1,9 @@
 //! Detects that the program waiting for a request was interrupted.
 //!
-//! Once a request was read by the daemon, the kernel waits for its answer whatever signal arrives, unless
-//! FUSE_INTERRUPT ends it, and fuser answers that one with ENOSYS. So the signals are looked up in proc(5): the ones
-//! with which a terminal or a service manager ends a program, if the waiting thread would receive them.
+//! Once the daemon has read a request, the kernel waits for its answer whatever signal arrives, unless the daemon acts
+//! on FUSE_INTERRUPT, which fuser answers with ENOSYS. So the pending signals of the waiting thread are looked up in
+//! proc(5). Only those count with which a terminal or a service manager ends a program, and which the thread would
+//! receive.
 
 use std::fs;
 

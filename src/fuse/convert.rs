@@ -115,8 +115,8 @@ pub(super) fn file_type(kind: EntryKind) -> FileType {
     }
 }
 
-/// Returns the block size of a file in bytes: a buffer of one block spans at most 1024 chunks, if the page size
-/// allows.
+/// Returns the block size of a file in bytes: programs read one block at a time, so a block has at most 1024 chunks, or
+/// one page.
 fn block_size(attr: &Attr) -> u32 {
     if attr.size < u64::from(LARGEST_REQUEST) {
         return PAGE;

@@ -6,7 +6,7 @@
 //! sleeps until the oldest request is half a second old, and without a limit if there are none. A late job ends where
 //! it waits for a remote store, unless bytes keep arriving (`store/backend/remote/runtime.rs`), and it is fenced: it
 //! makes no further changes (`crates/zarrfs-store/src/request_context.rs`). A request that has begun a change is not
-//! refused, and a refused one makes none.
+//! refused, and a refused request makes no change.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -43,7 +43,7 @@ struct PendingReplies {
 
 #[derive(Default)]
 struct DeadlineQueue {
-    /// By number, with their start times; the limit is the same for all, so the first one is due first.
+    /// The pending replies by number. All have the same time limit, so the reply with the lowest number is due first.
     waiting: BTreeMap<u64, WaitingReply>,
     next: u64,
     /// Whether the watcher sleeps without a limit and must be woken.
@@ -88,7 +88,7 @@ struct PendingReply<R> {
 
 struct ReplyState<R> {
     reply: Option<R>,
-    /// Number of changes begun, in progress or made, without the permits that were given back.
+    /// Number of changes for which the request got a permit, without the permits that it gave back.
     changes: usize,
 }
 
@@ -183,7 +183,7 @@ impl DeadlineQueue {
             .collect()
     }
 
-    /// Postpones a reply by another limit. It gets a new number, as the last one due.
+    /// Postpones a reply by another time limit. The reply gets a new number, since it is now the last one that is due.
     fn postpone(&mut self, late: Arc<dyn Expire>) {
         self.add(self.next, late);
         self.next += 1;
@@ -222,7 +222,7 @@ impl PendingReplies {
             return;
         }
         let error = Error::new(Kind::Interrupted, "", "the program was interrupted");
-        // A read-ahead is many requests of one caller.
+        // A read-ahead consists of many requests of one caller, so each caller is looked up once.
         let mut callers = HashMap::new();
         for (number, reply) in replies {
             let tid = reply.request().caller;
@@ -254,8 +254,8 @@ impl PendingReplies {
                     let next = check.min(since + limit);
                     self.wake.wait_until(&mut queue, next);
                 }
-                // Sleeps with a limit once more before it sleeps without one, so that under load no request has to wake
-                // it.
+                // No reply is pending: sleeps once more with a limit before it sleeps without one, so that under load
+                // no request has to wake it.
                 None if !is_quiet => {
                     is_quiet = true;
                     self.wake
@@ -341,7 +341,7 @@ impl<R: ReplyError> ReplyGuard<R> {
         RequestLimit::is_waited_for(&*self.slot)
     }
 
-    /// Returns the time limit, which fences the changes of the request.
+    /// Returns the time limit of the request, after which it may make no changes.
     pub(super) fn limit(&self) -> Arc<dyn RequestLimit> {
         self.slot.clone()
     }

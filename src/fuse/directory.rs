@@ -1,7 +1,8 @@
 //! Packs the entries of one READDIR reply in memory.
 //!
-//! fuser's reply cannot be filled while the listing is read, since it stays with its deadline until then. The kernel
-//! may have less space than the largest reply: the entries that do not fit return to the open directory.
+//! fuser's reply cannot be filled while the listing is read: until then it is among the pending replies, which are
+//! refused at their deadline. The kernel may have less space than the largest reply: the entries that do not fit return
+//! to the open directory.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

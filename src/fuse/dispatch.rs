@@ -46,7 +46,8 @@ pub(super) struct Dispatcher {
 /// A reply, and the resources held until it is sent.
 struct HeldReply<R> {
     reply: R,
-    /// The request's pages that the kernel may have locked, if it reads or writes contents.
+    /// Registers, until it is dropped, that the kernel may have locked pages for a request that reads or writes
+    /// contents.
     pages: Option<PageRequest>,
     access: Option<AccessLine>,
 }
@@ -63,7 +64,7 @@ struct InlineWorkers {
     free: AtomicUsize,
 }
 
-/// A blocking loop; another one may block after this is dropped.
+/// An event loop that may block. When this is dropped, another event loop may.
 struct InlineWorker<'a>(&'a InlineWorkers);
 
 impl InlineWorkers {

@@ -3,9 +3,9 @@
 //! Ordinary errors, such as a missing or existing name, are only counted. This is the only place that logs errors of
 //! requests; they have paths instead of inodes.
 //!
-//! A program reads through the kernel's read-ahead. If that fails, the kernel reads the first page again before it
-//! returns the error to the program, and the whole range if the page was dropped in between. The program would wait for
-//! the store each time, so such a read gets the error of the failed one.
+//! A program reads through the kernel's read-ahead. If that read fails, the kernel reads the first page again before it
+//! returns the error to the program, or the whole range again if the page was dropped in between. The program would
+//! wait for the store each time, so a repeated read gets the error of the first one at once.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -19,11 +19,11 @@ use crate::vfs::{Ino, Vfs};
 use zarr_format::error::{Error, Kind};
 use zarrfs_store::stats::Stats;
 
-/// Minimum duration of a failed read that is recorded. A read that fails at once may be repeated.
+/// Minimum duration of a failed read that is recorded. The repetition of a read that failed sooner is executed.
 const MIN_WAIT: Duration = Duration::from_secs(1);
 
-/// How long a failure is repeated. The kernel repeats the read within milliseconds. A program that reads again within
-/// this time gets the same error.
+/// How long the error of a failed read is returned for its repetitions. The kernel repeats the read within
+/// milliseconds. A program that reads again within this time gets the same error.
 pub(super) const REPEATED_WITHIN: Duration = Duration::from_millis(200);
 
 /// The failures of one mount.
@@ -127,8 +127,9 @@ fn is_missing(request: &KernelRequest<'_>, error: &Error) -> bool {
 /// Whether an error is a normal answer to a request about names or attributes.
 fn is_ordinary(request: &KernelRequest<'_>, error: &Error) -> bool {
     let is_of_attribute = request.operation.ends_with("xattr");
-    // It occurs again at the release of the file, unless the file is written correctly before. Shells truncate a file
-    // and close one of its two descriptors before a program writes through the other one.
+    // The error of this flush is not logged: the flush at the release of the file fails with it again, unless a program
+    // has written valid content before. Shells truncate a file and close one of its two descriptors before a program
+    // writes through the other one.
     let is_reported_later = request.operation == "flush" && error.kind() == Kind::Invalid;
     is_missing(request, error)
         || error.kind().is_ordinary()

@@ -1,11 +1,11 @@
 //! Invalidates the kernel's pages of inodes whose bytes have changed.
 //!
-//! Before it drops a page, the kernel waits for a request that has locked it. If a process is killed while one of its
-//! threads waits there, it keeps its connection, and with it the mount and its programs, until the connection is
-//! aborted. So the pages of an inode are dropped only after all requests are answered that were pending when the change
-//! was seen. A separate thread drops pages, since a request handler would wait for its own request; only the handler of
-//! an open drops pages itself before its reply, since an open locks none. Attributes are dropped at once, since no
-//! request locks them.
+//! Before it drops a page, the kernel waits for a request that has locked it. If the daemon is killed while one of its
+//! threads waits for such a page, it cannot end: its connection stays open, and the mount and the programs that use it
+//! hang until the connection is aborted. So the pages of an inode are dropped only after all requests are answered that
+//! were pending when the change was seen. A separate thread drops pages, since a request handler would wait for its own
+//! request; only the handler of an open drops pages itself before its reply, since an open locks no pages. Attributes
+//! are dropped at once, since no request locks them.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
@@ -40,7 +40,7 @@ struct InvalidationQueue {
 
 struct PendingInvalidation {
     ino: Ino,
-    /// Number of requests that had begun when the change was seen.
+    /// Number of requests that had begun when the change was seen: only these are waited for.
     after: u64,
     /// Whether pages are dropped even if the inode is open for writing.
     is_lost: bool,
@@ -106,7 +106,8 @@ impl PageInvalidations {
         if state.is_closed {
             return false;
         }
-        // An earlier entry of this inode would drop too early for requests that began since.
+        // An entry from earlier does not wait for the requests that began since, so its pages would be dropped too
+        // early.
         let earlier = state.take(ino);
         let waiting = PendingInvalidation {
             ino,

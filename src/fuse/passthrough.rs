@@ -2,7 +2,7 @@
 //!
 //! While an inode is open, the kernel uses one backing file for all of its handles or for none: the first handle
 //! decides, the others follow. So handles are counted from the reply to their open to their release. Only read-only
-//! mounts use it: reads in the kernel are invisible here.
+//! mounts use it, since the daemon does not see the kernel's own reads and writes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -45,7 +45,8 @@ impl BackingFiles {
             return;
         }
         let added = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH);
-        // One stacked file system below a file: the mount itself can still be the lower layer of an overlayfs.
+        // Depth 1: backing files may not be on a stacked file system, and the mount itself can be a lower layer of an
+        // overlayfs.
         if added.is_err() || config.set_max_stack_depth(1).is_err() {
             log::warn!(
                 "--passthrough has no effect: the kernel has no FUSE passthrough (Linux 6.9 or later)"
@@ -61,7 +62,7 @@ impl BackingFiles {
             return reply.opened(handle, convert::open_flags(&opened));
         }
         match self.add_handle(&reply, vfs, ino, opened) {
-            // The kernel accepts no other flag, and caches no pages of the file.
+            // The kernel caches no pages of a file with passthrough, and therefore refuses FOPEN_KEEP_CACHE.
             Some(id) if !opened.direct => {
                 reply.opened_passthrough(handle, FopenFlags::FOPEN_NOFLUSH, &id);
             }

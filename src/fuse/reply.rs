@@ -18,7 +18,7 @@ use zarrfs_store::tree::FreeSpace;
 
 /// The result of a request.
 pub(super) trait Output: Sized {
-    /// The type of its reply.
+    /// The fuser type that sends this result.
     type Reply: ReplyError;
 
     /// Sends the result to the kernel.

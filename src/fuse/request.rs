@@ -37,12 +37,12 @@ pub(super) struct KernelRequest<'a> {
     pub(super) pid: u32,
     /// The thread whose signals interrupt the request; 0 if none do.
     pub(super) caller: u32,
-    /// When the request began, if it runs in a pool.
+    /// When the request was queued for a pool; `None` in an event loop.
     pub(super) begun: Option<Instant>,
 }
 
 impl<'a> KernelRequest<'a> {
-    /// Builds the request of a thread, which can interrupt it.
+    /// Builds a request of the thread `pid`; a signal to this thread interrupts the request.
     pub(super) fn new(
         class: RequestClass,
         operation: &'static str,
@@ -77,7 +77,7 @@ impl<'a> KernelRequest<'a> {
         }
     }
 
-    /// Returns the request for a pool, where it begins now.
+    /// Returns the request for a pool; its time begins now.
     pub(super) fn queued(self) -> KernelRequest<'static> {
         KernelRequest {
             class: self.class,

@@ -38,7 +38,7 @@ impl StopHandle {
     }
 }
 
-/// The server of this process's mount, before it starts.
+/// The server of this process's mount, before the mount is served.
 pub struct MountServer {
     sender: Sender<Event>,
     events: Receiver<Event>,

@@ -57,7 +57,7 @@ impl MountSession {
         let dir = dir.map(Arc::new);
         let failed = |error: std::io::Error| Error::os("cannot start the FUSE session", error);
         let pages = Arc::new(PageInvalidations::default());
-        // Event loops that may block at a time.
+        // Maximum number of event loops that may block at the same time.
         let inline_workers = if settings.is_local { 2 } else { 0 };
         let dispatcher = Dispatcher::new(vfs.clone(), stats, pages.clone(), settings.timeout);
         let dispatcher = dispatcher
@@ -122,12 +122,12 @@ impl MountEnd {
         })
     }
 
-    /// Waits until the loops have ended, according to `loops`, or the mount is gone; loops that block then are
+    /// Waits until `loops` has the result of the event loops, or the mount is gone; event loops that block then are
     /// abandoned.
     fn wait(&self, loops: &Receiver<io::Result<()>>) -> io::Result<()> {
         while self.loops_wait && !self.is_gone() {
-            // A loop that blocks may miss the end of the mount. A thread that sleeps on the device would be woken by
-            // each request, so it is polled.
+            // A loop that blocks may not notice the end of the mount. A thread that sleeps on the device would be woken
+            // by each request, so the device is polled instead.
             match loops.recv_timeout(Duration::from_secs(1)) {
                 Err(RecvTimeoutError::Timeout) => {}
                 ended => return end_of(ended),

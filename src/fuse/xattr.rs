@@ -1,7 +1,7 @@
 //! Requests about extended attributes.
 //!
-//! Only writable mounts keep any; on read-only mounts listxattr is answered with ENOSYS, after which the kernel never
-//! sends it again. Each mount has the attributes that the view synthesizes, which listxattr omits.
+//! Only writable mounts store extended attributes. On read-only mounts listxattr is answered with ENOSYS, after which
+//! the kernel never sends it again. Every mount also has attributes that the view synthesizes; listxattr omits them.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -37,7 +37,7 @@ struct XattrValue {
 }
 
 impl XattrValue {
-    /// Returns its length in bytes; no value is longer than 64 KiB.
+    /// Returns the length of the value in bytes; no value is longer than 64 KiB.
     fn length(&self) -> u32 {
         u32::try_from(self.value.len()).unwrap_or(u32::MAX)
     }

@@ -47,7 +47,7 @@ fn socket_pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     net::socketpair(family, kind, SocketFlags::CLOEXEC, None)
 }
 
-/// Starts the program; it sends the device over `socket`.
+/// Starts fusermount3, which sends the device over `socket`.
 fn start(request: &MountRequest, socket: OwnedFd) -> Result<Child> {
     let program = find()?;
     Command::new(&program)
@@ -76,7 +76,7 @@ pub(super) fn unmount(path: &Path) -> Result<()> {
         return Ok(());
     }
     let mut why = message(&end.stderr);
-    // The caller has found the mount in the kernel's table: the entry belongs to somebody else.
+    // The caller has found the mount in the kernel's table, so this message means that it belongs to another user.
     if why.contains("not found in /etc/mtab") {
         why = "mounted by another user; unmount it as that user or as root".to_string();
     }

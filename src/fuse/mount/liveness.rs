@@ -1,7 +1,7 @@
 //! Checks whether the daemon of a mount answers; aborts the connection if not.
 //!
 //! A daemon answers statfs at once, without its store; if the daemon is gone, the kernel returns an error. Neither
-//! happens if a daemon was stopped, or killed but cannot end: then it holds its connection, and each access to the
+//! happens if the daemon was stopped, or was killed but cannot end: its connection stays open, and each access to the
 //! mount blocks forever. So each query runs in its own thread, which may be abandoned. A reply does not guarantee the
 //! next one, since the daemon may be stopped in between: each query has its own time limit.
 

@@ -1,4 +1,4 @@
-//! Mounts and unmounts: itself as root, with fusermount3 as any other user (`fusermount`).
+//! Mounts and unmounts: as root with system calls, otherwise with fusermount3 (`fusermount`).
 //!
 //! `mountpoint` checks mountpoints, `liveness` checks whether a mount answers, and `mountinfo` reads the kernel's mount
 //! table.
@@ -37,7 +37,7 @@ pub struct MountRequest {
     pub source: String,
     /// The mountpoint: absolute, without symbolic links.
     pub path: PathBuf,
-    /// Whether other users may use it.
+    /// Whether other users may use the mount.
     pub allow_other: bool,
     /// Other mount flags.
     pub flags: Flags,
@@ -209,7 +209,7 @@ impl MountedDir {
         self.device
     }
 
-    /// Records that the kernel has ended the mount: its number may be reused by a mount that is not ours.
+    /// Records that the kernel has ended the mount: its device number may be reused by a mount that is not ours.
     pub fn set_gone(&self) {
         self.is_gone.store(true, Relaxed);
     }

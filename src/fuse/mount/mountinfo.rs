@@ -23,7 +23,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// Returns the `st_dev` of its files.
+    /// Returns the `st_dev` of the file system's files.
     pub fn number(self) -> u64 {
         rustix::fs::makedev(self.major, self.minor)
     }
@@ -45,7 +45,7 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Whether it is a zarrfs mount.
+    /// Whether the file system is a zarrfs mount.
     pub fn is_ours(&self) -> bool {
         self.kind == TYPE
     }

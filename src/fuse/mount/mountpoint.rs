@@ -91,7 +91,7 @@ pub fn resolve(dir: &Path) -> Result<PathBuf> {
 /// alive.
 fn clear_stale(path: &Path) -> Result<()> {
     while let Some(mounted) = mountinfo::top_at(path)?.filter(Mounted::is_ours) {
-        // Not stat, which the kernel may answer from its cache.
+        // The mount is not queried with stat, which the kernel may answer from its cache.
         match liveness::query(path, ANSWER_TIMEOUT) {
             Liveness::Answers => break,
             Liveness::Gone => {
