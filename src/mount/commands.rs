@@ -31,7 +31,7 @@ pub fn execute(
 ) -> Result<ControlAnswer> {
     Ok(match request {
         ControlRequest::Status => ControlAnswer::Status(status(overlay)?),
-        // Without a mount, no chunks wait.
+        // Dirty chunks exist only in the memory of a mount.
         ControlRequest::Flush => ControlAnswer::Flush(FlushReport::default()),
         ControlRequest::Diff => ControlAnswer::Diff(diff(overlay)?),
         ControlRequest::DiffArrays => ControlAnswer::DiffArrays(diff_arrays(overlay)?),
@@ -46,9 +46,9 @@ pub fn execute(
     })
 }
 
-/// Executes a request in the mount, whose `arrays` may have dirty chunks of decoded files: a commit first retries
-/// chunks that could not be stored before, a discard drops them and the dirty chunks of open files, and the answer
-/// names these arrays.
+/// Executes a request in the mount, whose `arrays` may have dirty chunks of decoded files. A commit first stores the
+/// chunks that could not be stored before; a discard drops them, and the dirty chunks of open files. The answers to a
+/// status and a commit name the arrays with dirty chunks.
 pub(super) fn execute_in_mount(
     overlay: &Overlay,
     arrays: &Arrays,
@@ -171,8 +171,8 @@ fn state(store: Arc<dyn Store>) -> HierarchyState {
     }
 }
 
-/// Adds to an answer the arrays with dirty decoded files, as of the start of the request (`Arrays`); the flag is true
-/// for open ones.
+/// Adds to an answer the arrays that had dirty chunks of decoded files at the start of the request; the flag is true
+/// for an array that was open for writing.
 fn name_arrays(answer: &mut ControlAnswer, in_writing: Vec<(Key, bool)>) {
     let named = in_writing.iter().map(|(path, is_open)| {
         let why = if *is_open {

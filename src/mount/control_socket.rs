@@ -84,8 +84,8 @@ fn answer(overlay: &Overlay, arrays: &Arrays, stream: &UnixStream) {
     }
 }
 
-/// Sends a request to the mount that has `upper` open; returns `None` if there is no such mount, or if it ends before it
-/// has answered anything.
+/// Sends a request to the mount that has `upper` open. Returns `None` if there is no such mount, or if the mount ends
+/// before it has answered anything.
 pub fn request(
     upper: &Path,
     request: &ControlRequest,
@@ -103,7 +103,7 @@ pub fn request(
     let mut lines = BufReader::new(&stream);
     let mut line = receive_line(upper, &mut lines)?;
     if line.is_empty() {
-        // It was unmounted before it received the request.
+        // The mount ended before it received the request.
         return Ok(None);
     }
     loop {
@@ -146,8 +146,8 @@ fn is_unserved(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionRefused | NotFound)
 }
 
-/// Returns a path to the socket that is short enough for the kernel, wherever the upper folder is. It is valid as long
-/// as the returned file, the opened folder.
+/// Returns a path to the socket that is short enough for the kernel, wherever the upper folder is. The path is valid
+/// while the returned file, which is the opened folder, exists.
 fn socket_path(upper: &Path) -> Result<(fs::File, PathBuf)> {
     let folder = fs::File::open(upper).map_err(|error| Error::os(upper.display(), error))?;
     let path = format!("/proc/self/fd/{}/socket", folder.as_raw_fd());

@@ -87,7 +87,7 @@ impl fmt::Display for ViewKind {
 pub struct ViewsConfig {
     /// Path or URL of the store.
     pub source: String,
-    /// The forms of arrays that the files view lists in addition to the default one.
+    /// What the files view lists in addition to the default format of each array.
     pub list: Vec<ListedFormat>,
     /// Memory budget of decoded chunks and chunks in flight, in bytes.
     pub memory: u64,
@@ -101,7 +101,7 @@ pub struct ViewsConfig {
     pub store: StoreConfig,
     /// The upper folder of the overlay, if the mount is writable.
     pub overlay: Option<(PathBuf, OverlayConfig)>,
-    /// Whether the store of that folder was moved here.
+    /// Whether to use the changes of the upper folder although the store was at another place before.
     pub rebind: bool,
     /// Whether to write chunks even if a lossy codec changes their elements.
     pub lossy: bool,
@@ -143,7 +143,7 @@ pub struct Views {
     is_local: bool,
 }
 
-/// What a mount's first line says about its store.
+/// What `zarrfs mount` prints about the store when the mount is ready.
 pub struct Description {
     /// The dialect, and the number of arrays and groups: `Zarr v3, 7 arrays in 2 groups`.
     pub summary: String,
@@ -217,7 +217,7 @@ impl Views {
         &self.arrays
     }
 
-    /// Returns the memory budget of everything held of the store.
+    /// Returns the memory budget to which all data of the store are charged.
     pub fn memory(&self) -> &Arc<MemoryBudget> {
         &self.memory
     }
@@ -361,7 +361,7 @@ fn readahead(config: &ViewsConfig, memory: Arc<MemoryBudget>) -> Option<Readahea
     })
 }
 
-/// Returns the store view over `readahead`, which reads objects of the stack's store.
+/// Returns the store view. It reads through `readahead`: the stack's store, with a read-ahead layer if there is one.
 fn store_view(
     stack: &StoreStack,
     readahead: Arc<dyn Store>,

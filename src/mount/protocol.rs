@@ -117,7 +117,7 @@ pub struct KeyDiff {
     pub change: char,
     /// The key.
     pub key: String,
-    /// Whether it belongs to an unfinished commit: the next one continues.
+    /// Whether the key belongs to an unfinished commit, which the next commit continues.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pending: bool,
 }
@@ -138,11 +138,11 @@ pub struct CommitReport {
     pub bytes: u64,
     /// Keys that were removed.
     pub erased: u64,
-    /// Keys without an ETag from the server: conflicts are detected by length and digest of the content read before, or
-    /// else by size and time.
+    /// Number of keys for which the server sent no ETag. Their conflicts are detected by the length and digest of the
+    /// content that was read before or, if none was read, by size and time.
     #[serde(default)]
     pub without_etag: u64,
-    /// Changes that are not in the store, since the commit ended early.
+    /// Number of changes that were not written to the store, since the commit ended early.
     #[serde(default)]
     pub left: u64,
     /// Keys that others have changed, and how.
@@ -160,7 +160,7 @@ pub struct CommitReport {
     pub in_writing: Vec<(String, String)>,
 }
 
-/// An error in its transmitted and JSON form.
+/// An error as it is sent, and as it is printed in JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailureReport {
     /// The name of the error's kind.
@@ -203,7 +203,7 @@ pub enum ControlMessage {
     Progress {
         /// Finished keys.
         done: usize,
-        /// All keys; 0 before their number is known.
+        /// Number of all keys; 0 before it is known.
         total: usize,
     },
     /// The last line: the result.

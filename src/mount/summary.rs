@@ -20,22 +20,22 @@ pub(super) struct StoreSummary {
     /// The dialect of the root, or of the first node with a dialect.
     dialect: Option<&'static str>,
     arrays: usize,
-    /// Groups with a document.
+    /// Number of groups with a metadata document.
     groups: usize,
     /// Whether all nodes were counted.
     is_whole: bool,
     /// The array that the mount's message names.
     example: Option<Example>,
-    /// The other format that the names in the root are of.
+    /// The format other than Zarr to which the names in the root belong.
     other: Option<&'static OtherFormat>,
 }
 
 /// An array for a user to look at.
 #[derive(Debug, PartialEq, Eq)]
 struct Example {
-    /// The path of its whole array file in the files view.
+    /// The path, in the files view, of the file that has the whole array.
     path: String,
-    /// The number of groups above it, the root included.
+    /// The number of groups above the array, including the root.
     depth: usize,
     /// The number of elements.
     size: u128,
@@ -43,9 +43,9 @@ struct Example {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Root {
-    /// A group or an array with a document.
+    /// A group or an array with a metadata document.
     Node,
-    /// A folder without a document.
+    /// A folder without a metadata document.
     #[default]
     Folder,
     /// Metadata that cannot be read.
@@ -80,7 +80,8 @@ impl StoreSummary {
                 nodes: 300,
                 time: Duration::from_millis(30),
             },
-            // The nodes below tell whether this is a store at all, such as an N5 container without attributes.
+            // The nodes below show whether this is a Zarr store: the root of an N5 container, for example, may have no
+            // metadata.
             Root::Folder if hierarchy.store().info().lists => WalkBounds {
                 nodes: 8,
                 time: Duration::from_secs(2),
@@ -134,7 +135,7 @@ impl StoreSummary {
         }
     }
 
-    /// Takes an array for the example if it is nearer to the root than the one so far, or as near and larger.
+    /// Makes an array the example if it is nearer to the root than the current example, or as near and larger.
     fn propose(&mut self, node: &NodeEntry, array: &Array) {
         let lengths = array.shape.iter().map(|&length| u128::from(length));
         let size = lengths.fold(1, u128::saturating_mul);
