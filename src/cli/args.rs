@@ -46,8 +46,8 @@ const LOG: &str = "Log";
 pub struct MountArgs {
     /// Zarr store: a directory, a zip archive or a URL
     ///
-    /// The URL begins with s3://, gs://, az://, abfss://, http:// or https://. A path after a zip archive (.zip or .ozx)
-    /// is a directory in it. A directory can also be an Icechunk repository.
+    /// The URL begins with s3://, gs://, az://, abfss://, http:// or https://. A path after a zip archive (.zip or
+    /// .ozx) is a directory in it. A directory can also be an Icechunk repository.
     pub store: String,
     /// Empty directory to mount the store at
     ///
@@ -113,8 +113,8 @@ pub struct MountArgs {
     /// Formats to list in directories, such as raw,tif or all
     ///
     /// A directory lists an array as NAME.npy (NAME.txt if its elements are strings). Every other format opens by name,
-    /// listed or not. 'chunks' lists the chunks of each array, and nc, h5 and csv the files of groups; zarrfs-formats(7)
-    /// has all names.
+    /// listed or not. 'chunks' lists the chunks of each array, and nc, h5 and csv the files of groups;
+    /// zarrfs-formats(7) has all names.
     #[arg(long, value_name = "LIST", value_delimiter = ',', hide_short_help = true, help_heading = SHOWN)]
     pub list: Vec<ListedFormat>,
     /// Owner of all files, as a name or a number [default: you]
@@ -583,7 +583,7 @@ pub struct CheckArgs {
     pub store: StoreArgs,
 }
 
-/// What a check can make anew.
+/// What `zarrfs check --fix` can rebuild.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mendable {
     /// Consolidated metadata of the group, and of groups below that have some

@@ -1,4 +1,4 @@
-//! Normalizes other forms: mount(8)'s, `zarrfs STORE DIR`, and `zarrfs help COMMAND`.
+//! Rewrites other forms of the command line, such as mount(8)'s, to `zarrfs COMMAND`.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -9,8 +9,8 @@ use crate::cli::Cli;
 use crate::cli::report::ExitPolicy;
 use zarrfs_store::edit_distance::nearest;
 
-/// Returns the exit policy if the arguments are for the mount helper: the program's name is `mount.zarrfs`, or the form
-/// is mount.fuse's, `zarrfs STORE DIR -o OPTIONS`.
+/// Returns the exit policy if the arguments are for the mount helper: the program's name is `mount.zarrfs`, or the
+/// arguments have the form of mount.fuse, `zarrfs STORE DIR -o OPTIONS`.
 pub(super) fn helper_policy(args: &[OsString]) -> Option<ExitPolicy> {
     let called = args.first().map(Path::new).and_then(Path::file_name);
     if called.is_some_and(|name| name.as_encoded_bytes().starts_with(b"mount.")) {
@@ -109,7 +109,8 @@ fn awaits_value(option: &str) -> bool {
         .filter(|option| option.get_action().takes_values());
     match option.strip_prefix("--") {
         Some(name) => valued.any(|option| option.get_long() == Some(name)),
-        // In a word of several letters, the value follows as the next word or in the same word.
+        // Several short options in one word: the next word is a value only if the option that takes it is the last
+        // letter.
         None => {
             let first = valued.find_map(|valued| option.find(valued.get_short()?));
             first.is_some_and(|place| place + 1 == option.len())

@@ -5,7 +5,8 @@
 //! description of the mount, or `failed` with the exit status and the error. Nothing is added to the arguments, which
 //! other users can read.
 //!
-//! A daemon that kept inherited descriptors would hold a script's locks, and pipes whose reader waits for their end.
+//! The daemon closes inherited descriptors: otherwise it would keep a script's locks, and pipes whose reader waits for
+//! their end.
 
 use std::fs::File;
 use std::io::{PipeReader, Read, Write};
@@ -33,7 +34,7 @@ use zarr_format::error::{Error, Result, printable};
 /// The environment variable with the number of the parent process.
 const PARENT: &str = "ZARRFS_PARENT";
 
-/// The end of a line within the daemon's line; no line has a control character.
+/// Stands for a line break in the daemon's line. No line of a description has control characters.
 const LINE_END: &str = "\t";
 
 /// The first word of the daemon's line.
@@ -113,7 +114,7 @@ pub(super) fn own_program() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
 }
 
-/// Returns the line that the daemon writes, or its beginning if the daemon has ended.
+/// Returns the line that the daemon writes; an incomplete line if the daemon ends before.
 fn read_line(mut reader: PipeReader, limit: Duration) -> Result<String> {
     let end = Instant::now() + limit;
     let mut line = Vec::new();
@@ -236,8 +237,8 @@ fn write_line(line: fmt::Arguments<'_>) -> io::Result<()> {
 struct InheritedDescriptors(Vec<RawFd>);
 
 impl InheritedDescriptors {
-    /// Finds them: descriptors without close-on-exec, which this process sets on all of its own. Must be called before
-    /// threads are started.
+    /// Finds the descriptors without close-on-exec: this process sets that flag on all descriptors that it opens. Must
+    /// be called before threads are started.
     pub(super) fn find() -> InheritedDescriptors {
         let entries = fs::read_dir("/proc/self/fd")
             .into_iter()
@@ -248,15 +249,15 @@ impl InheritedDescriptors {
         InheritedDescriptors(numbers.into_iter().filter(is_inherited).collect())
     }
 
-    /// Closes them. Files opened by their names, such as `/dev/fd/9`, stay open.
+    /// Closes the descriptors. Files opened by their names, such as `/dev/fd/9`, stay open.
     #[expect(
         unsafe_code,
         reason = "descriptors that nothing here owns have numbers alone"
     )]
     pub(super) fn close(self) {
         for number in self.0 {
-            // SAFETY: it was open before this process opened anything and has no owner here, so that no other code has
-            // closed it, and its number is not reused for another file.
+            // SAFETY: the descriptor was open before this process opened anything, and has no owner here. So no other
+            // code has closed it, and its number is not reused for another file.
             unsafe { rustix::io::close(number) };
         }
     }
@@ -268,7 +269,7 @@ impl InheritedDescriptors {
     reason = "descriptors that nothing here owns have numbers alone"
 )]
 fn is_inherited(number: &RawFd) -> bool {
-    // SAFETY: the number is only queried, and a closed one is an error.
+    // SAFETY: the number is only queried, and the query of a closed descriptor returns an error.
     let descriptor = unsafe { BorrowedFd::borrow_raw(*number) };
     fcntl_getfd(descriptor).is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC))
 }

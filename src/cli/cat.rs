@@ -1,7 +1,7 @@
 //! `zarrfs cat`: prints a stored key, a decoded chunk or array elements on stdout.
 //!
-//! It reads in pieces, so that an object of any length takes the memory of one piece. Elements as text have one row a
-//! line, and planes are separated by an empty line.
+//! At most `READ_SIZE` bytes of an object are in memory at a time. In text, each row of elements is a line, and an
+//! empty line separates planes.
 
 use std::sync::Arc;
 
@@ -95,7 +95,7 @@ fn print_stored(located: &StorePath) -> Result<bool> {
     }
 }
 
-/// Says in the error of a path that is no key what is there and how to print it.
+/// Returns the error of a path that is not a key; its text says what the path is and how to print it.
 fn explained(located: &StorePath, error: Error) -> Error {
     if !matches!(error.kind(), Kind::IsADirectory | Kind::NotFound) {
         return error;

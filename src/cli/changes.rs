@@ -56,7 +56,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<bool> {
 /// The recorded failures of a mount.
 struct FailureCount {
     count: u64,
-    /// Whether only the log shows them, because the mount has no control directory.
+    /// Whether the failures are only in the log, because the mount has no control directory.
     hides_control: bool,
     /// Whether the mount writes changes to the store at once.
     writes_through: bool,
@@ -380,7 +380,7 @@ fn print_discard(report: &DiscardReport) {
     }
 }
 
-/// Asks on a terminal whether to discard all changes; `Invalid` without a terminal, unless there are none.
+/// Asks on a terminal whether to discard all changes; `Invalid` without a terminal, unless there are no changes.
 fn confirm_all(place: &PlaceArgs) -> Result<bool> {
     let ControlAnswer::Status(status) = upper::execute(place, &ControlRequest::Status)? else {
         return Err(mismatch());

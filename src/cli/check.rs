@@ -1,6 +1,7 @@
 //! `zarrfs check`: prints findings as they are found, and a summary.
 //!
-//! With `--json` they are members of one object that is written in pieces, so that findings need no memory.
+//! With `--json` the output is one object, to which each finding is written at once, so that no findings are kept in
+//! memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +31,7 @@ pub(super) fn check(args: &CheckArgs) -> Result<bool> {
     let located = open(args)?;
     let rebuilt = match args.fix {
         Some(Mendable::Consolidated) => {
-            // The check counts names from zero.
+            // The rebuild gets a context of its own, since the check below has to count names from zero.
             let context = context(args, &located);
             rebuild_consolidated(&context, &start(&context, &located)?)?
         }

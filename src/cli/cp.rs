@@ -173,7 +173,7 @@ fn group_name(located: &StorePath) -> String {
     }
 }
 
-/// Returns the chosen format if it is one with a variable and its coordinates.
+/// Returns the chosen format if its files contain an array together with its coordinates.
 fn variable_choice(args: &CpArgs) -> Option<GroupChoice<'static>> {
     match &args.format {
         Some(name) => GroupChoice::of_format(name),
@@ -255,7 +255,8 @@ fn check_apart(located: &StorePath, target: &Path) -> Result<()> {
     }
 }
 
-/// Returns the number of files that are copied side by side: more over a network, where each waits for a request.
+/// Returns the number of files that are copied at the same time: more over a network, where each copy waits for a
+/// request.
 fn threads(located: &StorePath) -> usize {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let is_local = located.opened.hierarchy.store().info().folder.is_some();
@@ -276,7 +277,7 @@ struct StoreCopy {
 }
 
 impl StoreCopy {
-    /// Copies a node and the nodes below it into a folder; says which are left out.
+    /// Copies a node and the nodes below it into a folder; prints which nodes are left out.
     fn copy_node(&self, entry: &Arc<NodeEntry>, folder: &Path) -> Result<()> {
         let warn = |sentence: String| report::warn(format_args!("{sentence}"));
         self.view.visit_limits(&UNLIMITED, entry, warn)?;
@@ -288,7 +289,7 @@ impl StoreCopy {
                 let child = path.child(&name.name)?;
                 let place = folder.join(os_name(&name.name));
                 if name.kind == EntryKind::Directory {
-                    // Fails if a signal is removing the folders above.
+                    // Fails if a signal ends the command, and its folders are being removed.
                     fs::create_dir(&place).map_err(|error| Error::os(place.display(), error))?;
                     folders.push((child, place));
                     continue;

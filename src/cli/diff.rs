@@ -61,8 +61,8 @@ fn has_difference(node: &Value) -> bool {
     lists.iter().any(|name| node.get(name).is_some())
 }
 
-/// Fails with `Invalid` if neither the node nor a descendant has a document: an unrelated folder would be compared as a
-/// store of groups.
+/// Fails with `Invalid` if neither the node nor a descendant has a metadata document: otherwise an unrelated folder
+/// would be compared as if it were a group.
 fn check_described(place: &StorePath) -> Result<()> {
     let hierarchy = &place.opened.hierarchy;
     let Some(start) = hierarchy.node(&UNLIMITED, &place.path)? else {
@@ -77,7 +77,7 @@ fn check_described(place: &StorePath) -> Result<()> {
     Err(Error::invalid(folder.trim_end_matches('/'), why))
 }
 
-/// Whether a node or one of its descendants has a document.
+/// Whether a node or one of its descendants has a metadata document.
 fn is_described(hierarchy: &Arc<Hierarchy>, start: Arc<NodeEntry>) -> Result<bool> {
     let has_document = |node: &NodeEntry| node.version != 0 || node.dialect().is_some();
     let mut visited = 0;
@@ -89,7 +89,7 @@ fn is_described(hierarchy: &Arc<Hierarchy>, start: Arc<NodeEntry>) -> Result<boo
         let mut children = hierarchy.children(&UNLIMITED, &node)?;
         while let Some(name) = children.next(&UNLIMITED)? {
             visited += 1;
-            // Links may form a cycle.
+            // Symbolic links may form a cycle, so the search ends after 100,000 names.
             if visited > 100_000 {
                 return Ok(true);
             }
@@ -145,7 +145,7 @@ fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value[name].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Prints a changed member; of a long object or array only the values that differ.
+/// Prints a changed attribute or member of the metadata; of a long object or array only the values that differ.
 fn print_member(what: &str, member: &Value) {
     let name = printable(member["name"].as_str().unwrap_or_default());
     for Difference {
@@ -165,9 +165,9 @@ fn print_member(what: &str, member: &Value) {
     }
 }
 
-/// A value of a member that differs.
+/// A difference between two values.
 struct Difference<'a> {
-    /// The name of the member, and the way from it: `ome.omero.channels[1].label`.
+    /// The path of the value, beginning with the name of the compared member: `ome.omero.channels[1].label`.
     place: String,
     before: Option<&'a Value>,
     after: Option<&'a Value>,

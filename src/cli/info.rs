@@ -86,8 +86,8 @@ fn with_plain_limits(mut info: NodeInfo, located: &StorePath) -> NodeInfo {
     info
 }
 
-/// If the array is a store of its own, reopens its decoded file through the array's group, which has labels and header
-/// data; `None` if there is no such group.
+/// If the array was opened as a store of its own, reopens its decoded file through the array's group, which has labels
+/// and header data; `None` if there is no such group.
 fn above_file<'a>(args: &InfoArgs, node: &SourceNode<'a>) -> Option<SourceNode<'a>> {
     let located = &node.located;
     let is_top = located.path.parent().is_some_and(|parent| parent.is_root());
@@ -330,7 +330,7 @@ fn children_json(counts: &ChildCounts) -> Value {
     members
 }
 
-/// Returns the files of a group, and the formats that a node has no file in.
+/// Returns the files of a group, and for any node the formats in which it has no file, with the reasons.
 fn files_json(info: &NodeInfo) -> Vec<(String, Value)> {
     let refused = |refused: &[RefusedFile]| {
         let pairs = refused
@@ -615,7 +615,7 @@ fn exact_bytes(bytes: u64) -> String {
     format!("{short} ({bytes} bytes)")
 }
 
-/// Formats the data type as final v3 does, if that is more than its name.
+/// Returns the data type as a v3 document states it: a name, or a JSON object if the type has parameters.
 fn data_type(array: &ArrayInfo) -> String {
     match &array.members["data_type"] {
         Value::String(name) => name.clone(),

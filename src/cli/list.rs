@@ -29,11 +29,11 @@ struct MountLine {
 /// The changes of a mount.
 enum Changes {
     ReadOnly,
-    /// To be committed.
+    /// Number of changes to be committed.
     Pending(u64),
-    /// That the store refused: the mount writes through.
+    /// Number of changes that the store refused, if the mount writes through.
     Refused(u64),
-    /// The reason why they are unknown.
+    /// The reason why the number is unknown.
     Unknown(&'static str),
 }
 
@@ -100,7 +100,8 @@ fn reason_of_silence(mounted: &Mounted, error: &Error) -> &'static str {
     }
 }
 
-/// Queries the number of keys to commit, or that the store refused.
+/// Queries the number of changed keys: keys to be committed or, if the mount writes through, keys that the store
+/// refused.
 fn pending(upper: &Path, writes_through: bool) -> Changes {
     match control_socket::request(upper, &ControlRequest::Status, &|_, _| ()) {
         Ok(Some(ControlAnswer::Status(status))) => {
@@ -161,8 +162,8 @@ impl MountLine {
     }
 }
 
-/// Prints the mounts as a table, or, if it is too wide for the terminal, with each store on a line of its own. Other
-/// programs get a line for each mount, whatever the paths of other mounts.
+/// Prints the mounts as a table, or, if it is too wide for the terminal, with each store on a line of its own. If
+/// stdout is not a terminal, each mount is on one line, for other programs.
 fn print_table(lines: &[MountLine]) {
     let headings = ["STORE", "DIRECTORY", "VIEW", "CHANGES"].map(str::to_string);
     let rows: Vec<_> = std::iter::once(headings)

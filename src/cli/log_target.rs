@@ -24,9 +24,9 @@ use zarr_format::error::{Error, Result, without_os_numbers};
 /// Whether warnings are also written to the terminal.
 static COPIES_TO_TERMINAL: AtomicBool = AtomicBool::new(false);
 
-/// Starts the log: `file`, or the journal if stderr is its stream, or stderr (`foreground`), or syslog; fails if the
-/// file cannot be opened. `verbose` is the number of `-v`; `RUST_LOG` sets levels by target. Panics are logged as
-/// errors. Returns the log file, if the log is one.
+/// Starts the log, and returns its file if it can be reopened. The target is `file`; without a file the journal if
+/// stderr is connected to it, else stderr if `foreground`, else syslog. Fails if the file cannot be opened. `verbose`
+/// is the number of `-v`; `RUST_LOG` sets levels by target. Panics are logged as errors.
 pub(super) fn start(file: Option<&Path>, foreground: bool, verbose: u8) -> Result<LogPlace> {
     let mut builder = Builder::new();
     filter(&mut builder, verbose);
@@ -41,7 +41,8 @@ pub(super) fn start(file: Option<&Path>, foreground: bool, verbose: u8) -> Resul
         (Some(path), _) => {
             let file = Arc::new(LogFile::open(path)?);
             builder.target(Target::Pipe(Box::new(LogWriter(file.clone()))));
-            // A later reopen by the descriptor's number could open another file, even one with data.
+            // The path of a descriptor is not reopened: its number may by then belong to another file, even one with
+            // data.
             let is_descriptor = output::named_descriptor(path).is_some();
             place = LogPlace(Some(file).filter(|_| !is_descriptor));
         }
@@ -64,7 +65,7 @@ pub(super) fn start(file: Option<&Path>, foreground: bool, verbose: u8) -> Resul
     Ok(place)
 }
 
-/// The file of a log, if it can be reopened.
+/// The log file, if it can be reopened.
 pub(super) struct LogPlace(Option<Arc<LogFile>>);
 
 impl LogPlace {
@@ -162,7 +163,7 @@ fn filter(builder: &mut Builder, verbose: u8) {
     // fuser's warnings about requests repeat ours or are useless.
     let at_most = |level| if is_all { LevelFilter::Trace } else { level };
     builder.filter_module("fuser", at_most(LevelFilter::Error));
-    // Errors of replies to killed programs.
+    // This module logs errors of replies to killed programs.
     builder.filter_module("fuser::reply", at_most(LevelFilter::Off));
     // The error of the request has the same message.
     builder.filter_module("rustls_platform_verifier", at_most(LevelFilter::Off));

@@ -197,7 +197,7 @@ enum CellState {
     Missing,
     Partly,
     Stored,
-    /// At least one of them does not decode.
+    /// At least one chunk does not decode.
     Corrupt,
 }
 
@@ -264,7 +264,7 @@ struct DrawnMap<'a> {
     shades: Shades,
     /// The names of the array's dimensions.
     names: &'a [Option<String>],
-    /// Number of inner chunks in a chunk, if it is a shard.
+    /// Number of inner chunks in each chunk; `None` if the chunks are not shards.
     inner: Option<u64>,
     drawing: Drawing,
 }

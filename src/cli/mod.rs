@@ -212,11 +212,11 @@ pub fn command() -> clap::Command {
     })
 }
 
-/// Returns a command with the last line of its `-h`, without options in it that have no effect.
+/// Returns a command with the last line of its `-h`; hides options from `-h` that have no effect on a mount.
 fn shaped(name: &str, command: clap::Command) -> clap::Command {
     let rest = format!("Run 'zarrfs {name} --help' for all options and examples.");
     let command = command.after_help(rest);
-    // A running mount has options of its own in force.
+    // These commands usually send a request to a mount, which has its own options of remote stores.
     if !matches!(name, "status" | "diff" | "commit" | "discard") {
         return command;
     }

@@ -1,7 +1,8 @@
 //! `zarrfs mount`: opens the store, mounts it, and serves until the mount ends.
 //!
 //! The store is opened and the mountpoint is checked before the mount, so that errors appear on the terminal and not as
-//! EIO. Without `-f` the program restarts itself in the background for this (`background`).
+//! EIO. Without `-f` the program starts itself again in the background, and the new process does all this
+//! (`background`).
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -59,7 +60,7 @@ fn serve(plan: &MountPlan, parent: Option<Parent>) -> Result<()> {
         listening.map_err(|error| Error::os("cannot listen for signals", error))?;
     }
     let input = if plan.until_eof {
-        // If the input ends before the mount is ready, the mountpoint is removed as after a mount.
+        // If the input ends before the mount is ready, the mountpoint is removed as it would be after a mount.
         let plan = plan.clone();
         Some(InputWatch::start(move || remove_dir(&plan))?)
     } else {

@@ -1,8 +1,8 @@
 //! Queries a mount for its facts: extended attributes of its root, served from memory.
 //!
-//! A file would not be safe: a store may have its own folder `.zarrfs`, which the mount then shows as stored, and the
-//! writer of the store could name the upper folder of a commit. A store cannot contain these attributes. A stopped
-//! process does not answer; then the command fails after a time limit.
+//! The files in `.zarrfs` would not be safe: a store may have its own folder `.zarrfs`, which the mount then shows as
+//! stored, so whoever wrote the store could choose the upper folder that a commit uses. A store cannot contain these
+//! attributes. A stopped process does not answer; then the command fails after a time limit.
 
 use std::ffi::OsStr;
 use std::io;
@@ -27,7 +27,7 @@ pub(super) fn control_dir(mountpoint: &Path) -> PathBuf {
 /// The facts about a mount.
 pub(super) struct MountFacts {
     dir: PathBuf,
-    /// The contents of its `mount.json`.
+    /// The contents of the mount's `mount.json`.
     members: Value,
     hides_control: bool,
 }
@@ -137,7 +137,7 @@ impl MountFacts {
         self.members["source"].as_str().unwrap_or_default()
     }
 
-    /// Returns an option in force, or "" if it is missing.
+    /// Returns the value of an option in force, or "" if there is no such option.
     pub(super) fn option(&self, name: &str) -> &str {
         self.members["options"][name].as_str().unwrap_or_default()
     }

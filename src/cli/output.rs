@@ -33,9 +33,9 @@ pub(super) struct OutputFile<'a> {
 
 /// The names of an output file.
 struct OutputNames {
-    /// Its name until it is complete.
+    /// The name of the file until the file is complete.
     partial: PathBuf,
-    /// Its final name.
+    /// The final name of the file.
     target: PathBuf,
 }
 
@@ -152,7 +152,7 @@ impl Drop for OutputFile<'_> {
 
 /// A folder that gets its name when it is complete.
 pub(super) struct OutputFolder {
-    /// Its name until then, in the same folder.
+    /// The name of the folder until it is complete; in the same directory as the final name.
     pub(super) partial: PathBuf,
     target: PathBuf,
 }
@@ -230,14 +230,16 @@ fn remove_on_signal(path: &Path) -> io::Result<()> {
 /// Whether a signal ends the process, so that its output is being removed.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
-/// If a signal ends the process, waits for the end: what fails meanwhile fails since the output is removed.
+/// Waits for the end of the process if a signal is ending it: an error is then caused by the removal of the output, and
+/// must not be printed.
 fn wait_if_ending() {
     while IS_ENDING.load(Ordering::Acquire) {
         thread::park();
     }
 }
 
-/// Removes a folder into which other threads still write: by another name they find it no more.
+/// Removes a folder into which other threads still write. It is renamed first, so that they cannot create files in it
+/// any more.
 fn remove_folder(path: &Path) -> io::Result<()> {
     let mut gone = path.as_os_str().to_owned();
     gone.push(".gone");
@@ -249,7 +251,7 @@ fn remove_folder(path: &Path) -> io::Result<()> {
 pub(super) fn named_descriptor(path: &Path) -> Option<i32> {
     let own = fs::canonicalize("/proc/self").ok()?;
     let mut path = path.to_path_buf();
-    // The kernel follows as many symbolic links.
+    // The kernel follows at most 40 symbolic links.
     for _ in 0..40 {
         let folder = match path.parent()? {
             folder if folder.as_os_str().is_empty() => Path::new("."),

@@ -50,7 +50,7 @@ impl Drawing {
     }
 }
 
-/// The colour of missing chunks, and of values that have none.
+/// The colour of missing chunks, and of elements without a colour.
 pub(super) const GREY: Rgb = [48, 48, 48];
 
 impl Picture {
@@ -97,8 +97,8 @@ impl Picture {
         output.keep()
     }
 
-    /// Returns the width of a cell in pixels of the file: a small picture is enlarged to at least 512 pixels, by cells of
-    /// at most 32.
+    /// Returns the width of a cell in pixels of the file, 1 to 32: the longer side of a small picture is enlarged to at
+    /// least 512 pixels, if 32 suffice for that.
     fn scale(&self) -> usize {
         let side = self.width.max(self.height()).max(1);
         512_usize.div_ceil(side).clamp(1, 32)

@@ -51,7 +51,7 @@ pub(super) struct MountPlan {
     pub(super) list: Vec<ListedFormat>,
     pub(super) store: StoreConfig,
     pub(super) cow: Option<PathBuf>,
-    /// Whether the store of the upper folder was moved.
+    /// Whether to use the upper folder although the store was at another place before.
     pub(super) rebind: bool,
     pub(super) write_through: bool,
     pub(super) lossy: bool,
@@ -63,7 +63,7 @@ pub(super) struct MountPlan {
     pub(super) readahead: u64,
     /// Let the kernel read local stored files itself.
     pub(super) passthrough: bool,
-    /// What to warn of when the log is open.
+    /// A warning to be logged once the log is open.
     pub(super) warning: Option<String>,
 }
 
@@ -73,7 +73,7 @@ impl MountPlan {
         values::check_store(store)?;
         let (place, revision) = zarrfs_store::split_revision(store)?;
         let place = match zarrfs_store::local_folder(&place) {
-            // The daemon changes its working directory.
+            // Absolute, since the daemon changes its working directory.
             Some(folder) => values::absolute(&without_descriptor(Path::new(&folder)))?
                 .to_string_lossy()
                 .into_owned(),
@@ -244,7 +244,7 @@ impl MountPlan {
         }
     }
 
-    /// Returns the forms that are listed in addition to the default one.
+    /// Returns the formats that directories list in addition to the default one.
     fn list_text(&self) -> String {
         let words: Vec<String> = self.list.iter().map(ToString::to_string).collect();
         if words.is_empty() {
@@ -291,8 +291,8 @@ impl MountPlan {
     }
 }
 
-/// Returns the directory that a path such as `/dev/fd/8` leads to, since the daemon closes inherited descriptors; returns
-/// any other path unchanged.
+/// Returns the directory to which a path such as `/dev/fd/8` leads, since the daemon closes inherited descriptors.
+/// Returns any other path unchanged.
 fn without_descriptor(path: &Path) -> PathBuf {
     let is_own = ["/dev/fd", "/proc/self/fd"]
         .iter()

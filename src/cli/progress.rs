@@ -1,8 +1,8 @@
 //! Shows progress on stderr, if it is a terminal and the command is slow.
 //!
 //! A thread draws the line after one second, so that it is updated even while no work is done. The remaining time
-//! follows from the pace since the first work, with decreasing weight for older work; indicatif's own estimate starts
-//! when its bar appears, and counts all earlier work as done in that moment.
+//! follows from the pace since the first work, with decreasing weight for older work. indicatif's own estimate is not
+//! used: it starts when the bar appears, and counts all earlier work as done in that moment.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -156,7 +156,7 @@ struct Pace {
     total: u64,
     /// The time of the last progress.
     last: f64,
-    /// Work and its duration, with decreasing weight for older work.
+    /// Work (`recent_work`) and the time that it took (`recent_time`), with decreasing weight for older work.
     recent_work: f64,
     recent_time: f64,
     /// The longest pause between two updates: chunks may finish in bursts.
@@ -193,7 +193,7 @@ impl Pace {
 
     /// Returns the remaining seconds, or `None` while they are unknown.
     fn left(&self, now: f64) -> Option<f64> {
-        // A pace of less than a second of work says nothing.
+        // Less than a second of work says nothing about the pace.
         if now - self.began < 1.0 || self.recent_work == 0.0 {
             return None;
         }
@@ -227,8 +227,8 @@ fn seconds_text(seconds: f64) -> String {
 mod tests {
     use super::*;
 
-    /// Simulates work whose pieces take these seconds; returns the largest error of the remaining time, as a factor,
-    /// from `judged_from` on and while at least a second is left.
+    /// Simulates work in steps that take these seconds. Returns by which factor the estimated remaining time was wrong
+    /// at worst, from `judged_from` on and while at least a second is left.
     fn worst(pieces: &[f64], judged_from: f64) -> f64 {
         let end: f64 = pieces.iter().sum();
         let mut pace = Pace::beginning(0.0);
@@ -258,7 +258,7 @@ mod tests {
     fn the_time_left_is_accurate_from_the_first_second() {
         let even = [0.05; 260];
         assert!(worst(&even, 1.0) < 1.2, "{}", worst(&even, 1.0));
-        // Chunks that arrive one a second, each written in a moment in several pieces.
+        // One chunk arrives each second, and is then written at once, in many small steps.
         let burst = [&[1.0][..], &[0.0001; 24]].concat();
         let bursts = burst.repeat(13);
         assert!(worst(&bursts, 1.1) < 1.3, "{}", worst(&bursts, 1.1));

@@ -125,7 +125,7 @@ impl RemoteArgs {
         })
     }
 
-    /// Returns the first option that was given, or `None`: a running mount has options of its own.
+    /// Returns the name of the first of these options that was given, or `None`.
     pub(super) fn first_given(&self) -> Option<&'static str> {
         let given = [
             (self.anon, "--anon"),
@@ -226,7 +226,7 @@ pub(super) fn apply_value(config: &mut RemoteConfig, name: &str, value: &str) ->
     Ok(true)
 }
 
-/// Returns the error about an option without the name that the option has in other places.
+/// Returns an error without the name of the option, which is different on the command line and after `-o`.
 fn without_option(error: Error) -> Error {
     Error::new(error.kind(), "", error.detail())
 }

@@ -94,7 +94,7 @@ impl JsonList {
         }
     }
 
-    /// Builds the list `name`, the last member of an object after the member `first`.
+    /// Builds the list `name` in an object, after the object's only other member `first`.
     pub(super) fn member(first: &str, value: &Value, name: &str) -> JsonList {
         let value = json_line(value);
         JsonList {
@@ -179,7 +179,7 @@ pub(super) fn write_bytes(bytes: &[u8]) -> Result<bool> {
     }
 }
 
-/// Whether a write of the result has failed although it had a reader.
+/// Whether a write of the result has failed for a reason other than a reader that has gone.
 static HAS_WRITE_FAILURE: AtomicBool = AtomicBool::new(false);
 
 /// Reports once that the result could not be written; a reader that has gone is no error.

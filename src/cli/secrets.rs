@@ -64,12 +64,12 @@ fn restart(real: &[OsString], redacted: &[OsString]) -> std::io::Result<()> {
     Err(command.exec())
 }
 
-/// Options whose values are secret from this character on.
+/// Options with secret values, and the character in the value after which it is secret.
 const SECRET: [(&str, char); 4] = [
     ("storage-option", '='),
     ("option", '='),
     ("header", ':'),
-    // The options of a prefix follow it.
+    // The options of a prefix follow it after a comma.
     ("virtual-chunks", ','),
 ];
 
@@ -100,7 +100,8 @@ fn redact_text(before: &OsStr, text: &str) -> String {
             return without_value(text, mark);
         }
     }
-    // As one word, or in an -o list; the text after it may be the rest of a value that contains a comma.
+    // Also finds an option and its value in one word or in an -o list. Everything after it is removed, since it may be
+    // the rest of a value that contains a comma.
     let places = SECRET.iter().filter_map(|(name, mark)| {
         let end = name.rsplit('-').next().unwrap_or_default();
         let place = text.find(&format!("{end}="))? + end.len() + 1;
@@ -119,13 +120,13 @@ fn redact_text(before: &OsStr, text: &str) -> String {
     zarrfs_store::redacted(text)
 }
 
-/// Returns the name before the mark, or `@FILE`, and nothing else.
+/// Returns the part of a value that is not secret: the name before `mark`, or `@FILE`.
 fn without_value(text: &str, mark: char) -> String {
     match text.split_once(mark) {
         _ if mark == ':' && text.starts_with('@') => {
             text.split(',').next().unwrap_or_default().to_string()
         }
-        // A prefix alone has no secret but those of a URL.
+        // A prefix without options is secret only where its URL is.
         None if mark == ',' => zarrfs_store::redacted(text),
         Some((name, _)) if mark == ',' => format!("{}{mark}", zarrfs_store::redacted(name)),
         Some((name, _)) if !name.contains(char::is_whitespace) => format!("{name}{mark}"),

@@ -1,8 +1,8 @@
 //! Watches the signals and the standard input that end a mount.
 //!
-//! `--until-eof`: if a program holds the other end of a pipe or socket, its mount ends with the program, however that
-//! ends. Before anything can be mounted, the end of the input ends the process at once; after `hand_over` it is passed
-//! to the server, which unmounts first. Input is discarded.
+//! With `--until-eof` a mount ends with the program that has the other end of the pipe or socket, however the program
+//! ends. Before `hand_over` nothing is mounted, and the end of the input ends the process at once. After `hand_over` it
+//! stops the server, which unmounts first. Input is discarded.
 
 use std::fs::File;
 use std::io::Read;
@@ -28,7 +28,7 @@ pub(super) enum Hangup {
     EndsMount,
     /// The log file is reopened, as logrotate(8) requests. A daemon has no terminal that could go.
     OpensLog,
-    /// None, since the process was started with SIGHUP ignored, for example by nohup(1).
+    /// SIGHUP has no effect: it was ignored when the process was started, for example by nohup(1).
     IsIgnored,
 }
 
@@ -83,11 +83,12 @@ impl InputWatch {
             .spawn(move || {
                 let input = File::from(input);
                 wait_for_end(&input);
-                // Stays open until the process ends, so that the other end of a socket sees when everything is stored.
+                // The descriptor stays open until the process ends, so that the program at the other end of a socket
+                // sees when everything is stored.
                 let _ = input.into_raw_fd();
                 match &*stop.lock() {
                     Some(stop) => stop.stop(),
-                    // The lock is held, so that nothing can be mounted any more.
+                    // The lock is held until the process ends, so that nothing can be mounted any more.
                     None => {
                         give_up();
                         std::process::exit(i32::from(report::FAILED));
@@ -98,7 +99,7 @@ impl InputWatch {
         Ok(watch)
     }
 
-    /// Passes the end of the input to a server from here on; does not return if the input has already ended.
+    /// From here on the end of the input calls `stop.stop()`; does not return if the input has already ended.
     pub(super) fn hand_over(&self, stop: StopHandle) {
         *self.stop.lock() = Some(stop);
     }
@@ -139,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns whether the input has ended after `used` was called.
+    /// Returns whether the end of the input was seen after `used` was called.
     fn ends(input: impl Into<OwnedFd>, used: impl FnOnce()) -> bool {
         let (sender, end) = mpsc::channel();
         let input = File::from(input.into());

@@ -1,4 +1,4 @@
-//! Opens the node that a command names, and names it as typed in errors.
+//! Opens the node at a typed path, and shows that path in errors.
 //!
 //! The files of an array are those of the files view; their names and headers also depend on the array's group.
 
@@ -24,7 +24,7 @@ use zarrfs_export::inspect::surrounding_nodes::SurroundingNodes;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Warns of a store that is no Zarr store but one of another format.
+/// Warns if a store is not a Zarr store but has the files of another format.
 fn warn_of_other_format(located: &StorePath) {
     let hierarchy = &located.opened.hierarchy;
     let Ok(Some(root)) = hierarchy.root(&UNLIMITED) else {
@@ -61,13 +61,13 @@ impl<'a> SourceNode<'a> {
         })
     }
 
-    /// Returns the node as typed, found at another place.
+    /// Returns the same node, opened through another store.
     pub(super) fn at(&self, located: StorePath) -> SourceNode<'a> {
         SourceNode { located, ..*self }
     }
 
-    /// Reopens an array that was opened as a store of its own through its group, if the group has a document: its files
-    /// contain group metadata, as in the files view.
+    /// If the array was opened as a store of its own and its group has a document, reopens the array through the group:
+    /// as in the files view, its files contain metadata of the group.
     pub(super) fn in_group(self) -> SourceNode<'a> {
         match self.above() {
             Some(located) => self.at(located),
@@ -101,8 +101,8 @@ impl<'a> SourceNode<'a> {
         }
     }
 
-    /// Parses a selection of the array. Labels are in the array's group or an ancestor; if the array was opened as a
-    /// store of its own, the group is opened for them.
+    /// Parses a selection of the array. Labels are read from the array's group or an ancestor; if the array was opened
+    /// as a store of its own, its group is opened for that.
     pub(super) fn select(&self, text: &str) -> Result<Selection> {
         let open = || {
             let above = self.store.open_in_top_group(self.typed);
@@ -128,7 +128,7 @@ impl<'a> SourceNode<'a> {
 
     /// Prefixes the key of an error with the store as typed.
     ///
-    /// Internally a key is relative to the store's root, but the user typed a longer path: its longest leading part with
+    /// Internally a key is relative to the store's root. The typed path is longer: its longest leading part with
     /// metadata is the store. A subject that is not a key (an option, a selection, another file) is unchanged.
     pub(super) fn name_errors<T>(&self, outcome: Result<T>) -> Result<T> {
         outcome.map_err(|error| {
@@ -141,7 +141,7 @@ impl<'a> SourceNode<'a> {
         })
     }
 
-    /// Reports consolidated metadata that were requested but cannot be read.
+    /// Warns if consolidated metadata were requested but cannot be read.
     pub(super) fn warn_unread_copies(&self) {
         for why in self.located.opened.hierarchy.consolidated_errors() {
             let store = &self.located.source;
@@ -163,14 +163,14 @@ impl<'a> SourceNode<'a> {
         }
         let store = &located.opened.stack.store;
         Key::new(subject).is_ok_and(|key| {
-            // If the key cannot be queried, the error is about it.
+            // A key that cannot be queried counts as stored: the error may be about this failure.
             let is_stored = || !matches!(store.head(&UNLIMITED, &key), Ok(None));
             !key.is_root() && (is_document(key.name()) || is_stored())
         })
     }
 
-    /// Returns the store as typed: the part before the path in it. For a URL, which may contain secrets, returns the shown
-    /// source.
+    /// Returns the store as typed, that is, the typed path without the path of the node. Of a URL, which may contain
+    /// secrets, returns the source as it is shown.
     fn typed_store(&self) -> String {
         let located = &self.located;
         let typed = self.typed.trim_end_matches('/');
@@ -194,7 +194,7 @@ pub(super) struct SourceArray {
     pub(super) open: Arc<OpenArray>,
     entry: Option<Arc<NodeEntry>>,
     around: SurroundingNodes,
-    /// The base name of its files.
+    /// The base name of the array's files.
     name: Vec<u8>,
 }
 

@@ -84,8 +84,8 @@ struct Earlier<'a> {
     seconds: f64,
 }
 
-/// Formats the counters that are not zero, with rates per second, in at most `rows` lines; counters that rest are left
-/// out first.
+/// Formats the counters that are not zero, with rates per second, in at most `rows` lines; counters that have not
+/// changed are left out first.
 fn watched(now: &Numbers, earlier: &Earlier<'_>, rows: usize) -> String {
     let mut lines = Vec::new();
     for (place, (name, number)) in now.iter().enumerate() {
@@ -109,7 +109,7 @@ fn watched(now: &Numbers, earlier: &Earlier<'_>, rows: usize) -> String {
     lines.into_iter().take(rows).map(|(_, line)| line).collect()
 }
 
-/// Formats a number of the unit that the last word of a counter's name says.
+/// Formats a number in the unit that the last word of a counter's name states.
 fn amount(name: &str, number: f64) -> String {
     if name.ends_with("_nanoseconds") {
         return format!("{:.1} s", number / 1e9);
@@ -194,7 +194,7 @@ mod tests {
             text.contains("15/s") && text.matches("/s").count() == 1,
             "{text}"
         );
-        // The counter that rests makes room.
+        // The counter that has not changed is left out.
         let text = watched(&now, &earlier, 1);
         assert!(
             text.starts_with("read_bytes ") && text.lines().count() == 1,

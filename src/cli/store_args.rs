@@ -64,7 +64,7 @@ pub struct StoreArgs {
 }
 
 impl StoreArgs {
-    /// Returns the arguments for reading one of two stores: within half of the memory.
+    /// Returns the arguments for a command that reads two stores: each store gets half of the default memory.
     pub(super) fn of_two(remote: &RemoteArgs, outside: &VirtualChunkArgs) -> StoreArgs {
         StoreArgs {
             dialect: None,
@@ -110,8 +110,9 @@ impl StoreArgs {
         Ok(located)
     }
 
-    /// Opens the highest ancestor of an array as a store, such that it and all groups below have documents; `None` if there
-    /// is no such group. At most five are tried: an OME-Zarr image may be described three groups above its labels.
+    /// Opens the highest group above an array as a store: this group, and all groups between it and the array, have
+    /// documents. `None` if there is no such group. At most five are tried: an OME-Zarr image may be described three
+    /// groups above its labels.
     pub(super) fn open_in_top_group(&self, path: &str) -> Option<StorePath> {
         let mut highest: Option<StorePath> = None;
         let mut folder = path.trim_end_matches('/');
@@ -342,7 +343,7 @@ impl MountedPath {
         })
     }
 
-    /// Returns the store of a folder in the mount, without secrets.
+    /// Returns the path or URL in the source of the mount for a folder below `keys`, without secrets.
     fn redacted_path(&self, opened: &str) -> String {
         let below = Path::new(opened).strip_prefix(&self.keys);
         let below = below.unwrap_or(Path::new("")).to_string_lossy();
@@ -350,7 +351,8 @@ impl MountedPath {
         source.trim_end_matches('/').to_string()
     }
 
-    /// Returns the folder to open: the key's, or the whole store's, since a path of nodes is not a key.
+    /// Returns the folder to open: the folder of the key. In a view of nodes the path is not a key, so the folder of
+    /// the whole store is opened.
     fn source(&self) -> String {
         let folder = if self.shows_nodes {
             self.keys.clone()

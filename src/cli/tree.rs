@@ -77,7 +77,7 @@ pub(super) fn ls(args: &LsArgs) -> Result<bool> {
             return list.item(&node_json(&node));
         }
         table.push(node);
-        // At least this many nodes have equal columns.
+        // A long list is printed at least 1024 nodes at a time, with columns of equal width.
         if args.long && table.len() < 1024 {
             return ControlFlow::Continue(());
         }
@@ -91,7 +91,7 @@ pub(super) fn ls(args: &LsArgs) -> Result<bool> {
     source.name_errors(fault.or(late).map_or(Ok(true), Err))
 }
 
-/// Passes the nodes of a tree to `take`; returns the error of a node whose group was already passed.
+/// Passes the nodes of a tree to `take`; returns the error of a node that was found only after its group was passed.
 fn walk(source: &SourceNode<'_>, config: &TreeConfig, take: TakeNode<'_>) -> Result<Option<Error>> {
     let located = &source.located;
     let root = root_name(&located.source);
@@ -165,7 +165,7 @@ struct Lines {
     branch: &'static str,
     last: &'static str,
     bar: &'static str,
-    /// Beside the facts of a group that has children below.
+    /// Drawn beside the facts of a group: the line to its children, which begins there.
     below: &'static str,
 }
 
@@ -233,7 +233,7 @@ impl TreePrinter<'_> {
             painted(node, &name, self.paint)
         );
         self.bars.push(bar);
-        // The branches of the children go on beside the facts.
+        // The line to the children begins beside the facts of their group.
         let below = if matches!(node.facts, NodeFacts::Group) && !node.is_cut {
             lines.below
         } else {

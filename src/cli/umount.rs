@@ -41,7 +41,7 @@ pub(super) fn umount(dir: &Path) -> Result<()> {
     if is_mounted(&path, ours.device)? {
         mount::unmount_at(&ours)?;
     }
-    // The mount and its daemon end within milliseconds, unless a program still uses it.
+    // The daemon ends within milliseconds, unless a program still uses the mount.
     let end = Instant::now() + Duration::from_secs(3);
     while is_mounted(&path, ours.device)? {
         if Instant::now() > end {
@@ -59,7 +59,7 @@ pub(super) fn umount(dir: &Path) -> Result<()> {
 
 /// Stores the chunks that could not be stored when their files were closed; the mount would drop them at its end.
 fn store_chunks(dir: &Path, mountpoint: &Path) -> Result<()> {
-    // A mount of another user or another version answers nothing.
+    // A mount of another user or of another version of zarrfs does not answer, and is unmounted without this.
     let facts = MountFacts::ask(mountpoint).ok();
     let Some(upper) = facts.and_then(|facts| facts.upper()) else {
         return Ok(());

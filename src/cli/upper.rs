@@ -1,4 +1,4 @@
-//! Finds a command's upper folder; sends requests to its mount, or opens it.
+//! Finds the upper folder of a command, and executes requests about its changes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub(super) fn execute(args: &PlaceArgs, request: &ControlRequest) -> Result<Cont
     let bar = Progress::new("comparing with the store");
     let show = |done: usize, total: usize| bar.keys(done as u64, total as u64);
     let is_moved = names_other_place(args, &upper)?;
-    // A mount that has the folder open uses the store at its old place.
+    // If a mount has the folder open, it uses the store's old place and not the place that --store names.
     if !is_moved && let Some(answer) = control_socket::request(&upper, request, &show)? {
         return Ok(answer);
     }
@@ -91,8 +91,8 @@ pub(super) fn copy_to(args: &PlaceArgs, to: &str) -> Result<CommitReport> {
     Ok(outcome.into())
 }
 
-/// Returns the changed chunks whose arrays other programs have replaced in the store: a copy would combine them with
-/// the new array.
+/// Returns the changed chunks whose arrays other programs have replaced in the store: a copy would combine the old
+/// chunks with the new array.
 fn chunks_of_other_arrays(args: &PlaceArgs) -> Result<Vec<(String, String)>> {
     let (dry_run, force) = (true, false);
     let mut conflicts = match execute(args, &ControlRequest::Commit { dry_run, force }) {

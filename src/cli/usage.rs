@@ -39,7 +39,7 @@ pub(super) fn line(error: &Error, command: &Command, args: &[OsString]) -> Strin
     printable(&format!("{text}; see '{help}'"))
 }
 
-/// Returns the definition of the command that is called, or the program's.
+/// Returns the definition of the command that is called, or of the program if no command is called.
 fn called_command<'a>(command: &'a Command, args: &[OsString]) -> &'a Command {
     let called = args.get(1).and_then(|arg| arg.to_str());
     called
@@ -94,12 +94,12 @@ fn invalid_value(error: &Error) -> Option<String> {
         (None, Some(ContextValue::Strings(known))) => format!("choose one of {}", known.join(", ")),
         _ => return None,
     };
-    // The parser of a value names it too.
+    // Some parsers begin their message with the value, which is named already.
     let why = [format!("'{value}': "), format!("{value}: ")]
         .iter()
         .find_map(|prefix| why.strip_prefix(prefix).map(str::to_string))
         .unwrap_or(why);
-    // Its value may be a secret.
+    // The value of this option may be a secret.
     if name == "--storage-option" {
         return Some(format!("{name}: {why}"));
     }

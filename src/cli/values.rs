@@ -51,7 +51,7 @@ pub(super) fn size(text: &str) -> Result<u64> {
         .ok_or_else(|| invalid(text, "the size is too large"))
 }
 
-/// Returns the bytes of the decimal digits in a unit; `None` for more than six digits.
+/// Returns the decimal digits after a point as bytes of a unit of 2^`shift` bytes; `None` for more than six digits.
 fn fraction(digits: &str, shift: u32) -> Option<u64> {
     let number: u64 = digits.parse().ok().filter(|_| digits.len() <= 6)?;
     let unit = 10u64.pow(u32::try_from(digits.len()).ok()?);
@@ -160,7 +160,7 @@ pub(super) fn group(text: &str) -> Result<u32> {
 
 fn id_of(text: &str, table: &str) -> Option<u32> {
     if let Ok(number) = text.parse() {
-        // That number means no user or group in system calls.
+        // In system calls u32::MAX means no user or group.
         return Some(number).filter(|number| *number != u32::MAX);
     }
     let is_name = !text.is_empty() && !text.starts_with(['-', '+']) && !text.contains([':', '\n']);
@@ -190,7 +190,7 @@ fn id_in(table: &str, name: &str) -> Option<u32> {
 /// The folder for spilled chunks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum SpillChoice {
-    /// The first usual folder in which a file can be created.
+    /// The first of the usual folders in which a file can be created.
     #[default]
     Usual,
     Folder(PathBuf),

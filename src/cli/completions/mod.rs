@@ -17,7 +17,7 @@ pub(super) fn completions(args: &CompletionsArgs) -> Result<bool> {
 
 fn text(shell: Shell) -> String {
     let mut text = Vec::new();
-    // The command `help` is handled in `argv_forms`, and has no definition.
+    // Shells complete `help` too, which has no definition, since `argv_forms` handles it.
     let mut program = Cli::command().disable_help_subcommand(false);
     clap_complete::generate(shell, &mut program, "zarrfs", &mut text);
     let text = String::from_utf8_lossy(&text);
@@ -25,7 +25,8 @@ fn text(shell: Shell) -> String {
         Shell::Bash => format!("{text}{}", include_str!("control.bash")),
         Shell::Fish => format!("{text}{}", include_str!("control.fish")),
         Shell::Zsh => {
-            // The main function gets another name, and a wrapper before the first line that runs.
+            // The generated function gets another name, and a wrapper with its old name is inserted before the first
+            // line that runs.
             let start = "if [ \"$funcstack[1]\"";
             let wrapper = format!("{}{start}", include_str!("control.zsh"));
             text.replacen("\n_zarrfs() {", "\n_zarrfs_words() {", 1)
