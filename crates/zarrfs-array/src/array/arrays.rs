@@ -2,8 +2,9 @@
 //!
 //! All users of an array share one `OpenArray` as long as its metadata describe the same files: a change of its
 //! attributes does not invalidate it, and cached chunks serve all users. Dirty chunks survive a change of the metadata
-//! as long as chunks keep their meaning. An array stays open while it is in use, and longer if memory allows: it counts
-//! until its last holder drops it, and one without room in the budget is open only while it is in use.
+//! as long as a stored chunk still decodes to the same elements. The memory of an open array is charged to a budget
+//! until its last holder drops the array. An array stays open after its last use until the budget needs the memory; if
+//! the budget had no room for it, it closes at once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -37,7 +38,7 @@ pub struct Arrays {
 /// The write buffers of all arrays.
 struct WriteBuffers {
     by_path: HashMap<Key, Arc<WriteBuffer>>,
-    /// The number of buffers at which clean ones without handles are dropped.
+    /// When the table has this many buffers, buffers without dirty chunks and without handles are dropped.
     swept_at: usize,
 }
 
@@ -72,7 +73,7 @@ impl Arrays {
         }
     }
 
-    /// Returns the memory budget of everything held of the store.
+    /// Returns the budget for decoded chunks and all other data of the store in memory.
     pub fn memory(&self) -> &Arc<MemoryBudget> {
         self.engine.cache.budget()
     }
@@ -102,7 +103,7 @@ impl Arrays {
                 outcome = outcome.and(writer.flush(context));
             }
         }
-        // An array that can no longer be decoded has no writer.
+        // An array that can no longer be decoded has dirty chunks but no writer; flushing it returns its error.
         for array in self.unflushed() {
             if array.below(path).is_some() && outcome.is_ok() {
                 outcome = self.flush_closed(context, &array);
@@ -143,14 +144,14 @@ impl Arrays {
         open.cloned()
     }
 
-    /// Refuses all further writes to decoded files, since the process ends: dirty chunks can still be stored, and no
-    /// program sees a write succeed that is lost.
+    /// Refuses all further writes to decoded files, because the process is about to end. The dirty chunks can still be
+    /// stored; a later write fails, since it would be lost.
     pub fn refuse_writes(&self) {
         self.engine.write_budget.dirty.close();
     }
 
-    /// Flushes arrays that are closed and could not be stored at their last close. Chunks that still cannot be stored
-    /// stay dirty; the errors are logged and returned.
+    /// Flushes the arrays that have dirty chunks and are not open for writing: their last close could not store these
+    /// chunks. Chunks that still cannot be stored stay dirty; the errors are logged and returned.
     pub fn flush_closed_arrays(&self, context: &RequestContext) -> Vec<(Key, Error)> {
         let mut failed = Vec::new();
         for path in self.unflushed() {
@@ -162,10 +163,11 @@ impl Arrays {
         failed
     }
 
-    /// Drops the dirty chunks whose keys are at a path or below it, and returns their number. Programs that have such a
-    /// file open for writing get `Changed` at the next fsync or close.
+    /// Drops the dirty chunks whose keys are at a path or below it, and returns their number. A program that has a file
+    /// of such an array open for writing gets `Changed` at the next fsync or close.
     pub fn discard_dirty(&self, path: &Key) -> u64 {
-        // The lock of the table is not held while a chunk is waited for.
+        // The buffers are copied out of the table, because `discard` waits for other users of a chunk and the lock of
+        // the table must not be held that long.
         let buffers: Vec<_> = {
             let table = self.buffers.lock();
             let buffers = table.by_path.values();
@@ -226,8 +228,8 @@ impl Arrays {
                 array.writers.wait_for_none(key, end)?;
             }
             let written = self.written_keys.add(key);
-            // If a key and a decoded file are opened at once, at least one of the two finds the other. The key gives
-            // way: the decoded file waits for it.
+            // The array's decoded file may have been opened in the meantime. It waits until no chunk key is open, so
+            // this key is closed again and waits for the decoded file.
             if self.open_buffer_of(key).is_none() {
                 return Ok(written);
             }
@@ -250,9 +252,9 @@ pub(super) struct OpenArrays {
 }
 
 struct CachedArrays {
-    /// The last arrays that were used, which stay open even if they are not in use.
+    /// The most recently used arrays. They stay open even if they are not in use.
     cached: AgedMap<Key, Arc<OpenArray>>,
-    /// The arrays in use, and some that no longer are.
+    /// The arrays that are in use, and some that are no longer in use.
     used: HashMap<Key, Weak<OpenArray>>,
     /// The length of `used` at which arrays that are no longer in use are removed.
     swept_at: usize,
@@ -299,7 +301,7 @@ impl OpenArrays {
 }
 
 impl CachedArrays {
-    /// Keeps an array open if it counts in the budget; returns the array that it replaces.
+    /// Adds an array to `cached` if its memory is charged to the budget; returns the array that it replaces there.
     fn keep(&mut self, array: &Arc<OpenArray>) -> Option<Arc<OpenArray>> {
         array.room.as_ref()?;
         self.cached.put(array.path().clone(), array.clone())

@@ -16,7 +16,7 @@ use zarrfs_store::Version;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::read_bytes::ReadBytes;
 
-/// A callback in the middle of a copy.
+/// A callback that tests run in the middle of a copy.
 #[cfg(test)]
 pub(super) type WhileCopying = Option<Box<dyn Fn() + Send + Sync>>;
 
@@ -133,7 +133,7 @@ impl Assembler<'_> {
         let decoder = &self.reader.decoder;
         let pipeline = decoder.pipeline_of(ChunkIndex(decoder.stored_number(chunk)))?;
         let length = pipeline.chunk_bytes();
-        // Otherwise reading their span costs more than loading the chunk.
+        // If the runs are less than 1/8 of their span, reading the span costs more than loading the whole chunk.
         let is_dense = runs.span().len() <= 8 * runs.bytes();
         let spill = self.reader.array.engine.spill.as_ref().filter(|_| is_dense);
         let key = self.reader.array.chunk_key(chunk);

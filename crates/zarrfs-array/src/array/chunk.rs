@@ -14,7 +14,7 @@ use zarrfs_store::Version;
 use zarrfs_store::sync::budget::Reservation;
 
 /// The overhead of a chunk or an index in memory, in bytes: its places in the cache and in the memory budget. Without
-/// it, an array with chunks of one element took sixty times the memory that was counted.
+/// it, an array with chunks of one element used sixty times the memory that was reserved for it.
 pub(super) const CHUNK_OVERHEAD: u64 = 256;
 
 /// A chunk as readers see it.
@@ -42,7 +42,7 @@ pub(super) enum Source {
     Chunk(Chunk),
     /// The stored chunk itself.
     Stored,
-    /// A chunk of this version on disk.
+    /// The chunk in the spill file, in this version.
     Spilled(Version),
 }
 
@@ -52,7 +52,8 @@ pub(super) struct ChunkLocation {
     pub(super) stored: u64,
     /// The indices of the stored chunk.
     pub(super) indices: Coordinates,
-    /// With sharding: for each level, the number of the inner chunk in its shard.
+    /// With sharding: the number of the inner chunk in its shard; with nested shards one number for each shard, the
+    /// outermost first.
     pub(super) inner: SmallVec<[usize; 2]>,
 }
 
@@ -64,7 +65,7 @@ pub(super) enum MissingChunk {
     InnerChunk(Version),
 }
 
-/// Decoded bytes and the memory they are counted in.
+/// The decoded bytes of a chunk, and the memory that is reserved for them.
 pub(super) struct DecodedChunk {
     pub(super) bytes: Vec<u8>,
     /// The version of the stored chunk; `NOT_STORED` for a dirty chunk.
@@ -152,9 +153,9 @@ pub(super) enum Cached {
 pub(super) struct CacheKey {
     /// The number of the array.
     pub(super) array: u64,
-    /// 0 for a chunk, n for the index of a shard of the n-th level.
+    /// 0 for a chunk, n for the index of a shard at nesting depth n; the outermost shard has depth 1.
     pub(super) depth: u8,
-    /// The number of the chunk or shard among those of its depth.
+    /// The number of the chunk or shard among all of the array that have this depth.
     pub(super) number: u64,
 }
 

@@ -1,9 +1,10 @@
 //! Lists the stored chunks of an array; cost follows the stored chunks, not the grid.
 //!
-//! A name counts if it is the key of a chunk in the grid. A store that lists all keys below a prefix is read page by
-//! page, other stores folder by folder; the only state is the listings of the folders being read. Lengths that a
-//! listing does not have are requested concurrently, for one batch at a time. A shard counts as a whole: its inner
-//! chunks are listed in its index, which would cost a request per shard. A store that cannot list its keys is an error.
+//! A name is listed only if it is the key of a chunk in the grid. A store that lists all keys below a prefix is read
+//! page by page, other stores folder by folder; the only state is the listings of the folders being read. Lengths that
+//! a listing does not have are requested concurrently, for one batch at a time. Shards are listed, but not their inner
+//! chunks: finding these out means reading the index of each shard, a request per shard. If the store cannot list its
+//! keys, listing fails.
 
 use std::sync::Arc;
 
@@ -110,7 +111,7 @@ impl StoredChunks {
         }
     }
 
-    /// Begins to look for keys with the next separator; returns false after the last one.
+    /// Begins to look for keys with the next key separator; returns false if there is no other separator.
     fn begin(&mut self, context: &RequestContext) -> Result<bool> {
         let Some(separator) = self.separators.next() else {
             return Ok(false);
@@ -180,7 +181,7 @@ impl StoredChunks {
         Ok(self.array.store().version(context, path)?.is_some())
     }
 
-    /// Whether a chunk was not already listed under its other key.
+    /// Returns false if a chunk was already listed under its other key.
     fn is_first(&self, context: &RequestContext, indices: &[u64]) -> Result<bool> {
         let first = self.array.keys(indices)?.into_iter().next();
         match first.filter(|_| self.has_first) {
@@ -190,12 +191,12 @@ impl StoredChunks {
     }
 }
 
-/// The details wanted of each chunk.
+/// The details to find out about each chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanDetail {
     /// Only that it is stored.
     Presence,
-    /// Its encoded length too.
+    /// Whether it is stored, and its encoded length.
     Length,
 }
 

@@ -91,7 +91,7 @@ impl ChunkLoader {
             return Ok(Some(decoded));
         }
         match self.load_stored(context, load) {
-            // The chunk may only be longer than estimated.
+            // The chunk may be valid, but longer than estimated: load it again without an estimate.
             Err(error) if load.estimated.is_some() && is_of_bytes(&error) => {
                 let pipeline = load.pipeline.clone();
                 self.load_stored(
@@ -155,7 +155,8 @@ impl ChunkLoader {
             let decoded =
                 self.decoder
                     .decode(load, &key, object.version, object.bytes.into(), room);
-            // With an estimated length the caller decodes it again, with the length limit of the metadata.
+            // If the length was estimated, the bytes are not yet known to be corrupt: the caller loads the chunk again
+            // without an estimate.
             decoded.inspect_err(|error| match error.kind() {
                 Kind::Corrupt if load.estimated.is_none() => {
                     self.array.store().drop_cached(&key, None);

@@ -98,7 +98,7 @@ impl ChunkReader {
         self.buffer.find(&location.indices, &location.inner)
     }
 
-    /// Like `written`, without blocking: `Unknown` while a write copies its bytes.
+    /// Like `written`, but returns `Unknown` instead of waiting while a write copies its bytes into the buffer.
     fn try_written(&self, chunk: ChunkIndex) -> Presence<Arc<DecodedChunk>> {
         if self.buffer.is_empty() {
             return Presence::Missing;
@@ -125,8 +125,9 @@ impl ChunkReader {
         number: u64,
         now: Instant,
     ) -> Option<Arc<DecodedChunk>> {
-        // Before the version is looked up: a flush records the new version of a dirty chunk before it removes the chunk
-        // from the buffer, so the version that is seen after an empty buffer has every write that was completed.
+        // The buffer is checked before the version is looked up. A flush records the new version of a dirty chunk
+        // before it removes the chunk from the buffer. So if the buffer is empty here, the version that is looked up
+        // next includes every completed write.
         if !self.buffer.is_empty() {
             return None;
         }
@@ -156,8 +157,8 @@ impl ChunkReader {
         current.into_iter().map(chunk).collect()
     }
 
-    /// Returns the current content of the chunks of some slices, each once; `None` if one of them is unknown without a
-    /// request or without waiting for a write.
+    /// Returns the current content of the chunks of some slices, each once; `None` if finding out the content of one of
+    /// them takes a request to the store, or has to wait for a write.
     fn current(&self, slices: &[ChunkSlice], now: Instant) -> Option<Vec<CurrentChunk>> {
         let versions = self.versions.lock(now);
         let has_written = !self.buffer.is_empty();
@@ -222,7 +223,7 @@ impl ChunkReader {
     pub(super) fn give_up_spilled(&self) {
         let spill = self.array.engine.spill.clone();
         if let Some(spill) = spill.filter(|spill| !spill.is_empty()) {
-            // If the thread pool refuses the job, the next spill does it.
+            // If the thread pool refuses the job, the next spill drops some of these chunks.
             let give_up = move || spill.drop_unneeded(usize::MAX);
             self.array.engine.decoders.submit(give_up);
         }
@@ -274,7 +275,8 @@ impl ChunkReader {
     ) -> Result<Chunk> {
         let mut state = self.versions.state(location.stored);
         if state == VersionState::Unknown && self.is_cached(chunk) {
-            // It was loaded just now, or its version was dropped since: then the cached chunk may be stale.
+            // Either another thread has just loaded the chunk and recorded its version, or the table has dropped the
+            // version; in the second case the cached chunk may be stale.
             state = match self.versions.state(location.stored) {
                 VersionState::Unknown => VersionState::Stale,
                 known => known,
@@ -305,15 +307,15 @@ impl ChunkReader {
         }
     }
 
-    /// Returns the current stored content of a chunk, and the version of its stored chunk, or `None` if that is
-    /// missing.
+    /// Returns the current stored content of a chunk, and the version of its stored chunk, or `None` if the stored
+    /// chunk is missing.
     pub(super) fn get_versioned(
         &self,
         context: &RequestContext,
         chunk: ChunkIndex,
         location: &ChunkLocation,
     ) -> Result<(Chunk, Option<Version>)> {
-        // A chunk may appear after it was found missing.
+        // Another program may store the chunk after `get_stored` has found it missing: then it is read again.
         for _ in 0..4 {
             match self.get_stored(context, chunk, location)? {
                 Chunk::Data(decoded) => {
@@ -335,8 +337,8 @@ impl ChunkReader {
         Err(Error::new(Kind::Changed, &self.array.path, why))
     }
 
-    /// Returns a chunk that was loaded with an unexpected version, or loads it again if it is not current: the load may
-    /// have been joined, and begun before the last change.
+    /// Returns a chunk that was loaded with an unexpected version, or loads it again if it is not current: concurrent
+    /// loads of a chunk share one load, which may have begun before the last change.
     fn check_loaded(
         &self,
         context: &RequestContext,
@@ -384,8 +386,8 @@ impl ChunkReader {
         }
     }
 
-    /// Runs a read that records its chunks; retries if these were of several contents of one stored chunk, and fails
-    /// with `Changed` after eight attempts.
+    /// Runs a read that records its chunks. If inner chunks of one stored chunk came from different versions of it, the
+    /// read is retried; it fails with `Changed` after eight attempts.
     pub(super) fn read_one_version<T>(
         &self,
         context: &RequestContext,
@@ -402,7 +404,7 @@ impl ChunkReader {
         Err(Error::new(Kind::Changed, &self.array.path, why))
     }
 
-    /// Whether the chunks of each stored chunk were of one content.
+    /// Whether all chunks that were read from one stored chunk came from the same content of it.
     fn have_one_version(&self, context: &RequestContext, contents: ReadVersions) -> Result<bool> {
         let mut chunks = contents.into_chunks();
         if chunks.len() < 2 {

@@ -4,8 +4,9 @@
 //! TTL), and the position in the change log from before the request, since a change of the chunk's key invalidates the
 //! entry. A valid version in the table is returned without a request; otherwise the store is asked. A cached chunk is
 //! used only under the version in this table, so the chunk cache needs no invalidation. A new version renews the
-//! array's page version. Entries count in the memory of open arrays. If that has no room for another entry, the older
-//! half is dropped; those chunks may then change unnoticed, so the page version is renewed.
+//! array's page version. The memory of entries is charged to the budget of open arrays. If the budget has no room for
+//! another entry, the older half of the entries is dropped; their chunks may then change unnoticed, so the page version
+//! is renewed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,9 +26,9 @@ use zarrfs_store::{LogPosition, MovingPosition, QueryStamp, Version};
 
 /// The version of an array's content in the kernel's page cache.
 ///
-/// It changes with the content that readers see, and no number is used twice in the process. The kernel keeps the pages
-/// of a decoded file as long as it is the same. The array may have changed while it was closed, so it gets a new number
-/// when it is opened.
+/// The version changes when readers see another content, and the process uses no number twice. The kernel keeps the
+/// pages of a decoded file as long as the version stays the same. An array may have changed while it was closed, so
+/// opening it creates a new version.
 pub(super) struct PageVersion(AtomicU64);
 
 impl PageVersion {
@@ -36,7 +37,7 @@ impl PageVersion {
         LAST.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Creates the version of a content that was just opened.
+    /// Creates a version that no content has had before.
     pub(super) fn new() -> PageVersion {
         PageVersion(AtomicU64::new(PageVersion::next()))
     }
@@ -46,7 +47,7 @@ impl PageVersion {
         self.0.store(PageVersion::next(), Ordering::Release);
     }
 
-    /// Returns the number of this content combined with another.
+    /// Returns a number that changes when this version or the other one changes.
     pub(super) fn with(&self, other: &PageVersion) -> u64 {
         let both = [self, other].map(|version| version.0.load(Ordering::Acquire).to_le_bytes());
         XxHash64::oneshot(0, both.as_flattened())
@@ -70,7 +71,7 @@ const MAX_REFRESHED: usize = 1 << 12;
 /// The bytes of an entry, with its places in the LRU order and in the hash table, which has spare capacity.
 const ENTRY_BYTES: u64 = 128;
 
-/// The number of entries that count in the memory of the array itself.
+/// The number of entries whose memory is part of the reservation that was made for the open array.
 const FREE_ENTRIES: usize = 16;
 
 /// An answer of the store with its age.
@@ -84,14 +85,14 @@ struct VersionEntry {
 /// The versions of the stored chunks of an array, by number in the grid of stored chunks.
 pub(super) struct ChunkVersions {
     array: Arc<StoredArray>,
-    /// In the order of insertion.
+    /// The versions by chunk number, in the order of insertion.
     entries: RwLock<LruCache<u64, VersionEntry>>,
     room: BatchedReservation,
-    /// Changes with each change of a version that was read.
+    /// Renewed when the store returns another version than the recorded one.
     pub(super) page_version: PageVersion,
 }
 
-/// The locked versions at one time, for several lookups; other lookups may run concurrently.
+/// The versions under a read lock, as they are valid at one time. Other lookups may run concurrently.
 pub(super) struct LockedVersions<'a> {
     entries: RwLockReadGuard<'a, LruCache<u64, VersionEntry>>,
     versions: &'a ChunkVersions,
@@ -183,7 +184,8 @@ impl ChunkVersions {
         Ok(version)
     }
 
-    /// Asks the store again about all chunks with stale versions; returns false if these may be too many.
+    /// Asks the store again about all chunks with stale versions; returns false without a request if the table has more
+    /// than `MAX_REFRESHED` entries.
     pub(super) fn refresh(&self, context: &RequestContext) -> Result<bool> {
         let now = self.array.info.clock.now();
         let stale: Vec<u64> = {
@@ -217,14 +219,15 @@ impl ChunkVersions {
         }
     }
 
-    /// Records the version of a chunk that was put; the content that readers see is the same.
+    /// Records the version of a chunk that was put; the page version stays, because readers have already seen this
+    /// content as a dirty chunk.
     pub(super) fn record_put(&self, number: u64, version: Version, stamp: QueryStamp) {
         self.replace(number, Some(version), stamp);
     }
 
     /// Inserts an entry unless the table has a newer one; returns whether it replaces another version.
     fn replace(&self, number: u64, version: Option<Version>, stamp: QueryStamp) -> bool {
-        // Before the table is locked, since reserving memory may close arrays.
+        // Memory is reserved before the table is locked, because reserving may close other arrays.
         let counted = || (self.entries.read().len() + 1).saturating_sub(FREE_ENTRIES);
         let has_room = self.room.cover(counted);
         let mut entries = self.entries.write();
@@ -235,7 +238,8 @@ impl ChunkVersions {
             return false;
         }
         if !has_room && !entries.contains(&number) {
-            // Half at a time: each new page version makes the kernel drop its pages.
+            // Half of the entries are dropped at once, so that this is rare: each new page version makes the kernel
+            // drop its pages.
             for _ in 0..entries.len().div_ceil(2) {
                 entries.pop_lru();
             }
@@ -260,8 +264,9 @@ impl ChunkVersions {
         entries.len() > MAX_REFRESHED || !numbers.all(|number| self.is_unchanged(number, since))
     }
 
-    /// Returns a version of the content of all chunks of `grid` under a box; asks the store for unknown versions. It is
-    /// lasting if all of theirs are. `Unavailable` if the store takes longer than a request may.
+    /// Returns a version of the content of all chunks of `grid` under a box; asks the store for unknown versions. The
+    /// version is lasting (`Version::is_lasting`) if the versions of all these chunks are. `Unavailable` if the store
+    /// takes longer than the timeout of a read.
     pub(super) fn of_region(
         &self,
         context: &RequestContext,
@@ -279,7 +284,7 @@ impl ChunkVersions {
         let (mut batch, mut outcome) = (Vec::new(), Ok(()));
         grid.visit(region, |chunk, _, _| {
             batch.push(chunk.0);
-            // Bounds the memory for their numbers.
+            // Bounds the memory for the chunk numbers.
             if batch.len() == 1 << 12 {
                 outcome = add(std::mem::take(&mut batch));
             }
@@ -319,8 +324,8 @@ impl ChunkVersions {
     }
 }
 
-/// Returns the version of the content of several boxes together. It is valid only while the program runs: entries on
-/// disk are found by the metadata of one array.
+/// Returns the version of the content of several boxes together. It is valid only while the program runs: the disk
+/// cache finds an entry by the metadata of one array, and the boxes may be of several arrays.
 pub fn combined_version(parts: impl Iterator<Item = Result<Version>>) -> Result<Version> {
     let mut all = CombinedVersion::default();
     for part in parts {
@@ -345,7 +350,7 @@ impl Default for CombinedVersion {
 }
 
 impl CombinedVersion {
-    /// Adds the version of another content; `None` if that is missing.
+    /// Adds the version of another content; `None` if the content is missing.
     fn add(&mut self, version: Option<Version>) {
         let parts = [
             self.number,
@@ -357,7 +362,7 @@ impl CombinedVersion {
         self.is_lasting &= version.is_none_or(Version::is_lasting);
     }
 
-    /// Returns the version; it is lasting if all are that were added.
+    /// Returns the combined version. It is lasting if all added versions are lasting.
     fn version(&self) -> Version {
         let version = Version::of_hash(self.number);
         if self.is_lasting {

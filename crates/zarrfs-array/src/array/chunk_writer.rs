@@ -2,11 +2,12 @@
 //!
 //! A chunk that is written in part is read first; a chunk that is written whole is not. Dirty chunks stay in the write
 //! buffer, where every reader of the array sees them, until a flush encodes and puts them. The put is conditional: the
-//! key must still hold the content that was read before the edit. Another version of the key is no conflict if it holds
-//! the same content, as after a commit into the store or a write to another inner chunk of the shard. On a conflict the
-//! chunk is dropped, the flush of each of its writers returns `Changed`, and the next write begins with the stored
-//! content. If encoding or putting fails for another reason, the chunk stays dirty and the next flush retries it. Only
-//! the written inner chunks of a shard are encoded. The fill value is stored like any other content.
+//! key must still hold the content that was read before the edit. If the key has another version but the content is the
+//! same, there is no conflict: a commit into the store, or a write to another inner chunk of the shard, changes only
+//! the version. On a conflict the chunk is dropped, the flush of each of its writers returns `Changed`, and the next
+//! write begins with the stored content. If encoding or putting fails for another reason, the chunk stays dirty and the
+//! next flush retries it. Only the written inner chunks of a shard are encoded. The fill value is stored like any other
+//! content.
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -41,10 +42,10 @@ pub enum WriteSource {
 
 /// A change of the elements of a chunk.
 pub(super) struct ChunkEdit<'a> {
-    /// Whether all of its elements are written.
+    /// Whether all elements of the chunk are written.
     pub(super) is_whole: bool,
     pub(super) source: WriteSource,
-    /// Changes the decoded chunk.
+    /// Writes the new elements into the decoded chunk.
     pub(super) apply: &'a dyn Fn(&mut [u8]),
 }
 
@@ -126,7 +127,7 @@ impl ChunkWriter {
             && let Some(ReadDigest(read)) = self.buffer.rest_digest(stored, place)
             && self.buffer.writers.has_other_pages(&indices, read)
         {
-            // The pages are older than the content that was read to write the rest of the chunk.
+            // The dirty chunk was read from a newer content than the kernel's pages.
             return self.refuse_pages(context, chunk, &location);
         }
         let permit = context.permit_change()?;
@@ -152,12 +153,14 @@ impl ChunkWriter {
             basis,
         };
         self.buffer.put(&location.indices, written)?;
-        // Another array removes writers without dirty chunks from the list.
+        // The writer is registered again after each write, since other arrays remove writers without dirty chunks from
+        // the list.
         self.array.engine.write_budget.register(self);
         Ok(())
     }
 
-    /// Returns a clean chunk and its basis, or `None` if the kernel's pages have another content.
+    /// Returns a chunk that is not dirty, and its version and digest as the basis of the edit. Returns `None` if the
+    /// kernel's pages have another content.
     fn unwritten_chunk(
         &self,
         context: &RequestContext,
@@ -263,8 +266,8 @@ impl ChunkWriter {
         Ok(())
     }
 
-    /// Encodes a chunk and puts it on its condition; retries if the key has changed but not the content that the chunk
-    /// was read from.
+    /// Encodes a chunk and puts it with its condition. If the key has got another version, but still has the content
+    /// that the chunk was read from, the put is retried.
     fn put_chunk(
         &self,
         context: &RequestContext,
@@ -276,7 +279,7 @@ impl ChunkWriter {
             .array
             .key_of(context, &self.reader.decoder.stored.indices(number))?;
         let mut condition = self.renewed_condition(context, number, chunk)?;
-        // A key that keeps changing ends it.
+        // Gives up if the key changes during each attempt.
         let mut attempts = 8;
         loop {
             let encoded = self.encoded(context, &pipeline, &key, chunk);
@@ -313,7 +316,8 @@ impl ChunkWriter {
         }
     }
 
-    /// Returns the metadata that chunks are encoded by, which are a condition of their commit.
+    /// Returns the metadata that chunks are encoded by. The overlay records them: a commit of the chunks is a conflict
+    /// if the array has other metadata by then.
     fn encoded_by(&self) -> Option<&EncodedBy> {
         let by = || match &self.array.draft_keys {
             Some((document, folder)) => {
@@ -397,8 +401,8 @@ impl ChunkWriter {
         }
     }
 
-    /// Returns the condition of a chunk: the present version of its key if every part that was read is unchanged, else
-    /// the old condition.
+    /// Returns the condition of a chunk: the present version of its key if each subchunk that was read for an edit is
+    /// unchanged in it, or else the old condition.
     fn renewed_condition(
         &self,
         context: &RequestContext,
@@ -422,7 +426,7 @@ impl ChunkWriter {
         Ok(now)
     }
 
-    /// Whether a chunk in this version of the stored chunk has the digest that was read before.
+    /// Whether a chunk still has this digest in this version of the stored chunk.
     fn reads_the_same(
         &self,
         context: &RequestContext,
@@ -513,8 +517,8 @@ impl ChunkWriter {
             .map(drop)
     }
 
-    /// Returns the digest of the stored chunk, or the digest from when it was read for an edit; `None` if it is not
-    /// stored, or was written whole.
+    /// Returns the digest of the content that the edits of a dirty chunk started from, or of the stored content if the
+    /// chunk is not dirty. Returns `None` if the chunk is not stored, or was written whole.
     pub(super) fn stored_digest(
         &self,
         context: &RequestContext,
@@ -541,7 +545,7 @@ impl ChunkWriter {
 /// An encoded chunk.
 struct EncodedChunk<'a> {
     bytes: Cow<'a, [u8]>,
-    /// The condition that follows from the reads of the key while encoding.
+    /// The condition of the put if the dirty chunk has none: the version of the shard that was read while encoding.
     condition: Condition,
     _room: Reservation,
 }
@@ -554,7 +558,8 @@ impl Drop for EncodedChunk<'_> {
     }
 }
 
-/// Returns the error of a chunk without subchunks, which does not occur.
+/// Returns the error for a dirty chunk without subchunks. It is never seen: a chunk is dirty because a subchunk was
+/// written.
 fn no_subchunk() -> Error {
     Error::invalid("", "no inner chunk was written")
 }

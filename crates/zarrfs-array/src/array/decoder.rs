@@ -38,7 +38,7 @@ fn max_encoded(decoded: u64) -> u64 {
     decoded.saturating_mul(8).saturating_add(1 << 20)
 }
 
-/// Returns the expected encoded length of a chunk of `decoded` bytes. A longer one costs a HEAD.
+/// Returns the expected encoded length of a chunk of `decoded` bytes. A longer chunk costs an additional HEAD request.
 pub(super) fn usual_length(decoded: u64) -> u64 {
     let more = (decoded / 8).saturating_add(64 << 10);
     decoded.saturating_add(more)
@@ -88,7 +88,7 @@ pub(super) struct Decoder {
 
 /// The pipelines of a rectilinear grid.
 struct Shapes {
-    /// The array without attributes and chunk edges, which no codec reads.
+    /// The array without its attributes and without the edges of its chunks: no codec reads them.
     array: Array,
     most: u64,
     pipelines: Mutex<LruCache<Vec<u64>, Arc<Pipeline>>>,
@@ -120,8 +120,8 @@ impl Decoder {
 
     fn of_grid(array: Arc<StoredArray>, stored: Grid) -> Result<Decoder> {
         let (metadata, limits) = (&*array.metadata, &array.engine.limits);
-        // The decoded length of variable-length elements is known only after decoding. `ragged` may hold 1/2 of the
-        // memory while such a chunk is loaded and decoded, so one chunk may take 1/5.
+        // The decoded length of variable-length elements is known only after decoding. `VlenReader` may fill 1/2 of the
+        // memory with elements while such a chunk is loaded and decoded, so one chunk may take at most 1/5.
         let most = limits.of_chunk(metadata.data_type.is_variable());
         let shapes = Shapes::new(metadata, &stored, most);
         let pipeline = match &shapes {
@@ -215,12 +215,12 @@ impl Decoder {
         estimated.unwrap_or(most).min(most)
     }
 
-    /// Returns the memory for chunks that a sequential reader can keep, in bytes: the limit minus the chunks that are
-    /// being loaded, and those that cross the end of a read.
+    /// Returns the memory for chunks that a sequential reader can keep, in bytes: the memory limit minus the memory for
+    /// chunks that are being loaded, and for chunks that cross the end of a read.
     pub(super) fn room_for_row(&self) -> u64 {
         let memory = self.array.engine.limits.memory;
-        // Each encoded and decoded, plus one that is decoded and not used yet; twice that, so that loads find chunks
-        // that may be evicted.
+        // Each load needs memory for the encoded chunk, the decoded chunk, and one that is decoded but not used yet.
+        // Twice that is left free, so that a load finds chunks that may be evicted.
         let decoded = self.pipeline.chunk_bytes() as u64;
         let load = decoded
             .saturating_mul(2)
@@ -301,11 +301,11 @@ impl Decoder {
         })
     }
 
-    /// Reuses the memory of a consumed chunk for the next `length` bytes: fresh memory from the kernel costs as much as
-    /// decoding into it.
+    /// Reuses the memory of a consumed chunk for the next `length` bytes: getting fresh memory from the kernel takes as
+    /// long as decoding a chunk into it.
     pub(super) fn reclaim(&self, length: usize) {
         let cache = &self.array.engine.cache;
-        // With less in the cache, other files of a short array find its chunks.
+        // Below this size nothing is evicted, so that the chunks of a short array stay in memory for its other files.
         if cache.budget().held() > 16 << 20 && !buffer::is_pooled(length) {
             cache.reclaim();
         }
@@ -320,8 +320,8 @@ impl Decoder {
         Buffer::of_length(length)
     }
 
-    /// Replaces the indices of an inner chunk of an outermost shard by those of the shard; returns the number of the
-    /// inner chunk in the shard.
+    /// Replaces the indices of an inner chunk of an outermost shard by the indices of the shard; returns the number of
+    /// the inner chunk in the shard.
     fn leave_shard(&self, indices: &mut [u64], level: &ShardLevel) -> usize {
         if self.stored.is_regular() {
             return leave_level(indices, level.chunks_per_shard());
@@ -339,7 +339,8 @@ impl Decoder {
     }
 }
 
-/// Replaces the indices of an inner chunk by those of its shard; returns the number of the inner chunk in the shard.
+/// Replaces the indices of an inner chunk by the indices of its shard; returns the number of the inner chunk in the
+/// shard.
 fn leave_level(indices: &mut [u64], chunks_per_shard: &[u64]) -> usize {
     let mut number = 0;
     for (index, &count) in indices.iter_mut().zip(chunks_per_shard) {
@@ -403,7 +404,8 @@ fn shape_error(shape: &[u64], error: Error) -> Error {
     }
 }
 
-/// Bytes by which a chunk may exceed 1.5 times the longest one: short chunks differ more.
+/// Bytes that are added to the estimate of 1.5 times the longest chunk, because the lengths of short chunks differ
+/// more.
 const SLACK: u64 = 4 << 10;
 
 /// The expected maximum lengths of a chunk, in bytes.

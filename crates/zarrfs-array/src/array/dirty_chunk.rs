@@ -1,8 +1,8 @@
 //! Holds a dirty chunk and the stored content that it was edited from.
 //!
-//! A subchunk that is written in part records what its rest was read from: the version of the stored chunk, which is
-//! the condition of the put, and a digest of the subchunk, which tells a new version with the same content from a
-//! conflict.
+//! For a subchunk that is written in part, the rest was read from the store. So two values are recorded: the version of
+//! the stored chunk, as the condition of the put, and a digest of the subchunk as it was read. If the put finds another
+//! version, the digest tells whether the content is still the same or the put is a conflict.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use crate::array::chunk::DecodedChunk;
 use zarr_format::grid::Coordinates;
 use zarrfs_store::{Condition, Version};
 
-/// Decoded subchunks by place in the stored chunk: with sharding, the number of the inner chunk at each level.
+/// Decoded subchunks by place in the stored chunk: with sharding, the number of the inner chunk in its shard, one
+/// number for each nested shard.
 pub(super) type Subchunks = BTreeMap<Vec<usize>, Arc<DecodedChunk>>;
 
 /// The content that a write of a subchunk depends on.
@@ -21,8 +22,8 @@ pub(super) enum Basis {
     Nothing,
     /// The dirty subchunk from an earlier write.
     Written,
-    /// A subchunk that was read from this version of the stored chunk, `None` if that was missing; and the digest of
-    /// the subchunk, `None` if it was not stored.
+    /// A subchunk that was read: the version of the stored chunk, `None` if the stored chunk was missing; and the
+    /// digest of the subchunk, `None` if the subchunk was not stored.
     Stored(Option<Version>, Option<u64>),
 }
 
@@ -36,7 +37,8 @@ pub(super) struct WrittenSubchunk {
     pub(super) basis: Basis,
 }
 
-/// The digest of a subchunk from when it was read for an edit; `None` if it was not stored, or was written whole.
+/// The digest that a subchunk had when it was read for an edit; `None` if it was not stored, or was written whole and
+/// not read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadDigest(pub(super) Option<u64>);
 
@@ -51,7 +53,7 @@ pub(super) struct DirtyChunk {
     /// The digests of the subchunks that were read before the edit, by place; `None` for a subchunk that was not
     /// stored.
     pub(super) read: BTreeMap<Vec<usize>, Option<u64>>,
-    /// The write count of the last write.
+    /// The number of the last write to the chunk, from `DirtyBytes::writes`.
     pub(super) touched: u64,
     /// Whether the last attempt to store it failed.
     pub(super) failed: bool,
@@ -90,12 +92,12 @@ impl DirtyChunk {
         }
     }
 
-    /// Records a write, by its write count.
+    /// Records a write and its number.
     pub(super) fn mark_written(&mut self, touched: u64) {
         (self.touched, self.failed) = (touched, false);
     }
 
-    /// Records that the key holds the chunk as it is, in this version.
+    /// Records that the key has exactly the content of this chunk, in this version.
     pub(super) fn confirm(&mut self, version: Version) {
         for (place, digest) in &mut self.read {
             *digest = self.subchunks.get(place).map(|subchunk| subchunk.digest());

@@ -1,6 +1,6 @@
 //! Owns the resources that all open arrays of a mount share.
 //!
-//! These are memory, threads, files on disk and counters. All data held of a store's chunks count in one budget.
+//! These are memory, threads, files on disk and counters. The memory for all data of chunks is charged to one budget.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
@@ -26,7 +26,7 @@ use zarrfs_store::sync::single_flight::SingleFlight;
 /// Limits of decoding.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes that decoded chunks and chunks in flight may hold together.
+    /// The maximum bytes of memory for decoded chunks and chunks that are being loaded, together.
     pub memory: u64,
     /// The maximum decoded bytes of one chunk.
     pub max_chunk: u64,
@@ -52,11 +52,11 @@ impl Limits {
 /// Memory, threads and counters that all arrays of a mount share.
 pub struct Engine {
     pub(super) cache: Arc<Cache<CacheKey, Cached>>,
-    /// The budget that open arrays count in.
+    /// The budget that the memory of open arrays is charged to.
     pub(super) metadata: Arc<MemoryBudget>,
-    /// Where evicted chunks go that a reader still needs.
+    /// The file for evicted chunks that a reader still needs.
     pub(super) spill: Option<Arc<Spill>>,
-    /// Where lengths are cached that take long to compute.
+    /// The disk cache for file lengths that take long to compute.
     pub(super) disk: Option<CacheNamespace>,
     /// The threads that decode chunks before a reader takes them.
     pub(super) decoders: ThreadPool,
@@ -78,12 +78,12 @@ pub struct Engine {
     pub(super) lengths: SingleFlight<(u64, String), u64>,
 }
 
-/// The parts of an engine on disk.
+/// The files on disk that an engine uses.
 #[derive(Default)]
 pub struct EngineDisk {
-    /// Where file lengths that depend on all chunks are cached; `None` to compute them again.
+    /// The disk cache for file lengths that depend on all chunks; with `None` they are cached only in memory.
     pub cache: Option<CacheNamespace>,
-    /// Where chunks are spilled that are evicted before a sequential reader has consumed them.
+    /// The file for chunks that are evicted before a sequential reader has consumed them.
     pub spill: SpillConfig,
 }
 
@@ -95,7 +95,7 @@ impl Engine {
         Engine::within(budget, limits, stats, EngineDisk::default())
     }
 
-    /// Adds the option that raises the limit to an error about a chunk that is too large.
+    /// Adds a hint to the error of a chunk that is too large: the command-line option that raises the limit.
     pub(super) fn with_option(&self, error: Error, is_variable: bool) -> Error {
         let limit = self.limits.of_chunk(is_variable);
         let why = if limit < self.limits.max_chunk {
@@ -134,11 +134,12 @@ impl Engine {
         file_limits::add_cache(closing);
         let cache = Cache::new(budget.clone(), Priority::Used, Some(Box::new(on_evict)));
         Arc::new(Engine {
-            // Opening an array again costs little.
+            // A small budget, because opening an array again costs little.
             metadata: budget.part((32 << 20).min(budget.limit() / 4)),
             open_chunks,
             opening: SingleFlight::default(),
-            // Registered after the decoded chunks, which are evicted first: consumed chunks are among them.
+            // The cache of runs registers with the budget after the cache of decoded chunks. So decoded chunks are
+            // evicted first: some of them are consumed, while runs are still wanted.
             shard_runs: shard_groups::shard_runs(&budget),
             cache,
             spill,
@@ -161,7 +162,7 @@ impl Engine {
 
     /// Reserves memory for an array that is going to be opened, or returns `None` if there is no room.
     pub(super) fn room_of(&self, array: &Array) -> Option<Reservation> {
-        // The metadata are held as they are, as a grid and as codecs.
+        // The metadata are in memory in three forms: as parsed, as a grid, and as codecs.
         self.metadata
             .try_reserve((2 << 10) + 3 * array.metadata_bytes())
     }

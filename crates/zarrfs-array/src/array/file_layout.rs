@@ -1,7 +1,8 @@
 //! Maps the bytes of a flat file to the chunks of its array.
 //!
-//! A chunk row is the chunks at one index along the slowest dimension of the file. A sequential reader passes over a row
-//! once per plane, so it needs one row in memory at a time.
+//! A plane is the elements at one index along the slowest dimension of the file; a chunk row is the chunks at one chunk
+//! index along it. Each plane of a row crosses all chunks of the row. So a sequential reader passes over a row once per
+//! plane, and needs one row in memory at a time.
 
 use std::ops::Range;
 
@@ -28,7 +29,7 @@ pub(super) struct ChunkRun {
     pub(super) chunk: ChunkIndex,
     /// The chunk's first element.
     pub(super) start: Coordinates,
-    /// Its place in the decoded chunk.
+    /// The range of the run in the bytes of the decoded chunk.
     pub(super) bytes: Range<usize>,
 }
 
@@ -146,7 +147,8 @@ impl FileLayout {
             if end < chunk_start || end - chunk_start >= chunk_length {
                 return None;
             }
-            // Elements in several rows are beside each other in the chunk if it has just the file's part of each row.
+            // The range covers several rows along this dimension. They are contiguous in the chunk only if each row of
+            // the chunk is exactly a row of the file.
             if first != last {
                 is_one_run &= chunk_start == file_start && chunk_length == file_length;
             }
@@ -181,7 +183,7 @@ impl FileLayout {
         chunks
     }
 
-    /// Returns the runs from a slice's chunk to a buffer of these elements.
+    /// Returns the runs of bytes to copy from a slice's chunk into a buffer of these elements.
     pub(super) fn runs(&self, grid: &Grid, elements: &Range<u64>, slice: &ChunkSlice) -> Runs {
         let from = Layout {
             start: &slice.start,
@@ -202,7 +204,7 @@ impl FileLayout {
         Runs::permuted(&slice.region, from, to(&start, &shape), order, size)
     }
 
-    /// Returns the runs from a buffer of these elements to a slice's chunk.
+    /// Returns the runs of bytes to copy from a buffer of these elements into a slice's chunk.
     pub(super) fn runs_into(&self, grid: &Grid, elements: &Range<u64>, slice: &ChunkSlice) -> Runs {
         let from = Layout {
             start: &self.region.start,
@@ -223,7 +225,7 @@ impl FileLayout {
 pub(super) struct ChunkRows {
     /// Bytes of a plane, which is one index along the slowest dimension.
     pub(super) plane: u64,
-    /// The number of planes of a row, and of planes of the first row that are before the file.
+    /// The number of planes of a row, and the number of planes of the first row that are before the start of the file.
     planes: u64,
     skipped: u64,
     /// Bytes of a row.
@@ -232,7 +234,7 @@ pub(super) struct ChunkRows {
 
 impl ChunkRows {
     /// Returns the chunk rows of a file of `length` bytes that shows `region`; `axis` is the dimension that varies
-    /// slowest in the file. If rows differ in length, each plane counts as a row.
+    /// slowest in the file. In a rectilinear grid the rows differ in length, so each plane is taken as a row.
     pub(super) fn new(chunks: &Grid, region: &Region, axis: usize, length: u64) -> ChunkRows {
         let of_chunk = chunks.chunk_shape().get(axis).copied().unwrap_or(1).max(1);
         let of_file = region.shape.get(axis).copied().unwrap_or(1).max(1);

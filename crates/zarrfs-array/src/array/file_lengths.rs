@@ -1,8 +1,9 @@
-//! Computes and caches the lengths of files that must be read to know them.
+//! Computes and caches the lengths of files whose length depends on the elements.
 //!
-//! A length is computed once for each content, and cached in memory and, with `--cache-dir`, on disk. It is valid only
-//! for the present versions of all stored chunks of its file, and only for the metadata that it was computed with. A
-//! change by another program is seen within the TTL of versions, like a change of the bytes themselves.
+//! All elements must be read to know such a length. It is computed once for each content, and cached in memory and,
+//! with `--cache-dir`, on disk. A cached length is used only while all stored chunks of the file have the versions, and
+//! the array has the metadata, that it was computed from. A change by another program is seen within the TTL of
+//! versions, like a change of the bytes themselves.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,9 +36,10 @@ impl FileLengths {
         }
     }
 
-    /// Returns the length of file `name`, which is computed from elements of the version `version_of`: the length that
-    /// is known for the present content, or the result of `measure`. Concurrent callers measure once. If that takes
-    /// longer than they wait, it still runs to its end, and a later caller finds the length.
+    /// Returns the length of file `name`: the cached length if the elements have the version that it was computed from,
+    /// or else the result of `measure`. `version_of` returns the present version of the elements. Concurrent callers
+    /// share one call of `measure`. If it takes longer than they wait, it still runs to its end, and a later caller
+    /// finds the length.
     pub(super) fn length_of(
         &self,
         context: &RequestContext,
@@ -55,7 +57,7 @@ impl FileLengths {
             let length = measure(&UNLIMITED);
             match &length {
                 Ok(length) => self.record(&UNLIMITED, name, version_of, version, *length)?,
-                // Computing this error again would take as long.
+                // The error is cached too, because finding it out again would take as long.
                 Err(error) if matches!(error.kind(), Kind::TooLarge | Kind::Unsupported) => {
                     self.remember(name, version, Err(error.clone()));
                 }
@@ -77,8 +79,8 @@ impl FileLengths {
         Some(Ok(length))
     }
 
-    /// Records the length of file `name`, which was computed from elements of the version `version`, unless they have
-    /// another version by now.
+    /// Records the length of file `name`, which was computed from elements of the version `version`, unless the
+    /// elements have another version by now.
     pub(super) fn record(
         &self,
         context: &RequestContext,
@@ -96,7 +98,7 @@ impl FileLengths {
 
     fn remember(&self, name: &str, version: Version, length: Result<u64>) {
         let mut lengths = self.known.lock();
-        // The names of slices have no end.
+        // Programs can open any number of slices, and each has a file name of its own.
         if lengths.len() >= 1 << 12 {
             lengths.clear();
         }
@@ -104,7 +106,7 @@ impl FileLengths {
     }
 
     /// Returns the disk cache and the key of a length in it: the file name, the version of the program, and the
-    /// metadata. `None` if lengths of such a version are not kept on disk.
+    /// metadata. `None` if there is no disk cache, or if the version is valid only in this process.
     fn disk_entry(&self, name: &str, version: Version) -> Option<(&CacheNamespace, EntryKey)> {
         let disk = self.array.engine.disk.as_ref();
         let disk = disk.filter(|_| version.is_lasting())?;

@@ -29,7 +29,7 @@ pub(super) struct FileReader {
     /// Whether reads go directly to the stored chunks, which are not encoded.
     direct: bool,
     pub(super) pending: PendingSlices,
-    /// Called by each read in the middle of its copy.
+    /// Called by each read in the middle of its copy; set by tests.
     #[cfg(test)]
     pub(super) while_copying: crate::array::assembler::WhileCopying,
 }
@@ -47,7 +47,7 @@ impl FileReader {
     /// Creates the reader of a file and its tracker.
     pub(super) fn new(prefetcher: Arc<Prefetcher>, layout: Arc<FileLayout>) -> FileReader {
         let reader = prefetcher.reader.clone();
-        // Each run is one buffer of a system call, so short ones are copied from memory.
+        // Each run is one buffer of a system call, so arrays with shorter runs are read through the cache.
         let direct = layout.order.is_none() && reader.reads_direct(256);
         let grid = &reader.decoder.grid;
         let rows = ChunkRows::new(grid, &layout.region, layout.slowest_axis(), layout.length);
@@ -197,11 +197,12 @@ impl FileReader {
         let slices =
             slices.unwrap_or_else(|| self.layout.slices(&self.reader.decoder.grid, &range));
         if self.direct {
-            // The kernel prefetches the stored files.
+            // Nothing is prefetched here: the kernel prefetches the stored files.
             self.ahead.tracker.record(&range);
             return self.read_stored(context, &range, &slices, contents);
         }
-        // Before anything is decoded, so that evicted chunks that the reader still needs are spilled.
+        // The tracker records the read before anything is decoded: decoding evicts chunks, and the tracker decides
+        // which of them are spilled because the reader still needs them.
         let ahead = self.ahead.tracker.begin(&range);
         let mut beside = ParallelDecode::new(&self.ahead, &slices);
         beside.begin();

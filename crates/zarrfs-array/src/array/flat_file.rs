@@ -69,8 +69,8 @@ impl FlatFile {
         self.layout.length
     }
 
-    /// Whether a reader that opens the file now is expected to be sequential: if the last one was or, without a last
-    /// one, if the file has at most `MAX_READ_WHOLE` bytes.
+    /// Whether a reader that opens the file now is expected to be sequential: true if the last reader was sequential,
+    /// or, if there was none, if the file has at most `MAX_READ_WHOLE` bytes.
     pub fn expects_sequential(&self) -> bool {
         match &self.reader {
             Ok(reader) => reader.expects_sequential(),
@@ -102,7 +102,8 @@ impl FlatFile {
     pub fn read_for_pages(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         if self.array.buffer.writers.is_open() {
             context.check_may_wait()?;
-            // Recorded before the read: a change in between can cause a refusal, but is never overwritten.
+            // The digests are recorded before the read. If another program changes a chunk in between, a write-back of
+            // its pages is refused without need, but it never overwrites the change.
             self.record_pages(context, &range)?;
         }
         self.read(context, range)
@@ -295,14 +296,15 @@ mod tests {
         assert!(!is_in_memory());
     }
 
-    /// A copy in another thread that is held in the middle; it goes on when this is dropped.
+    /// A copy in another thread that is stopped in the middle, and goes on when this value is dropped.
     struct HeldCopy {
         begun: mpsc::Receiver<()>,
         end: Option<mpsc::Sender<()>>,
     }
 
     impl HeldCopy {
-        /// Returns the held copy, and a function that the thread calls in the middle of it: the first call blocks.
+        /// Returns the stopped copy, and a function that the thread calls in the middle of its copy: the first call
+        /// blocks.
         fn new() -> (HeldCopy, impl Fn() + Send + Sync) {
             let (begin, begun) = mpsc::channel();
             let (end, ended) = mpsc::channel();
@@ -310,7 +312,7 @@ mod tests {
             let hold = move || {
                 if is_first.swap(false, Ordering::SeqCst) {
                     begin.send(()).unwrap();
-                    // Disconnected when the copy may go on; also if the test fails.
+                    // The channel is disconnected when the copy may go on, or when the test fails.
                     let _ = ended.lock().recv_timeout(Duration::from_secs(60));
                 }
             };
@@ -398,7 +400,7 @@ mod tests {
         assert_eq!(read(&file, 0..8), expected);
     }
 
-    /// Another array that begins to be written drops clean arrays from the list.
+    /// The first write to another array drops arrays without dirty chunks from the list.
     #[test]
     fn an_array_is_listed_as_dirty_after_its_write_is_buffered() {
         let array = SampleArray::new(&[8], &[4]).open(1 << 20);

@@ -46,7 +46,7 @@ pub struct OpenArray {
     lengths: FileLengths,
     sparsity: Sparsity,
     stored_sets: StoredSets,
-    /// The memory that the array counts in, until its last holder drops it; `None` if the budget had no room.
+    /// The memory that is reserved for the array until its last holder drops it; `None` if the budget had no room.
     pub(super) room: Option<Reservation>,
 }
 
@@ -54,12 +54,12 @@ pub struct OpenArray {
 pub struct ArrayState {
     /// The position of the store's change log.
     position: LogPosition,
-    /// The content number.
+    /// The page version (`OpenArray::page_version`).
     content: u64,
 }
 
 impl OpenArray {
-    /// Opens an array whose dirty chunks are in `buffer`, and whose memory counts in `room`.
+    /// Opens an array whose dirty chunks are in `buffer`, and whose memory is reserved by `room`.
     pub(super) fn new(
         stored: Arc<StoredArray>,
         buffer: Arc<WriteBuffer>,
@@ -100,7 +100,7 @@ impl OpenArray {
         &self.stored.path
     }
 
-    /// Returns the time of the last change of the array's documents, as of when the array was opened.
+    /// Returns the modification time that the array's documents had when the array was opened.
     pub fn modified(&self) -> SystemTime {
         self.stored.modified
     }
@@ -115,7 +115,7 @@ impl OpenArray {
         self.decoder().map(drop)
     }
 
-    /// Adds the option that raises the limit to an error about a chunk that is too large.
+    /// Adds a hint to the error of a chunk that is too large: the command-line option that raises the limit.
     pub fn with_option(&self, error: Error) -> Error {
         self.stored.with_option(error)
     }
@@ -142,8 +142,8 @@ impl OpenArray {
     }
 
     /// Returns the content number. It changes once a stored chunk that was read has changed, and no number is used
-    /// twice. Asks the store about all chunks that were read, so it may block. Returns `None` if these are too many, or
-    /// if the array cannot be decoded.
+    /// twice. Asks the store about all chunks that were read, so it may block. Returns `None` if there are too many
+    /// such chunks, or if the array cannot be decoded.
     pub fn content(&self, context: &RequestContext) -> Result<Option<u64>> {
         if self.chunks.is_err() || !self.versions.refresh(context)? {
             return Ok(None);
@@ -200,8 +200,8 @@ impl OpenArray {
         self.buffer.lost()
     }
 
-    /// Registers a handle for writing of the file at a path of the mount. `Busy` if the array is open for writing
-    /// through another file; waits if that file was closed just now.
+    /// Registers a handle that is open for writing; `file` is the path of its file in the mount. `Busy` if the array is
+    /// open for writing through another file; waits if that file was closed just now.
     pub fn begin_writing(&self, file: &str) -> Result<()> {
         let added = self.buffer.writers.add(file);
         added.map_err(|other| busy(file, &other))
@@ -244,15 +244,16 @@ impl OpenArray {
         self.decoder().map(|decoder| &decoder.grid)
     }
 
-    /// Returns the number of shard levels around such a chunk. Fails if the array cannot be decoded.
+    /// Returns the number of shards that each chunk of `decoded_grid` is nested in. Fails if the array cannot be
+    /// decoded.
     pub fn shard_levels(&self) -> Result<usize> {
         self.decoder()
             .map(|decoder| decoder.pipeline.shards().len())
     }
 
     /// Returns the decoded size of a chunk in bytes, which determines the block size of files; 0 if the array cannot be
-    /// decoded. Inner chunks on a network count as short ones: a program that fills a buffer to look at a header then
-    /// fetches only the few inner chunks under 128 KiB.
+    /// decoded. For inner chunks of a store on a network it is at most 128, so that files get a small block size: a
+    /// program that fills one buffer to look at a header then fetches only the few inner chunks under 128 KiB.
     pub fn chunk_bytes(&self) -> u64 {
         let Ok(decoder) = self.decoder() else {
             return 0;
@@ -300,11 +301,11 @@ impl OpenArray {
     }
 
     /// Returns the numbers of the stored chunks, in the order of the grid; stores dirty chunks first. Fails as
-    /// `stored_chunks`, and with `TooLarge` if they need more than 1/4 of the memory.
+    /// `stored_chunks`, and with `TooLarge` if the numbers need more than 1/4 of the memory.
     pub fn stored_set(&self, context: &RequestContext) -> Result<Arc<StoredSet>> {
         if !self.buffer.is_empty() {
             context.check_may_wait()?;
-            // The close of the written file reports errors.
+            // The error is not lost: the close of the written file returns it.
             let _ = self.flush(context);
         }
         self.stored_sets.get(context)
@@ -344,9 +345,10 @@ impl OpenArray {
         self.versions.of_region(context, &decoder.stored, region)
     }
 
-    /// Returns the length of file `name`, which is computed from elements of the version `version_of`: the length that
-    /// is known for the present content, or the result of `measure`. Concurrent callers measure once. If that takes
-    /// longer than they wait, it still runs to its end, and a later caller finds the length.
+    /// Returns the length of file `name`: the cached length if the elements have the version that it was computed from,
+    /// or else the result of `measure`. `version_of` returns the present version of the elements. Concurrent callers
+    /// share one call of `measure`. If it takes longer than they wait, it still runs to its end, and a later caller
+    /// finds the length.
     pub fn length_of(
         &self,
         context: &RequestContext,
@@ -357,8 +359,8 @@ impl OpenArray {
         self.lengths.length_of(context, name, version_of, measure)
     }
 
-    /// Records the length of file `name`, which was computed from elements of the version `version`, unless they have
-    /// another version by now.
+    /// Records the length of file `name`, which was computed from elements of the version `version`, unless the
+    /// elements have another version by now.
     pub fn record_length(
         &self,
         context: &RequestContext,

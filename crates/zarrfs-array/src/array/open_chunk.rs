@@ -21,8 +21,8 @@ pub(super) struct OpenChunk {
 }
 
 impl OpenChunk {
-    /// Opens an object, or returns `None` if it is missing; `known` are its attributes if the store returned them just
-    /// now.
+    /// Opens an object, or returns `None` if it is missing. `known` is the object's metadata, if the store has just
+    /// returned it.
     pub(super) fn open(
         context: &RequestContext,
         store: &dyn Store,

@@ -2,7 +2,7 @@
 //!
 //! An open chunk is one content of a key: its index and its bytes belong together even if the key is replaced. If it is
 //! overwritten in place, that is detected and it is opened again. `ChunkVersions` decides whether the content is
-//! current. The last chunks of all arrays stay open.
+//! current. The chunks that were read last stay open, up to a limit for all arrays.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,7 +1,7 @@
 //! Decodes chunks on the engine's threads before a reader takes them.
 //!
-//! Chunks are submitted in batches that are worth a hand-over. Nothing waits for a batch; an error in it occurs again
-//! in the read that wants the chunk, and is returned there.
+//! Chunks are submitted in batches that are long enough to be worth handing over to another thread. Nothing waits for a
+//! batch. Errors in a batch are dropped: the read that wants the chunk loads it again and returns the error.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use zarrfs_store::request_context::{RequestContext, RequestLimit};
 const BATCH_BYTES: usize = 256 << 10;
 
 /// Bytes that must be read before inner chunks are prefetched over a network: the kernel reads at most this much for a
-/// program that looks at a header, and each plane may have parts of many shards.
+/// program that looks at a header, and each plane of the file may cross many shards.
 const AFTER_HEADER: u64 = 2 << 20;
 
 /// The minimum prefetch window in bytes.
@@ -31,7 +31,7 @@ const MIN_WINDOW: u64 = 16 << 20;
 /// The number of chunks that a read has taken; `usize::MAX` once it was answered.
 pub(super) type Taken = Arc<AtomicUsize>;
 
-/// A chunk, and the number of chunks that its reader takes before it: its place.
+/// A chunk, and its place: the number of chunks that its reader takes before it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct PlacedChunk {
     pub(super) place: usize,
@@ -96,8 +96,8 @@ impl Prefetcher {
         Window { least, most, after }
     }
 
-    /// Records that a program reads a chunk as a file. If it reads one after the other, prefetches the next ones: at
-    /// least as many as fetch at once, if they fit 1/4 of the memory.
+    /// Records that a program reads a chunk as a file. If it reads consecutive chunks, prefetches the next ones: at
+    /// least as many as can be fetched concurrently, if they fit in 1/4 of the memory.
     pub(super) fn record_chunk_read(self: &Arc<Prefetcher>, chunk: ChunkIndex) {
         let reader = &self.reader;
         let limits = &reader.array.engine.limits;
@@ -196,8 +196,9 @@ impl Prefetcher {
         self.count_of(bytes)
     }
 
-    /// Returns the number of chunks in `bytes` decoded bytes, at least one. In a local store the overhead of chunks
-    /// counts, since lists of a batch's chunks are held; over a network a request is for elements only.
+    /// Returns the number of chunks in `bytes` decoded bytes, at least one. For a local store the overhead of a chunk
+    /// is added to its length, so that batches of tiny chunks stay short in memory. Over a network only the length of
+    /// the elements is used, since `bytes` is the length of a request.
     fn count_of(&self, bytes: usize) -> usize {
         let beside = match self.reader.array.engine.limits.fetches {
             0 => in_buffer(CHUNK_OVERHEAD),
@@ -206,7 +207,7 @@ impl Prefetcher {
         (bytes / (self.reader.decoder.usual_bytes() + beside).max(1)).max(1)
     }
 
-    /// Prefetches chunks that no read wants yet; `span` as in `ShardGroups::begin`.
+    /// Prefetches chunks that no read wants yet. `span` is described at `ShardGroups::begin`.
     pub(super) fn decode_ahead(
         self: &Arc<Prefetcher>,
         chunks: impl Iterator<Item = ChunkIndex>,
@@ -241,8 +242,8 @@ impl Prefetcher {
     }
 }
 
-/// Limits a batch that is decoded for a read: the batch ends with the read, which may fail or whose program may no
-/// longer wait. Prefetched chunks belong to no read and are always loaded.
+/// Limits a batch that is decoded for a read: once the read has ended, successfully or not, nothing more of the batch
+/// is loaded. Chunks that are prefetched for later reads belong to no read and are always loaded.
 struct ReadBeside(Taken);
 
 impl RequestLimit for ReadBeside {

@@ -1,4 +1,4 @@
-//! Decodes the chunks of a read, and those that its reader is expected to read next.
+//! Decodes the chunks of a read, and the chunks that its reader probably reads next.
 //!
 //! `ReadTracker` predicts the ranges. A sequential reader needs memory for all chunks of a row, and over a network whole
 //! shards.
@@ -45,8 +45,8 @@ impl ReadAhead {
         }
     }
 
-    /// Whether the reader is expected to be sequential before it has read: if the last one was or, without a last one,
-    /// if the file has at most `MAX_READ_WHOLE` bytes.
+    /// Whether the reader is expected to be sequential, before it has read anything: true if the last reader was
+    /// sequential, or, if there was none, if the file has at most `MAX_READ_WHOLE` bytes.
     pub(super) fn expects_sequential(&self) -> bool {
         let last = self.prefetcher.trackers.was_sequential();
         last.unwrap_or(self.layout.length <= MAX_READ_WHOLE)
@@ -91,7 +91,8 @@ impl ReadAhead {
         );
         let own: Vec<usize> = (0..shape.len()).collect();
         let order = self.layout.order.as_deref().unwrap_or(&own);
-        // A shard with one index along a dimension is read whole at that index.
+        // A dimension along which a shard, or the box of the file, has only one index does not divide a shard into
+        // layers.
         let is_deep = |&axis: &usize| shape[axis].min(shard[axis]) > 1;
         let place = order.iter().position(is_deep)?;
         let inner = order.get(place + 1..)?;
@@ -123,7 +124,7 @@ impl ReadAhead {
             axis,
             begins_here: place == 0,
             shards: shards.fold(1, u64::saturating_mul),
-            // More than a program that looks at a header reads, with the kernel's readahead.
+            // More bytes than the kernel's readahead reads for a program that only looks at a header.
             has_gone_on: self.tracker.has_read(two_planes.max(4 << 20)),
         }))
     }
@@ -209,7 +210,8 @@ impl<'a> ParallelDecode<'a> {
         ParallelDecode {
             file,
             chunks: groups.filter_map(chunk).collect(),
-            // Inner chunks are read together with the first one, so that one is submitted too.
+            // The read loads its first chunk itself, so that chunk is not submitted, except for inner chunks: they are
+            // fetched in groups, and the first one belongs to a group.
             submitted: usize::from(!file.prefetcher.reader.decoder.reads_groups()),
             ahead: if is_row_too_long {
                 file.prefetcher.reader.array.engine.encoders

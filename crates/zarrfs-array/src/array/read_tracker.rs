@@ -43,7 +43,7 @@ const MIN_SEEKS: u32 = 8;
 pub(super) enum Prediction {
     /// None.
     Nothing,
-    /// The range that follows.
+    /// This range, which follows the sequential reads so far.
     Range(Range<u64>),
     /// Reads of `len` bytes, each `step` bytes after the one before.
     Steps { first: u64, step: i128, len: u64 },
@@ -62,7 +62,7 @@ pub(super) struct Window {
 
 /// Follows the reader of one open file.
 pub(super) struct ReadTracker {
-    /// The part of the array in the file, and the order of its dimensions if it differs from the array's.
+    /// The box of the array that the file shows, and the order of the file's dimensions if it differs from the array's.
     region: Region,
     order: Option<Box<[usize]>>,
     /// Bytes of an element.
@@ -247,8 +247,9 @@ impl ReadHistory {
         self.next_range(window)
     }
 
-    /// Whether a read continues the sequential run: it begins near the end of the run, and the run has few gaps. Rows
-    /// of a window may be near each other too, but the bytes between them are not read.
+    /// Whether a read continues the sequential run: it begins near the end of the run, and the run has few gaps. A
+    /// program that reads a small box of the array also reads rows that are near each other, but it skips the bytes
+    /// between them, which are gaps.
     fn is_sequential(&self, range: &Range<u64>) -> bool {
         let earliest = self.end.saturating_sub(REORDER_TOLERANCE);
         let latest = self.end.saturating_add(REORDER_TOLERANCE);

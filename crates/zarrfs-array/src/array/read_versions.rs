@@ -1,15 +1,15 @@
 //! Records the version of the stored chunk of each chunk in a read.
 //!
 //! Chunks come from memory, from disk and from the store one after another, and another program may replace their shard
-//! in between. A read whose chunks are of several versions of one stored chunk is retried, and then fails with
-//! `Changed`.
+//! in between. If chunks of a read came from different versions of one stored chunk, the read is retried, and in the
+//! end fails with `Changed`.
 
 use crate::array::chunk::Chunk;
 use crate::array::decoder::Decoder;
 use zarr_format::grid::ChunkIndex;
 use zarrfs_store::Version;
 
-/// The chunks of a read, without those of the same version as the one before.
+/// The chunks of a read. Of consecutive chunks in the same version of one stored chunk only the first is recorded.
 #[derive(Default)]
 pub(super) struct ReadVersions(Vec<ReadChunk>);
 
@@ -50,7 +50,7 @@ impl ReadVersions {
 
     /// Records a chunk.
     pub(super) fn record(&mut self, decoder: &Decoder, chunk: ChunkIndex, content: ChunkContent) {
-        // Shards have thousands of chunks in a row.
+        // A read may take thousands of consecutive chunks from one shard: record only the first one.
         if let ChunkContent::Stored(version) = content
             && let Some(last) = self.0.last()
             && let ChunkContent::Stored(known) = last.content

@@ -39,7 +39,7 @@ pub(super) struct SampleArray {
 }
 
 impl SampleArray {
-    /// Creates an array with the chunks of seed 0.
+    /// Creates an array and stores chunks whose elements are computed with seed 0.
     pub(super) fn new(shape: &[u64], chunk: &[u64]) -> SampleArray {
         let sample = SampleArray {
             shape: shape.to_vec(),

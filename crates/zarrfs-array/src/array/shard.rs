@@ -66,12 +66,13 @@ pub(super) struct ShardIndexes {
 }
 
 impl ShardIndexes {
-    /// Creates the reader of an array's indexes; the cache is the mount's.
+    /// Creates the reader of an array's indexes. They are cached with the decoded chunks of all arrays of the mount.
     pub(super) fn new(array: Arc<StoredArray>) -> Arc<ShardIndexes> {
         Arc::new(ShardIndexes { array })
     }
 
-    /// Returns the index of a shard, by its depth and its number there, from the cache or fetched.
+    /// Returns the index of a shard, from the cache or fetched. The shard is given by its depth and its number among
+    /// all shards of that depth.
     pub(super) fn get(
         &self,
         context: &RequestContext,
@@ -142,8 +143,8 @@ impl ShardIndexes {
         index.map_err(|error| error.about(&shard.stored.key))
     }
 
-    /// Caches the index that a shard was opened with. An index that cannot be decoded is read again when it is needed,
-    /// and the error is returned there.
+    /// Caches the index that a shard was opened with. An index that cannot be decoded is not cached: it is read again
+    /// when it is needed, and that read returns the error.
     pub(super) fn keep(&self, level: &ShardLevel, number: u64, stored: &OpenChunk, bytes: &[u8]) {
         let length = bytes.len() as u64;
         let Some(room) = self
@@ -158,7 +159,7 @@ impl ShardIndexes {
         if let Ok(index) = decoded_index(level, &Shard::whole(stored), bytes, room) {
             let (key, index) = (self.key(1, number), Cached::Index(Arc::new(index)));
             self.array.engine.cache.forget(&key);
-            // The index of a concurrent load is as good.
+            // If another load has cached the index first, that one is used.
             let _ = (self.array.engine.cache).load(
                 &UNLIMITED,
                 &key,

@@ -34,7 +34,7 @@ pub struct ShardFile {
 /// The place of a shard.
 #[derive(Clone)]
 struct ShardPlace {
-    /// The number of shards around it.
+    /// The number of shards that it is nested in.
     depth: usize,
     /// Its byte range in the stored object.
     bytes: Range<u64>,
@@ -181,7 +181,8 @@ impl ShardFile {
 
     /// Returns the number of the shard in an inner chunk among all shards of its depth.
     fn number_within(&self, number: u64) -> Result<u64> {
-        // Counted by the largest shard, so that it is the cache key that `ShardReader` uses.
+        // Shards may differ in size. Numbers are computed as if each shard had as many inner chunks as the largest one,
+        // as in `ShardReader`, so that both use the same cache key.
         let largest = self.reader.decoder.pipeline.shards();
         let level = largest.get(self.place.depth);
         let count = level.map_or(1, |level| level.chunks_per_shard().iter().product());

@@ -1,11 +1,12 @@
 //! Fetches neighbouring inner chunks of a shard in one request.
 //!
 //! Reading each inner chunk alone costs a round trip, or system calls that take longer than decoding. So the first load
-//! in a run of neighbours reads the whole run, and the others take their bytes from it. A sequential reader over a
-//! network passes over each shard once per layer of inner chunks. Two layers are fetched at once for a reader that may
-//! only look at a header; for a reader that has gone on, as many as memory can hold for all the shards that it passes
-//! over before it comes back. The bytes of a run are used only for the version of the shard that they were read from.
-//! An inner chunk without neighbours is read alone.
+//! in a run of neighbours reads the whole run, and the others take their bytes from it. A layer is the inner chunks of
+//! a shard at one index along the slowest dimension of the file: a sequential reader passes over each shard once per
+//! layer. Over a network, two layers of a shard are fetched at once as long as the reader may only look at a header.
+//! For a reader that has gone on, more layers are fetched at once: as many as fit in memory for all shards that the
+//! reader passes over before it comes back to this one. The bytes of a run are used only for the version of the shard
+//! that they were read from. An inner chunk without neighbours is read alone.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -28,19 +29,19 @@ use zarrfs_store::sync::budget::{MemoryBudget, Priority, Reservation};
 use zarrfs_store::sync::cache::Cache;
 use zarrfs_store::sync::pool::parallel_map;
 
-/// The unwanted bytes that a run may include: reading them costs less than another request.
+/// The limits of unwanted bytes in a run: reading a short gap between two inner chunks costs less than another request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gaps {
     /// The maximum number of bytes between two neighbours.
     most: u64,
-    /// The maximum share of unwanted bytes, in eighths of the wanted ones.
+    /// The maximum number of unwanted bytes in a run, in eighths of the wanted bytes.
     eighths: u64,
     /// Whether a sequential reader will want the other layers in the run.
     is_ordered: bool,
 }
 
 impl Gaps {
-    /// For local stores, and over a network.
+    /// For local stores; `REMOTE` is for stores on a network.
     const LOCAL: Gaps = Gaps {
         most: 16 << 10,
         eighths: 8,
@@ -50,14 +51,15 @@ impl Gaps {
         most: 256 << 10,
         ..Gaps::LOCAL
     };
-    /// For a sequential reader: a layer of inner chunks in Morton order is stored in pieces with gaps of nearly their
-    /// size.
+    /// For a sequential reader: if inner chunks are stored in Morton order, a layer consists of many ranges with gaps
+    /// that are nearly as long.
     const ORDERED: Gaps = Gaps {
         eighths: 16,
         is_ordered: true,
         ..Gaps::REMOTE
     };
-    /// For a sequential reader whose layers do not fit in memory with their gaps: the gaps would be fetched again.
+    /// For a sequential reader whose layers do not fit in memory together with their gaps. The gaps stay small, because
+    /// their bytes would be fetched again with other layers.
     const EXACT: Gaps = Gaps {
         eighths: 1,
         ..Gaps::ORDERED
@@ -70,8 +72,8 @@ impl Gaps {
     }
 }
 
-/// The maximum length of a run in bytes, so that several are read concurrently. Runs of 4 MiB took 100 requests in
-/// place of 68 for 32 shards of 5 MiB, 20 and 50 ms away, and 1.02 to 1.06 of the time.
+/// The maximum length of a run in bytes, so that several are read concurrently. With 4 MiB, 32 shards of 5 MiB from a
+/// server at 20 and 50 ms took 100 requests instead of 68, and 2 to 6 % more time.
 const MAX_RUN: u64 = 8 << 20;
 
 /// The range that a sequential reader over a network is going to read.
@@ -80,11 +82,11 @@ pub(super) struct OrderedSpan {
     pub(super) region: Region,
     /// The dimension along which it passes over each shard layer by layer.
     pub(super) axis: usize,
-    /// Whether the box begins where the reader began.
+    /// Whether the start of the box is where the reader began to read.
     pub(super) begins_here: bool,
     /// The number of shards that it passes over before it comes back to one.
     pub(super) shards: u64,
-    /// Whether it has read enough to be expected to go on.
+    /// Whether it has read so much that it is expected to read on.
     pub(super) has_gone_on: bool,
 }
 
@@ -114,7 +116,7 @@ pub(super) struct ShardRun {
     _room: Reservation,
 }
 
-/// Identifies a run of inner chunks.
+/// Identifies a run: inner chunks of a shard that are fetched in one request.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct RunKey {
     /// The number of the array.
@@ -150,7 +152,8 @@ pub(super) struct ShardGroup {
     chunks: Vec<ChunkIndex>,
     /// The sequential reader that wants them.
     span: Option<Arc<OrderedSpan>>,
-    /// The runs of all that the reader will want from some layers of the shard, and the runs of this group alone.
+    /// The plan of the runs with all chunks that the reader will want from some layers of the shard; and, in `alone`,
+    /// the plan of the runs with the chunks of this group only.
     ordered: OnceLock<ShardPlan>,
     alone: OnceLock<ShardPlan>,
     is_done: AtomicBool,
@@ -208,7 +211,7 @@ impl ShardGroups {
         })
     }
 
-    /// Whether a chunk will be read with others, and decoded.
+    /// Whether a chunk is in a registered group, which will read and decode it.
     pub(super) fn contains(&self, chunk: ChunkIndex) -> bool {
         self.loading.lock().contains_key(&chunk.0)
     }
@@ -328,7 +331,7 @@ impl ShardGroups {
             let count = inner.fold(1, |all: u64, (&length, &of_chunk)| {
                 all.saturating_mul(length.div_ceil(of_chunk.max(1)))
             });
-            // Plans count in no budget.
+            // The memory of plans is charged to no budget, so a plan has at most 16,384 chunks.
             if count <= 1 << 14 {
                 let mut chunks = Vec::new();
                 self.decoder.grid.visit(&wanted, |chunk, _, _| {
@@ -336,7 +339,7 @@ impl ShardGroups {
                     true
                 });
                 let plan = self.plan(context, chunks.into_iter(), gaps, load, stored);
-                // With the gaps between wanted chunks.
+                // The lengths of the runs, including the gaps between wanted chunks.
                 let lengths = plan.runs.iter().map(|run| run.key.end - run.key.start);
                 if lengths.sum::<u64>() <= room {
                     return plan;
@@ -346,7 +349,8 @@ impl ShardGroups {
                 gaps = Gaps::EXACT;
                 continue;
             }
-            // Halving gives the same layers for all chunks in them.
+            // Halving gives the same range of layers for each chunk in the range, so that all of them use the same
+            // plan.
             let middle = layers.start + (layers.end - layers.start).div_ceil(2);
             if middle >= layers.end {
                 return ShardPlan::empty(stored);
@@ -422,7 +426,8 @@ impl ShardGroups {
                 }
                 Ok(bytes.filter(|_| run.version == stored.meta.version))
             }
-            // No room, or the shard is shorter than its index says, which need not affect this inner chunk.
+            // The run has no room in memory, or the shard is shorter than its index says. The inner chunk is then read
+            // alone: its own bytes may still be there.
             Err(error) if matches!(error.kind(), Kind::TooLarge | Kind::Corrupt) => Ok(None),
             Err(error) => Err(error),
         }
@@ -474,7 +479,8 @@ impl ShardGroups {
         stored: &OpenChunk,
         run: &PlannedRun,
     ) -> Result<ShardRun> {
-        // The gaps stay in memory with the inner chunks, and each has an entry of 96 bytes.
+        // The bytes of the gaps stay in memory with the inner chunks, and each inner chunk has a table entry of 96
+        // bytes.
         let length = run.key.end.saturating_sub(run.key.start);
         let length = length.saturating_add(96 * run.ranges.len() as u64);
         let room = self.array.engine.shard_runs.budget().try_reserve(length);

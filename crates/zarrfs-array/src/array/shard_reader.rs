@@ -167,7 +167,8 @@ impl ShardReader {
             .map(Some)
     }
 
-    /// Returns the number of a shard among all shards of its depth, counted by the largest shard.
+    /// Returns the number of a shard among all shards of its depth. Each outer shard is taken to have as many inner
+    /// chunks as the largest one.
     fn index_number(&self, load: &Load, depth: usize) -> u64 {
         let levels = self.decoder.pipeline.shards();
         let outer = levels.iter().zip(&load.location.inner).take(depth);

@@ -25,7 +25,7 @@ use zarr_format::grid::{ChunkIndex, Runs};
 use zarrfs_store::Version;
 use zarrfs_store::stats::Stats;
 
-/// Where decoded chunks are spilled that do not fit in memory; by default nowhere.
+/// The place for decoded chunks that do not fit in memory. By default there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpillConfig {
     /// The folders to try, in order; empty to spill nothing.
@@ -122,12 +122,12 @@ impl Spill {
         let Cached::Chunk(decoded) = value else {
             return;
         };
-        // A chunk that was read from the file may have been dropped there since.
+        // A chunk that was read from the file need not be written again, unless the file has dropped it since.
         let is_there = decoded.is_on_disk && self.has(&chunk);
         if is_there || !decoded.version.is_lasting() || !self.is_needed(&chunk) {
             return;
         }
-        // A few for each chunk that is written, so that the file does not grow.
+        // Each write drops a few chunks that no reader needs, so that the file does not grow.
         self.drop_unneeded(4);
         if self.write(chunk, decoded.version, decoded.bytes()) {
             self.stats.spill_written_chunks.add(1);
@@ -218,7 +218,7 @@ impl Spill {
         None
     }
 
-    /// Reads runs of such a chunk into their places in `out`; returns false if the chunk is not in the file.
+    /// Reads runs of a chunk of this version into their places in `out`; returns false if the chunk is not in the file.
     pub(super) fn read_runs(
         &self,
         chunk: &CacheKey,

@@ -14,12 +14,12 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::budget::Reservation;
 use zarrfs_store::{Key, LogPosition, MovingPosition, QueryStamp, Store, StoreInfo};
 
-/// An array of a store, which may not be decodable.
+/// An array of a store. It may be one that zarrfs cannot decode.
 pub(super) struct StoredArray {
     /// Unique for each array that is opened.
     pub(super) id: u64,
     pub(super) path: Key,
-    /// The time of the last change of its documents, as of when it was opened.
+    /// The modification time that its documents had when it was opened.
     pub(super) modified: SystemTime,
     /// How many times the whole store had been replaced when the documents were read.
     replacements: u64,
@@ -30,7 +30,7 @@ pub(super) struct StoredArray {
     /// Bytes of an element; 0 if unknown.
     pub(super) element: usize,
     pub(super) grid: Result<Grid>,
-    /// For an array of a draft: the key of its document and the folder of its chunks.
+    /// For an array in a draft of Zarr v3: the key of its document and the folder of its chunks.
     pub(super) draft_keys: Option<(Key, Key)>,
     hierarchy: Arc<Hierarchy>,
     /// The properties of the store.
@@ -43,9 +43,9 @@ pub(super) struct StoredArray {
 struct MetadataCheck {
     /// The time that `fresh` counts from.
     start: Instant,
-    /// Until when the check holds, in nanoseconds.
+    /// The time until which the check is valid, in nanoseconds after `start`.
     fresh: AtomicU64,
-    /// The position of the change log at the check, which ends with the next change.
+    /// The position of the change log at the check. The next change in the log ends the validity of the check.
     position: MovingPosition,
 }
 
@@ -88,7 +88,7 @@ impl StoredArray {
         &**self.hierarchy.store()
     }
 
-    /// Adds the option that raises the limit to an error about a chunk that is too large.
+    /// Adds a hint to the error of a chunk that is too large: the command-line option that raises the limit.
     pub(super) fn with_option(&self, error: Error) -> Error {
         let is_variable = self.metadata.data_type.is_variable();
         match error.kind() {
@@ -223,8 +223,8 @@ impl StoredArray {
     }
 
     /// Whether the metadata are known at the time `now` to be those that the array was opened with. Sends no request;
-    /// takes no lock until the node's TTL ends or something is changed through the store. `has_same_store` must be asked
-    /// after the read.
+    /// takes no lock until the node's TTL ends or something is changed through the store. Call `has_same_store` after
+    /// the read.
     pub(super) fn has_current_metadata(&self, now: Instant) -> bool {
         let MetadataCheck {
             start,
@@ -233,7 +233,7 @@ impl StoredArray {
         } = &self.checked;
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let age = nanoseconds(now.saturating_duration_since(*start));
-        // Before the node is looked up, so that no change after that is missed.
+        // The position is read before the node is looked up, so that no later change is missed.
         let present = self.info.changes.position();
         if present == position.get() && age < fresh.load(Ordering::Relaxed) {
             return true;

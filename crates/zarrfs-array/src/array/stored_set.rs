@@ -1,8 +1,9 @@
-//! Keeps the numbers of the stored chunks of an array, to find the next one after any number.
+//! Finds the next stored chunk of an array after any chunk number.
 //!
-//! The set is read from the store's listing once, and is used until its TTL is over or a chunk is changed through the
-//! store. Shards count as a whole. A large listing of a local store is used for longer than the TTL, in proportion to the
-//! time that it took: a program that lists many directories of the array would else read all of it for each.
+//! The set of the numbers of all stored chunks is read from the store's listing once, and is used until its TTL is over
+//! or a chunk is changed through the store. A shard is one stored chunk; its inner chunks are not listed. A listing of
+//! a local store that took long is used for longer than the TTL, in proportion to that time: otherwise a program that
+//! lists many directories of the array would read the whole listing again for each directory.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,7 +35,7 @@ impl StoredSet {
 /// Numbers for which memory is reserved at a time.
 const BATCH: usize = 1 << 16;
 
-/// How many times as long as it took to read a set is used.
+/// A set of a local store is used at least for the time that it took to read it, times this factor.
 const USES_PER_READING: u32 = 20;
 
 /// A set and its age.
@@ -84,7 +85,7 @@ impl StoredSets {
         let age = self.array.info.clock.now();
         let age = age.saturating_duration_since(known.stamp.request_time);
         let info = &self.array.info;
-        // Of a store on the network the user says how old answers may be.
+        // For a store on a network, only the TTL (`--metadata-ttl`) decides how old answers may be.
         let usable = match &info.folder {
             Some(_) => info.freshness.max(known.took * USES_PER_READING),
             None => info.freshness,

@@ -1,7 +1,7 @@
 //! Shows selected elements of an array as one flat file, strided or reordered.
 //!
-//! A read costs the chunks that hold elements of its range, one after another, and no others. The file is read-only.
-//! Boxes are read by `flat_file`, which copies less and prefetches.
+//! A read loads only the chunks that have elements of its range, one after another. The file is read-only. Boxes are
+//! read by `flat_file`, which copies less and prefetches.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -193,7 +193,7 @@ impl StridedFile {
             let apart: u64 = self.shape[place + 1..].iter().product();
             from += (selected.at(run.number) - run.start) * within;
             to += run.number * apart;
-            // A single element has no next one, so its stride may have any value, even one that does not fit.
+            // A single element has no next element, so its stride may have any value, even one that does not fit.
             let step = if run.count > 1 { selected.step } else { 0 };
             let step = i128::from(step) * i128::from(within) * size as i128;
             let apart = if run.count > 1 { apart } else { 0 };

@@ -53,7 +53,8 @@ impl VlenElements {
         self.bytes
     }
 
-    /// Returns the byte range of the element at `start`, without its length prefix; an empty range at the end.
+    /// Returns the byte range of the element whose length prefix begins at `start`, without the prefix; an empty range
+    /// if `start` is the end of the bytes.
     pub fn after(&self, start: usize) -> Range<usize> {
         let rest = self.bytes().get(start..).and_then(split);
         rest.map_or(start..start, |(element, after)| {
@@ -106,14 +107,14 @@ pub struct ReservedBytes {
 }
 
 impl ReservedBytes {
-    /// Whether the bytes count in the budget.
+    /// Whether the memory of the bytes is charged to the budget.
     pub fn is_counted(&self) -> bool {
         !self.room.is_empty()
     }
 }
 
 impl From<Vec<u8>> for ReservedBytes {
-    /// Holds bytes that do not count in the budget.
+    /// Holds bytes whose memory is not charged to the budget.
     fn from(bytes: Vec<u8>) -> ReservedBytes {
         ReservedBytes {
             bytes,
@@ -135,7 +136,7 @@ pub struct ReservedBuffer<'a> {
     array: &'a StoredArray,
     bytes: Vec<u8>,
     room: Vec<Reservation>,
-    /// Bytes of the chunks that are held during the copy.
+    /// Bytes of the chunks that are in memory during the copy.
     pub(super) held: u64,
     limit: u64,
 }
@@ -185,7 +186,7 @@ impl ReservedBuffer<'_> {
         Ok(())
     }
 
-    /// Counts the bytes of a chunk that is held.
+    /// Adds the bytes of a chunk that stays in memory during the copy.
     pub(super) fn hold(&mut self, bytes: u64) -> Result<()> {
         self.held += bytes;
         if self.held + self.bytes.len() as u64 > self.limit {
@@ -194,7 +195,8 @@ impl ReservedBuffer<'_> {
         Ok(())
     }
 
-    /// Appends bytes; `TooLarge` if they and the chunks that are held need more than 1/2 of the budget.
+    /// Appends bytes; `TooLarge` if they need more than 1/2 of the budget, together with the chunks that are in memory
+    /// during the copy.
     pub fn push(&mut self, bytes: &[u8]) -> Result<()> {
         let (length, capacity) = (self.bytes.len() + bytes.len(), self.bytes.capacity());
         if length as u64 + self.held > self.limit {

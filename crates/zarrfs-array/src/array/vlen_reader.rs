@@ -2,8 +2,8 @@
 //!
 //! The offset of an element is known only after all elements before it were read, so a box is assembled once, when its
 //! file is opened. A box that needs more than 1/2 of the budget, with the chunk row that is being read, is refused. The
-//! engine's threads decode the chunks of the next slabs, as many as fit in a part of the memory. A chunk that they could
-//! not decode, or that was evicted again, is loaded by the reader, in the version that it has then.
+//! engine's threads decode the chunks of the next slabs, as many as fit in a part of the memory. If they could not
+//! decode a chunk, or it was evicted again, the reader loads it itself, in the version that the chunk has then.
 
 use std::collections::VecDeque;
 use std::slice::Iter;
@@ -251,7 +251,7 @@ impl<'a> VlenAhead<'a> {
         usize::try_from(chunks.min(512)).unwrap_or(0)
     }
 
-    /// Queues at least `count` chunks if there are as many.
+    /// Queues chunks of the next slabs until at least `count` are waiting, or none is left.
     fn wait_for(&mut self, count: usize) {
         while self.waiting.len() < count
             && let Some(slab) = self.slabs.next()

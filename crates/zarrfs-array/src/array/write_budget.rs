@@ -55,8 +55,8 @@ impl WriteBudget {
     }
 
     /// Flushes the least recently written chunks until dirty chunks are within the limit. If a chunk cannot be stored,
-    /// it stays dirty and `ChunkWriter::flush` returns the error; once dirty chunks hold twice the limit, it is
-    /// returned here. The chunk `edited` of `writer` is not flushed, since it is about to be edited.
+    /// it stays dirty and a later `ChunkWriter::flush` returns the error; once the dirty chunks have twice the limit,
+    /// this function returns the error. The chunk `edited` of `writer` is not flushed, since it is about to be edited.
     pub(super) fn make_room(
         &self,
         context: &RequestContext,

@@ -1,10 +1,10 @@
 //! Holds the dirty chunks of an array until they are stored.
 //!
-//! Of a shard these are inner chunks. In this module a chunk is the object under one key, and a subchunk is the
-//! smallest part that decodes alone: an inner chunk, or the chunk itself. Dirty subchunks are the current content for
-//! every reader of the array. A chunk is locked while it is edited or stored, so no change is lost; a subchunk is
-//! edited in place only if no reader shares it. The lock of the table is held for a lookup, or while the bytes of one
-//! write are copied.
+//! Of a shard, only the written inner chunks are in the buffer. In this module a chunk is the object under one key, and
+//! a subchunk is the smallest part that decodes alone: an inner chunk, or the chunk itself. Every reader of the array
+//! gets the dirty subchunks instead of the stored ones. A chunk is locked while it is edited or stored, so no change is
+//! lost; a subchunk is edited in place only if no reader shares it. The lock of the table is held for a lookup, or
+//! while the bytes of one write are copied.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -28,14 +28,14 @@ use zarrfs_store::{Key, Version};
 pub(super) struct DirtyBytes {
     /// Bytes of chunks.
     pub(super) bytes: AtomicU64,
-    /// Counts writes, which orders them.
+    /// The number of writes so far. Each write gets the next number, so that chunks can be ordered by their last write.
     writes: AtomicU64,
     /// Whether writes are refused: the dirty chunks are being stored for the last time.
     is_closed: AtomicBool,
 }
 
 impl DirtyBytes {
-    /// Refuses all writes from now on. Writes that were accepted are in the write buffers.
+    /// Refuses all writes from now on. Every write that was accepted before is in a write buffer by then.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
     }
@@ -106,7 +106,7 @@ impl WriteBuffer {
         self.lock().peek(chunk)?.subchunks.get(inner).cloned()
     }
 
-    /// Returns the digest of a dirty subchunk from when it was read for an edit; `None` if the subchunk is not dirty.
+    /// Returns the digest that a dirty subchunk had when it was read for an edit; `None` if the subchunk is not dirty.
     pub(super) fn read_digest(&self, chunk: &Coordinates, inner: &[usize]) -> Option<ReadDigest> {
         let chunks = self.lock();
         let found = chunks.peek(chunk)?;
@@ -138,7 +138,8 @@ impl WriteBuffer {
             .into()
     }
 
-    /// Fails once writes are refused. The table must be locked: a later listing then has all writes that were accepted.
+    /// Fails once writes are refused. The table must be locked, so that a later listing of dirty chunks includes every
+    /// write that was accepted.
     fn check_taken(&self) -> Result<()> {
         if self.all.is_closed.load(Ordering::SeqCst) {
             let why = "the mount is being unmounted: nothing can be written";
@@ -224,7 +225,7 @@ impl WriteBuffer {
             .collect()
     }
 
-    /// Returns the least recently written chunk except `excluded`, and the write count of its last write. Chunks that could
+    /// Returns the least recently written chunk except `excluded`, and the number of its last write. Chunks that could
     /// not be stored are included only `with_failed`.
     pub(super) fn oldest(
         &self,

@@ -1,11 +1,11 @@
-//! Tracks what an array is open for writing through, and the kernel's pages of it.
+//! Tracks through which file an array is open for writing, and the kernel's pages.
 //!
 //! The kernel caches pages per file, and writes a whole page back once a program has changed a byte of it through mmap.
 //! So only one file of an array is open for writing at a time, by any number of handles: write-back of another file's
 //! pages would undo changes made here. Files of chunk keys (`WrittenKeys`) and decoded files exclude each other for the
-//! same reason. Other programs may change chunks concurrently. The digests of the chunks that the kernel has pages of
-//! are therefore recorded, and write-back over another content is refused. A digest and not a version, since a commit,
-//! or a write to another inner chunk of the shard, changes the version but not the content.
+//! same reason. Other programs may change chunks concurrently. Therefore the digests of the chunks that the kernel has
+//! pages of are recorded, and write-back is refused if the chunk has another digest by then. Versions would not do: a
+//! commit, or a write to another inner chunk of the shard, changes the version of a chunk but not its content.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ struct OpenWriters {
 impl OpenWriters {
     fn add(&mut self, chunk: Coordinates, digest: Option<u64>) {
         self.pages.put(chunk, PageDigest::of(digest));
-        // Bounds the memory for records.
+        // Bounds the memory for digests.
         if self.pages.len() > 1 << 16 {
             self.pages.pop_lru();
         }
@@ -151,7 +151,7 @@ impl Writers {
         pages.is_some_and(|pages| pages.is_none_or(PageDigest::needs_record))
     }
 
-    /// Whether the pages of a chunk may have another content.
+    /// Whether the kernel's pages of a chunk may have another content than the one with this digest.
     pub(super) fn has_other_pages(&self, chunk: &Coordinates, digest: Option<u64>) -> bool {
         let open = self.open.lock();
         let pages = open.as_ref().and_then(|writers| writers.pages.peek(chunk));
@@ -171,12 +171,13 @@ impl Writers {
     }
 
     /// Records that a chunk was stored: the pages of its subchunks now hold the stored content, even if the file has
-    /// not been read there. A subchunk that was edited from another content than that of the pages keeps its record.
+    /// not been read there. If a subchunk was edited from another content than the pages have, the digest of the pages
+    /// stays as it was.
     pub(super) fn record_stored(&self, stored: &DirtyChunk, pipeline: &Pipeline) {
         if !self.is_open() {
             return;
         }
-        // Before the lock is taken: a digest of a chunk takes long.
+        // The digests are computed before the lock is taken, because that takes long.
         let mut digests = Vec::new();
         for (place, chunk) in &stored.subchunks {
             if let Some(indices) = stored.indices.get(place) {

@@ -1,9 +1,9 @@
 //! Lists the children of a group as a stream, each node once.
 //!
-//! The only state is the store's listing, whose cursors are passed on. In a draft, `a.array.json`, `a.group.json` and
-//! `a` may be the same child: it is returned for the first of them that exists, and only such possible duplicates cost
-//! a request. For a store that cannot list, the children are those that attributes name; a name counts only if the node
-//! exists.
+//! The only state is the store's listing: a cursor of the children is a cursor of that listing. In a draft of Zarr v3,
+//! `a.array.json`, `a.group.json` and `a` may be the same child. It is returned for the first of these names that
+//! exists, and only such possible duplicates cost a request. For a store that cannot list, the children are those that
+//! attributes name; a named child is listed only if its node exists.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl GroupChildren<'_> {
         };
         let stored = match child_context.store.list(self.context, &folder) {
             Ok(stored) => stored,
-            // A group with a document needs no keys below it.
+            // A group with a document exists even if no key is below it: it has no children.
             Err(error) if error.kind() == Kind::NotFound && self.group.version != 0 => {
                 Box::new(NameList::new([]))
             }
@@ -123,7 +123,7 @@ impl GroupChildren<'_> {
     }
 
     /// Returns the names of a group's children from its attributes, or from the attributes of an ancestor: a plate
-    /// names its wells, which are two levels below it.
+    /// names its wells, which are children of its children.
     fn named(&self) -> Result<Vec<Vec<u8>>> {
         let mut names = self.names_in_attributes()?;
         let mut above = self.group.path.parent();
@@ -176,7 +176,7 @@ impl GroupChildren<'_> {
         if names.len() == 1 {
             let numbers = (0..MAX_NAMES).map(|number| number.to_string().into_bytes());
             for name in numbers {
-                // Some servers return a page for any key.
+                // Some servers return a web page for any key: a child whose documents cannot be parsed ends the series.
                 let child = self.hierarchy.child(self.context, self.group, &name)?;
                 if child.is_none_or(|child| child.node.is_err()) {
                     break;

@@ -1,11 +1,11 @@
-//! Serves documents from consolidated metadata, for the nodes below their group.
+//! Serves metadata documents from consolidated metadata, for the nodes below a group.
 //!
-//! Listings have only names from the consolidated metadata. On a read-only mount the metadata are complete for each
-//! folder that they name: a document that they lack there is missing, and no request is sent. Requests for all other
-//! keys go to the store below. The layer is put below a group after the group's own documents were read, so it never
-//! overrules them; or it replaces reading them, if it has them. Changes go to the store below; the consolidated
-//! metadata stay as they were read until the group is read again. Their text is held once, for all documents in it and
-//! all nodes that are read from them.
+//! `Consolidated` is a layer over the store. Its listings have only names from the consolidated metadata. On a
+//! read-only mount the consolidated metadata are taken to be complete for each folder that they name: a document of
+//! such a folder that they lack is missing, and no request is sent. Requests for all other keys go to the store below.
+//! The layer serves the children of a group. The group's own documents are read from the store first, unless the layer
+//! has them too. Changes go to the store below; the consolidated metadata stay as they were read until the group is
+//! read again. The text is in memory once, for all documents in it and all nodes that are read from them.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -37,7 +37,8 @@ pub(super) struct ConsolidatedSource {
     pub(super) version: Version,
     /// The time of its last change.
     pub(super) modified: SystemTime,
-    /// Whether documents that it lacks are missing: the mount is read-only, so that none can be created.
+    /// Whether a document that the consolidated metadata lack is missing: true on a read-only mount, where no document
+    /// can be created.
     pub(super) is_complete: bool,
 }
 
@@ -88,7 +89,7 @@ impl Consolidated {
         }
     }
 
-    /// Counts the memory of the layer in a budget; returns false if that has no room.
+    /// Charges the memory of the layer to a budget; returns false if the budget has no room.
     pub(super) fn count_in(&mut self, memory: &Arc<MemoryBudget>) -> bool {
         let keys = self.documents.keys();
         let keys = keys.map(|key| key.len() as u64 + DOCUMENT_OVERHEAD);
@@ -147,7 +148,7 @@ impl Consolidated {
             let mut parts = rest.splitn(2, |&byte| byte == b'/');
             let name = parts.next().unwrap_or_default();
             let is_folder = parts.next().is_some();
-            // The least key after everything in the folder, or after the document of that name.
+            // Continue at the least key after all keys in the folder of that name, or after the document of that name.
             start = [stem.as_slice(), name, if is_folder { b"0" } else { b"\0" }].concat();
             let kind = if is_folder {
                 EntryKind::Directory
@@ -190,8 +191,8 @@ impl Consolidated {
         key.is_root() || *key == self.top || self.first_below(&stem, &stem).is_some()
     }
 
-    /// Whether a key is a document that the consolidated metadata would have if it were stored. For their own group
-    /// that holds only if they have one of its documents.
+    /// Whether a key is a document that the consolidated metadata would have if it were stored. The documents of the
+    /// consolidated metadata's own group are such documents only if the metadata have one of them.
     fn is_covered(&self, key: &Key) -> bool {
         let name = key.name();
         let is_document = self.source.is_complete && is_in_node_folder(name);

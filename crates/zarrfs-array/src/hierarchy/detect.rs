@@ -1,8 +1,8 @@
-//! Detects hierarchies of the 2019 draft, and folders that are not Zarr.
+//! Detects hierarchies of the 2019 draft of Zarr v3, and folders that are not Zarr.
 //!
-//! The 2019 draft has no entry point. Each document of the draft contains the URI of the specification, so the document
-//! of the root decides or, if the root is implied, the first document below `meta`. Names alone decide nothing, and the
-//! search is bounded.
+//! The 2019 draft has no entry point: no document at the root names the draft. But each document of the draft contains
+//! the URI of the specification. So the root's document decides or, if the root has none, the first document below
+//! `meta`. Names alone prove nothing. The search has a limit.
 
 use crate::hierarchy::MAX_DOCUMENT;
 use crate::hierarchy::node_entry::ChildContext;
@@ -52,7 +52,7 @@ fn search(context: &RequestContext, store: &dyn Store, meta: Key) -> Result<bool
         };
         while let Some(name) = listing.next(context)? {
             names += 1;
-            // Then it counts as an ordinary folder.
+            // Beyond this limit, `meta` is taken for an ordinary folder.
             if names > 1024 || documents >= 8 {
                 return Ok(false);
             }

@@ -1,11 +1,11 @@
 //! Edits the attributes of a node in its documents.
 //!
 //! An edit is planned from the stored documents, and put on the condition that they are unchanged. If a document was
-//! changed in between, the edit is planned again. But if the stored node differs from the node that the author saw, the
-//! put is conditional on the versions that the author saw, and so fails with `Changed`. The edited documents are parsed
-//! before they are stored: if they would read as another node, the edit is refused and the old documents stay. Their
-//! copies in consolidated metadata are not put: the overlay derives them from the documents (`derived.rs` of
-//! `zarrfs-overlay`).
+//! changed in between, the edit is planned again. The author of an edit may have seen another node than the stored one.
+//! Then the put has the versions that the author saw as its condition, and so fails with `Changed`. The edited
+//! documents are parsed before they are stored: if they would read as another node, the edit is refused and the old
+//! documents stay. Their copies in consolidated metadata are not put: the overlay derives them from the documents
+//! (`derived.rs` of `zarrfs-overlay`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -59,8 +59,8 @@ struct EditPlan {
 }
 
 impl EditPlan {
-    /// Returns the changes with the condition that documents still have the versions in `read`, or are missing if they
-    /// are not in there.
+    /// Returns the changes, each with a condition: the document still has its version in `read`, or is missing if
+    /// `read` lacks it.
     fn conditional(&self, read: &[(Key, Version)]) -> Vec<DocumentChange> {
         let change = |change: &(Key, Vec<u8>)| {
             let (key, bytes) = change;
@@ -101,11 +101,12 @@ impl AttributesEdit<'_> {
     pub(super) fn run(&self) -> Result<EditedNode> {
         let path = &self.node.path;
         let mut refused = None;
-        // Programs that change the documents all the time end it.
+        // Gives up if other programs change the documents during each attempt.
         for _ in 0..16 {
             let plan = self.plan()?;
             if plan.changes.is_empty() {
-                // A put that was refused may be visible here, but is not in the store.
+                // An overlay shows the bytes of a put that its store has refused. So if nothing is left to change, the
+                // edit was not stored, and the error of that put is returned.
                 return match refused {
                     None => Ok(plan.edited(Vec::new())),
                     Some(error) => Err(error),
@@ -266,7 +267,8 @@ impl DocumentFormat {
         };
         match self {
             DocumentFormat::Plain(dialect) => {
-                // The node is known, so its documents are a node's whatever they contain.
+                // `n5::DIALECT` accepts only documents whose members prove that they are of N5. Here that is known, so
+                // `n5::WITHIN` accepts any members.
                 let is_n5 = dialect.name == n5::DIALECT.name;
                 let parse = if is_n5 {
                     n5::WITHIN.parse

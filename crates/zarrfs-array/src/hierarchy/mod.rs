@@ -1,9 +1,9 @@
-//! Finds the groups and arrays of a store and caches them.
+//! Finds the nodes (groups and arrays) of a store and caches them.
 //!
 //! Nodes are found from the root down: each passes a `ChildContext` on to its children, so that an entry point governs
 //! the nodes below it. A cached node is valid for the TTL of the store, counted from the request for the oldest of its
 //! documents, unless one of its documents is changed through the store. Then its documents are read again, and the node
-//! keeps its identity if they did not change. Cached nodes count in a memory budget.
+//! keeps its identity if they did not change. The memory of cached nodes is charged to a budget.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
@@ -97,7 +97,7 @@ impl Hierarchy {
         }
     }
 
-    /// Uses the hints of the store.
+    /// Sends hints about coming reads to `hints`.
     pub fn with_hints(mut self, hints: Arc<dyn Hints>) -> Hierarchy {
         self.hints = hints;
         self
@@ -105,7 +105,7 @@ impl Hierarchy {
 
     /// Charges the memory of cached nodes to a budget.
     pub fn within(mut self, memory: &Arc<MemoryBudget>) -> Hierarchy {
-        // Each document can be cached.
+        // Enough for the longest document, so that each node can be cached.
         let most = (2 * MAX_DOCUMENT).min(memory.limit() / 2);
         self.nodes = NodeCache::new(memory.part(most));
         self
@@ -118,8 +118,8 @@ impl Hierarchy {
         self
     }
 
-    /// Never reads a copy in place of a stored document, since programs change the store through a layer above this
-    /// one.
+    /// Never reads a copy in consolidated metadata in place of a stored document: programs change the documents through
+    /// a layer above this store, and the copies may be older.
     pub fn below_changes(mut self) -> Hierarchy {
         self.may_change = true;
         self
@@ -290,7 +290,7 @@ impl Hierarchy {
         }
     }
 
-    /// Reports the age of the documents above, if the child context was read from them.
+    /// Reports the age of the parent's documents, if the entry point or the consolidated metadata were read from them.
     fn record_context_age(
         &self,
         context: &RequestContext,
@@ -344,8 +344,8 @@ impl Hierarchy {
         put
     }
 
-    /// Rebuilds the copies in a document. It gets one for each of `documents` that is a JSON object, and keeps copies
-    /// of other documents that are stored. `threads` is the number of concurrent reads.
+    /// Rebuilds the copies in a document. The document gets a copy of each of `documents` that is a JSON object, and
+    /// keeps its copies of other stored documents. `threads` is the number of concurrent reads.
     ///
     /// Fails with `Changed` on a conflict with another program, `Invalid` if the document has a duplicate name or is a
     /// group's document without JSON, `TooLarge` if the copies do not fit in a document.
@@ -409,8 +409,8 @@ impl Hierarchy {
     }
 
     /// Lists the known children of a group: those that `children` lists or, if no complete list is available, those
-    /// that attributes name and those that were looked up before and are still cached. In a tree over such a store, the
-    /// listing also has the children that were created there.
+    /// that attributes name and some others. In a directory tree (`of_tree`) the others are the children that programs
+    /// have created in it; elsewhere they are the children that were looked up before and are still cached.
     pub fn known_children(
         self: &Arc<Self>,
         context: &RequestContext,

@@ -1,7 +1,8 @@
 //! Caches the last nodes by path, within a memory budget.
 //!
-//! A node counts until its last holder drops it, with the text of its attributes and its metadata. A node without room
-//! is returned to the caller but not cached. The hierarchy decides whether a cached answer is still valid.
+//! The memory of a node, with its metadata and the text of its attributes, is charged to the budget until its last
+//! holder drops it. If the budget has no room, the node is returned to the caller but not cached. The hierarchy decides
+//! whether a cached answer is still valid.
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -64,7 +65,7 @@ impl NodeCache {
         cache
     }
 
-    /// Returns the budget that nodes count in.
+    /// Returns the budget that the memory of nodes is charged to.
     pub(super) fn memory(&self) -> &Arc<MemoryBudget> {
         &self.memory
     }
@@ -162,8 +163,9 @@ impl Evict for NodeCache {
     }
 }
 
-/// Returns the memory of a node in bytes. Attributes that share the text of a document count with their own length
-/// only: they are most of the document, and the text of consolidated metadata counts with that layer.
+/// Returns the memory of a node in bytes. Of a document whose text the attributes share, only the length of the
+/// attributes is included: they are most of the document. The text of consolidated metadata is charged to the budget by
+/// their layer.
 fn bytes_of(node: &NodeEntry) -> u64 {
     let path = 4 * node.path.as_bytes().len() as u64;
     let own = node.node.as_ref().map_or(0, |read| {

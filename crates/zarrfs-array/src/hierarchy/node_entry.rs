@@ -42,12 +42,13 @@ pub struct NodeEntry {
     pub documents: Option<Arc<[(Key, Version)]>>,
     /// The lengths of the metadata and attributes documents that views generate from the node; set by the views.
     pub lengths: [OnceLock<u64>; 2],
-    /// The versions to ask before the node is read again, if that is worth a request.
+    /// The documents and their versions when the node was read. Before the node is read again, the store is asked for
+    /// the present versions; `None` if that is not worth the requests.
     pub(super) validators: Option<Validators>,
     /// The identity of the child context of its parent.
     pub(super) parent_context: (u64, Option<Version>),
     pub(super) child_context: ChildContext,
-    /// The memory that the node counts in, until its last holder drops it; `None` if the budget had no room.
+    /// The memory that is reserved for the node until its last holder drops it; `None` if the budget had no room.
     pub(super) room: Option<Reservation>,
 }
 
@@ -90,7 +91,7 @@ impl NodeEntry {
         self.version == other.version && self.replacements == other.replacements
     }
 
-    /// Whether its children are read from consolidated metadata, and so known without requests.
+    /// Whether its children are read from consolidated metadata, and are therefore known without requests.
     pub fn is_consolidated(&self) -> bool {
         self.child_context.consolidated.is_some()
     }
@@ -124,8 +125,8 @@ impl NodeEntry {
         }
     }
 
-    /// Returns the entry of a key below the node in the consolidated metadata that its children, or an array's keys,
-    /// are read from.
+    /// Returns the entry of a key below the node in consolidated metadata; `Unknown` if nothing below the node is read
+    /// from consolidated metadata, or if they do not decide about the key.
     pub fn consolidated_entry(&self, key: &Key) -> Presence<ConsolidatedEntry> {
         let Some(used) = &self.child_context.consolidated else {
             return Presence::Unknown;
@@ -142,7 +143,8 @@ impl NodeEntry {
         })
     }
 
-    /// Returns the keys of the documents in its folder that it was read from, including its consolidated metadata.
+    /// Returns the keys of the documents that the node was read from and that are in its own folder. Consolidated
+    /// metadata in the folder are included.
     pub fn documents_in_folder(&self) -> Vec<Key> {
         let names = IN_NODE_FOLDER.iter();
         let keys = names.filter_map(|name| self.path.child(name.as_bytes()).ok());
@@ -224,7 +226,7 @@ pub struct ConsolidatedCopy {
     pub text: Bytes,
     /// The time of the last change of the consolidated metadata.
     pub modified: SystemTime,
-    /// Counts the text in the memory budget.
+    /// Keeps the memory of the text reserved in the budget.
     _counted: Arc<Consolidated>,
 }
 

@@ -132,7 +132,7 @@ impl<'a> NodeReader<'a> {
 
     /// Reads a node from its own documents, or the entry point of a draft.
     fn read_plain(&mut self, dialects: &'static [&'static Dialect]) -> ReadOutcome {
-        // Documents that programs change through the mount take precedence over copies.
+        // If programs can change documents through the mount, the documents are read, since their copies may be older.
         let asks_copies = self.reading.path.is_root()
             && self.hierarchy.wants_consolidated()
             && !self.hierarchy.may_change;
@@ -265,10 +265,10 @@ impl<'a> NodeReader<'a> {
         else {
             return Ok(None);
         };
-        // Documents that were read before but describe no node do not count.
+        // There may be documents that describe no node: their times are not used.
         self.reading.modified = Some(meta.modified);
         self.reading.is_implied = true;
-        // Consolidated metadata would have the documents of that draft.
+        // With consolidated metadata, no request is sent for this: they would have the documents of that draft.
         let may_be_2019 = self.hierarchy.config.dialect.is_none()
             && matches!(self.reading.child_context.rule, Rule::Plain(_))
             && self.reading.child_context.consolidated.is_none();
@@ -337,7 +337,7 @@ impl<'a> NodeReader<'a> {
         Ok(())
     }
 
-    /// Reads the root from `.zmetadata` if that has its documents, which then need no requests.
+    /// Reads the root's documents from `.zmetadata`, without further requests, if `.zmetadata` has them.
     fn consolidate_root(&mut self) -> Result<()> {
         match self.find_consolidated()? {
             Some(found) if found.has_own_group() => self.reading.read_copies(found),
@@ -420,7 +420,7 @@ impl<'a> NodeReader<'a> {
         Ok(object.map(|object| (key, text(object))))
     }
 
-    /// Layers documents over the store, and counts them in the memory of nodes.
+    /// Layers documents over the store, and charges their memory to the budget of nodes.
     fn consolidated(
         &self,
         text: Bytes,

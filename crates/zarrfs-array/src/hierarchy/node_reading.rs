@@ -19,14 +19,14 @@ use zarrfs_store::Presence;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Dependencies, EntryKind, Key, Object, Version};
 
-/// The versions of a node's documents are asked before it is read again if all together have at least this many bytes:
-/// reading shorter ones costs as much as a request for their versions.
+/// If the documents of a node have at least this many bytes together, the store is asked for their versions before the
+/// node is read again. Reading shorter documents costs as much as a request for their versions.
 const MIN_VALIDATED: usize = 64 << 10;
 
 /// One reading of a node.
 pub(super) struct NodeReading<'a> {
     pub(super) path: &'a Key,
-    /// The child context of its parent; becomes its own step by step.
+    /// At first the child context of the parent. The reading changes it into the child context of this node.
     pub(super) child_context: ChildContext,
     /// The identity of the child context of its parent.
     parent_context: (u64, Option<Version>),
@@ -48,8 +48,8 @@ pub(super) struct NodeReading<'a> {
     pub(super) old: Option<&'a NodeEntry>,
     /// The documents that exist in the store.
     stored: Vec<BrokenDocument>,
-    /// The documents that were requested and their versions, which show a later reading whether the node is unchanged;
-    /// and the bytes of all documents together.
+    /// The documents that were requested, with their versions: a later reading finds out with them whether the node is
+    /// unchanged. `validated_bytes` is the total length of these documents in bytes.
     validators: Vec<(Key, Option<Version>)>,
     validated_bytes: usize,
     /// The documents that were read, with their versions; `None` if they are copies.
@@ -98,8 +98,8 @@ impl<'a> NodeReading<'a> {
         self.use_consolidated(used);
     }
 
-    /// Reads a document. A document whose name is too long is missing. A document that is too long gets a refusal in
-    /// place of its text, so that attributes of any length do not block access to the data.
+    /// Reads a document. A document whose name is too long is missing. A document that is too long is returned with an
+    /// error in place of its text, so that very long attributes do not block access to the data.
     pub(super) fn document(&mut self, context: &RequestContext, key: &Key) -> Result<Document> {
         if let Some(document) = self.reusable.take_if(|document| document.key == *key) {
             return Ok(document);

@@ -62,7 +62,7 @@ pub(super) struct Reconsolidation<'a> {
 }
 
 impl Reconsolidation<'_> {
-    /// Rebuilds the copies, with copies of `documents`, whose names are those of the copies.
+    /// Rebuilds the copies. `documents` are the documents to copy, each with the name of its copy.
     pub(super) fn run(
         &self,
         documents: impl Iterator<Item = (String, Key)>,
@@ -107,7 +107,8 @@ impl Reconsolidation<'_> {
                 )
                 .map_err(|error| refused(holder, error))?;
         }
-        // Later comparisons ask the store again, and see concurrent changes.
+        // Cached versions of the copied documents are dropped: a later comparison asks the store, and finds changes
+        // that other programs made during the rebuild.
         let log = &store.info().changes;
         documents.iter().for_each(|document| log.record(document));
         Ok(rebuilt)
@@ -133,7 +134,7 @@ impl Reconsolidation<'_> {
         };
         let mut wanted = wanted.into_iter();
         loop {
-            // Bounds the memory for texts that are read and not counted yet.
+            // Bounds the memory for texts that are read before the check of the total length.
             let part: Vec<_> = wanted.by_ref().take(256).collect();
             if part.is_empty() {
                 return Ok(copies);
