@@ -1,9 +1,9 @@
-//! Attributes that override those of a content below the top layer.
+//! Attributes that were set on a key whose content is below the top layer.
 //!
-//! They are journal records and are applied to the content below, which other programs may change. They belong to the
-//! top layer: a freeze moves them to the next layer. Once the layer has a content of the key, its file has the
-//! attributes, and they are ignored; the record remains until that content is synced, because the content below may be
-//! visible again after a power loss. `NameChange::override_attributes` sets them.
+//! They are records of the journal. They override the attributes of the content below, which other programs may change.
+//! They belong to the top layer: a freeze moves them to the next layer. When the layer gets a content of the key, its
+//! file gets the attributes, and the record is ignored. The record remains until that content is synced, because a
+//! power loss may lose it, and the content below is then visible again. `NameChange::override_attributes` sets them.
 
 use std::fs::File;
 #[cfg(test)]
@@ -28,10 +28,11 @@ pub(crate) struct AttributeOverride {
     pub(crate) modified: SystemTime,
     /// The time when the attributes were set.
     pub(crate) changed: SystemTime,
-    /// The store's version of the content that the times belong to; `None` if a frozen layer had that content.
+    /// The version of the content that `accessed` and `modified` belong to; `None` if a frozen layer had that content.
     pub(crate) version: Option<StoreVersion>,
     pub(crate) xattrs: Xattrs,
-    /// Whether the layer has a file of the key with these attributes that is only a copy of the store's content.
+    /// Whether the layer has a file of the key that is only a copy of the store's content. The file has these
+    /// attributes too.
     pub(crate) is_of_copy: bool,
 }
 
@@ -78,13 +79,14 @@ impl AttributeOverride {
         AttrChange {
             mode: Some(self.mode),
             uid: is_root.then_some(self.uid),
-            // Another user may have set it to one of their own groups.
+            // A user other than the daemon's may have set it, to one of their own groups.
             gid: Some(self.gid),
             ..AttrChange::default()
         }
     }
 
-    /// Returns the `stat` of a file below with these attributes. The times are used until the content changes.
+    /// Returns the `stat` of a file below with these attributes. The times of the attributes are used only as long as
+    /// the content has the same version.
     pub(crate) fn applied_to(&self, below: Stat) -> Stat {
         if below.meta.kind != EntryKind::File {
             return below;

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use zarrfs_store::tree::{AttrChange, Posix, Time};
 use zarrfs_store::{EntryKind, Meta, Version};
 
-/// Bits of a mode that are kept: permissions and the sticky bit.
+/// The bits of a mode that a file in the overlay can have: permissions and the sticky bit.
 pub(crate) const PERMISSIONS: u32 = 0o1777;
 
 /// Returns the kind of a file of the upper folder.
@@ -33,7 +33,8 @@ pub(crate) fn kind_of_type(found: FileType) -> EntryKind {
     }
 }
 
-/// Returns kind, size, time and version. `generation` tells contents apart that have the same time.
+/// Returns kind, size, time and version. `generation` is part of the version, and distinguishes contents with the same
+/// size and time.
 pub(crate) fn meta_of(stat: &Stat, generation: u64) -> Meta {
     let kind = kind_of(stat);
     let size = match kind {

@@ -1,6 +1,6 @@
 //! Lists the upper folder's changes: keys to put or erase, and uncommittable keys.
 //!
-//! Only complete files count: a file that is being written waits for a later commit. This module changes nothing.
+//! Only complete files are listed: a file that is being written waits for a later commit. This module changes nothing.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -38,7 +38,7 @@ pub enum BaseState {
     Known(Option<StoreVersion>),
     /// The store's object is visible under another name, so its version does not matter.
     Moved,
-    /// A frozen layer has the key: its commit comes first, and determines the version.
+    /// A frozen layer has the key. The commit of that layer comes first and determines the store's version.
     Frozen,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct HiddenSubtree {
     pub(crate) at: Key,
     /// The objects at and below it.
     objects: Vec<Key>,
-    /// The folders at and below it, each before those in it.
+    /// The folders at and below it, each before the folders in it.
     pub(crate) folders: Vec<Key>,
     /// The place that a rename moved the subtree from.
     pub(crate) moved: Option<MovedSubtree>,
@@ -131,7 +131,8 @@ pub(crate) struct MovedSubtree {
 }
 
 impl MovedSubtree {
-    /// Returns the key below `at` that shows `from`, or `None` if the key did not move or shows another key.
+    /// Returns the key at or below `at` where the store's key `from` is visible, or `None` if it is not visible there,
+    /// or is visible under its own name.
     pub(crate) fn visible_key(&self, layered: &LayeredStore, from: &Key, at: &Key) -> Option<Key> {
         let key = joined(at, &from.below(&self.source)?);
         let shows = key != *from && layered.layer.lower_key(&key).as_ref() == Some(from);
@@ -208,7 +209,7 @@ impl ChangeSet {
                 change.base = below.base;
             }
             if let ChangeAction::Copy { size, .. } = change.action {
-                // The source may be a key that the layer below puts.
+                // The store may not have the source yet: the layer below may put it. So the content is put, not copied.
                 change.action = ChangeAction::Put(size);
             }
             let is_undone = change.action == ChangeAction::Erase && change.is_new();
@@ -338,9 +339,9 @@ impl ChangeCollector<'_> {
         Ok(())
     }
 
-    /// Records the properties of a put file or a folder that no store can hold.
+    /// Records the properties of a file or folder that no store can hold, so that a commit drops them.
     fn add_lost(&mut self, key: &Key) -> Result<()> {
-        // The attributes of a copy stay in the journal.
+        // If the file is only a copy of the store's content, its attributes stay in the journal and are not lost.
         let overrides = self.layered.layer.attribute_override(key)?;
         if overrides.is_none() && self.layered.layer.dir.has_own_xattrs(key)? {
             self.lost.push((key.clone(), "extended attributes"));
@@ -359,7 +360,7 @@ impl ChangeCollector<'_> {
         Ok(())
     }
 
-    /// Adds the keys at and below `at` that show objects of the store from elsewhere.
+    /// Adds the keys at and below `at` where objects are visible that the store has under other keys.
     fn add_moved(
         &mut self,
         context: &RequestContext,
@@ -381,7 +382,7 @@ impl ChangeCollector<'_> {
                     .head(context, from)?
                     .map_or(0, |meta| meta.size),
             };
-            // Without a recorded base, the store had no object at the key to hide.
+            // If no base was recorded, the store had no object at this key.
             let base = self.base_state(&key, BaseState::Known(None));
             let from = from.clone();
             self.add(key, ChangeAction::Copy { from, size }, base);

@@ -19,7 +19,7 @@ pub(crate) const COPY_BUFFER: usize = 1 << 20;
 /// Returns up to `len` bytes at `offset`; fewer only at the end of the file.
 pub(crate) fn read_file(file: &File, offset: u64, len: usize) -> std::io::Result<Vec<u8>> {
     let size = file.metadata()?.len();
-    // The kernel would refuse an offset that no file can have; here it is beyond the end.
+    // The kernel refuses an offset that no file can have. Such an offset is beyond the end, so nothing is read.
     let there = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
     let mut bytes = vec![0; len.min(there)];
     let mut read = 0;
@@ -123,10 +123,12 @@ fn read_all(
     }
 }
 
-/// Maximum size in bytes of an object that is read for its digest when it is replaced. The write takes about as long.
+/// Maximum size in bytes of an object that is read to compute its digest when it is replaced. Reading it takes about as
+/// long as writing the new content.
 pub(crate) const MAX_REPLACED: u64 = 16 << 20;
 
-/// The same for an object that is removed or renamed. That takes 0.4 ms, as long as reading 1 MiB from memory.
+/// Maximum size in bytes of an object that is read to compute its digest when it is removed or renamed. The removal
+/// takes 0.4 ms, as long as reading 1 MiB from memory.
 pub(crate) const MAX_REMOVED: u64 = 64 << 10;
 
 /// Returns version and digest of an object of at most `limit` bytes, or `None` if it is longer or was replaced during
@@ -160,7 +162,7 @@ pub(crate) fn digest(context: &RequestContext, reader: &dyn Reader) -> Result<Co
     read_all(context, reader, |_, _| Ok(()))
 }
 
-/// Returns the mark of a file's content.
+/// Returns the mark of a file's content, with its digest.
 pub(crate) fn mark_of(file: &File) -> std::io::Result<Mark> {
     let digest = file_digest(file)?;
     mark_with(file, Some(digest))

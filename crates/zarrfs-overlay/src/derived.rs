@@ -2,9 +2,9 @@
 //!
 //! `.zmetadata` and the `zarr.json` of a group hold copies of the documents below. A layer does not store these copies:
 //! when such a document is read, the copies of changed documents are replaced in its stored text, and all other bytes
-//! stay the same. So a discarded document leaves no trace in the copies. A text that a program wrote keeps the
-//! program's copies, except for documents that changed since (`program_copies`). Where zarrfs itself edited other
-//! members of a group's document, the copies come from the text below.
+//! stay the same. So if the change of a document is discarded, its copy is the old one again. A text that a program
+//! wrote keeps the program's copies, except for documents that changed since (`program_copies`). If zarrfs itself
+//! edited other members of a group's document, the copies come from the text of that document below the layer.
 //!
 //! A text is derived without a lock, and cached under the versions of its sources.
 
@@ -73,11 +73,12 @@ impl Reader for DerivedDocument {
     }
 }
 
-/// A cache of documents that may hold copies.
+/// Caches documents that may hold copies of others.
 #[derive(Default)]
 pub(crate) struct DerivedCache {
     known: Mutex<HashMap<Key, Arc<KnownHolder>>>,
-    /// Documents that were read and hold copies: a change of a document below also changes these.
+    /// Documents that were read and hold copies. If a document below one of these is changed, the copy in it changes
+    /// too, so it is invalidated.
     read: Mutex<HashSet<Key>>,
 }
 
@@ -131,8 +132,8 @@ impl DerivedCache {
     fn put(&self, key: &Key, known: KnownHolder) {
         let mut table = self.known.lock();
         let cached: u64 = table.values().map(|known| known.cached_bytes()).sum();
-        // At most 1024 documents: groups that are read and arrays of final v3. At most 64 MiB of text: a few of the
-        // longest documents that xarray writes.
+        // Limits of the cache: 1024 documents, of groups and of arrays of final v3; and 64 MiB of text, enough for a
+        // few of the longest documents that xarray writes.
         let is_full = table.len() >= 1024 && !table.contains_key(key);
         if is_full || cached + known.cached_bytes() > 64 << 20 {
             table.clear();
@@ -155,13 +156,14 @@ impl DerivedCache {
             return;
         }
         self.read.lock().insert(key.clone());
-        // A change before this point did not invalidate the document, because the document was not in `read` yet.
+        // A change between the read and this point did not invalidate the document, because it was not in the table
+        // `read` yet.
         if changes.below_changed_since(since, holder.folder()) {
             changes.record(key);
         }
     }
 
-    /// Invalidates those of these documents that were read.
+    /// Invalidates the documents of `holders` that were read.
     pub(crate) fn invalidate(&self, changes: &ChangeLog, holders: &[ConsolidatedDocument]) {
         let read = self.read.lock();
         let keys = holders.iter().map(ConsolidatedDocument::key);
@@ -195,7 +197,8 @@ pub(crate) fn document(
     derive(core, context, &holder).map(|(found, _)| found)
 }
 
-/// Whether the copies of a document, stored in version `source`, may have to be derived, which may need requests.
+/// Whether the copies of a document, whose stored text has the version `source`, may have to be derived. Deriving may
+/// need requests.
 pub(crate) fn may_differ(core: &OverlayCore, key: &Key, source: Version) -> bool {
     let Some(holder) = ConsolidatedDocument::of_key(key) else {
         return false;
@@ -208,7 +211,7 @@ pub(crate) fn may_differ(core: &OverlayCore, key: &Key, source: Version) -> bool
     }
 }
 
-/// Derives a document; also returns whether nothing changed during the derivation.
+/// Derives a document. Also returns whether nothing changed during the derivation, so that the result can be cached.
 fn derive(
     core: &OverlayCore,
     context: &RequestContext,
@@ -558,7 +561,8 @@ fn get(context: &RequestContext, store: &dyn Store, key: &Key) -> Result<Option<
     }
 }
 
-/// Whether a file that is about to get a key holds copies, which then count as the program's.
+/// Whether a file that is about to get a key holds copies of documents. From then on they are treated as written by a
+/// program.
 pub(crate) fn has_program_copies(key: &Key, file: &std::fs::File) -> Result<bool> {
     let Some(holder) = ConsolidatedDocument::of_key(key).filter(|_| may_be_consolidated(key))
     else {

@@ -1,7 +1,7 @@
 //! Discards changes, so that the store's own state is visible again.
 //!
-//! A rename has two sides, and a discard must not undo only one of them: a discard of the new name undoes the rename;
-//! the old name alone cannot be discarded, and the error names the new name.
+//! A rename changes two names, and a discard must not undo only one of these changes. So a discard of the new name
+//! undoes the whole rename; a discard of only the old name fails, and the error tells the new name.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub(crate) fn run(
     }
     let discarded = core.change_names(context, std::slice::from_ref(path), |change| {
         let top = &change.top;
-        // The top layer first.
+        // The top layer comes first, then the frozen layer, if there is one.
         let layers: Vec<Arc<ChangeLayer>> = std::iter::once(top)
             .chain(&top.frozen)
             .map(|layered| layered.layer.clone())
@@ -144,8 +144,8 @@ fn check_unused(layer: &ChangeLayer, old_name: &Key, new_name: &Key) -> Result<(
     Err(Error::invalid(new_name, why))
 }
 
-/// Marks copies in the top layer, which a program wrote, as stale: they may contain documents of the frozen layer,
-/// whose changes are dropped and whose renames are `undone`.
+/// Marks copies that a program wrote in the top layer as stale. They may be copies of documents that the frozen layer
+/// changed or renamed, and these changes are dropped. `undone` has the old names of the undone renames, by layer.
 fn mark_stale_on_top(layers: &[Arc<ChangeLayer>], path: &Key, undone: &[Vec<Key>]) -> Result<()> {
     let [top, _frozen] = layers else {
         return Ok(());
@@ -168,8 +168,9 @@ fn mark_stale_on_top(layers: &[Arc<ChangeLayer>], path: &Key, undone: &[Vec<Key>
 }
 
 /// Drops a layer's changes at and below a path, and shows again the objects that were renamed from `old_names`; returns
-/// the number of changed keys. The store's objects are shown before the files are removed: a missing file whose key
-/// still hides the store's object would count as removed, and a commit would remove the object.
+/// the number of changed keys. The store's objects are shown before the files are removed. In the other order, a crash
+/// could leave a key without a file that still hides the store's object; that means a removal, and a commit would
+/// remove the object.
 fn discard_in_layer(
     upper: &Upper,
     layer: &ChangeLayer,
@@ -212,7 +213,7 @@ fn show_lower(layer: &ChangeLayer, path: &Key, old_names: Vec<Key>) -> Result<us
     let whiteouts = whiteouts.into_iter().map(|whiteout| whiteout.at);
     records.extend(whiteouts.map(JournalRecord::WhiteoutRemoved));
     layer.record(records)?;
-    // This must be on disk before the removals that follow.
+    // These records must be on disk before the files are removed.
     layer.sync_journal()?;
     Ok(unhidden)
 }

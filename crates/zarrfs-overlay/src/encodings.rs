@@ -3,8 +3,9 @@
 //! A chunk is useless to an array that has replaced the chunk's array. So the first change of a chunk records the
 //! metadata that it was encoded with, once for all chunks of an array, and a commit compares it with the store's
 //! current metadata (`commit/arrays`). A decoded file knows the metadata that it encodes with (`Store::put_chunk`). A
-//! program that writes keys has read or written the array's document, or a copy of it: the last read or write counts.
-//! If it did neither, the document that is visible at the first change of a chunk counts.
+//! program that writes keys has read or written the array's document, or a copy of it: the metadata that it read or
+//! wrote last are recorded. If it did neither, the metadata in the document that is visible at the first change of a
+//! chunk are recorded.
 //!
 //! A program that replaces an array on the mount is responsible for the chunks that it wrote before: their recorded
 //! metadata is forgotten.
@@ -38,7 +39,7 @@ pub(crate) struct EncodingCache(Mutex<LruCache<Key, CachedEncoding>>);
 #[derive(Clone)]
 struct CachedEncoding {
     by: EncodedBy,
-    /// Whether it was found when a chunk was changed, and no program has read it.
+    /// Whether zarrfs itself looked it up when a chunk was changed, and no program has read it.
     is_found: bool,
 }
 
@@ -78,7 +79,7 @@ impl EncodingCache {
         before.map(|before| before.by)
     }
 
-    /// Records that a document describes no array; returns the metadata that it had.
+    /// Records that a document describes no array; returns the metadata that were recorded for it.
     fn remove(&self, document: &Key) -> Option<EncodedBy> {
         let mut cached = self.0.lock();
         let is_it = |cached: &CachedEncoding| cached.by.document == *document;
@@ -115,7 +116,7 @@ impl EncodingCache {
 
     /// Records that a program has put a content under a key, if the key may be a document. If the program replaces an
     /// array whose metadata it has seen, the metadata of chunks that were changed before is forgotten: the program is
-    /// responsible for them. Returns the records of that.
+    /// responsible for them. Returns the records that forget it.
     pub(crate) fn record_document(
         &self,
         layer: &ChangeLayer,
@@ -134,7 +135,8 @@ impl EncodingCache {
         let recorded = {
             let records = &layer.lock().records;
             if is_draft_document(key.name()) {
-                // The chunks may be anywhere.
+                // The chunks of a draft's array are in another folder than its document, so they are looked up by the
+                // document.
                 records.encoded_by_document_below(key)
             } else {
                 records.encoded_below(&folder)
@@ -153,8 +155,8 @@ impl EncodingCache {
         forgotten.collect()
     }
 
-    /// Returns the records of the metadata that the chunks changed by `list` were encoded with: `explicit` by the
-    /// decoded file that has changed them, or else the metadata that programs have seen.
+    /// Returns the records of the metadata that the chunks changed by `list` were encoded with: if a decoded file has
+    /// changed them, the metadata `explicit` that it encodes with, or else the metadata that programs have seen.
     pub(crate) fn records_of(
         &self,
         layer: &ChangeLayer,
@@ -209,7 +211,8 @@ fn records_of_chunk(
     if is_done || old == Some(&by) {
         return list;
     }
-    // The array was replaced, and the program continues with the new one: other chunks keep their metadata.
+    // The array was replaced, and the program writes chunks of the new one. The chunks that were changed before keep
+    // the old metadata, each in a record of its own.
     for (other, base) in old.iter().flat_map(|_| records.bases_below(&folder)) {
         let is_changed = !base.is_committed && other != *key && may_be_chunk(&other);
         let is_of_array = records
@@ -230,7 +233,7 @@ pub(crate) fn may_be_chunk(key: &Key) -> bool {
     is_like_chunk(key.name())
 }
 
-/// Whether a program that reads a document sees the metadata of arrays.
+/// Whether a key names a document that has metadata of arrays: its own, or copies.
 fn has_metadata(key: &Key) -> bool {
     may_describe_array(key) || is_consolidated(key.name())
 }
@@ -240,7 +243,8 @@ pub(crate) fn may_describe_array(key: &Key) -> bool {
     describes_node(key.name()) || is_draft_document(key.name())
 }
 
-/// Returns the same after a rename, or `None` if only the document or only the folder of the chunks is renamed.
+/// Returns encoding metadata with the keys that they have after a rename, or `None` if only the document or only the
+/// folder of the chunks is renamed.
 fn renamed_encoding(by: EncodedBy, from: &Key, to: &Key) -> Option<EncodedBy> {
     match (
         renamed(&by.document, from, to),
@@ -285,7 +289,7 @@ impl EncodingFinder<'_> {
         }
     }
 
-    /// Returns the description of the content of `from`, as it will be under the key `to`.
+    /// Returns what the content of `from` will be under the key `to`: a document of an array, or something else.
     pub(crate) fn content_as(&self, from: &Key, to: &Key) -> Result<NewContent> {
         if !may_describe_array(to) {
             return Ok(NewContent::Other);
@@ -296,7 +300,7 @@ impl EncodingFinder<'_> {
         }
     }
 
-    /// Returns the description of these bytes under a key.
+    /// Returns what these bytes are under a key: a document of an array, or something else.
     pub(crate) fn new_content(&self, key: &Key, bytes: &[u8]) -> Result<NewContent> {
         let read = |key: &Key| self.bytes(key);
         let by = encoding::of_document(key, bytes, &read)?;
@@ -345,7 +349,7 @@ impl EncodingFinder<'_> {
         let read = |key: &Key| self.bytes(key);
         for (depth, folder) in folders.iter().enumerate() {
             let mut is_node = false;
-            // The likeliest first.
+            // The likeliest name comes first.
             for name in [ZARR_JSON, ZARRAY, ZGROUP, ATTRIBUTES_JSON] {
                 let document = folder.child(name.as_bytes())?;
                 let Some(object) = self.document(&document)? else {
@@ -381,7 +385,8 @@ impl EncodingFinder<'_> {
         Ok(None)
     }
 
-    /// Whether the found metadata is valid for other chunks too: it is recorded, and a commit will compare it.
+    /// Whether metadata that was found before is valid for this chunk too: it is already recorded for another chunk, so
+    /// a commit compares it.
     fn is_still_valid(&self, by: &EncodedBy) -> bool {
         let is_recorded = || {
             self.core
@@ -423,7 +428,7 @@ pub(crate) fn records_after_rename(records: &Records, from: &Key, to: &Key) -> V
         let at = renamed(&at, from, to)?;
         Some((at, by.and_then(|by| renamed_encoding(by, from, to))))
     });
-    // A draft's documents that are renamed without their chunks count as removed.
+    // A draft's documents that are renamed without their chunks are treated as removed.
     let may_leave = from.names().any(|name| name == b"meta");
     let left_behind = may_leave.then(|| records.encoded_by_document_below(from));
     let left_behind = left_behind.into_iter().flatten();

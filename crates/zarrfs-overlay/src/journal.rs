@@ -29,11 +29,11 @@ pub(crate) struct Journal {
     length: u64,
     /// Whether the whole layer is synced.
     is_closed: bool,
-    /// Space on disk is allocated up to this offset, in bytes.
+    /// The offset in bytes up to which space on disk is allocated.
     reserved: u64,
 }
 
-/// A file of a journal, which can be synced without the lock of the journal.
+/// The file of a journal. It can be synced without the journal's lock.
 pub(crate) struct JournalFile {
     file: File,
     /// Number of bytes that are certainly on disk.
@@ -119,7 +119,7 @@ impl Journal {
             let _ = self.file.file.set_len(self.length);
             self.reserved = 0;
             return Err(match error.raw_os_error() {
-                // It was opened read-only.
+                // The journal was opened read-only, since the file system is read-only.
                 Some(libc::EBADF) => Error::read_only(self.path.display()),
                 _ => Error::os_own_file(self.path.display(), error),
             });
@@ -196,7 +196,7 @@ impl Journal {
             .and_then(|()| std::fs::rename(&replacement, &self.path))
             .and_then(|()| sync_folder_of(&self.path));
         written.map_err(|error| {
-            // On a full disk, the incomplete file would take space from others.
+            // If the disk is full, the incomplete file must not keep its space.
             let _ = std::fs::remove_file(&replacement);
             failed(error)
         })?;
@@ -259,7 +259,7 @@ fn read_lines(file: &File, apply: &mut dyn FnMut(JournalRecord)) -> Result<u64> 
 struct Damage {
     /// The line number, from 1.
     line: u64,
-    /// The syncs of everything that began after the line.
+    /// The numbers of the syncs of everything that began after the line.
     syncs: Vec<u64>,
 }
 

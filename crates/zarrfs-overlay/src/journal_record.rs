@@ -29,10 +29,10 @@ pub(crate) enum JournalRecord {
     /// The store has the upper folder's content of a key, in this version.
     Committed { key: Key, version: StoreVersion },
     /// A content of this digest is about to be put under a key; `None` if the key is about to be removed. If no answer
-    /// comes, the store may or may not have done it.
+    /// comes, the store may have done it or not.
     Attempted { key: Key, digest: Option<u128> },
-    /// The metadata that changed chunks at and below a key were encoded with; `None` if it does not matter. The nearest
-    /// such record at or above a chunk's key counts.
+    /// The metadata that changed chunks at and below a key were encoded with; `None` if it does not matter. For a
+    /// chunk, the record at its key is used, or else the nearest one above it.
     EncodedBy { at: Key, by: Option<EncodedBy> },
     /// A key has the store's content again: its base is forgotten.
     Reverted(Key),

@@ -31,7 +31,7 @@ pub(crate) struct ChangeLayer {
     /// Held for writing while names, records and the table of open files change together: a lookup or a listing sees
     /// the state before the change or the state after it.
     layout: RwLock<()>,
-    /// A folder to remove with the last reader of the layer: the store has all its contents.
+    /// A folder whose contents are all in the store. It is removed when the last reader drops the layer.
     committed_folder: Mutex<Option<PathBuf>>,
 }
 
@@ -50,7 +50,8 @@ pub(crate) struct LayerState {
     pub(crate) records: Records,
     pub(crate) journal: Journal,
     pub(crate) generations: Generations,
-    /// Names in `pending/` of synced files that had these keys. They are kept until their replacements are synced.
+    /// By key, the names in `pending/` of synced files that had the key before. Such a file is retained until the file
+    /// that replaced it is synced.
     retained: HashMap<Key, Vec<String>>,
     /// Writes since the last sync of everything began.
     unsynced: Unsynced,
@@ -123,7 +124,8 @@ impl ChangeLayer {
         self.take_records(list, false)
     }
 
-    /// Does the same for records that a crash may lose: if the disk is full, they are applied but not written.
+    /// Like `record`, for records that a crash may lose: if the disk is full, they are applied, but not written to the
+    /// journal.
     pub(crate) fn record_if_room(&self, list: Vec<JournalRecord>) -> Result<()> {
         self.take_records(list, true)
     }
@@ -150,7 +152,8 @@ impl ChangeLayer {
                     self.record_retained(key, retained.clone());
                     return Ok(Some((retained, inode)));
                 }
-                // A file system without RENAME_EXCHANGE. Lookups of the key wait for `layout`.
+                // The file system has no RENAME_EXCHANGE, so there are two renames. Between them the key has no file:
+                // lookups wait for `layout`.
                 Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
                     replaced = Some((self.retain(upper, key)?, inode));
                     upper.pending.publish(pending, &self.dir, key)
@@ -225,7 +228,7 @@ impl ChangeLayer {
     }
 
     /// Records that a content of a key and its name are synced, if it is still the last content, and syncs that record:
-    /// until then the journal names the previous content as the synced one.
+    /// until it is on disk, recovery takes the previous content for the synced one.
     pub(crate) fn record_synced(&self, key: &Key, mark: &Mark) -> Result<()> {
         if self.last_mark(key) == Some(*mark) && self.synced(key) != Some(*mark) {
             let (synced, inode) = (key.clone(), mark.inode);
@@ -340,8 +343,8 @@ impl ChangeLayer {
         }
     }
 
-    /// Drops attributes of keys at and below a prefix that synced files have taken over. If the disk is full, the next
-    /// mount drops them.
+    /// Drops the recorded attributes of keys at and below a prefix whose synced files have these attributes. If the
+    /// disk is full, the next mount drops them.
     fn drop_synced_attributes(&self, prefix: &Key) -> Result<()> {
         let mut state = self.lock();
         let synced = state.records.attributes_of_synced(prefix);
@@ -429,7 +432,7 @@ impl ChangeLayer {
     }
 }
 
-/// Names in `pending/` of files that the disk had under these keys.
+/// By key, the names in `pending/` of files that had the key before.
 pub(crate) type RetainedFiles = Vec<(Key, Vec<String>)>;
 
 impl LayerState {
@@ -452,8 +455,8 @@ impl LayerState {
 
     /// Rewrites the journal if it is much longer than its records need, unless the disk has no space for both.
     pub(crate) fn compact(&mut self) -> Result<()> {
-        // Percent encoding may take three characters for each byte of an extended attribute: 256 bytes count as a
-        // record.
+        // Extended attributes make records long, since percent encoding may take three characters for each byte: 256
+        // bytes of them are taken as one more record.
         let records = self.records.len() + self.records.xattr_bytes() / 256;
         if !self.journal.is_oversized(records) {
             return Ok(());

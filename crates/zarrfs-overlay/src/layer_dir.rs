@@ -143,7 +143,7 @@ impl LayerDir {
             .and_then(|(folder, name)| rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW));
         match found {
             Ok(stat) => Ok(Some(stat)),
-            // There is a link above the key: its target's files have other keys.
+            // A folder above the key is a symbolic link. No key leads through a link, so the key is missing.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
             Err(error) => Err(os_error(key, error)),
         }
@@ -245,7 +245,7 @@ impl LayerDir {
             rustix::fs::renameat_with(old, old_name, new, new_name, flags)
         });
         if !std::ptr::eq(self, other) {
-            // It may have replaced a folder of the same name there.
+            // The renamed folder may have replaced a folder of the same name there, which may be cached.
             other.folders.change(&names, || ());
         }
         renamed
@@ -282,7 +282,7 @@ impl LayerDir {
     pub(crate) fn sync_folders_above(&self, key: &Key) -> Result<()> {
         for folder in std::iter::successors(key.parent(), Key::parent) {
             match self.open_key(&folder, OFlags::RDONLY | OFlags::DIRECTORY) {
-                // It was renamed since.
+                // The folder was renamed since.
                 Err(Errno::NOENT) => {}
                 Err(error) => return Err(os_error(&folder, error)),
                 Ok(fd) => rustix::fs::fsync(fd).map_err(|error| os_error(&folder, error))?,

@@ -1,8 +1,8 @@
 //! A layer of changes over a store: the layer's content, else the store's.
 //!
-//! A whiteout in the layer hides the store's content. As a `Store` it is read-only.
-//! The store below may itself be a frozen layer. A reader keeps one `LayeredStore`, which stays the same while its
-//! layer is frozen or committed.
+//! A whiteout in the layer hides the store's content. As a `Store` it is read-only. The store below may itself be a
+//! layer over the store: a frozen one. A reader keeps one `LayeredStore`, and can read from it while its layer is
+//! frozen and committed.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -42,7 +42,7 @@ pub(crate) struct LayeredStore {
     pub(crate) layer: Arc<ChangeLayer>,
     /// The frozen layer if there is one, else the store.
     pub(crate) lower: Arc<dyn Store>,
-    /// The layer below, if it is frozen.
+    /// The layer below, if there is one; it is frozen.
     pub(crate) frozen: Option<Arc<LayeredStore>>,
     pub(crate) info: StoreInfo,
 }
@@ -128,7 +128,7 @@ impl LayeredStore {
         found
     }
 
-    /// Returns owner and mode of the layers' file of a key, or `None` if no layer has it.
+    /// Returns owner and mode of the file that this layer or a frozen layer has of a key, or `None` if neither has one.
     pub(crate) fn stat_in_layers(&self, key: &Key) -> Result<Option<Posix>> {
         match (self.layer.locate(key)?, &self.frozen) {
             (Located::Upper(stat), _) => Ok(Some(attributes::posix_of(&stat))),
@@ -166,8 +166,8 @@ impl LayeredStore {
         }
     }
 
-    /// Returns the `stat` of a key without its overriding attributes, and the overriding attributes, which were set
-    /// without its content.
+    /// Returns the `stat` of a key as its content has it, and the attributes that override it because they were set
+    /// while the layer had no content of the key.
     pub(crate) fn stat(
         &self,
         context: &RequestContext,
@@ -217,7 +217,7 @@ impl LayeredStore {
         loop {
             match (self.layer.locate(key)?, &self.frozen) {
                 (Located::Upper(_), _) => match self.layer.dir.open_file(key) {
-                    // It has left the layer since.
+                    // The file has left the layer since the lookup.
                     Err(Errno::NOENT) => {}
                     opened => {
                         let file = opened.map_err(|error| os_error(key, error))?;
@@ -303,8 +303,8 @@ impl LayeredStore {
         }
     }
 
-    /// Whether a directory shows everything that the store below has in it under the same names, and nothing else from
-    /// that store.
+    /// Whether a directory shows exactly what one folder of the store below has, under the same names: no whiteout
+    /// below it hides or adds a name.
     pub(crate) fn shows_all(&self, prefix: &Key) -> bool {
         let state = self.layer.lock();
         let records = &state.records;
@@ -314,7 +314,8 @@ impl LayeredStore {
         }
     }
 
-    /// Returns the other key of the store that is visible at `key`, by renames in this layer and in the frozen layer.
+    /// Returns the key of the store that is visible at `key` because of renames in this layer or in the frozen layer;
+    /// `None` if nothing was renamed to `key`.
     pub(crate) fn renamed_from(&self, key: &Key) -> Option<Key> {
         let lower = self.layer.lower_key(key)?;
         let source = match &self.frozen {
@@ -432,7 +433,7 @@ impl Store for LayeredStore {
             let target =
                 found.and_then(|(folder, name)| rustix::fs::readlinkat(folder, name, Vec::new()));
             match target {
-                // It has left the layer since.
+                // The file has left the layer since the lookup.
                 Err(Errno::NOENT) => {}
                 target => return Ok(target.map_err(|error| os_error(key, error))?.into_bytes()),
             }

@@ -118,7 +118,8 @@ pub struct OverlayConfig {
     pub uid: u32,
     /// Group of these folders.
     pub gid: u32,
-    /// Commits each change at once: the content of a file when it is flushed, a change of a name when it is made.
+    /// Whether each change is committed at once: the content of a file when it is flushed, a change of a name when it
+    /// is made.
     pub write_through: bool,
 }
 
@@ -222,7 +223,7 @@ impl Overlay {
         &self.0.store
     }
 
-    /// Returns the overlay as the top of a stack, over its store, whose hints are `below`.
+    /// Returns a stack with the overlay on top of its store. `below` are the hints of the store.
     pub fn stack(&self, below: Arc<dyn Hints>) -> StoreStack {
         let overlay = self.clone();
         StoreStack {

@@ -67,13 +67,14 @@ struct MergedListing {
     source: LayerSource,
     prefix: Key,
     upper: VecDeque<(Vec<u8>, EntryKind)>,
-    /// Names that are not taken from the store, because the upper folder has them or a whiteout hides them.
+    /// Names that are left out of the store's listing, because the upper folder has them or a whiteout is at them.
     covered: HashSet<Vec<u8>>,
     lower: Option<Box<dyn Listing>>,
     /// Number of returned names.
     position: u64,
-    /// The returned names, if the directory shows another prefix of the store: a commit moves the names to this prefix,
-    /// even those of the frozen layer, while the top layer stays the same.
+    /// The names returned so far, if the directory shows another prefix of the store because of a rename. A commit
+    /// moves such names to this prefix during the listing, without a change of the top layer, so the listing may
+    /// restart and must not return a name twice.
     moved: Option<HashSet<Vec<u8>>>,
     /// The position in the log of changes when the listing started or restarted.
     began: LogPosition,
@@ -90,14 +91,15 @@ impl MergedListing {
     }
 
     fn take_names(&mut self, context: &RequestContext) -> Result<()> {
-        // Read this before the layers: any later change is then detected.
+        // The position is read before the layers, so that any later change is detected.
         self.began = (self.source)().info.changes.position();
         let layered = (self.source)();
         let layout = layered.layer.read_layout();
         let mut names = layered.layer.dir.names(&self.prefix)?;
         let whiteouts = layered.layer.whiteouts(&self.prefix);
         let lower = layered.layer.lower_key(&self.prefix);
-        // Check this under the same lock as the names: a commit may move everything here right after.
+        // This is checked under the same lock as the names are read: right after it, a commit may move everything to
+        // this prefix.
         if layered.renamed_from(&self.prefix).is_some() {
             self.moved.get_or_insert_default();
         }
@@ -117,7 +119,8 @@ impl MergedListing {
         Ok(())
     }
 
-    /// Covers the names with a whiteout in this directory, and returns the names that show another key of the store.
+    /// Adds the names of this directory that have a whiteout to `covered`, and returns those that show another key of
+    /// the store.
     fn moved_here(
         &mut self,
         context: &RequestContext,
@@ -131,7 +134,8 @@ impl MergedListing {
             {
                 continue;
             }
-            // A commit may have moved it to its new name since the whiteouts were read.
+            // The source is looked up now: since the whiteouts were read, a commit may have moved the object to its new
+            // name in the store.
             if source.is_some()
                 && let Some(found) = layered.find(context, &key)?
             {
@@ -156,7 +160,7 @@ impl MergedListing {
         };
         loop {
             let name = match lower.next(context) {
-                // It is a local folder that a commit has emptied and removed since.
+                // The store's folder is local, and a commit has emptied and removed it since the listing began.
                 Err(error) if error.kind() == Kind::NotFound => return Ok(None),
                 name => name?,
             };

@@ -1,4 +1,4 @@
-//! Queries the store below for a change of names, before it locks the names.
+//! Asks the store what a change of names needs, before the names are locked.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -49,7 +49,7 @@ struct FirstName {
 /// The answers for one change, and the questions without an answer.
 ///
 /// Answers are valid for one change only, and not across an exchange of layers. They describe a moment before the
-/// change, as answers obtained under the lock would, since other programs change the store without the lock.
+/// change. Answers obtained under the lock would not be better, since other programs change the store without the lock.
 #[derive(Default)]
 pub(crate) struct LowerAnswers {
     heads: RefCell<HashMap<Key, Option<Meta>>>,
@@ -86,7 +86,7 @@ impl LowerAnswers {
     }
 
     /// Returns the first name in a folder, or `None` if the folder is empty. An answer from before a change in the
-    /// folder does not count.
+    /// folder is not used.
     pub(crate) fn first_name(&self, prefix: &Key, changes: &ChangeLog) -> Result<Option<Vec<u8>>> {
         let known = self.first_names.borrow().get(prefix).cloned();
         let known = known.filter(|known| !changes.below_changed_since(known.since, prefix));
@@ -178,8 +178,9 @@ impl LowerQuery<'_> {
         Ok(None)
     }
 
-    /// Whether a listed name exists. Some buckets list a folder for a while after its last key was erased, and metadata
-    /// name folders without keys; only with write-through are keys erased before their folder is removed.
+    /// Whether a listed name exists. It may not: some buckets list a folder for a while after its last key was erased,
+    /// and consolidated metadata name folders that no longer have keys. This can only happen with write-through, where
+    /// keys are erased before their folder is removed.
     fn still_shows(&self, key: &Key) -> Result<bool> {
         let may_linger = self.core.config.write_through && self.core.store.info().folder.is_none();
         match self.core.top().find(self.context, key)? {

@@ -15,7 +15,7 @@ use zarrfs_store::Key;
 /// A content that a key got since its last synced content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LaterContent {
-    /// The number of syncs that had begun when the key got it.
+    /// The number of syncs that had begun when the key got this content.
     epoch: u64,
     /// `None` if the key lost its file.
     mark: Option<Mark>,
@@ -34,7 +34,8 @@ pub(crate) struct Marks {
     /// The number of syncs that have begun.
     epoch: u64,
     by_key: BTreeMap<Key, KeyMarks>,
-    /// The keys of `by_key` that name documents. There are many more chunks.
+    /// The keys of `by_key` that name documents. Finding them among all keys would take long, since most keys are
+    /// chunks.
     documents: BTreeMap<Key, ()>,
 }
 
@@ -49,8 +50,9 @@ impl Marks {
         }
         let epoch = self.epoch;
         let later = &mut self.by_key.entry(key).or_default().later;
-        // When the process ends, the last content may not be in place yet, and the one before it is. A rename over a
-        // file records two contents: the removal of the file and the new file. So three are needed.
+        // If the process is killed, the last recorded content may not be in place yet, and the key still has the
+        // previous one. A rename over a file records two contents at once: the removal of the file and the new file. So
+        // the last three are needed.
         if later.len() == 3 {
             later.remove(0);
         }

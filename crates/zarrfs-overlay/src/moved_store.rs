@@ -13,7 +13,7 @@ use zarr_format::model::document;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Key, StoreVersion};
 
-/// A key that the store had when it was changed.
+/// A key that the store had when the overlay first changed it.
 #[derive(Clone, Copy)]
 struct BaseKey {
     /// The version that it had, or `None` if it was renamed and its version is not known.
@@ -56,7 +56,7 @@ pub(crate) fn check(core: &OverlayCore, context: &RequestContext) -> Result<()> 
     Err(Error::invalid(&core.place, why))
 }
 
-/// Returns the keys that the store had when they were changed.
+/// Returns the keys that the store had when the overlay first changed them.
 fn base_keys(core: &OverlayCore) -> BTreeMap<Key, BaseKey> {
     let top = core.top();
     let layers = std::iter::once(&top).chain(&top.frozen);

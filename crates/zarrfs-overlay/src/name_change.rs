@@ -52,8 +52,8 @@ pub(crate) fn unlisted_keys(key: &Key) -> Error {
 }
 
 impl NameChange<'_> {
-    /// Creates the folder of a removed name in the upper folder, for stores in which folders exist only as parts of
-    /// keys.
+    /// Creates the folder of a removed name in the upper folder. Otherwise it would disappear with its last key if the
+    /// store has no folders of its own, as in a bucket.
     pub(crate) fn keep_folder(&self, path: &Key) -> Result<()> {
         if self.config.write_through {
             self.make_parents(path)?;
@@ -61,8 +61,8 @@ impl NameChange<'_> {
         Ok(())
     }
 
-    /// Fails with `Unsupported` for the document of a node in a store that does not list its keys: the node's chunks
-    /// would remain, and the next array of that name would have them.
+    /// Fails with `Unsupported` for the document of a node in a store that does not list its keys: the keys of the
+    /// node's chunks are unknown, so they would remain, and the next array of that name would have these chunks.
     pub(crate) fn check_removable(&self, key: &Key) -> Result<()> {
         let is_document = describes_node(key.name()) && !self.core.store.info().lists;
         if is_document && self.find_lower(key)?.is_some() {
@@ -125,7 +125,7 @@ impl NameChange<'_> {
                 None => (None, false, None),
                 Some(found) => match found.version {
                     Version::Store(version) => (Some(version), false, found.content),
-                    // A commit has since copied it to the frozen layer.
+                    // A commit has copied the object to the frozen layer since the store was asked.
                     Version::Upper(_) => (None, true, None),
                 },
             },
@@ -211,7 +211,8 @@ impl NameChange<'_> {
         self.make_parents(path)?;
         let created = JournalRecord::Created(path.clone());
         let layout = self.top.layer.write_layout();
-        // Another program may have removed a file that had attributes.
+        // The journal may still have attributes for this key, of a file that another program has removed from the
+        // store: drop them.
         let mut records = self.top.layer.dropped_attributes(path);
         records.extend(base.into_iter().chain([created]));
         self.record(records)?;
@@ -242,7 +243,7 @@ impl NameChange<'_> {
     pub(crate) fn check_folder_of(&self, key: &Key) -> Result<()> {
         let parent = key.parent().unwrap_or_default();
         match self.find(&parent)? {
-            // A store that cannot list does not know its folders, but the kernel has looked this one up.
+            // A store that cannot list does not know its folders. But the kernel has looked this one up, so it exists.
             None if !self.store.info().lists => Ok(()),
             None => Err(Error::not_found(&parent)),
             Some(found) if LayeredStore::kind(&found) != EntryKind::Directory => {
@@ -400,8 +401,8 @@ impl NameChange<'_> {
             return Ok(record);
         };
         let Some(expected) = expected.stored() else {
-            // It was read from the upper folder. The caller must check whether the store has had the same content since
-            // a commit.
+            // The caller read the object from the upper folder, and a commit has moved it to the store since. Only the
+            // caller can find out whether the store's content is the one that it read.
             let why = "was committed since it was read; read the file again";
             return Err(Error::new(Kind::Changed, key, why));
         };
@@ -421,7 +422,8 @@ impl NameChange<'_> {
         }))
     }
 
-    /// Moves a pending file to the key of its object. `encoded_by` is the metadata that encoded it, if it is a chunk.
+    /// Moves a pending file to the key of its object. If the object is a chunk, `encoded_by` is the metadata that it
+    /// was encoded with.
     pub(crate) fn publish_object(
         &self,
         key: &Key,
@@ -438,7 +440,7 @@ impl NameChange<'_> {
             records.extend(self.moved_base_record(&from, meta.version, None)?);
         }
         if layer.lock().records.is_incomplete(key) {
-            // It replaces a file that was being written.
+            // The object replaces a new file that a program is still writing.
             records.push(JournalRecord::Completed(key.clone()));
         }
         records.push(JournalRecord::Written {
@@ -463,7 +465,7 @@ impl NameChange<'_> {
     }
 
     /// Sets attributes of a key whose content the layer does not have, with `set`. `below` is the `stat` of the content
-    /// without overriding attributes; `frozen` is its file if a frozen layer has it.
+    /// without overriding attributes; `frozen` is the file of the content if a frozen layer has one.
     pub(crate) fn override_attributes(
         &self,
         key: &Key,

@@ -1,7 +1,7 @@
 //! The state that all files of an overlay share: layers, names, open files and locks.
 //!
-//! A change of names runs here, is stored with write-through, and is synced: on request, when many changes are
-//! unsynced, and at the end.
+//! Changes of names are made here. With write-through they are also stored. They are synced on request, when many
+//! changes are unsynced, and at the end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,8 +64,8 @@ impl OverlayCore {
         self.top.read().clone()
     }
 
-    /// Runs `find` on the top layer; retries if a commit or discard swapped layers, because keys that a commit leaves
-    /// out move to the new layer.
+    /// Runs `find` on the top layer; retries if a commit or discard exchanged the layers meanwhile, because keys that a
+    /// commit leaves out move to the new layer.
     pub(crate) fn with_top<T>(&self, find: impl Fn(&Arc<LayeredStore>) -> Result<T>) -> Result<T> {
         loop {
             let top = self.top();
@@ -82,7 +82,7 @@ impl OverlayCore {
         self.record_encoded(list, None)
     }
 
-    /// Does the same for chunks that were encoded with the metadata in `explicit`.
+    /// Like `record`, but the changed chunks were encoded with the metadata in `explicit`, if there are any.
     pub(crate) fn record_encoded(
         &self,
         mut list: Vec<JournalRecord>,
@@ -109,7 +109,8 @@ impl OverlayCore {
     pub(crate) fn mark_changed(&self, key: &Key) {
         self.info.changes.record(key);
         if is_document(key.name()) {
-            // A text that was derived since the change was recorded may contain the previous file.
+            // Between the journal's record and this call, a text may have been derived from the previous file: it must
+            // be derived again.
             self.top().layer.lock().records.count_document_change();
             self.derived.invalidate(
                 &self.info.changes,
@@ -118,7 +119,7 @@ impl OverlayCore {
         }
     }
 
-    /// Records the same for a key and everything below it.
+    /// Records that a key and everything below it changed: cached answers are invalid now.
     pub(crate) fn mark_tree_changed(&self, prefix: &Key) {
         self.info.changes.record_tree(prefix);
         self.top().layer.lock().records.count_document_change();
@@ -147,8 +148,8 @@ impl OverlayCore {
         self.store.info().folder.is_some() && !self.config.write_through
     }
 
-    /// Whether length and digest are recorded for a content that was copied up. Without write-through they must be if
-    /// the server sends no ETag.
+    /// Whether length and digest are recorded for a content that was copied up. They are needed, except with
+    /// write-through, if the server sends no ETag.
     pub(crate) fn takes_digest_of(&self, version: Version) -> bool {
         let has_no_etag = !version.is_lasting() && !self.config.write_through;
         self.takes_digests() || has_no_etag
@@ -293,8 +294,8 @@ impl OverlayCore {
         self.change_names_and(context, paths, change, || Ok(()))
     }
 
-    /// Does the same for a change of the path itself, such as the attributes of a folder: changes below it are not
-    /// blocked.
+    /// Like `change_names`, for a change of the path itself, such as the attributes of a folder: changes below the path
+    /// are not blocked.
     pub(crate) fn change_own<T>(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -306,7 +307,7 @@ impl OverlayCore {
         self.change_until_answered(context, change)
     }
 
-    /// Does the same, and then calls `and` before other changes of these paths.
+    /// Like `change_names`, but then calls `and` while other changes of these paths still wait.
     pub(crate) fn change_names_and<T>(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -322,7 +323,7 @@ impl OverlayCore {
         Ok(done)
     }
 
-    /// Does the same where the paths are locked already.
+    /// Like `change_names`, for paths that are already locked.
     pub(crate) fn change_until_answered<T>(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -385,8 +386,8 @@ impl OverlayCore {
         })
     }
 
-    /// Removes or renames names, and stores that if the overlay uses write-through. The folders of the names stay, in
-    /// the upper folder or in the store.
+    /// Removes or renames names, and stores the change if the overlay uses write-through. The folders of these names
+    /// remain, even if they become empty: in the upper folder or in the store.
     pub(crate) fn remove_and_store(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -402,7 +403,8 @@ impl OverlayCore {
         })
     }
 
-    /// Removes the empty folders above a key from the upper folder, as long as the store below has them too.
+    /// Removes the empty folders above a key from the upper folder, from the inside out, until one is not empty or is
+    /// missing in the store below.
     pub(crate) fn remove_empty_parents(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -477,8 +479,8 @@ pub(crate) fn wrong_kind(key: &Key, is_folder: bool) -> Error {
     }
 }
 
-/// Returns the error of a conflicting removal or rename. After ESTALE the kernel would retry the path walk and report
-/// that the name does not exist, since it was already changed here.
+/// Returns an error other than ESTALE for a conflicting removal or rename. After ESTALE the kernel would look up the
+/// path again and report that the name does not exist, since the upper folder has already been changed.
 fn not_repeated(error: Error) -> Error {
     match error.kind() {
         Kind::Changed => Error::unavailable(error.subject(), error.detail()),

@@ -1,4 +1,4 @@
-//! The folder of files that are being written or still needed.
+//! The folder of files that are being written, or are still needed after a replacement.
 
 use std::fs;
 use std::fs::File;
@@ -79,12 +79,14 @@ impl PendingFolder {
         let retained = self.unused_name(key);
         match rustix::fs::renameat(&self.fd, pending, &self.fd, &retained) {
             Ok(()) => Ok(retained),
-            // The exchange has already happened: the old file keeps the new file's name.
+            // The exchange has already happened, and only the old file could not be renamed: it keeps the name that the
+            // new file had.
             Err(_) => Ok(pending.to_string()),
         }
     }
 
-    /// Renames a file in `pending/` so that a crash drops it instead of rescuing it; returns the new name.
+    /// Renames a file in `pending/` so that recovery after a crash removes it instead of moving it to `rescued/`;
+    /// returns the new name.
     pub(crate) fn mark_spare(&self, pending: &str) -> rustix::io::Result<String> {
         let spare = format!("spare-{}", self.next_number());
         rustix::fs::renameat(&self.fd, pending, &self.fd, &spare)?;

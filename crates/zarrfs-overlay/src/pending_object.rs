@@ -1,4 +1,4 @@
-//! Puts an object or links a file, by a pending file that gets the key.
+//! Puts an object or links a file: a pending file gets the key.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -35,7 +35,7 @@ pub(crate) struct PendingObject<'a> {
 struct HolderEdit {
     bytes: Vec<u8>,
     condition: Condition,
-    /// Whether the copies differ from the copies that were shown.
+    /// Whether the author of the edit also changed the copies.
     has_new_copies: bool,
 }
 
@@ -50,9 +50,9 @@ impl ObjectPut<'_> {
     /// Puts an object, replacing the current content of the key.
     ///
     /// The version in a condition is the version that the object was made from. If the upper folder has another content
-    /// now, the error is `Changed`. The commit compares the version in the store below: the expected version is
-    /// recorded as the base of the change. If an overlay with write-through cannot store the object because another
-    /// program was first, the change is undone.
+    /// now, the error is `Changed`. Whether the store below still has the expected version is checked only by the
+    /// commit: the version is recorded as the base of the change. If an overlay with write-through cannot store the
+    /// object because another program was first, the change is undone.
     pub(crate) fn run(
         &self,
         body: PutBody<'_>,
@@ -101,14 +101,15 @@ impl ObjectPut<'_> {
             })
         });
         put.map_err(|error| {
-            // After publication the pending file has left this name.
+            // If the file was published, it no longer has this name, and nothing is removed.
             core.upper.pending.discard(&name);
             error.about(key)
         })
     }
 
-    /// Returns the new content of a document that may hold copies: an edit of other members keeps the copies of the
-    /// stored text, and has that text's version as its condition. Returns `None` for any other key.
+    /// Returns the new content of a document that may hold copies. If only other members were edited, the new content
+    /// has the copies of the stored text, and the version of that text as its condition. Returns `None` for any other
+    /// key.
     fn holder_edit(&self, body: &PutBody<'_>, condition: &Condition) -> Result<Option<HolderEdit>> {
         let (core, context, key) = (self.core, self.context, self.key);
         let Some(holder) = ConsolidatedDocument::of_key(key).filter(|_| body.len() <= MAX_DOCUMENT)
@@ -129,7 +130,7 @@ impl ObjectPut<'_> {
         let stored = core.with_top(|top| Store::get(&**top, context, key, MAX_DOCUMENT))?;
         let stored = stored.map(|object| object.bytes).unwrap_or_default();
         let visible = derived.as_ref().map_or(&stored, |derived| &derived.bytes);
-        // Documents may have changed since the edited text was read.
+        // The author of the edit read either the derived copies or the stored ones; other copies are new.
         let has_new_copies =
             !holder.has_same_copies(&bytes, visible) && !holder.has_same_copies(&bytes, &stored);
         let edited = holder.with_copies_of(&bytes, &stored);
@@ -169,8 +170,8 @@ impl ObjectPut<'_> {
 /// A link from the file `from` to the new key `to`, for link(2): a copy of the file.
 ///
 /// Programs write a file under a temporary name and then link it, so that its final name appears only with a complete
-/// content and only if the name is free: zarr-python's `set_if_not_exists` does this. A second key is enough for them;
-/// a store cannot hold one file under two names.
+/// content and only if the name is free: zarr-python's `set_if_not_exists` does this. A copy is enough for them; a
+/// store cannot hold one file under two names.
 pub(crate) struct Link<'a> {
     pub(crate) core: &'a Arc<OverlayCore>,
     pub(crate) context: &'a RequestContext,

@@ -10,7 +10,8 @@ use crate::records::{below, renamed};
 use zarr_format::dialect::consolidated::ConsolidatedDocument;
 use zarrfs_store::Key;
 
-/// The documents with copies that programs wrote, each with the paths that have changes at or below them since.
+/// The documents with copies that programs wrote. Each has a list of paths: something at or below them has changed
+/// since.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProgramCopies(BTreeMap<Key, BTreeSet<Key>>);
 
@@ -25,17 +26,17 @@ impl ProgramCopies {
         self.0.remove(holder);
     }
 
-    /// Forgets the documents for which `is_there` is false.
+    /// Forgets the documents with copies for which `is_there` returns false.
     pub(crate) fn retain(&mut self, is_there: impl Fn(&Key) -> bool) {
         self.0.retain(|holder, _| is_there(holder));
     }
 
-    /// Records that a document may differ from its copies.
+    /// Records that a document was changed, and may differ from the copies of it.
     pub(crate) fn mark_document_changed(&mut self, document: &Key) {
         self.mark(document, ConsolidatedDocument::above_document);
     }
 
-    /// Records that documents at and below a path may differ from their copies.
+    /// Records that documents at and below a path were changed, and may differ from the copies of them.
     pub(crate) fn mark_tree_changed(&mut self, path: &Key) {
         self.mark(path, ConsolidatedDocument::above_tree);
     }

@@ -1,7 +1,8 @@
 //! Applies journal records to the overlay's state.
 //!
 //! A whiteout hides the store's objects at and below a key, or shows the objects of another prefix of the store there
-//! (after a rename). The nearest whiteout at or above a key counts. Files of the upper folder are always visible.
+//! (after a rename). For a key, the whiteout at the key is used, or else the nearest one above it. Files of the upper
+//! folder are always visible.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
@@ -21,10 +22,10 @@ pub struct BaseVersion {
     pub version: Option<StoreVersion>,
     /// A frozen layer had the content: its commit determines the store's version.
     pub is_frozen: bool,
-    /// Length and digest of the store's content, if they are known. If the store's version differs since, they decide
-    /// whether the content changed.
+    /// Length and digest of the store's content, if they are known. If the store has another version by now, they tell
+    /// whether the content has changed too.
     pub content: Option<ContentDigest>,
-    /// The content was committed: the upper folder need not keep it.
+    /// The store has the changed content, by a commit or write-through: the upper folder need not keep it.
     pub is_committed: bool,
 }
 
@@ -35,7 +36,7 @@ impl BaseVersion {
     }
 }
 
-/// A hidden key of the store.
+/// A key at which, and below which, the store's own objects are hidden.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Whiteout {
     pub(crate) at: Key,
@@ -156,12 +157,14 @@ impl Records {
         self.document_changes += 1;
     }
 
-    /// Whether a whiteout at a key may hide or show documents. The whiteout of a chunk does not; its key has a base.
+    /// Whether a whiteout at a key may hide or show documents. The whiteout of a chunk does not. A chunk is recognized
+    /// by its base: folders have none.
     fn may_hide_documents(&self, key: &Key) -> bool {
         is_document(key.name()) || !self.bases.contains_key(key)
     }
 
-    /// Counts a change of a document again once its file is in place: its record came before the file.
+    /// Counts a change of a document once more, after its file is in place. The record of the change came before the
+    /// file, and a reader may have seen the old file in between.
     pub(crate) fn count_document_change(&mut self) {
         self.document_changes += 1;
     }
@@ -238,7 +241,8 @@ impl Records {
         self.xattr_bytes -= before.map_or(0, |overrides| overrides.xattr_bytes());
     }
 
-    /// Records a content of a key. It is not a copy, unless attributes that are recorded after it say so.
+    /// Records a content of a key. It is a change, not a copy of the store's content, unless a later record of
+    /// attributes says that it is a copy.
     fn set_written(&mut self, key: Key, mark: Mark) {
         if let Some(overrides) = self
             .attributes
@@ -253,7 +257,7 @@ impl Records {
     fn add_attempt(&mut self, key: Key, digest: Option<u128>) {
         let attempted = self.attempted.entry(key).or_default();
         attempted.retain(|known| *known != digest);
-        // The last eight attempts of a key are enough.
+        // Only the last eight attempts of a key are recorded.
         if attempted.len() == 8 {
             attempted.remove(0);
         }
@@ -305,7 +309,7 @@ impl Records {
             .chain(incomplete)
             .chain(renaming)
             .chain(self.marks.summary())
-            // After the marks: see `set_written`.
+            // The attributes come after the marks, because `set_written` resets `is_of_copy`.
             .chain(attributes)
             .chain(self.program_copies.summary())
             .collect()
@@ -346,7 +350,8 @@ impl Records {
             .collect()
     }
 
-    /// Whether the layer has got a content of a key since these attributes were set: the content's file has them.
+    /// Whether the layer has got a content of a key since these attributes were set. The file of that content has the
+    /// attributes.
     pub(crate) fn is_taken_over(&self, key: &Key, overrides: &AttributeOverride) -> bool {
         !overrides.is_of_copy && self.marks.last(key).is_some()
     }
@@ -402,8 +407,8 @@ impl Records {
         self.bases.get(key).copied()
     }
 
-    /// Whether the store never had a changed key, as far as is known. A key that was put without an answer and is
-    /// hidden now was found in the store.
+    /// Whether the store never had a changed key, as far as is known. If a put of the key got no answer and the key is
+    /// hidden now, the put has succeeded: the key was found in the store.
     pub(crate) fn is_new(&self, key: &Key) -> bool {
         let may_be_there =
             self.attempted.contains_key(key) && self.lower_key(key).as_ref() != Some(key);
@@ -422,8 +427,8 @@ impl Records {
             .collect()
     }
 
-    /// Returns the metadata that the chunk of a key was encoded with, and the key that it is recorded at, which is
-    /// `key` or one above. Returns `None` if the metadata is not known or does not matter.
+    /// Returns the metadata that the chunk of a key was encoded with, and the key that it is recorded at: `key`, or a
+    /// key above it. Returns `None` if the metadata is not known or does not matter.
     pub(crate) fn encoded_by(&self, key: &Key) -> Option<(Key, &EncodedBy)> {
         let mut above = std::iter::successors(Some(key.clone()), Key::parent);
         let (at, by) = above.find_map(|at| self.encoded.get_key_value(&at))?;
@@ -483,7 +488,8 @@ pub(crate) fn below<'a, V>(
     prefix: &'a Key,
 ) -> impl Iterator<Item = (&'a Key, &'a V)> {
     let from = (Bound::Included(prefix), Bound::Unbounded);
-    // Keys are sorted by their bytes: `a-b` comes between `a` and `a/b`.
+    // Keys are sorted by their bytes, so the keys below `a` do not follow `a` directly: `a-b` comes between `a` and
+    // `a/b`.
     map.range::<Key, _>(from)
         .take_while(|(key, _)| key.as_bytes().starts_with(prefix.as_bytes()))
         .filter(|(key, _)| key.below(prefix).is_some())
@@ -498,7 +504,7 @@ pub(crate) fn renamed(key: &Key, from: &Key, to: &Key) -> Option<Key> {
 pub(crate) fn joined(prefix: &Key, rest: &Key) -> Key {
     let names = rest.names();
     names.fold(prefix.clone(), |key, name| {
-        // Names of a key are valid names.
+        // This does not fail: the names of a key are valid names.
         key.child(name).unwrap_or(key)
     })
 }

@@ -1,10 +1,11 @@
 //! Repairs an upper folder after a crash or a power loss.
 //!
 //! Afterwards each key has the state before a change or the state after it, and incomplete or torn files are in
-//! `rescued/`. After a crash of the program, all its writes are in place. After a power loss the disk may have a change
-//! of names without the bytes or without the journal's line, or the line without the change. So each file is compared
-//! with the marks of its key; a file that has none of these contents is a stray. If a stray or a file in `pending/` is
-//! the synced content of a key whose own file is missing or torn, it goes back to that key.
+//! `rescued/`. After a crash of the program, all its writes are in place. After a power loss the disk may have a file's
+//! new name but not its bytes, or not the journal's line of the change, or it may have only the line. So each file is
+//! compared with the marks of its key: the contents that the journal has of the key. A file with none of these contents
+//! is a stray. If a stray or a file in `pending/` is the synced content of a key whose own file is missing or torn, it
+//! is moved back to that key.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
@@ -24,8 +25,8 @@ use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::Key;
 
 /// Finishes a rename that was started, moves incomplete files from the layer's folder of keys to `rescued/`, and checks
-/// all files unless the journal says that they are synced. `above` is the layer above, if this one is frozen: files
-/// that the freeze has moved there are in that layer's records, which also say whether they were completed since.
+/// all files unless the journal says that they are synced. `above` is the layer above, if this one is frozen. It has
+/// records of the files that the freeze has moved to it.
 pub(crate) fn recover(
     upper: &Upper,
     layer: &ChangeLayer,
@@ -47,7 +48,7 @@ pub(crate) fn recover(
         let check = Check::of(upper, layer, keys)?;
         check.restore(above)?;
     }
-    // The program ended between the record of a base and the change.
+    // A base without a change means that the program ended between the record of the base and the change.
     let bases = layer.lock().records.bases_below(&Key::root());
     for (key, _) in bases {
         if layer.lower_key(&key).as_ref() == Some(&key) && layer.dir.stat(&key)?.is_none() {
@@ -70,9 +71,9 @@ struct Check<'a> {
     upper: &'a Upper,
     layer: &'a ChangeLayer,
     keys: &'a Path,
-    /// The files that have a content of their key.
+    /// The files with a content that the journal has of their key.
     whole: BTreeMap<Key, Mark>,
-    /// The files that have no content of their key.
+    /// The files with none of the contents that the journal has of their key.
     strays: BTreeMap<Key, FoundFile>,
     pending: Vec<PendingFile>,
 }
@@ -103,7 +104,7 @@ impl<'a> Check<'a> {
         Ok(check)
     }
 
-    /// Returns the content of its key that a file has, or `None` if it has none of them.
+    /// Returns which of the contents in the marks of a key its file has, or `None` if it has none of them.
     fn content_of(&self, key: &Key, found: FoundFile) -> Result<Option<Mark>> {
         let (synced, contents) = {
             let state = self.layer.lock();
@@ -146,7 +147,7 @@ impl<'a> Check<'a> {
             let synced = {
                 let state = self.layer.lock();
                 let marks = &state.records.marks;
-                // Without a last content, the journal says that the key was removed.
+                // If the last mark has no content, the journal says that the key was removed: nothing is restored.
                 marks.last(key).and(marks.synced(key))
             };
             if let Some(mark) = synced.filter(|_| !has_moved(key) && !self.whole.contains_key(key))
@@ -163,7 +164,7 @@ impl<'a> Check<'a> {
         state.records.replace_marks(self.whole);
         let summary = state.records.summary();
         match state.journal.rewrite(&summary) {
-            // The old journal leads to the same state.
+            // The journal stays as it is: recovery from it leads to the same state.
             Err(error) if error.kind() == Kind::NoSpace => Ok(()),
             written => written,
         }
@@ -242,7 +243,7 @@ mod tests {
     use zarrfs_store::tree::{AttrChange, OpenMode, RenameMode, Tree};
     use zarrfs_store::{Condition, PutBody, Store};
 
-    /// An upper folder, with the part of it that is on disk.
+    /// An upper folder, and the part of it that would be on disk after a power loss.
     struct Machine {
         folder: tempfile::TempDir,
         store: Arc<MemoryStore>,
@@ -265,7 +266,7 @@ mod tests {
     }
 
     impl Machine {
-        /// Starts with a store that has the key `a`.
+        /// Starts an overlay on a store that has the key `a`.
         fn start() -> Machine {
             let folder = tempfile::tempdir().unwrap();
             let store = Arc::new(MemoryStore::default());
@@ -364,7 +365,8 @@ mod tests {
         assert_eq!(machine.rescued(), 2);
     }
 
-    /// The new content took the attributes over. After it is lost, the store's content has the synced attributes.
+    /// The file of the new content gets the attributes. If the power loss destroys that content, the store's content is
+    /// visible again, with the synced attributes.
     #[test]
     fn synced_attributes_survive_a_torn_file() {
         let mode_of = |machine: &Machine| {
@@ -434,7 +436,7 @@ mod tests {
         let overlay = &machine.overlay;
         let file = Tree::open(overlay, &UNLIMITED, &key("a"), OpenMode::Read).unwrap();
         let layer = overlay.0.top().layer.clone();
-        // Another thread may do this between the flush and the sync.
+        // This is what another thread may do between the flush and the sync.
         let first = layer.last_mark(&key("a")).unwrap();
         let mark = Mark {
             inode: first.inode + 1,

@@ -1,8 +1,8 @@
 //! Renames files and whole folders without copying them.
 //!
-//! A file of the upper folder is renamed there; an object of the store becomes visible at its new name by a whiteout
-//! that has the old name as its source. Both happen in one step: the journal records that a rename starts, and recovery
-//! finishes the rename after a crash.
+//! A file of the upper folder is renamed there; an object of the store becomes visible at its new name by a whiteout at
+//! the new name with the old name as its source. A rename may need both, and is still one step: the journal first
+//! records that a rename starts, and recovery finishes it after a crash.
 
 use std::sync::Arc;
 
@@ -78,8 +78,9 @@ impl Rename<'_> {
         Ok(())
     }
 
-    /// Fails with `Unsupported` for a folder that may have keys of a store that does not list them: a commit could not
-    /// rename these keys. With write-through every folder may, since the upper folder keeps no files.
+    /// Fails with `Unsupported` for a folder that may have keys in a store that does not list its keys: a commit could
+    /// not find and rename them. With write-through every folder may have such keys, since files leave the upper folder
+    /// when they are stored.
     fn check_movable(&self) -> Result<()> {
         let (change, from) = (self.change, self.from);
         if change.store.info().lists {
@@ -127,7 +128,8 @@ impl Rename<'_> {
         }
         let layout = layer.write_layout();
         change.record(records)?;
-        // Otherwise the object found at `to` would have the ID of the replaced file until the table is updated.
+        // The ID of the replaced file is dropped first: otherwise the renamed object would be found at `to` with that
+        // ID, until the table is updated.
         change.open.lock().ids.remove(to);
         layer.retain_synced(&change.upper, to)?;
         finish(&layer.dir, &renaming)?;
@@ -144,7 +146,7 @@ impl Rename<'_> {
         self.forget_old_name()
     }
 
-    /// Drops the cached state of the old name, and records the change of both names.
+    /// Drops what is cached about the old name, and records that both names changed.
     fn forget_old_name(&self) -> Result<()> {
         let (change, from, to) = (self.change, self.from, self.to);
         self.forget_created_below()?;
@@ -187,7 +189,7 @@ impl Rename<'_> {
         }
     }
 
-    /// Returns the records of the store's versions at the keys of files after a rename.
+    /// Returns the base records that a rename needs: the store's versions of the files under the old and new names.
     fn base_records(&self) -> Result<Vec<JournalRecord>> {
         let (change, from, to) = (self.change, self.from, self.to);
         let mut records = Vec::new();
@@ -240,7 +242,7 @@ impl Rename<'_> {
         let (change, from, to) = (self.change, self.from, self.to);
         let mut records = Vec::new();
         if change.top.layer.lock().records.is_incomplete(to) {
-            // It is replaced.
+            // The rename replaces the incomplete file at `to`.
             records.push(JournalRecord::Completed(to.clone()));
         }
         let created = incomplete.iter().filter_map(|key| renamed(key, from, to));
@@ -248,7 +250,7 @@ impl Rename<'_> {
         records
     }
 
-    /// Returns the records of the files' contents after a rename.
+    /// Returns the marks of the renamed files, as records under their new names.
     fn marks(&self) -> Vec<JournalRecord> {
         let (change, from, to) = (self.change, self.from, self.to);
         let state = change.top.layer.lock();
@@ -264,7 +266,8 @@ impl Rename<'_> {
         records
     }
 
-    /// Whether the layer's file at `from` holds copies of documents that count under the name `to`.
+    /// Whether the layer's file at `from` holds copies of documents, and has a name after the rename under which they
+    /// are used.
     fn has_program_copies(&self) -> Result<bool> {
         let (change, from, to) = (self.change, self.from, self.to);
         if !may_be_consolidated(to) {
@@ -274,7 +277,7 @@ impl Rename<'_> {
         file.map_or(Ok(false), |file| has_program_copies(to, &file))
     }
 
-    /// Returns the records that move the kept attributes from the old name to the new name.
+    /// Returns the records that move the recorded attributes from the old name to the new name.
     fn attributes(&self) -> Vec<JournalRecord> {
         let (change, from, to) = (self.change, self.from, self.to);
         let layer = &change.top.layer;

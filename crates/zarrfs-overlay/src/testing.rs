@@ -1,4 +1,4 @@
-//! What unit tests of the overlay share.
+//! Functions that the unit tests of the overlay share.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -32,7 +32,8 @@ impl Tree for Overlay {
     }
 
     fn stat(&self, context: &RequestContext, path: &Key) -> Result<Option<Stat>> {
-        // A file that is being written shows its new length, though its key still has the old content.
+        // For a file that is being written, the `stat` is that of the open file, with its new length, although its key
+        // still has the old content.
         if let Some(file) = self.0.registered(path) {
             // The lock of an open file may be held during a request to the store.
             context.check_may_wait()?;
@@ -262,13 +263,13 @@ impl Tree for Overlay {
     }
 }
 
-/// The place of extended attributes.
+/// The place where extended attributes are found.
 enum Xattrs {
     /// There are none.
     None,
-    /// They were set while the layer did not have the content.
+    /// In an override: they were set while the layer did not have the content.
     Override(Arc<AttributeOverride>),
-    /// This file or folder of the upper folder has them.
+    /// On this file or folder of the upper folder.
     Of(Arc<File>),
 }
 
@@ -292,7 +293,8 @@ fn with_id(core: &OverlayCore, context: &RequestContext, path: &Key, stat: Stat)
         && file.inode().is_some_and(|inode| inode != posix.identity)
         && let Ok(own) = file.stat(context)
     {
-        // A rename is about to give this key to the found file, or has just given it to the open file.
+        // The open file is not the file that was found: a rename is about to give the key to the found file, or has
+        // just given it to the open file.
         return own;
     }
     let mut open = core.open.lock();

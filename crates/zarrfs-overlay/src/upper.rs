@@ -3,9 +3,9 @@
 //! `keys/` has the written files under their keys; `frozen/` the changes of a commit that has begun; `pending/` the
 //! files that are being written, and replaced files that are kept until their replacements are synced; `rescued/` the
 //! files that were incomplete after a crash. The folder belongs to one store and is open in one process at a time.
-//! `next/` and `committed-N/` are steps of a freeze and of the end of a commit: sequences of renames, in which the
-//! names that exist after a crash show how far a sequence came. The folders and the journal of the next layer are made
-//! ahead, because the disk may be full later.
+//! `next/` and `committed-N/` are needed for a freeze and for the end of a commit. Both are sequences of renames: after
+//! a crash, the names that exist show how many of the renames were done. The folders and the journal of the next layer
+//! are made in advance, because the disk may be full when a commit begins.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -151,7 +151,7 @@ impl Upper {
         self.path.join("frozen")
     }
 
-    /// Returns the folder of the next layer, which is made ahead.
+    /// Returns the folder of the next layer, which is made in advance.
     fn next_folder(&self) -> PathBuf {
         self.path.join("next")
     }
@@ -244,10 +244,10 @@ impl Upper {
         Ok(())
     }
 
-    /// Makes the next layer ahead, unless there is a frozen layer: then a commit can begin even if the disk is full. If
-    /// this fails, the commit makes the layer itself.
+    /// Makes the next layer in advance, so that a commit can begin even if the disk is full. Does nothing while there
+    /// is a frozen layer. If this fails, the commit makes the layer itself.
     pub(crate) fn make_next_ahead(&self) {
-        // With both folders, `finish_freezing` would take this for a freeze that has begun.
+        // If both `frozen/` and `next/` existed, `finish_freezing` would take them for a freeze that has begun.
         if self.frozen_folder().exists() {
             return;
         }
@@ -286,12 +286,13 @@ impl Upper {
     /// Drops the prepared layer.
     pub(crate) fn drop_next(&self) {
         let _ = fs::remove_dir_all(self.next_folder());
-        // This fails if it holds a frozen layer, which is right.
+        // `remove_dir` removes only an empty folder: it fails, as it should, if the folder holds a frozen layer.
         let _ = fs::remove_dir(self.frozen_folder());
     }
 
     /// Replaces the current layer by the prepared one; the current layer becomes the frozen layer. After a crash in
-    /// between, `finish_freezing` finds out from the existing names how far it came, and completes it.
+    /// between, `finish_freezing` finds out from the existing names which of the renames were done, and does the
+    /// others.
     pub(crate) fn swap_in_next(&self) -> Result<()> {
         let (next, frozen) = (self.next_folder(), self.frozen_folder());
         let rename = |from: PathBuf, to: PathBuf| {
@@ -352,8 +353,8 @@ impl Upper {
             let committed = self.path.join(format!("committed-{number}"));
             if !committed.exists() {
                 fs::rename(&frozen, &committed).map_err(failed)?;
-                // Free the space of its journal, which is enough for the next layer, and use it before other programs
-                // do.
+                // The journal of the committed layer is no longer needed. Its space is enough for the next layer, which
+                // is made at once, before other programs use the space.
                 let journal = File::options().write(true).open(committed.join("journal"));
                 let _ = journal.and_then(|journal| journal.set_len(0));
                 self.make_next_ahead();
@@ -368,7 +369,7 @@ impl Upper {
             let entry = entry.map_err(failed)?;
             if entry.file_name().as_bytes().starts_with(b"committed-") {
                 match fs::remove_dir_all(entry.path()) {
-                    // A thread of this process has removed it.
+                    // Another thread of this process has removed the folder.
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                     removed => removed.map_err(failed)?,
                 }
@@ -385,7 +386,7 @@ fn check_empty(path: &Path) -> Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(Error::os(path.display(), error)),
     };
-    // An upper folder whose creation was interrupted has at most these.
+    // An upper folder whose creation was interrupted has no names but these.
     let begun = [
         "README",
         "lock",
@@ -611,7 +612,7 @@ mod tests {
             if is_frozen {
                 assert_eq!(first("journal"), [record("new")], "cut at {cut}");
             }
-            // With a frozen layer, the next layer is not made ahead.
+            // While there is a frozen layer, the next layer is not made.
             upper.make_next_ahead();
             assert_eq!(path.join("next").exists(), !is_frozen, "cut at {cut}");
             upper.finish_freezing().unwrap();

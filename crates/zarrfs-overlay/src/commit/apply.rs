@@ -1,6 +1,7 @@
 //! Applies the changes of a commit to the store, phase by phase.
 //!
-//! Each change has the condition that the store still has the compared version, and is recorded when it is done.
+//! Each put or removal has the condition that the store still has the version that the plan compared. It is recorded in
+//! the journal when it is done.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -55,7 +56,7 @@ impl Applied {
 
 impl Apply<'_> {
     /// Applies the changes; returns the keys that other programs changed since the comparison. `files_above` are
-    /// objects at keys that are needed as folders; they are removed, since the commit is forced.
+    /// objects of the store at keys that are needed as folders. They are removed: only a forced commit has any.
     pub(crate) fn run(
         &self,
         steps: Vec<CommitStep>,
@@ -172,8 +173,9 @@ impl Apply<'_> {
         self.record(JournalRecord::Reverted(key.clone()))
     }
 
-    /// Records a step that is complete or about to start. If the upper folder is full, steps of a frozen layer are not
-    /// written down: its content does not change, so the next commit finds the completed steps in the store.
+    /// Records a step that is complete or about to start. If the disk of the upper folder is full, steps of a frozen
+    /// layer are not recorded: a frozen layer does not change, so the next commit recognizes the completed steps by
+    /// comparing its content with the store.
     fn record(&self, record: JournalRecord) -> Result<()> {
         let layer = &self.commit.layered.layer;
         if self.commit.is_live {
@@ -207,7 +209,8 @@ impl Apply<'_> {
         if is_unchanged && !is_pending {
             return layer.record(vec![committed]);
         }
-        // It was written during the put: the base of the next commit is the store's current version.
+        // The file was written during the put, so the key is still changed. The version that the put has created is its
+        // new base.
         layer.record(vec![
             JournalRecord::Reverted(key.clone()),
             JournalRecord::base(key, Some(version), None),
@@ -237,9 +240,9 @@ impl Apply<'_> {
             .put(self.commit.context, key, body, condition)
     }
 
-    /// Returns the new content of a document in which zarrfs itself edited members other than the copies: it keeps the
-    /// store's copies. Returns `None` for any other file, and for a renamed document, since the store has another
-    /// document there.
+    /// Returns the new content of a document in which zarrfs itself, and no program, edited members other than the
+    /// copies of documents: the edited members with the copies that the store has. Returns `None` for any other file,
+    /// and for a renamed document, since the store has another document there.
     fn with_stored_copies(&self, step: &CommitStep, file: &File) -> Result<Option<Vec<u8>>> {
         let (key, store) = (&step.change.key, &self.commit.core.store);
         let layer = &self.commit.layered.layer;

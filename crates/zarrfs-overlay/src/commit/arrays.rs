@@ -1,9 +1,9 @@
 //! Checks that arrays still have the metadata that changed chunks were encoded with.
 //!
-//! The document that the store will have after the commit counts: the one that the commit puts, or else the store's
-//! own. A document that was changed on the mount and is left out, since a program has it open, is not a conflict
-//! either: a later commit puts it. Another program may replace the store's document while chunks are put, so a commit
-//! or a write-through checks again afterwards; otherwise only the next commit would find out.
+//! Chunks are compared with the document that the store will have after the commit: the one that the commit puts, or
+//! else the store's own. Chunks may also fit a document that was changed on the mount but is left out of this commit,
+//! because a program has it open: a later commit puts it. Another program may replace the store's document while chunks
+//! are put, so a commit or a write-through checks again afterwards; otherwise only the next commit would find out.
 
 use std::collections::{HashMap, HashSet};
 
@@ -27,7 +27,7 @@ pub(crate) struct ChangedArrays(HashMap<Key, ChangedArray>);
 struct ChangedArray {
     /// The metadata that the store has, or will have.
     stored: Option<u128>,
-    /// Whether the document is not part of the changes.
+    /// Whether the commit does not change the document, so that the store's own document is compared.
     is_of_store: bool,
     /// The metadata that the mount shows, if the document was changed on it.
     visible: Option<u128>,
@@ -35,12 +35,13 @@ struct ChangedArray {
     put_before: HashSet<u128>,
 }
 
-/// The conflicts of a chunk with its array.
+/// The descriptions of conflicts between a chunk and its array.
 const REPLACED: &str = "the array was replaced in the store: data type, chunks, \
     codecs or fill value differ from those of this chunk";
 const REMOVED: &str = "the array was removed from the store";
 
-/// Whether a chunk with this conflict would be wrong in any store that has its array.
+/// Whether a conflict with this description is between a chunk and its array. Such a chunk is wrong in every store that
+/// has the present array, also in a new copy of this store.
 pub fn is_of_array(why: &str) -> bool {
     [REPLACED, REMOVED].contains(&why)
 }
@@ -132,7 +133,7 @@ impl ChangedArrays {
 
 /// Returns the keys that an interrupted commit of a frozen layer has put.
 fn put_before(commit: &Commit<'_>) -> Vec<Key> {
-    // Each write-through was checked when it was made.
+    // With write-through, each change was checked when it was made.
     if commit.is_live || commit.core.config.write_through {
         return Vec::new();
     }
@@ -149,7 +150,7 @@ fn put_before(commit: &Commit<'_>) -> Vec<Key> {
 /// Returns the digest of the store's current metadata.
 fn stored_metadata(commit: &Commit<'_>, document: &Key) -> Result<Option<u128>> {
     let store = &*commit.core.store;
-    // This makes caches drop an older version.
+    // Asking for the ETag makes caches drop an older version of the document.
     store.etag(commit.context, document)?;
     digest(commit.context, store, document)
 }

@@ -23,7 +23,7 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{Condition, Key, Object, PutBody, StoreVersion};
 
-/// The changes of a layer whose copies are updated.
+/// Which changes of a layer the copies are updated for.
 #[derive(Clone, Copy, PartialEq)]
 enum Scope {
     All,
@@ -82,14 +82,15 @@ impl<'a> CopyUpdate<'a> {
             let documents = state.records.documents_below(path).into_iter();
             for document in documents.filter(is_in_scope) {
                 holders.extend(ConsolidatedDocument::above_document(&document));
-                // A document that a program wrote may have copies of documents that were discarded since.
+                // A document that a program wrote may still have copies of documents whose changes were discarded
+                // since.
                 let stale = state.records.program_copies.stale(&document);
                 let is_stale = stale.is_some_and(|stale| !stale.is_empty());
                 holders.extend(ConsolidatedDocument::of_key(&document).filter(|_| is_stale));
             }
             for (at, _) in state.records.whiteouts_of_documents(path) {
-                // A completed removal has no base any more. The removal of a folder never had one, so the store is
-                // queried.
+                // If a key has a base, its removal is not complete. A completed removal has no base any more, but the
+                // removal of a folder never had one: for these the store is asked later.
                 if state.records.base(at).is_some() && !is_in_scope(at) {
                     continue;
                 }
@@ -117,7 +118,7 @@ impl<'a> CopyUpdate<'a> {
             return Ok(());
         }
         let _one = self.commit.core.copying.lock();
-        // Most of them do not exist.
+        // Most of these documents do not exist, so they are looked up before they are read.
         let look = |holder: ConsolidatedDocument| -> Result<Option<ConsolidatedDocument>> {
             let stored = self.stored(holder.key())?;
             let stored = stored.filter(|object| holder.may_have_copies(&object.bytes));
@@ -157,7 +158,7 @@ impl<'a> CopyUpdate<'a> {
         Err(Error::unavailable(key, why))
     }
 
-    /// Returns a document of the store, or `None` if it is missing or too long to hold copies that are read.
+    /// Returns a document of the store, or `None` if it is missing, or too long for zarrfs to read.
     fn stored(&self, key: &Key) -> Result<Option<Object>> {
         match self
             .commit
@@ -178,7 +179,8 @@ impl<'a> CopyUpdate<'a> {
         let Some(copies) = holder.find_copies(bytes) else {
             return Ok(None);
         };
-        // The store's version of a program's text was put after the documents below.
+        // A text that a program wrote was put after the documents that it copies. So only the copies that became stale
+        // since are updated.
         let (documents, scope) = match self.stale_since_put(holder) {
             Some(stale) => {
                 let reader = HolderReader {

@@ -65,7 +65,9 @@ impl MovedObjects<'_> {
         self.commit.core.upper.without_room(error, &needs)
     }
 
-    /// Makes the whiteouts of copied objects hide only. The paths are locked, so they were not renamed in the meantime.
+    /// Removes the sources from the whiteouts at the new names of copied objects: the objects under the old names are
+    /// no longer shown there, since the layer has the copies. The paths are locked, so they were not renamed in the
+    /// meantime.
     fn hide_fetched(&self) -> Result<()> {
         let fetched = self.hidden.iter().filter_map(|subtree| {
             let moved = subtree.moved.as_ref()?;
@@ -79,7 +81,7 @@ impl MovedObjects<'_> {
         self.commit.layered.layer.record(whiteouts.collect())
     }
 
-    /// Creates the folders that were renamed in the store: folders without a key stay in the upper folder.
+    /// Creates the renamed folders of the store in the layer. A folder that has no keys cannot be put, and stays there.
     fn make_moved_folders(&self, at: &Key, moved: &MovedSubtree) -> Result<()> {
         for from in &moved.stored.folders {
             if let Some(key) = moved.visible_key(self.commit.layered, from, at) {
@@ -140,8 +142,8 @@ impl MovedObjects<'_> {
         Ok(())
     }
 
-    /// Removes the key from an open file that was opened on another content than the copied one. From now on no such
-    /// file is registered, and any open file of the key has the content that the store will have.
+    /// Removes the key from an open file that was opened on another content than the copied one. From now on, every
+    /// open file that is registered under the key has the copied content, which the store will have.
     fn revoke_other_content(&self, key: &Key, from: &Key, version: StoreVersion) {
         let Some(file) = self.commit.core.registered(key) else {
             return;
@@ -182,7 +184,8 @@ impl MovedObjects<'_> {
         if let Some(version) = base {
             records.push(JournalRecord::base(key, version, None));
             if layer.lock().records.encoded_by(key).is_some() {
-                // It moved together with its folder and the metadata in it.
+                // The object was renamed together with its folder and the array's metadata in it, so its encoding need
+                // not be compared.
                 let (at, by) = (key.clone(), None);
                 records.push(JournalRecord::EncodedBy { at, by });
             }

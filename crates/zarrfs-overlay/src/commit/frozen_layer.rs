@@ -101,7 +101,7 @@ impl Freeze<'_> {
         }
         layer.dir.for_each_file(&Key::root(), &mut |key| {
             let base = layer.base(key);
-            // An interrupted write-through may have put a document without updating its copies.
+            // An interrupted write-through may have put a document, but not yet updated the copies of it.
             let is_put = is_document(key.name());
             let is_content = is_put || base.is_none_or(|base| !base.is_committed);
             Ok(is_content && !self.left_out.contains_key(key))
@@ -168,7 +168,7 @@ impl Freeze<'_> {
         Ok(layer)
     }
 
-    /// Creates the folders in the next layer that the file of a key, if it exists, will be moved to.
+    /// Creates the folders above a key in the next layer, if the key has a file: the file will be moved there.
     fn make_way(&self, next: &LayerDir, key: &Key) -> Result<()> {
         let dir = &self.top.layer.dir;
         match dir.stat(key)? {
@@ -177,13 +177,14 @@ impl Freeze<'_> {
         }
     }
 
-    /// Returns the records of the next layer: for the files that are left out, and for all attributes without a
-    /// content.
+    /// Returns the records of the next layer: for the files that are left out, and for all attributes that were set on
+    /// keys without a content in the layer.
     fn records_of_next(&self) -> Vec<JournalRecord> {
         let state = self.top.layer.lock();
         let mut list = Vec::new();
         for key in self.left_out.keys() {
-            // Without its file, the frozen layer may still hide the key or show another object there.
+            // When the file has left the frozen layer, that layer may still hide the store's object of the key, or show
+            // another object there.
             let is_frozen = state.records.lower_key(key).as_ref() != Some(key);
             let base = state.records.base(key);
             list.extend(base.map(|base| match base.version.filter(|_| !is_frozen) {
@@ -215,7 +216,7 @@ impl Freeze<'_> {
                 if state.records.is_taken_over(&key, &attributes) {
                     continue;
                 }
-                // The next layer has no copy.
+                // The copy stays in the frozen layer.
                 Arc::make_mut(&mut attributes).is_of_copy = false;
             }
             list.push(JournalRecord::Attributes { key, attributes });
@@ -245,7 +246,7 @@ impl Freeze<'_> {
     }
 }
 
-/// Adds the other names of files that are left out: a write changes the content of all names.
+/// Adds the other names of files that are left out: a write to such a file changes its content under all its names.
 fn add_linked(layer: &ChangeLayer, left_out: &mut FilesLeftOut) -> Result<()> {
     let mut inodes = Vec::new();
     for key in left_out.keys() {
@@ -289,7 +290,8 @@ impl Thaw<'_> {
         let records = self.bases_in_store(&top.layer);
         if !records.is_empty() {
             top.layer.record(records)?;
-            // Without the frozen layer, a base that refers to it would be meaningless.
+            // A base may refer to the frozen layer. The records that replace such bases must be on disk before the
+            // layer is dropped.
             top.layer.sync_journal()?;
         }
         // Until the layers are exchanged, readers must not look in the frozen layer for files that have left it.
@@ -301,7 +303,7 @@ impl Thaw<'_> {
         self.frozen
             .layer
             .drop_retained(&self.core.upper, |_, _| true);
-        // A file that is found in the store must have its file ID at once.
+        // The file IDs are set before the store is visible: a file that is found in the store must have its ID at once.
         self.set_ids(&top.layer, committed);
         self.show_store(&top, layout, folder);
         Ok(())
@@ -388,9 +390,9 @@ impl Thaw<'_> {
         let version = self.committed_version(&key);
         state.opened_content = self.committed_content(&key);
         let is_replaced = match &state.source {
-            // The renamed object of the store is gone.
+            // The file was opened on an object of the store that was renamed: the commit has removed it from the store.
             ContentSource::Lower(_) => true,
-            // The store's document has other copies now.
+            // The store may now have other copies in the document than the opened file.
             ContentSource::Frozen(file, _) => has_program_copies(&key, file).unwrap_or(true),
             ContentSource::Upper(_) => false,
         };
@@ -413,7 +415,7 @@ impl Thaw<'_> {
         if self.frozen.layer.dir.stat(key)?.is_none() {
             return Ok(());
         }
-        // If it was renamed since, the base of the new name counts.
+        // If the key was renamed since, only the base of its new name is used.
         let base = self.frozen.layer.base(key).filter(|_| visible == *key);
         self.frozen
             .layer
@@ -436,7 +438,8 @@ impl Thaw<'_> {
     }
 
     /// Returns the store's version of a key that a frozen layer changed, or `None` if the store no longer has the key.
-    /// A removal without an answer is not in the records: the layer's whiteout shows it.
+    /// A removal that got no answer from the store is not recorded as committed; the layer's whiteout shows that the
+    /// key was removed.
     fn committed_version(&self, key: &Key) -> Option<StoreVersion> {
         let base = self.frozen.layer.base(key)?;
         let is_removed =
@@ -444,15 +447,15 @@ impl Thaw<'_> {
         base.version.filter(|_| !is_removed)
     }
 
-    /// Returns length and digest of a committed content, or `None` for a document that the store may have with other
-    /// copies than the layer.
+    /// Returns length and digest of a committed content. Returns `None` for a document with copies of others, since the
+    /// store's copies may differ from the layer's.
     fn committed_content(&self, key: &Key) -> Option<ContentDigest> {
         let base = self.frozen.layer.base(key).filter(|base| base.is_committed);
         let base = base.filter(|_| !may_be_consolidated(key));
         base.and_then(|_| self.frozen.layer.last_mark(key)?.content())
     }
 
-    /// Returns records that turn changes of the frozen layer's content into changes of the store's content.
+    /// Returns the records that replace each base in the frozen layer by a base in the store.
     fn bases_in_store(&self, top: &ChangeLayer) -> Vec<JournalRecord> {
         let bases = top.lock().records.bases_below(&Key::root());
         let mut records = Vec::new();
@@ -546,7 +549,7 @@ mod tests {
         write(&overlay, &key("changed"));
         let (frozen, _) = freeze(&overlay.0).unwrap();
         let (frozen, top) = (frozen.unwrap(), overlay.0.top());
-        // A reader needs this lock after the lookup.
+        // This lock stops the reader between its lookup and the open.
         let numbers = frozen.layer.lock();
         thread::scope(|scope| {
             let get = scope.spawn(|| Store::get(&overlay, &UNLIMITED, &key("kept"), 100));

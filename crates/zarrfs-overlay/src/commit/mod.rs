@@ -5,12 +5,12 @@
 //! compares the metadata of arrays with the metadata that their chunks were encoded with (`arrays`). Keys that were
 //! renamed in the store are first copied to the frozen layer (`fetch`). Chunks are stored before the metadata that
 //! names them, and removals come last; each request has the compared version as its condition (`apply`). At the end the
-//! frozen layer is dropped in one step. After a conflict, an error or a kill, the frozen layer stays and
-//! remains visible, and the next commit continues with it. It recognizes objects that are already stored by their
-//! content: it neither puts them twice nor mistakes them for another program's changes. A key that was put and that
-//! others have changed since is a conflict (`plan`). `write_through` brings single paths of the top layer into
-//! the store. After a commit or a write-through, the copies of documents in the store's consolidated metadata are
-//! updated (`copies`).
+//! frozen layer is dropped in one step. After a conflict, an error or a kill, the frozen layer stays and remains
+//! visible, and the next commit continues with it. It recognizes objects that are already stored by their content: it
+//! neither puts them twice nor mistakes them for another program's changes. If another program has changed a key after
+//! the commit put it, that is a conflict (`plan`). `write_through` brings single paths of the top layer into the store.
+//! After a commit or a write-through, the copies of documents in the store's consolidated metadata are updated
+//! (`copies`).
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub(crate) mod write_through;
 pub use arrays::is_of_array;
 pub(crate) use frozen_layer::freeze;
 
-/// Returns the number of keys that are compared, fetched or put in parallel. Each needs a thread, and 1/8 of the
+/// Returns the number of keys that are compared, fetched or put in parallel. Each key needs a thread. 1/8 of the
 /// store's parallel requests is left to readers.
 pub(crate) fn parallel_keys(store: &dyn Store) -> usize {
     let most = store.info().concurrency.min(256);
@@ -61,7 +61,7 @@ pub struct CommitConfig {
 /// The result of a commit, or of a dry run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Number of keys that the store has as they were written, put by this commit or already there.
+    /// Number of keys whose written content the store has: this commit put it, or it was already there.
     pub put: u64,
     /// Number of bytes of these keys.
     pub bytes: u64,
@@ -131,7 +131,7 @@ pub(crate) fn run(
         return compare_all(core, context, config.force);
     }
     let mut done = Outcome::default();
-    // First finish an earlier commit that was interrupted.
+    // A frozen layer is left from a commit that was interrupted: finish that commit first.
     if let Some(frozen) = core.top().frozen.clone() {
         done = commit_frozen(core, context, &frozen, config.force, progress)?;
         if !done.is_complete() {
@@ -292,7 +292,8 @@ impl Commit<'_> {
             Err(error) => outcome.failed = Some(error),
         }
         if outcome.is_complete() && self.is_live {
-            // Whiteouts of committed keys hide nothing any more, even if the check below fails.
+            // This comes before the check below, which may fail: the whiteouts of committed keys hide nothing any more
+            // in either case.
             outcome.failed = write_through::prune(self).err();
         }
         if outcome.is_complete() && !self.force {
@@ -310,14 +311,16 @@ impl Commit<'_> {
         Ok(outcome)
     }
 
-    /// Records the put of a document, in case that no answer comes, and for programs that change the document at the
-    /// same time: the base of their change then differs from the store's version, although no other program changed it.
+    /// Records the put of a document, for two cases. If no answer comes, the record tells a later commit what may have
+    /// been put. And if a program writes the document at the same time, the base of its change is older than the
+    /// version that this put creates; the record tells that no other program made that version.
     fn record_document_put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
         let attempted = JournalRecord::Attempted {
             key: key.clone(),
             digest: Some(XxHash3_128::oneshot(bytes)),
         };
-        // A program may have opened the document and write it before the put: there is no record of that yet.
+        // The top layer gets the record in any case: a program may already have opened the document and write it before
+        // the put, and nothing shows that yet.
         self.core
             .top()
             .layer

@@ -1,8 +1,9 @@
 //! Plans the steps of a commit, and detects conflicts. Changes nothing.
 //!
-//! Changes of other programs are detected by the versions. If the store has another version, recorded length and digest
-//! of the content decide. Steps that an interrupted commit has completed are recognized by the content. A server
-//! without ETags only sends size and time, which count only if no digest was recorded.
+//! Changes of other programs are detected by their versions. If the store has another version than before the change,
+//! the recorded length and digest tell whether the content differs too. Steps that an interrupted commit has completed
+//! are recognized by the content. A server without ETags sends only size and time. They are compared only if no digest
+//! was recorded.
 
 use std::collections::HashSet;
 
@@ -79,7 +80,7 @@ impl Plan {
 pub(crate) struct CommitStep {
     pub(crate) change: ChangedKey,
     pub(crate) now: Option<ETag>,
-    /// Whether the store already has the result of the change.
+    /// Whether the change is already made in the store.
     pub(crate) is_done: bool,
     /// Whether the store has a folder at the key of a put, and no whiteout hides it.
     pub(crate) is_folder: bool,
@@ -167,7 +168,8 @@ impl Probe<'_> {
     }
 
     /// Whether the change of a key is allowed although the store has another version than before. It is if the store's
-    /// object has the same bytes as before, or if a put or removal from here succeeded without an answer.
+    /// object has the same bytes as before, or if an earlier put or removal of this mount has succeeded, although no
+    /// answer came.
     fn is_known(&self, key: &Key, now: Option<&ETag>) -> Result<bool> {
         let (attempted, base) = (self.layered.attempted(key), self.layered.base_content(key));
         let Some(now) = now.filter(|_| !attempted.is_empty() || base.is_some()) else {
@@ -259,11 +261,11 @@ pub(crate) fn phases(mut puts: Vec<CommitStep>, erases: Vec<CommitStep>) -> Vec<
     phases
 }
 
-/// Returns these changes, and a put of each key that the frozen layer's commit has put and that has another version in
-/// the store now.
+/// Adds a put of each key that an earlier attempt of this commit has put, if the key has another version in the store
+/// now.
 ///
-/// To the other programs this is a change like any other. To the commit that continues it is a conflict, because the
-/// rest of its changes belong to the content that was put. With `force`, the key is put again.
+/// Another program has then changed the key. This is a conflict for the commit that continues: the rest of its changes
+/// belong together with the content that was put. With `force`, the key is put again.
 pub(crate) fn with_changed_since_put(
     context: &RequestContext,
     store: &dyn Store,

@@ -1,9 +1,9 @@
 //! Write-through: commits each change at once, and returns the store's error.
 //!
-//! The change goes through the upper folder like any other. If the store refuses it, it stays there, is retried with
-//! the next change of that key, and `status` shows it: nothing is lost if the store is unreachable. The paths are
-//! locked from the change until it is stored: changes of one path are stored in order, changes of other paths in
-//! parallel.
+//! The change is first made in the upper folder, as without write-through. If the store refuses it, it stays in the
+//! upper folder, `status` shows it, and the next change of the key retries it: so nothing is lost if the store is
+//! unreachable. The paths are locked from the change until it is stored: changes of one path are stored in order,
+//! changes of other paths in parallel.
 
 use std::sync::Arc;
 
@@ -36,8 +36,8 @@ pub(crate) fn run(core: &Arc<OverlayCore>, context: &RequestContext, paths: &[Ke
     }
     match outcome.conflicts.into_iter().next() {
         None => Ok(()),
-        // The store has the change. It is not undone, because the chunk's previous content belongs to the old array
-        // as well.
+        // The store has the change, although its array was replaced. It is not undone: the previous content of the
+        // chunk belongs to the old array too.
         Some((document, why)) if outcome.left == 0 => Err(Error::new(Kind::Changed, document, why)),
         Some((key, why)) => {
             let why = format!("{why}; the change stays in {}", core.upper.path().display());
@@ -57,7 +57,7 @@ pub(crate) fn prune(commit: &Commit<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The end of a write-through: what the store has leaves the top layer.
+/// The end of a write-through: files and whiteouts that match the store are dropped from the top layer.
 struct Prune<'a> {
     commit: &'a Commit<'a>,
 }
@@ -114,7 +114,7 @@ impl Prune<'_> {
     fn drop_committed(&self, key: &Key, version: Option<StoreVersion>) -> Result<()> {
         let (core, layer) = (self.commit.core, &self.commit.layered.layer);
         let _names = core.names.lock();
-        // It may have been written again since.
+        // The file may have been written again since its commit: then it is not committed any more.
         if !layer.base(key).is_some_and(|base| base.is_committed) {
             return Ok(());
         }
@@ -139,7 +139,8 @@ impl Prune<'_> {
     }
 }
 
-/// Whether a whiteout hides the store's object of its own key. It hides another key while its folder is renamed.
+/// Whether a whiteout hides the store's object of its own key. Below a renamed folder, a whiteout hides an object of
+/// another key.
 fn hides_own_key(layer: &ChangeLayer, at: &Key) -> bool {
     let folder = at.parent();
     folder.is_none_or(|folder| layer.lower_key(&folder).is_none_or(|lower| lower == folder))

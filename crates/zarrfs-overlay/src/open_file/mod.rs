@@ -3,8 +3,8 @@
 //! `state` holds the content and publishes it under its key, `pending_copy` has the file of the next write, `opener`
 //! finds or opens the one `OpenFile` of a key in the `table`.
 //!
-//! The file system of the upper folder decides which attributes are valid: attributes without a content are set on an
-//! empty file there, and the resulting attributes are recorded.
+//! The file system of the upper folder decides which attributes are valid. So attributes of a file without a content in
+//! the layer are set on an empty file there, and the journal records the attributes that this file then has.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -164,7 +164,8 @@ impl OpenFile {
         (state.key, state.is_revoked) = (None, true);
     }
 
-    /// Returns key and version of the store's object, if the file was opened on it and not written since.
+    /// Returns key and version of the store's object that the file was opened on, or `None` if the file was written
+    /// since, or was not opened on an object of the store.
     pub(crate) fn unwritten_version(&self) -> Option<StoredVersion> {
         let state = self.lock();
         match (&state.source, &state.opened_as) {
@@ -177,7 +178,7 @@ impl OpenFile {
         }
     }
 
-    /// Records that the store now has the opened content under the file's key, in this version.
+    /// Records that the store now has this file's content under the file's key, in this version.
     pub(crate) fn set_committed(&self, version: StoreVersion) {
         let mut state = self.lock();
         if let Some(key) = state.key.clone() {
@@ -186,7 +187,7 @@ impl OpenFile {
         }
     }
 
-    /// Publishes the writes, if none of them is missing.
+    /// Publishes the writes, unless the file is incomplete because a write failed.
     pub(crate) fn publish_if_complete(&self, change: &NameChange<'_>) -> Result<()> {
         let mut state = self.lock();
         if state.is_dirty && state.missing().is_none() {
@@ -280,10 +281,11 @@ impl OpenFile {
         state.write(&self.core, &file, end, bytes)
     }
 
-    /// Writes only if the write needs no wait except for memory.
+    /// Writes only if the write need not wait for the file's lock, for a copy of the content or for space on the disk;
+    /// otherwise fails with `WouldWait`.
     fn write_in_memory(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let mut state = self.state.try_lock().ok_or_else(would_wait)?;
-        // The first write may have to copy the content.
+        // The first write may have to copy the content, which takes long.
         let is_ready = state.is_dirty && (state.pending.is_some() || state.is_incomplete);
         if !is_ready {
             return Err(would_wait());
@@ -303,7 +305,7 @@ impl OpenFile {
         let mut state = self.lock_copied(context, false)?;
         let _permit = context.permit_change()?;
         let file = state.writable(&self.core, false)?;
-        // Some modes move the data behind the range.
+        // Some modes move the data behind the range, so all of the file may have changed.
         state.reuse.written = WrittenRanges::all();
         let flags = FallocateFlags::from_bits_retain(mode.cast_unsigned());
         let done = fallocate(&*file, flags, offset, length);
@@ -316,7 +318,7 @@ impl OpenFile {
         loop {
             let state = self.lock();
             state.check_revoked()?;
-            // A copy for a write that was then refused is not a change.
+            // If a write was refused after the content was copied for it, the copy is not a change.
             let is_changed = state.is_dirty || state.needs_write_through;
             let Some(key) = state.key.clone().filter(|_| is_changed) else {
                 return Ok(());
@@ -410,7 +412,8 @@ impl OpenFile {
         top.layer.dir.sync_folders_above(&key)?;
         let stat = rustix::fs::fstat(&file).map_err(|error| Error::os("", error))?;
         match mark {
-            // It was written in between: the mark belongs to another file, and this file has the key.
+            // The file was written in between, so the mark belongs to the file of that write. The key may have either
+            // file: sync everything.
             Some(mark) if mark.inode != stat.st_ino => self.core.sync_all(),
             Some(mark) => {
                 top.layer.record_synced(&key, &mark)?;
@@ -446,7 +449,8 @@ impl OpenFile {
         Ok(overrides.map_or(stat, |overrides| overrides.applied_to(stat)))
     }
 
-    /// Returns the `stat` without the overriding attributes, which were set without the content.
+    /// Returns the `stat` of the content, without the attributes that were set while the layer had no content of the
+    /// key.
     pub(crate) fn stat_of_content(&self, context: &RequestContext) -> Result<Stat> {
         let stat = match self.source() {
             ContentSource::Lower(reader) => stat_of_stored(reader.meta(context)?),
@@ -460,11 +464,11 @@ impl OpenFile {
         })
     }
 
-    /// Returns the `stat` of a file that was copied up.
+    /// Returns the `stat` of a file whose content is in a layer or in `pending/`.
     fn stat_of_copy(&self, context: &RequestContext) -> Result<Stat> {
         let state = self.lock();
         let (stat, number) = match &state.source {
-            // It is being copied up right now.
+            // The content is still in the store.
             ContentSource::Lower(reader) => return Ok(stat_of_stored(reader.meta(context)?)),
             ContentSource::Frozen(file, number) => (rustix::fs::fstat(file), *number),
             ContentSource::Upper(file) => {
@@ -539,7 +543,7 @@ impl OpenFile {
         }
     }
 
-    /// Does that for a file that has this key; returns whether it still had the key.
+    /// Changes attributes with `set` if the file still has this key; returns whether it has.
     fn set_as_key(
         &self,
         key: &Key,
@@ -552,7 +556,7 @@ impl OpenFile {
             return Ok(false);
         }
         let is_committed = state.is_committed()?;
-        // A copy for a write that was then refused may never be published.
+        // If a write was refused after the content was copied for it, the copy may never be published.
         let is_idle_copy = state.pending.is_some() && !state.is_dirty;
         let (own, frozen) = match &state.source {
             ContentSource::Upper(file) if !is_committed => (Some(file), None),
@@ -560,7 +564,8 @@ impl OpenFile {
             _ => (None, None),
         };
         let overrides = change.top.layer.attribute_override(key)?;
-        // A copy needs both: a commit drops the copy and keeps the recorded attributes.
+        // For a copy of the store's content, the attributes are set on the file and recorded too: a commit drops the
+        // copy, and the recorded attributes remain.
         let is_of_copy = overrides.is_some_and(|overrides| overrides.is_of_copy);
         if own.is_none() || is_idle_copy || is_of_copy {
             change.override_attributes(key, content, frozen, set)?;
@@ -616,7 +621,7 @@ impl OpenFile {
             state.is_copying = false;
             self.copied.notify_all();
             let copy = copy?;
-            // They may have been set during the copy.
+            // Attributes may have been set during the copy.
             if let Some(overrides) = self
                 .core
                 .top()

@@ -85,17 +85,17 @@ impl FileOpener<'_> {
         for _ in 0..MAX_ATTEMPTS {
             if let Some(file) = self.core.registered(self.key) {
                 if file.key().is_none() {
-                    // Another thread has taken its key, and has yet to unregister it.
+                    // Another thread has taken the key from this file, but has not unregistered the file yet.
                     self.core.open.lock().files.unregister(self.key, &file);
                 } else if self.is_visible(&file)? {
                     return Ok(file);
                 } else {
-                    // Open handles keep its content.
+                    // The registered file has an old content: its open handles keep that content, without the key.
                     self.core.revoke_unwritten(self.key, &file);
                 }
             }
             let (file, place) = match self.open_current() {
-                // It was renamed or committed between the lookup and the open.
+                // The key was renamed or committed between the lookup and the open: look it up again.
                 Err(error) if error.kind() == Kind::NotFound && self.shows()? => {
                     continue;
                 }
@@ -125,7 +125,8 @@ impl FileOpener<'_> {
             (None, None) => self.is_content_of_store(file),
             (own, derived) if own == derived => Ok(true),
             _ => {
-                // No program can write to a file of the layer that is open only for reading.
+                // A file of the layer that programs have open only for reading can lose its key: no write to it can
+                // follow.
                 let is_upper = file.upper_file().is_some();
                 if is_upper && !file.is_being_written() {
                     self.core.open.lock().files.unregister(self.key, file);
@@ -252,7 +253,8 @@ impl FileOpener<'_> {
                 .changes
                 .changed_since(found.position, self.key)),
             (ContentSource::Lower(_) | ContentSource::Frozen(..), None) => {
-                // It may have been replaced and committed since, so that the key maps to the store as before.
+                // The key maps to the same key of the store as before, but its content may have been replaced and
+                // committed since.
                 let is_same = !self
                     .core
                     .info
@@ -316,7 +318,7 @@ fn open_upper(top: &LayeredStore, key: &Key) -> Result<File> {
     let safe = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let dir = &top.layer.dir;
     let opened = match dir.open_key(key, OFlags::RDWR | safe) {
-        // The file belongs to another user and is write-protected, or the file system is read-only.
+        // The file belongs to another user and is not writable, or the file system is read-only: open it for reading.
         Err(Errno::ACCESS | Errno::ROFS) => dir.open_key(key, OFlags::RDONLY | safe),
         opened => opened,
     };

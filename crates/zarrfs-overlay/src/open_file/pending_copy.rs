@@ -1,11 +1,11 @@
-//! Makes the pending file for the next write: a copy from the store, or the spare file.
+//! Makes the file for the next write: a copy of an object, or the spare file.
 //!
 //! The state of the open file is not locked while a content of the store is copied up, so a slow store blocks only
 //! writers of this file. A second writer waits for the first writer's copy.
 //!
-//! Each flush publishes a file with the whole content. Without the spare file, the next write would copy all of it;
-//! with the spare file, only the ranges that were written since are copied. A replaced file becomes free after a sync:
-//! until then it is the version that survives a power loss.
+//! Each flush publishes a file with the whole content, and the replaced file becomes the spare file. The next write
+//! reuses it and copies only the ranges that differ; without it, the next write would copy the whole content. The spare
+//! file may be reused only after a sync: until then it has the content that survives a power loss.
 
 use std::fs::File;
 use std::ops::Range;
@@ -62,9 +62,9 @@ pub(crate) struct SpareFile {
     /// Its name in `pending/`.
     pub(crate) name: String,
     pub(crate) file: Arc<File>,
-    /// The ranges in which it is older than the file that has the key.
+    /// The ranges in which its content is older than that of the file that has the key.
     pub(crate) stale: WrittenRanges,
-    /// Whether it is no longer needed to survive a power loss.
+    /// Whether the file that replaced it is synced, so that recovery does not need this one any more.
     pub(crate) is_free: bool,
 }
 
@@ -153,7 +153,8 @@ impl PendingCopy {
         }
     }
 
-    /// Fills that file; returns version and digest of the store's content, if they are known.
+    /// Copies an object, or only its attributes, to the file `to`; returns version and digest of the store's content,
+    /// if they are known.
     fn fill(
         core: &OverlayCore,
         context: &RequestContext,

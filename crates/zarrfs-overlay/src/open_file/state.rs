@@ -34,11 +34,12 @@ pub(crate) struct FileState {
     pub(crate) is_incomplete: bool,
     /// Whether there are writes since the last flush.
     pub(crate) is_dirty: bool,
-    /// Number of changes of the content that have begun.
+    /// Number of changes of the content so far, including one that is being made.
     pub(crate) changes: u64,
     /// The mark of the content, with the value of `changes` that it belongs to.
     pub(crate) mark: Option<(u64, Mark)>,
-    /// Whether the key got another content by a change other than a rename or removal. Later writes are refused.
+    /// Whether the file lost its key because the key got another content, but not by a rename or removal. Later writes
+    /// are refused.
     pub(crate) is_revoked: bool,
     pub(crate) reuse: FileReuse,
     /// Whether a thread is copying the content from the store.
@@ -75,7 +76,7 @@ pub(crate) enum OpenedAs {
 pub(crate) enum ContentSource {
     /// In the store.
     Lower(Arc<dyn Reader>),
-    /// In a frozen layer, with the number of its last write. It does not change any more.
+    /// In a frozen layer, whose files do not change; and the number of the last write.
     Frozen(Arc<File>, u64),
     /// In the top layer, or in `pending/`.
     Upper(Arc<File>),
@@ -107,7 +108,7 @@ impl FileState {
         }
     }
 
-    /// Fails with `Changed` if there are writes, but the file has lost its key to another content.
+    /// Fails with `Changed` if there are unpublished writes, but the key has another content by now.
     pub(crate) fn check_revoked(&self) -> Result<()> {
         if self.is_revoked && self.is_dirty {
             let why = "the changes are lost: the file was replaced or discarded while it was open";
@@ -116,8 +117,8 @@ impl FileState {
         Ok(())
     }
 
-    /// Creates a pending file with a copy of the content, or an empty file, unless the file is written in place. A
-    /// content of the store was copied up before.
+    /// Creates a pending file with a copy of the content, or an empty file, unless the file is written in place. If the
+    /// content was in the store, it has already been copied up.
     fn start_pending(&mut self, core: &OverlayCore, empty: bool) -> Result<()> {
         if self.pending.is_some() || self.is_incomplete {
             return Ok(());
@@ -184,7 +185,7 @@ impl FileState {
         self.mark = None;
     }
 
-    /// Records the store's content at copy-up, unless the file was opened on another version.
+    /// Records length and digest of the object that was copied up, if it is the version that the file was opened on.
     pub(crate) fn set_opened_content(&mut self, copied: Option<StoredContent>) {
         let OpenedAs::Stored(_, opened) = self.opened_as else {
             return;
@@ -200,7 +201,7 @@ impl FileState {
         };
         let stat = rustix::fs::fstat(file).map_err(|error| Error::os("", error))?;
         let size = u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
-        // With a key but no link, it was committed and is no longer in the upper folder.
+        // A file with a key but no link was committed, and is no longer in the upper folder.
         let is_linked = stat.st_nlink > 0;
         let is_large = is_linked && !empty && size > MAX_COPIED_BYTES;
         Ok(self.key.is_none() || is_large)
@@ -342,9 +343,9 @@ impl FileState {
         }
     }
 
-    /// Records that the content of a key is about to change in place. Such a file keeps its base, which tells whether
-    /// the store may have the previous content. From now on only the inode identifies the key's content. This is synced
-    /// before any part of the change can be on disk.
+    /// Records that the content of a key is about to change in place. The base of the key stays: it tells whether the
+    /// store may have the previous content. From now on only the inode identifies the key's content, since its bytes
+    /// change. The records are synced before any part of the change can be on disk.
     fn record_change_in_place(&self, core: &OverlayCore) -> Result<()> {
         let is_in_place = self.pending.is_none() && !self.is_incomplete;
         let Some(key) = self.key.as_ref().filter(|_| is_in_place) else {
@@ -368,8 +369,9 @@ impl FileState {
         layer.sync_journal()
     }
 
-    /// Records a write of the content: before the write, so that no reader takes a partial write for the whole, and
-    /// again after it, because a reader may have come in between.
+    /// Records a write of the content, so that readers notice it. It is called before the write, so that no reader
+    /// takes a half-written content for the old one, and again after the write, because a reader may have read in
+    /// between.
     pub(crate) fn mark_written(&self, core: &OverlayCore) {
         if let Some(key) = &self.key {
             core.mark_written(key);
@@ -392,7 +394,7 @@ impl FileState {
         self.record_outcome(core, offset, bytes, done)
     }
 
-    /// Does the same without waiting. Fails with `WouldWait` if space may be available after a wait.
+    /// Like `write`, but never waits. Fails with `WouldWait` if the disk is full and a sync may free space.
     pub(crate) fn write_in_memory(
         &mut self,
         core: &OverlayCore,

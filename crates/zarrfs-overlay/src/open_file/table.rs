@@ -1,4 +1,4 @@
-//! The tables of open files, of their failed writes and of file IDs, by key.
+//! Tables by key: open files, their failed writes, and file IDs.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -66,14 +66,15 @@ const MAX_FILES: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
 
 /// Assigns file IDs, which survive writes in place and renames.
 ///
-/// Another file that gets the same name gets another ID. The kernel's pages belong to such an ID (`vfs`). Keys that
-/// were not written through this overlay need none: the version of their content is used. A file that was opened on the
-/// store's content keeps that ID when it is written; the store's content then gets another ID, which is visible after a
-/// discard.
+/// The kernel caches pages by file ID (`vfs`), so another file that gets the same name gets another ID. A key that was
+/// not written through this overlay has the version number of its content as its ID. A file that was opened on the
+/// store's content keeps that ID when it is written; the store's content then gets another ID, which it has after a
+/// discard of the writes.
 pub(crate) struct FileIds {
     last: u64,
     by_key: LruCache<Key, FileId>,
-    /// New IDs of the store's contents whose version number is now the ID of a written file.
+    /// By version number, the new ID of a content of the store, if a written file has kept the version number as its
+    /// own ID.
     stored: LruCache<u64, u64>,
 }
 
@@ -180,7 +181,7 @@ impl FileIds {
     }
 }
 
-/// The range of bytes that could not be written, as on a full disk, and the kind of error.
+/// The range of bytes that could not be written, for example because the disk is full, and the kind of error.
 ///
 /// A file with such a range is not published, so no incomplete content is ever committed. The range is cleared when it
 /// is written again or cut off.
@@ -191,8 +192,8 @@ pub(crate) struct FailedWrites {
 }
 
 impl FailedWrites {
-    /// Adds a failed write. A write that no file could hold leaves nothing incomplete and is not added; a write beyond
-    /// this process's limit of file sizes is added.
+    /// Adds a failed write. A write that no file of the disk can hold is not added: it has no part that is missing. A
+    /// write beyond this process's limit of file sizes is added.
     pub(crate) fn with_failure(
         failed: Option<FailedWrites>,
         range: Range<u64>,

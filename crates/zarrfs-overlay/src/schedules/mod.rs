@@ -32,14 +32,15 @@ fn open_and_read(core: &Arc<Core>) -> Reads {
     vec![core.open_file('a').map(|file| file.read())]
 }
 
-/// Opens the file and holds it while others look it up.
+/// Opens the file and keeps it open while other threads look it up.
 fn hold(core: &Arc<Core>) -> Reads {
     let file = core.open_file('a');
     drop(core.all_registered());
     vec![file.map(|file| file.read())]
 }
 
-/// Whether the reads of both names are possible during a rename of 1 over 2.
+/// Whether a reader of both names may see these contents during a rename of the file with content 1 over the one with
+/// 2.
 fn is_rename([_, _, reads]: &[Reads; 3], stored: &[(char, u8)]) -> bool {
     let is_seen = match reads[..] {
         [Some(1), b] => b == Some(2) || b == Some(1),
@@ -70,7 +71,7 @@ fn commit_and_rename_in_the_layer() {
     .explore();
 }
 
-/// The same with an object of the store, renamed over a file of the layer.
+/// A commit, a rename of an object of the store over a file of the layer, and a reader of both names.
 #[test]
 fn commit_and_rename_in_the_store() {
     Scenario {
@@ -207,7 +208,8 @@ fn commit_writer_and_rename_over() {
         }],
         is_right: |[_, written, read], stored| {
             let is_last = matches!(stored, [('a', 2 | 3)]);
-            // Only a later write may replace the content that is visible after the rename.
+            // If the writer's content is visible after the rename, the write came after the rename, and nothing may
+            // replace it.
             let is_kept = read[..] != [Some(3)] || stored == [('a', 3)];
             written[..] == [Some(3)] && matches!(read[..], [Some(2 | 3)]) && is_last && is_kept
         },
@@ -393,7 +395,7 @@ fn renamed_key_is_found() {
     .explore();
 }
 
-/// The same with a reader.
+/// A commit of a renamed object, and a reader of its new name.
 #[test]
 fn renamed_key_is_read() {
     Scenario {

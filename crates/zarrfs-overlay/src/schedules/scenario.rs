@@ -1,4 +1,4 @@
-//! A scenario: three actors on an overlay whose contents are single numbers, and the judge of what they read.
+//! A scenario: three actors on an overlay, and a judge of what they read.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -162,7 +162,7 @@ impl Core {
         found(|| Tree::change(&self.overlay, &UNLIMITED, &key(name), &mode)).is_some()
     }
 
-    /// Returns whether the file has that mode.
+    /// Whether the file has the mode `MODE`, or `None` if the file is missing.
     pub(super) fn has_mode(&self, name: char) -> Option<bool> {
         let stat = Tree::stat(&self.overlay, &UNLIMITED, &key(name)).unwrap()?;
         Some(stat.posix.is_some_and(|posix| posix.mode & 0o7777 == MODE))
@@ -213,7 +213,7 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        // A thread that removes committed files may remove the folder first.
+        // This may fail, because another thread removes committed files from the folder.
         let _ = std::fs::remove_dir_all(&self.upper);
     }
 }
@@ -295,7 +295,7 @@ impl Scenario {
         let run = move || self.run();
         let mut config = Config::new();
         config.stack_size = 1 << 20;
-        // Far more steps than any scenario has: detects livelocks.
+        // Far more steps than any scenario needs: a schedule that exceeds them is a livelock.
         config.max_steps = MaxSteps::FailAfter(100_000);
         if let Ok(schedule) = std::env::var("ZARRFS_SCHEDULE") {
             let scheduler = ReplayScheduler::new_from_encoded(&schedule);
