@@ -7,11 +7,11 @@
 use crate::error::{Error, Result};
 use crate::model::CodecSpec;
 
-use super::kind::{
+use super::order::bytes;
+use super::traits::{
     ArrayRepr, ArrayToArray, ArrayToBytes, BytesToBytes, ChainContext, ChainPosition, Codec, Data,
     Length,
 };
-use super::order::bytes;
 
 /// Maximum nesting of chains (sharding inside sharding).
 pub(super) const MAX_DEPTH: usize = 8;

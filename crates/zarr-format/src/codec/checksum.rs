@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::error::{Error, Result};
 
 use super::config::Configuration;
-use super::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
+use super::traits::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use ChecksumFunction::{Lookup3, Plain};
 
 const CHECKSUM_BYTES: usize = 4;

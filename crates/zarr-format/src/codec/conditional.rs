@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 
 use super::chain::check_limits;
 use super::config::Configuration;
-use super::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
+use super::traits::{BytesToBytes, ChainPosition, Codec, Data, Length};
 
 /// The codecs, and the length of the header in bytes.
 #[derive(Debug)]

@@ -16,13 +16,13 @@ mod checksum;
 mod compress;
 mod conditional;
 mod config;
-mod kind;
 mod numeric;
 mod object;
 mod order;
 mod records;
 mod registry;
 mod shard;
+mod traits;
 #[cfg(feature = "zfp")]
 mod zfp;
 
@@ -30,7 +30,7 @@ use chain::{Chain, MAX_DEPTH};
 use compress::leniency;
 pub use compress::leniency::Leniency;
 use config::Configuration;
-use kind::{ArrayRepr, ChainContext, Length};
+use traits::{ArrayRepr, ChainContext, Length};
 
 pub use checksum::lookup3;
 pub use shard::level::{ShardIndex, ShardLevel};

@@ -3,7 +3,7 @@
 //! The names are the ones of final v3, of its extensions and of numcodecs. Dialects translate their own names into
 //! these.
 
-use super::kind::BuildCodec;
+use super::traits::BuildCodec;
 #[cfg(feature = "zfp")]
 use super::zfp;
 use super::{checksum, compress, conditional, numeric, object, order, shard};
@@ -88,7 +88,7 @@ const CODECS: &[(&str, BuildCodec)] = &[
 #[cfg(not(feature = "zfp"))]
 mod zfp {
     use crate::codec::config::Configuration;
-    use crate::codec::kind::{ChainPosition, Codec};
+    use crate::codec::traits::{ChainPosition, Codec};
     use crate::error::{Error, Result};
 
     /// Fails with `Unsupported`, and says how to build the program with the codec.

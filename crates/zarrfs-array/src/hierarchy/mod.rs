@@ -31,10 +31,10 @@ mod children;
 mod consolidated;
 mod detect;
 mod edit;
+mod node_builder;
 mod node_cache;
 mod node_entry;
 mod node_reader;
-mod node_reading;
 mod reconsolidation;
 
 pub use detect::OtherFormat;

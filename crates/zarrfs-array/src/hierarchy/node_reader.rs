@@ -11,9 +11,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 
 use crate::hierarchy::consolidated::{Consolidated, ConsolidatedSource, version_of};
+use crate::hierarchy::node_builder::{NodeBuilder, is_lasting};
 use crate::hierarchy::node_entry::{ChildContext, Rule, hash_of};
 use crate::hierarchy::node_entry::{has_word, is_of_array};
-use crate::hierarchy::node_reading::{NodeReading, is_lasting};
 use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, MAX_WARNINGS, NodeEntry, SYMLINK_CYCLE, detect};
 use zarr_format::dialect::consolidated::EntryRanges;
 use zarr_format::dialect::draft::{DocumentRole, Draft, EntryPoint};
@@ -40,7 +40,7 @@ pub(super) struct ReadNode {
 pub(super) struct NodeReader<'a> {
     hierarchy: &'a Hierarchy,
     context: &'a RequestContext,
-    reading: NodeReading<'a>,
+    reading: NodeBuilder<'a>,
 }
 
 impl<'a> NodeReader<'a> {
@@ -55,7 +55,7 @@ impl<'a> NodeReader<'a> {
         NodeReader {
             hierarchy,
             context,
-            reading: NodeReading::new(path, child_context.clone(), old),
+            reading: NodeBuilder::new(path, child_context.clone(), old),
         }
     }
 

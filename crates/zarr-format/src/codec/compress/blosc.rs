@@ -17,7 +17,7 @@ use snap::raw::{Decoder, Encoder, max_compress_len};
 
 use crate::buffer;
 use crate::codec::config::Configuration;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
+use crate::codec::traits::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Kind, Result};
 
 use super::{leniency, shuffle};

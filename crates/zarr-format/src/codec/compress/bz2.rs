@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use bzip2::{Action, Compress, Compression, Decompress, Status};
 
 use crate::codec::config::Configuration;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
+use crate::codec::traits::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 
 use super::{StreamDecoder, decode_all, memory_length};

@@ -15,7 +15,7 @@ use libdeflater::{CompressionLvl, Compressor, Decompressor, adler32, crc32};
 
 use crate::buffer;
 use crate::codec::config::Configuration;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
+use crate::codec::traits::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 
 use super::leniency;

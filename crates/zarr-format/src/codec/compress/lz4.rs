@@ -13,7 +13,7 @@ use twox_hash::XxHash32;
 
 use crate::buffer;
 use crate::codec::config::Configuration;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
+use crate::codec::traits::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 
 /// The first bytes of a frame (LZ4 frame format, "Magic Number").

@@ -13,7 +13,7 @@ use liblzma::stream::{
 use serde_json::Value;
 
 use crate::codec::config::Configuration;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
+use crate::codec::traits::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::model::CodecSpec;
 

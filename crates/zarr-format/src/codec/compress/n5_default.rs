@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use crate::codec::chain::Chain;
 use crate::codec::config::Configuration;
-use crate::codec::kind::{
+use crate::codec::traits::{
     ArrayRepr, ArrayToBytes, ChainContext, ChainPosition, Codec, Data, Length,
 };
 use crate::error::{Error, Result};

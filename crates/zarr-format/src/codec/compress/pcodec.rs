@@ -10,7 +10,7 @@ use pco::data_types::Number;
 use pco::{ChunkConfig, DeltaSpec, ModeSpec, PagingSpec, standalone};
 
 use crate::codec::config::Configuration;
-use crate::codec::kind::{ArrayToBytes, ChainPosition, Codec, Data, Length};
+use crate::codec::traits::{ArrayToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::model::DataType;
 

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use crate::buffer;
 use crate::codec::config::Configuration;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
+use crate::codec::traits::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::Result;
 use crate::grid::element_blocks::BLOCK;
 use crate::model::DataType;

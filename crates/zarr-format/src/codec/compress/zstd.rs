@@ -15,7 +15,7 @@ use zstd::zstd_safe::{CParameter, compress_bound};
 
 use crate::buffer;
 use crate::codec::config::Configuration;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
+use crate::codec::traits::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 
 thread_local! {

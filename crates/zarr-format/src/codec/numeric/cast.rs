@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use crate::codec::config::Configuration;
-use crate::codec::kind::{ChainPosition, Codec};
+use crate::codec::traits::{ChainPosition, Codec};
 use crate::dialect::fill;
 use crate::error::{Error, Result};
 use crate::model::DataType;

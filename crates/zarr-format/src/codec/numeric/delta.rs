@@ -5,7 +5,7 @@
 //! encoding fails, where numcodecs would store another number.
 
 use crate::codec::config::Configuration;
-use crate::codec::kind::{ChainPosition, Codec};
+use crate::codec::traits::{ChainPosition, Codec};
 use crate::error::{Error, Result};
 
 use super::element::{Element, Wide, with_element};

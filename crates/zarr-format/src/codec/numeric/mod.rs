@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 use crate::model::DataType;
 
 use super::config::Configuration;
-use super::kind::{ArrayRepr, ArrayToArray, BytesToBytes, ChainPosition, Codec, Data, Length};
 use super::order::bytes::swap_words;
+use super::traits::{ArrayRepr, ArrayToArray, BytesToBytes, ChainPosition, Codec, Data, Length};
 use number::Dtype;
 
 pub(super) mod cast;

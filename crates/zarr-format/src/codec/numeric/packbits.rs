@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use crate::buffer;
 use crate::codec::config::Configuration;
-use crate::codec::kind::{ArrayToBytes, BytesToBytes, ChainPosition, Codec, Data, Length};
+use crate::codec::traits::{ArrayToBytes, BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::grid::element_blocks;
 use crate::model::DataType;

@@ -4,7 +4,7 @@
 //! restore them: `bitround` changes no byte, and `quantize` casts from `astype` to `dtype`.
 
 use crate::codec::config::Configuration;
-use crate::codec::kind::{ChainPosition, Codec};
+use crate::codec::traits::{ChainPosition, Codec};
 use crate::error::{Error, Result};
 
 use super::element::{Wide, cast_all, map_elements, rounding, with_element};

@@ -6,7 +6,7 @@
 use serde_json::{Number as JsonNumber, Value};
 
 use crate::codec::config::Configuration;
-use crate::codec::kind::{ChainPosition, Codec};
+use crate::codec::traits::{ChainPosition, Codec};
 use crate::error::{Error, Result};
 
 use super::cast::scalar;

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use crate::codec::config::Configuration;
-use crate::codec::kind::{ArrayRepr, ArrayToArray, ChainPosition, Codec, Data};
 use crate::codec::records;
+use crate::codec::traits::{ArrayRepr, ArrayToArray, ChainPosition, Codec, Data};
 use crate::dialect::typestr;
 use crate::error::{Error, Result};
 use crate::model::{DataType, utf32_bytes};

@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use jiter::{Jiter, Peek};
 use serde_json::Value;
 
-use crate::codec::kind::ArrayRepr;
 use crate::codec::records::{self, LENGTH_PREFIX};
+use crate::codec::traits::ArrayRepr;
 use crate::dialect::{fill, typestr};
 use crate::error::{Error, Result};
 use crate::model::{DataType, MAX_RANK};

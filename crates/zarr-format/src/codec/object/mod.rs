@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 use crate::model::DataType;
 
 use super::config::Configuration;
-use super::kind::{ArrayRepr, ArrayToBytes, ChainPosition, Codec, Data, Length};
 use super::records::{self, LENGTH_PREFIX};
+use super::traits::{ArrayRepr, ArrayToBytes, ChainPosition, Codec, Data, Length};
 use list::{ChunkBuilder, ObjectElement, dtype_of};
 
 pub(super) mod categorize;

@@ -7,9 +7,9 @@
 use std::borrow::Cow;
 
 use crate::codec::config::Configuration;
-use crate::codec::kind::{ArrayRepr, ArrayToBytes, ChainPosition, Codec, Data, Length};
 use crate::codec::order::bytes::swap_words;
 use crate::codec::records::{self, LENGTH_PREFIX};
+use crate::codec::traits::{ArrayRepr, ArrayToBytes, ChainPosition, Codec, Data, Length};
 use crate::dialect::typestr;
 use crate::error::{Error, Result};
 use crate::model::{DataType, utf32_bytes, utf32_text};

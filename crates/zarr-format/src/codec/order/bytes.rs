@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use crate::codec::config::Configuration;
-use crate::codec::kind::{ArrayRepr, ArrayToBytes, ChainPosition, Codec, Data, Length};
+use crate::codec::traits::{ArrayRepr, ArrayToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::Result;
 use crate::grid::element_blocks::BLOCK;
 use crate::model::{DataType, Words};

@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use crate::codec::config::Configuration;
-use crate::codec::kind::{ArrayRepr, ArrayToArray, ChainPosition, Codec, Data};
+use crate::codec::traits::{ArrayRepr, ArrayToArray, ChainPosition, Codec, Data};
 use crate::error::Result;
 
 /// The array in its new shape.

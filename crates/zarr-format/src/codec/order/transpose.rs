@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::buffer;
 use crate::codec::config::Configuration;
-use crate::codec::kind::{ArrayRepr, ArrayToArray, ChainPosition, Codec, Data, Length};
 use crate::codec::records;
+use crate::codec::traits::{ArrayRepr, ArrayToArray, ChainPosition, Codec, Data, Length};
 use crate::error::Result;
 
 /// The permutations for encoding and for decoding.

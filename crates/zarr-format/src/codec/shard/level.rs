@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use crate::codec::chain::Chain;
 use crate::codec::config::Configuration;
-use crate::codec::kind::{ArrayRepr, ChainContext, Length};
+use crate::codec::traits::{ArrayRepr, ChainContext, Length};
 use crate::error::{Error, Result};
 use crate::model::{CodecSpec, DataType};
 

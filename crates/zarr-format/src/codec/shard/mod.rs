@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 
 use super::chain::Chain;
 use super::config::Configuration;
-use super::kind::{ArrayRepr, ArrayToBytes, ChainPosition, Codec, Data, Length};
 use super::records;
+use super::traits::{ArrayRepr, ArrayToBytes, ChainPosition, Codec, Data, Length};
 use level::{ShardIndex, ShardLevel};
 
 pub(super) mod level;

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use crate::error::{Error, Result};
 
 use super::config::Configuration;
-use super::kind::{ArrayToBytes, ChainPosition, Codec, Data, Length};
+use super::traits::{ArrayToBytes, ChainPosition, Codec, Data, Length};
 use field::{NumberConversion, ZfpField};
 use stream::{decode, encode};
 

@@ -290,15 +290,21 @@ mod tests {
 
     #[test]
     fn invalid_members_are_refused() {
-        for changes in [
-            json!({ "chunks": [0, 1] }),
-            json!({ "order": "K" }),
-            json!({ "filters": 3 }),
-            json!({ "compressor": { "level": 1 } }),
-            json!({ "dimension_separator": "-" }),
-            json!({ "zarr_format": 4 }),
+        for (changes, named) in [
+            (json!({ "zarr_format": 4 }), "zarr_format"),
+            (json!({ "zarr_format": null }), "zarr_format"),
+            (json!({ "shape": null }), "shape"),
+            (json!({ "chunks": null }), "chunks"),
+            (json!({ "dtype": null }), "dtype"),
+            (json!({ "chunks": [0, 1] }), "chunk shape"),
+            (json!({ "order": "K" }), "order"),
+            (json!({ "filters": 3 }), "filters"),
+            (json!({ "filters": [{ "level": 1 }] }), "id"),
+            (json!({ "compressor": { "level": 1 } }), "id"),
+            (json!({ "dimension_separator": "-" }), "dimension_separator"),
         ] {
-            assert!(read(changes.clone()).is_err(), "{changes}");
+            let error = read(changes.clone()).unwrap_err().to_string();
+            assert!(error.contains(named), "{changes}: {error}");
         }
     }
 }

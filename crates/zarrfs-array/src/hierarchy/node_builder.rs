@@ -23,8 +23,8 @@ use zarrfs_store::{Dependencies, EntryKind, Key, Object, Version};
 /// node is read again. Reading shorter documents costs as much as a request for their versions.
 const MIN_VALIDATED: usize = 64 << 10;
 
-/// One reading of a node.
-pub(super) struct NodeReading<'a> {
+/// A node that is being read: what its documents have said so far.
+pub(super) struct NodeBuilder<'a> {
     pub(super) path: &'a Key,
     /// At first the child context of the parent. The reading changes it into the child context of this node.
     pub(super) child_context: ChildContext,
@@ -57,15 +57,15 @@ pub(super) struct NodeReading<'a> {
     versions: DefaultHasher,
 }
 
-impl<'a> NodeReading<'a> {
+impl<'a> NodeBuilder<'a> {
     /// Begins a reading of the node at a path; `old` is the entry of an earlier reading.
     pub(super) fn new(
         path: &'a Key,
         child_context: ChildContext,
         old: Option<&'a NodeEntry>,
-    ) -> NodeReading<'a> {
+    ) -> NodeBuilder<'a> {
         let is_copied = child_context.consolidated.is_some();
-        NodeReading {
+        NodeBuilder {
             path,
             parent_context: child_context.identity(),
             replacements: child_context.store.info().archive_generation.number(),
