@@ -1,9 +1,10 @@
 //! Logs changes made through a store, to invalidate earlier answers for their keys.
 //!
 //! A change is entered after it was made, and before the call that made it returns. A reader takes the position of the
-//! log *before* its request to the store, and caches the answer only while none of its dependencies changed since. The
-//! log has a fixed size: keys share slots by their hash, so an unchanged key may seem changed, but never the other way
-//! round. The log does not see changes by other programs; TTLs cover those (`StoreInfo::freshness`).
+//! log *before* its request to the store. The answer is valid while no key or prefix that it depends on has changed
+//! since that position. The log has a fixed size: keys share slots by their hash, so an unchanged key may seem changed,
+//! but never the other way round. The log does not see changes by other programs; TTLs cover those
+//! (`StoreInfo::freshness`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -16,7 +17,8 @@ use crate::Key;
 /// Slots for keys; many, since chunks are written in large numbers.
 const KEY_SLOTS: u32 = 1 << 14;
 
-/// Slots for prefixes: this many for changes of anything below, and again for changes of everything below.
+/// Number of slots for prefixes below which any key changed. There are as many slots for prefixes below which
+/// everything changed (`record_tree`).
 const PREFIX_SLOTS: u32 = 1 << 12;
 
 /// A position in the order of changes.
@@ -43,10 +45,11 @@ impl MovingPosition {
     }
 }
 
-/// The age of an answer: its TTL starts here, and later changes invalidate it.
+/// The time and log position that an answer dates from: its TTL starts at that time, and changes after that position
+/// invalidate it.
 #[derive(Clone, Copy, Debug)]
 pub struct QueryStamp {
-    /// Time of the request for its oldest part.
+    /// Time of the oldest request that the answer is made from.
     pub request_time: Instant,
     /// Position of the change log before that request.
     pub position: LogPosition,
@@ -56,7 +59,8 @@ pub struct QueryStamp {
 pub struct ChangeLog {
     /// Position of the last change that is completely entered.
     last: AtomicU64,
-    /// Held while a change is entered: a reader that sees a position sees the slots of all changes up to it.
+    /// Held while a change is entered, so that a reader that sees a position also sees the slots of all changes up to
+    /// it.
     entering: Mutex<()>,
     /// Position of the last change in each slot.
     slots: Box<[AtomicU64]>,
@@ -79,7 +83,7 @@ impl ChangeLog {
         LogPosition(self.last.load(Ordering::SeqCst))
     }
 
-    /// Enters that the value of a key was changed, or may have been.
+    /// Enters that the value of a key changed or may have changed.
     pub fn record(&self, key: &Key) {
         self.mark(key, [key_slot(key.as_bytes())]);
     }
@@ -121,7 +125,7 @@ impl ChangeLog {
         self.last_of(key_slots(key))
     }
 
-    /// Returns the position of the last change of a prefix or below it.
+    /// Returns the position of the last change of a prefix or of anything below it.
     pub(crate) fn last_change_below(&self, prefix: &Key) -> LogPosition {
         self.last_of(below_slots(prefix))
     }

@@ -1,7 +1,8 @@
 //! Preconditions of changes, ETags, and the bodies of puts.
 //!
-//! A conditional change is made only if the key's content meets the condition: atomically if the store supports that,
-//! else with a check right before it. If the condition fails, the error is `Changed` and nothing is modified.
+//! A conditional change is made only if the key's content meets the condition. A store that supports this checks and
+//! changes atomically; for other stores the check is made right before the change. If the condition fails, the error is
+//! `Changed` and nothing is modified.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -11,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use crate::{Key, Version};
 use zarr_format::error::{Error, Kind, Result};
 
-/// A text that identifies one content of a key beyond this process: the server's ETag, or size and times.
+/// A text that identifies one content of a key, for other processes too: the server's ETag, or size and times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ETag {
     /// The text, exactly as the store sends it.
@@ -27,9 +28,9 @@ pub enum Condition {
     Any,
     /// The key is missing.
     Absent,
-    /// The content whose ETag has this text.
+    /// The key has the content whose ETag has this text.
     Match(String),
-    /// The content with the version that was read: it is unchanged since.
+    /// The key still has the content of this version.
     Version(Version),
 }
 
@@ -57,8 +58,8 @@ impl Condition {
         read.map_or(Condition::Absent, Condition::Version)
     }
 
-    /// Returns the condition as a server knows it: `Version` becomes `Match` with the present ETag, which `etag`
-    /// requests. `Changed` if the present version differs from the expected one.
+    /// Returns the condition in the form that a server knows: `Version` becomes `Match` with the present ETag, which
+    /// `etag` requests. `Changed` if the present version is not the expected one.
     pub(crate) fn for_server(
         &self,
         key: &Key,

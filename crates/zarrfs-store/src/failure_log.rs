@@ -1,8 +1,8 @@
 //! The failure log of a mount: recent failures, each logged once an hour.
 //!
-//! Failures with the same operation, path, key and cause are one entry. A repetition increments its count and makes it
-//! the newest; the log repeats it only after an hour, with the count. The table has at most `MAX_FAILURES` entries with
-//! texts of at most `MAX_TEXT` characters. The caller decides which errors are failures.
+//! Failures with the same operation, path, key and cause are one entry. A repetition increments the entry's count and
+//! makes the entry the newest. It is logged again only after an hour, with the count. The table has at most
+//! `MAX_FAILURES` entries with texts of at most `MAX_TEXT` characters. The caller decides which errors are failures.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -55,7 +55,7 @@ impl FailureLog {
     pub fn report(&self, operation: &'static str, path: &str, error: &Error) {
         let failure = Failure::new(operation, path, error);
         match self.count_occurrence(&failure, SystemTime::now(), Instant::now()) {
-            // `layer/liveness.rs` has logged that the store is gone, which fails every request.
+            // A store that is gone fails every request; `layer/liveness.rs` has already logged it once.
             _ if error.kind() == Kind::Gone => {}
             None => {}
             Some(1) => log::warn!("{}", failure.sentence()),

@@ -14,7 +14,7 @@ pub struct Name {
     pub name: Vec<u8>,
     /// File, directory or link.
     pub kind: EntryKind,
-    /// The cursor after this name; stable while the directory does not change. Never 0.
+    /// A cursor that continues after this name. It is never 0, and stays the same while the directory does not change.
     pub cursor: u64,
     /// The metadata that `head` would return, if the listing has them.
     pub meta: Option<Meta>,
@@ -41,16 +41,16 @@ pub trait Listing: Send {
 pub enum LeftOut {
     /// No names: the listing is complete.
     Nothing,
-    /// Names that begin with a dot, which nginx and Apache hide.
+    /// Names that begin with a dot may be missing from the listing, since nginx and Apache hide them.
     DotNames,
-    /// Names that begin with a dot, except metadata documents, which were requested one by one.
+    /// As `DotNames`, but metadata documents were requested one by one, so that they are not missing.
     DotNamesButDocuments,
     /// Any name: the store cannot list, and the names come from another source, such as metadata.
     Any,
 }
 
 impl LeftOut {
-    /// Whether an object of this name may exist although it is not listed.
+    /// Whether an object that has this name may exist although it is not listed.
     pub fn may_have(self, name: &[u8]) -> bool {
         let is_hidden = name.starts_with(b".");
         match self {
@@ -135,7 +135,7 @@ impl Listing for NameList {
 pub struct HiddenEntry {
     /// The name in the archive or bucket.
     pub name: Vec<u8>,
-    /// The key that the name means; `None` if it is not a plain path.
+    /// The key that the name stands for; `None` if the name is not a plain path.
     pub key: Option<Key>,
     /// Why the name is not a key.
     pub why: HiddenReason,
@@ -146,15 +146,16 @@ pub struct HiddenEntry {
 pub enum HiddenReason {
     /// The name is not a plain path.
     NoPath,
-    /// It is a symbolic link, a pipe or a device.
+    /// The entry is a symbolic link, a pipe or a device.
     Special,
     /// A later entry has the same name.
     Replaced,
-    /// It is shown under a corrected name; only the first such entry is recorded.
+    /// The entry is shown under a corrected name. Only the first such entry is recorded.
     Respelled,
 }
 
-/// The entries that no listing shows: the first ones of an archive; those of a bucket as listings find them.
+/// The entries that no listing shows. Those of an archive are its first ones, found when it is opened; those of a
+/// bucket are found by listings.
 #[derive(Debug, Default)]
 pub struct HiddenEntries(Mutex<Vec<HiddenEntry>>);
 
@@ -164,7 +165,7 @@ impl HiddenEntries {
         HiddenEntries(Mutex::new(entries))
     }
 
-    /// Records a name of a bucket that is not a plain path, the first hundred; logs the first one.
+    /// Records a name of a bucket that is not a plain path, up to a hundred names; logs only the first name.
     pub(crate) fn record(&self, name: &str) {
         let mut entries = self.0.lock();
         let is_known = |entry: &HiddenEntry| entry.name == name.as_bytes();

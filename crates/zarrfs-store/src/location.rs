@@ -67,7 +67,7 @@ pub fn canonical_location(location: &str) -> String {
 
 /// Returns an absolute path with the symbolic links of its existing part resolved.
 fn resolved(path: &Path) -> PathBuf {
-    // The path of a folder in an archive continues behind the archive's file.
+    // For a folder in an archive, the path continues behind the archive's file.
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let resolved = absolute.ancestors().find_map(|there| {
         let rest = absolute.strip_prefix(there).ok()?;
@@ -118,8 +118,8 @@ pub fn local_path(location: &str) -> Option<PathBuf> {
     }
 }
 
-/// Returns the path of a local location, which may lead into an archive, without the revision of an Icechunk
-/// repository, or `None` for other URLs.
+/// Returns the path of a local location, without the revision of an Icechunk repository. The path may lead into an
+/// archive. Returns `None` for a URL other than `file:`.
 pub fn local_folder(location: &str) -> Option<String> {
     if location.contains('?')
         && let Ok((place, Some(_))) = split_revision(location)

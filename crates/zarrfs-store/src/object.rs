@@ -19,7 +19,7 @@ pub struct Meta {
     pub kind: EntryKind,
     /// Length in bytes; 0 for a directory that is not an object as well.
     pub size: u64,
-    /// Bytes allocated on the medium.
+    /// Bytes that the object takes on the medium.
     pub stored: u64,
     /// Time of the last change; `UNIX_EPOCH` if the store does not say.
     pub modified: SystemTime,
@@ -34,8 +34,8 @@ impl Meta {
         Content { version, size }
     }
 
-    /// Whether both may describe the same content. Size and time count if only one of them has an ETag, since some
-    /// listings have none.
+    /// Whether both may describe the same content. If only one of them has an ETag, size and time are compared, since
+    /// some listings have no ETags.
     pub(crate) fn may_be_of(&self, other: &Meta) -> bool {
         let is_same_time = || {
             let is_one_lasting = self.version.is_lasting() != other.version.is_lasting();
@@ -174,9 +174,9 @@ pub trait Reader: Send + Sync {
         scatter(&bytes, parts);
         Ok(bytes.len())
     }
-    /// Returns the bytes of several ranges, which must ascend and not overlap. One request reads the gaps between them
-    /// as well, and its memory is held until the last range is dropped. A range is shorter than requested only at the
-    /// end of the object.
+    /// Returns the bytes of several ranges, which must ascend and not overlap. All ranges may come from one read, which
+    /// includes the gaps between them. Its memory is freed when the last range is dropped. A range is shorter than
+    /// requested only at the end of the object.
     fn read_ranges(&self, context: &RequestContext, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         read_together(ranges, |offset, length| {
             self.read_at(context, offset, length)
@@ -200,8 +200,8 @@ pub fn scatter(bytes: &[u8], parts: &mut [IoSliceMut<'_>]) {
     }
 }
 
-/// Reads ascending ranges without overlap by one call of `read`, which gets an offset and a length. The results share
-/// the memory of its buffer; `Invalid` if the ranges overlap or descend.
+/// Reads ascending ranges without overlap by one call of `read`, whose arguments are an offset and a length. The
+/// results share the memory of the buffer that `read` returns. `Invalid` if the ranges overlap or descend.
 pub(crate) fn read_together(
     ranges: &[Range<u64>],
     read: impl FnOnce(u64, usize) -> Result<Vec<u8>>,

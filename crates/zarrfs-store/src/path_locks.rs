@@ -1,8 +1,9 @@
 //! Locks paths, so that changes of overlapping paths run one at a time.
 //!
 //! Paths overlap if they are equal or one contains the other; other changes run concurrently, even while a store is
-//! slow. Waiters are served in order, so that none starves. But a waiter behind a long holder, such as a folder rename
-//! behind the upload of a large file, does not block later waiters.
+//! slow. Waiters are served in order, so that none starves. But if a waiter waits for a path that is locked for long,
+//! it does not block later waiters: a folder rename may wait for the upload of a large file, and other changes in the
+//! folder go on.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,7 @@ struct PathTable {
 struct PathTicket {
     number: u64,
     paths: Vec<Key>,
-    /// Whether the lock covers everything below the paths too.
+    /// Whether the lock also covers everything below the paths.
     with_below: bool,
     /// When the paths were locked; `None` while the ticket waits.
     held_since: Option<Instant>,
@@ -44,7 +45,8 @@ impl PathTicket {
         own.any(|own| other.paths.iter().any(|path| is_covered(own, path)))
     }
 
-    /// Whether waiters behind this path no longer block later waiters.
+    /// Whether this ticket has held its paths for so long that tickets that wait for them no longer block later
+    /// tickets.
     fn is_held_for_long(&self) -> bool {
         self.held_since
             .is_some_and(|since| since.elapsed() > Duration::from_secs(1))
@@ -52,8 +54,8 @@ impl PathTicket {
 }
 
 impl PathTable {
-    /// Whether a ticket must wait: an overlapping ticket holds its paths, or arrived earlier and is not stuck behind a
-    /// long holder.
+    /// Whether a ticket must wait: because an overlapping ticket holds its paths, or arrived earlier and does not wait
+    /// for a path that is held for long.
     fn is_blocked(&self, ticket: &PathTicket) -> bool {
         let others = self
             .tickets
@@ -70,7 +72,7 @@ impl PathTable {
         others.any(|other| other.is_held_for_long() && other.overlaps(ticket))
     }
 
-    /// Locks the paths of a ticket unless it must wait; returns whether it did.
+    /// Locks the paths of a ticket unless it must wait. Returns whether they are locked.
     fn try_take(&mut self, number: u64) -> bool {
         let place = self
             .tickets

@@ -2,8 +2,8 @@
 //!
 //! A request that exceeds its time limit is refused, and its program is told that nothing was done; it must modify
 //! nothing from then on. Code that makes a change therefore takes a permit right before the change, after all waiting.
-//! The permit fences the two: while it is held the request cannot be refused, and after the change it never is, so that
-//! the program learns the outcome.
+//! While the permit is held the request cannot be refused, and after the change it never is, so that the program learns
+//! the outcome.
 //!
 //! An event loop must not block. It tries with `WITHOUT_WAITING` first: code that would need a request to a store, or
 //! another thread's result, returns `WouldWait`, and a pool thread repeats the request. `WouldWait` is not an answer:
@@ -11,8 +11,8 @@
 //!
 //! Several layers over a store cache its answers, and so do their callers, each with the store's TTL. These TTLs must
 //! not add up: an answer from a cache records the time of its request to the store, and a caller that caches the answer
-//! counts its TTL from that time (`StoreInfo::ask`). An answer combines many others, and an error does too. The context
-//! collects their ages, since one of the many functions in between would forget to return them.
+//! counts its TTL from that time (`StoreInfo::ask`). An answer or an error may depend on many cached answers. The
+//! context collects their ages: if each function returned them, one would be forgotten.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -120,7 +120,7 @@ impl RequestContext {
         };
         let answer = query(&context);
         let request_time = *oldest.lock();
-        // An outer query that contains this one is at least as old as the oldest answer here.
+        // A query that contains this one is at least as old as the oldest answer here.
         self.record_age(request_time);
         (answer, request_time)
     }
@@ -143,7 +143,7 @@ impl RequestContext {
     }
 }
 
-/// Whether a result is final; false for `WouldWait`.
+/// Whether a result is an answer to the request; false only for `WouldWait`.
 pub fn is_answer<T>(answer: &Result<T>) -> bool {
     !matches!(answer, Err(error) if error.kind() == Kind::WouldWait)
 }

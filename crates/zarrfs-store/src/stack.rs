@@ -29,8 +29,9 @@
 //! ```
 //!
 //! All layers of a stack share one change log, except the overlay: a write to its upper folder does not invalidate the
-//! answers of the layers below. `mount/open.rs` inserts the overlay, since this crate does not know upper folders, and
-//! the listings synthesized from metadata (`view/synthetic_store.rs`); `hierarchy` reads consolidated metadata.
+//! answers of the layers below. `mount/open.rs` inserts the overlay, since this crate does not know upper folders. It
+//! also inserts listings whose names come from metadata (`view/synthetic_store.rs`). `hierarchy` reads consolidated
+//! metadata.
 
 use std::fmt;
 use std::fs::File;
@@ -80,7 +81,8 @@ impl StoreConfig {
         places.all(|place| local_folder(place).is_some())
     }
 
-    /// Returns the budget for what is held of a store; if there is none, one of its own, for manifests.
+    /// Returns the budget for the data of a store that are kept in memory. Without a configured budget, returns a new
+    /// one of 512 MiB.
     fn budget(&self) -> Arc<MemoryBudget> {
         let own = || MemoryBudget::new(512 << 20, Arc::new(Stats::default()));
         self.memory.clone().unwrap_or_else(own)
@@ -90,7 +92,7 @@ impl StoreConfig {
 /// Options for a store on the network.
 #[derive(Clone)]
 pub struct RemoteConfig {
-    /// Names and values of `--option`; some values are secret.
+    /// Names and values of `--storage-option`; some values are secret.
     pub options: Vec<(String, String)>,
     /// Whether to send requests without credentials.
     pub anonymous: bool,
@@ -339,7 +341,7 @@ fn open_remote(
         return Ok(StoreStack::plain(store));
     }
     let store = match only {
-        // An archive is one object, and its absence is an error already.
+        // An archive is a single object, and it is an error already if that object is missing.
         Some(_) => store,
         None => Arc::new(LivenessStore::new(store)),
     };
@@ -416,7 +418,7 @@ impl Opening<'_> {
         let stack = with_metadata_cache(self.context, cached, self.config);
         match self.revision_of(&*stack.store, None)? {
             Some(revision) => self.icechunk(store, revision),
-            // Only a name that says so is worth the request.
+            // The request for `.zmetadata` is made only if the name says that it is a folder of Parquet files.
             None if self.is_named_parquet() => match self.reference_folder(&stack.store)? {
                 Some(references) => Ok(references),
                 None => Ok(stack),
@@ -425,7 +427,7 @@ impl Opening<'_> {
         }
     }
 
-    /// Opens a store of which only the files of this revision need exist; `None` if they do not.
+    /// Opens a store of which only the files of this revision need exist; `None` if it has no such files.
     fn files_of(&self, revision: &Revision) -> Option<Arc<dyn Store>> {
         let branch = format!("refs/{}.{}/ref.json", revision.kind(), revision.name());
         ["repo", &branch].into_iter().find_map(|key| {
@@ -434,26 +436,27 @@ impl Opening<'_> {
         })
     }
 
-    /// Returns the revision to show if the store is an Icechunk repository: the one that is asked for, or the default
-    /// one if the root has no Zarr metadata but the files of a repository.
+    /// Returns the revision to show if the store is an Icechunk repository: the wanted one, or the default one if the
+    /// root has the files of a repository but no Zarr metadata.
     fn revision_of(&self, store: &dyn Store, wanted: Option<Revision>) -> Result<Option<Revision>> {
         if wanted.is_some() || !store.info().lists {
             return Ok(wanted);
         }
         for name in ["zarr.json", ".zgroup", ".zarray"] {
             let key = Key::new(name)?;
-            // An object can be there although the listing fails.
+            // The object may exist although the listing that `head` needs fails.
             let found = store.head(self.context, &key).map(|meta| meta.is_some());
             let exists = || Ok(store.version(self.context, &key)?.is_some());
             match found.or_else(|_| exists()) {
                 Ok(false) => {}
                 Ok(true) => return Ok(None),
-                // Servers that hide names with a dot may refuse them; the names of a repository have none.
+                // Servers that hide names with a dot may refuse requests for them. The files of a repository have no
+                // such names.
                 Err(_) if name.starts_with('.') => {}
                 Err(error) => return Err(error),
             }
         }
-        // An error must not show a repository as its files.
+        // If this fails, the open fails: otherwise the files of a repository would be shown as a store.
         let is_one = is_repository(self.context, store)?;
         Ok(is_one.then(Revision::default))
     }
@@ -516,7 +519,7 @@ impl Opening<'_> {
         });
         let (base, content) = match head {
             Ok(Some(found)) => found,
-            // A folder may have such a name, too.
+            // A folder may have a name that ends in `.json`, too.
             Ok(None) => return Ok(None),
             Err(error) if error.kind() == Kind::NotFound => return Ok(None),
             Err(error) => return Err(error.about(&name)),
@@ -551,7 +554,7 @@ impl Opening<'_> {
         Ok(StoreStack::plain(store))
     }
 
-    /// Whether the last name in the path of a URL ends as directories of Parquet files do.
+    /// Whether the last name in the path of a URL ends like the name of a folder of Parquet files.
     fn is_named_parquet(&self) -> bool {
         let path = self.location.split(['?', '#']).next().unwrap_or_default();
         let name = path.trim_end_matches('/').to_ascii_lowercase();

@@ -127,7 +127,7 @@ pub trait Store: Send + Sync {
     fn info(&self) -> &StoreInfo;
 }
 
-/// The TTL of what never changes: no mount lives as long.
+/// The TTL of objects that never change: no mount lives that long.
 pub const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Properties of a store as a whole. A layer passes on those of the store below it, or a changed copy.
@@ -141,8 +141,8 @@ pub struct StoreInfo {
     pub freshness: Duration,
     /// The local folder that holds the store, if there is one.
     pub folder: Option<PathBuf>,
-    /// What distinguishes the store from others with its URL: the server that options, the environment or a profile
-    /// name, or a digest of the credentials for a web server.
+    /// Distinguishes the store from other stores with the same URL. It is the bucket's server, if options, the
+    /// environment or a profile name it, or a digest of the credentials for a web server.
     pub server: Option<Arc<str>>,
     /// Why the store is read-only, and the remedy; `None` if it can be changed.
     pub unchangeable: Option<&'static str>,
@@ -165,7 +165,7 @@ impl StoreInfo {
     pub fn new(freshness: Duration) -> StoreInfo {
         StoreInfo {
             lists: true,
-            // Local stores keep this.
+            // The number for local stores; network stores set their own.
             concurrency: 16,
             freshness,
             folder: None,
@@ -180,7 +180,8 @@ impl StoreInfo {
         }
     }
 
-    /// Runs a query; returns the answer and its stamp, which is older than now if a layer answers from its cache.
+    /// Runs a query. Returns the answer and its stamp, whose time is earlier than now if a layer answers from its
+    /// cache.
     pub fn ask<T>(
         &self,
         context: &RequestContext,
@@ -217,7 +218,7 @@ impl StoreInfo {
         self.freshness.saturating_sub(age)
     }
 
-    /// Whether the store is immutable, by the TTL that the user gave: at least a year.
+    /// Whether the store is immutable: the user gave a TTL of at least a year.
     pub(crate) fn never_changes(&self) -> bool {
         self.freshness >= Duration::from_secs(365 * 24 * 3600)
     }
@@ -258,9 +259,9 @@ impl Hints for NoHints {
 pub enum Presence<T> {
     /// Not in memory; only a request to the store can tell.
     Unknown,
-    /// Presence not to exist.
+    /// Known to be missing.
     Missing,
-    /// Presence to exist.
+    /// Known to exist, with this value.
     Is(T),
 }
 

@@ -36,7 +36,8 @@ pub struct Stat {
     pub meta: Meta,
     /// The stored owner, mode and times; `None` if the mount's defaults apply.
     pub posix: Option<Posix>,
-    /// Identifies the file: constant across renames and writes in place; differs if another file takes the name.
+    /// Identifies the file. It stays the same across renames and writes in place, and differs if another file takes the
+    /// name.
     pub content: u64,
 }
 
@@ -141,7 +142,7 @@ pub trait TreeFile: Send + Sync {
     fn write_pages(&self, context: &RequestContext, offset: u64, bytes: &[u8]) -> Result<()> {
         self.write_at(context, offset, bytes)
     }
-    /// Records that the kernel dropped its pages of the file, as it does after `flush` or `sync` failed.
+    /// Records that the kernel has dropped its pages of the file, which it does after `flush` or `sync` failed.
     fn mark_pages_dropped(&self) {}
     /// Allocates space for a range, as fallocate(2) with `mode` does.
     fn allocate(
@@ -160,8 +161,8 @@ pub trait TreeFile: Send + Sync {
     fn flush(&self, context: &RequestContext) -> Result<()>;
     /// Stores all writes so that they survive a loss of power.
     fn sync(&self, context: &RequestContext) -> Result<()>;
-    /// Stores the writes that the end of this process would lose, while the file is still open. An error says what
-    /// happens to the rest.
+    /// Called while the file is open, before this process ends: stores the writes that would otherwise be lost. An
+    /// error says what happens to writes that cannot be stored.
     fn end(&self, context: &RequestContext) -> Result<()> {
         self.flush(context)
     }

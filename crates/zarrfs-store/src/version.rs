@@ -1,9 +1,9 @@
 //! Versions distinguish the contents of a key.
 //!
 //! A store derives them from the ETag, or from inode, size and times. A server without ETags sends only size and time,
-//! which two contents of the same second may share: its versions are transient and change every moment, so that no
-//! cache keeps a content beyond them. The versions of an upper folder never equal those of a store, and the precondition
-//! of a change can only name a version of the store.
+//! which may be equal for two contents of the same second. So its versions are transient: they change every 100 ms, and
+//! no cache can take an older content for the present one. The versions of an upper folder never equal those of a
+//! store, and the precondition of a change can only name a version of the store.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,7 @@ const MOMENT: Duration = Duration::from_millis(100);
 pub enum Version {
     /// A content in the store.
     Store(StoreVersion),
-    /// A content in an upper folder. The number is valid in one process only.
+    /// A content in an upper folder. The number means something only in this process.
     Upper(u64),
 }
 
@@ -101,7 +101,7 @@ impl Version {
         self.number() & TRANSIENT != TRANSIENT
     }
 
-    /// Returns this version as one that identifies the content only for now.
+    /// Returns a transient version for the same content, so that caches do not keep the bytes.
     pub fn as_transient(self) -> Version {
         Version::numbered(self.number() | TRANSIENT)
     }
@@ -116,7 +116,8 @@ impl Version {
         Version::numbered(TRANSIENT | facts & FACTS | moment)
     }
 
-    /// Whether both may be versions of one content: they are equal, or transient with equal size and time.
+    /// Whether both may be versions of the same content: they are equal, or both are transient with equal size and
+    /// time.
     pub fn may_be(self, other: Version) -> bool {
         let are_transient = !self.is_lasting() && !other.is_lasting();
         self == other || are_transient && (self.number() ^ other.number()) & FACTS == 0

@@ -1,9 +1,9 @@
 //! Keeps the content of a read-only store current: reads it again after a change.
 //!
 //! Such a store is made from an object that describes all its keys: the directory of a zip archive, a reference file,
-//! the tip of a branch. The first lookup after the TTL asks the store below for a change, and concurrent lookups wait
-//! for its result. The age of an answer counts from that check. Open readers keep the version that they were opened
-//! with.
+//! the tip of a branch. The first lookup after the TTL asks the store below whether that object has changed, and
+//! concurrent lookups wait for the result. The age of an answer counts from that check. Open readers keep the version
+//! that they were opened with.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -39,12 +39,12 @@ pub(super) struct Current<S: Source> {
     checks: SingleFlight<(), Checked<S::Content>>,
 }
 
-/// A content, as a check for a change has found it.
+/// The content of a store, and the time of the last check that found it current.
 pub(super) struct Checked<C> {
     pub(super) content: Arc<C>,
-    /// When the store below was asked for a change.
+    /// When the store below was last asked whether the content has changed.
     pub(super) checked_at: Instant,
-    /// Whether a read has shown since that the content was changed.
+    /// Whether a read has found, after that check, that the content has changed.
     is_outdated: bool,
 }
 
@@ -83,7 +83,7 @@ impl<S: Source> Current<S> {
         }
     }
 
-    /// Runs a query on the current content. If a read shows that it was changed, the query runs again on the new one.
+    /// Runs a query on the current content. If the query fails with `Changed`, it runs again on the new content.
     pub(super) fn query<T>(
         &self,
         context: &RequestContext,
@@ -105,7 +105,7 @@ impl<S: Source> Current<S> {
         let checked = match self.fresh() {
             Some(fresh) => fresh,
             None => {
-                // A check by another caller has the same TTL as a cached answer.
+                // The result of another caller's check is used if it is within the TTL or began after this call.
                 let counts = |checked: &Checked<S::Content>| {
                     checked.checked_at >= begun || info.is_fresh(checked.checked_at)
                 };
@@ -131,7 +131,7 @@ impl<S: Source> Current<S> {
         let info = self.source.info();
         let (new, stamp) = info.ask(context, |context| self.source.refresh(context, &old));
         let new = new?;
-        // Counted before the first answer from the new content.
+        // The replacement is counted before any answer from the new content.
         if !Arc::ptr_eq(&new, &old) {
             self.replacements.advance();
         }

@@ -45,7 +45,7 @@ impl ObjectMap {
         version
     }
 
-    /// Returns the keys under a prefix, without it. No other key is looked at: tests have thousands.
+    /// Returns the keys under a prefix, relative to it. Reads no other keys, since tests have thousands.
     fn below<'a>(&'a self, prefix: &'a Key) -> impl Iterator<Item = Key> + 'a {
         self.by_key
             .range(prefix..)

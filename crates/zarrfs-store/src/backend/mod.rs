@@ -51,7 +51,7 @@ fn cannot_list(prefix: &Key) -> Error {
     Error::unsupported(prefix, "the server does not list names")
 }
 
-/// Returns the bytes from `start` to `end`, as far as there are any.
+/// Returns the bytes from `start` to `end`, or fewer if `bytes` is shorter.
 fn slice(bytes: &[u8], start: u64, end: u64) -> Vec<u8> {
     let clamp = |place: u64| {
         usize::try_from(place)
@@ -64,7 +64,7 @@ fn slice(bytes: &[u8], start: u64, end: u64) -> Vec<u8> {
         .to_vec()
 }
 
-/// Implements `Debug` with nothing but the name of the type, whose fields may hold secrets or have no `Debug`.
+/// Implements `Debug` by the name of the type alone, since its fields may hold secrets or have no `Debug`.
 macro_rules! opaque_debug {
     ($name:ident $(<$generic:ident>)?) => {
         impl$(<$generic>)? std::fmt::Debug for $name$(<$generic>)? {

@@ -66,8 +66,8 @@ pub(crate) fn open(
     let url = format!("{scheme}:{rest}");
     let host = Url::parse(&url).ok();
     let host = host.as_ref().and_then(Url::host_str);
-    // If the bucket cannot be opened as one, it may still serve its objects as files. A bucket would not be sent the
-    // credentials for its web server.
+    // If the URL cannot be opened as a bucket, its server may still serve the objects as files. If there are
+    // credentials for a web server of this host, the URL is not opened as a bucket, which would not be sent them.
     if !host.is_some_and(|host| config.login.is_for(host))
         && let Some(bucket) = BucketStore::open_cloud_url(&url, display_name, config, stats)
     {

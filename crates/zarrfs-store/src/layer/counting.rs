@@ -1,6 +1,6 @@
 //! Counts requests, bytes and time of the store below.
 //!
-//! It updates the counters `store_*` and returns answers unchanged, so that no backend needs to count.
+//! The layer updates the counters `store_*` and returns answers unchanged, so that no backend needs to count.
 
 use std::io::IoSliceMut;
 use std::ops::Range;
@@ -32,7 +32,7 @@ impl CountingStore {
     }
 }
 
-/// Times a request to the store; `WouldWait` if the context may not wait.
+/// Runs a request to the store and counts its time; `WouldWait` if the context may not wait.
 fn timed<T>(
     context: &RequestContext,
     stats: &Stats,
@@ -169,7 +169,7 @@ impl Layer for CountingStore {
     }
 }
 
-/// Counts only the time: the request was counted when the listing began.
+/// A recursive listing. Only its time is counted: the request was counted when the listing began.
 struct CountingFlatListing {
     inner: Box<dyn FlatListing>,
     stats: Arc<Stats>,

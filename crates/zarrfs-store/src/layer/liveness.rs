@@ -2,9 +2,9 @@
 //!
 //! If others delete a store, its server answers that each key is missing, as if it had never existed: a chunk would
 //! read as the fill value, in the store view too. So a missing key is reported only while a metadata document of the
-//! root exists. The check is a request, made only after a key was found missing, and at most once a second; a listing
-//! of the root without names makes it at once. The document is one that this mount has seen: there is no check before
-//! it saw one, nor after it erased the document itself.
+//! root exists. The check is a request for that document. It is made only after a key was found missing, and at most
+//! once a second, but at once if a listing of the root has no names. Only a document that this mount has found is
+//! checked: there is no check before the mount has found one, nor after it has erased the document itself.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ pub(crate) struct LivenessStore {
 }
 
 impl LivenessStore {
-    /// Wraps a store that was just opened.
+    /// Wraps a store that has just been opened.
     pub(crate) fn new(inner: Arc<dyn Store>) -> LivenessStore {
         LivenessStore {
             root: Arc::new(RootWatch {
@@ -72,11 +72,11 @@ struct RootWatch {
 
 #[derive(Default)]
 struct RootState {
-    /// The root document that was found last; `None` if this mount has seen none, or erased it.
+    /// The root document that was found last; `None` if this mount has found none, or has erased it.
     document: Option<Key>,
-    /// Time of the request that found it.
+    /// Time of the last request that found the document.
     found_at: Option<Instant>,
-    /// Whether the log says that the store is gone.
+    /// Whether the log already says that the store is gone.
     is_gone: bool,
 }
 
@@ -98,7 +98,7 @@ impl RootWatch {
         }
     }
 
-    /// Records that this mount erases the key.
+    /// Records that this mount erases the key: its absence does not mean that the store was deleted.
     fn record_removal(&self, key: &Key) {
         let mut state = self.state.lock();
         if state.document.as_ref() == Some(key) {
@@ -129,14 +129,14 @@ impl RootWatch {
     /// Whether the check needs a request now.
     fn needs_request(&self, now: Instant) -> bool {
         let state = self.state.lock();
-        // The root counts as alive for this long after a request found one of its documents.
+        // For one second after a request found a root document, the root counts as existing.
         let is_recent =
             |found_at: Instant| now.saturating_duration_since(found_at) < Duration::from_secs(1);
         state.document.is_some() && !state.found_at.is_some_and(is_recent)
     }
 
-    /// Whether a root document exists: the last known one, or another one, since the store may have been rewritten in
-    /// another format.
+    /// Whether a root document exists: the one that was found last, or another one, since the store may have been
+    /// rewritten in another format.
     fn has_document(&self, context: &RequestContext) -> Result<bool> {
         let Some(known) = self.state.lock().document.clone() else {
             return Ok(true);
@@ -154,7 +154,8 @@ impl RootWatch {
         let is_removed_here = state.document.is_none();
         if !is_removed_here && !std::mem::replace(&mut state.is_gone, true) {
             log::error!("{GONE}");
-            // Keys reported missing within the last second may have been deleted by others.
+            // Keys that were reported missing within the last second may have been deleted with the store, so all
+            // answers are invalidated.
             self.inner.info().changes.record_tree(&Key::root());
         }
         Ok(is_removed_here)
@@ -263,7 +264,8 @@ impl Layer for LivenessStore {
     }
 
     fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
-        // Another thread may find the key between the two calls.
+        // The removal is recorded twice, since another thread may find the key between the first record and the
+        // erasure.
         self.root.record_removal(key);
         let erased = self.root.inner.erase(context, key, condition);
         self.root.record_removal(key);

@@ -3,10 +3,11 @@
 //! `stack.rs` combines them; a layer does not know which store is below it. A layer implements only the methods of
 //! `Layer` that it changes, and passes the others through.
 //!
-//! A layer that remembers something of a key compares `StoreInfo::changes` (the change log, which the backend and the
-//! overlay advance after each change) with the position at which it asked, before it answers: a key that changed since
-//! is asked for again. A layer that checks versions anyway needs no such comparison. An answer from memory records its
-//! age in the context (`RequestContext::record_age`). A layer holds no lock during a request to the store below.
+//! The backend and the overlay enter each change in the change log (`StoreInfo::changes`). A layer that keeps an answer
+//! about a key also keeps the position that the log had before its request. If the key has changed since that position,
+//! the layer does not return the answer but requests it again. A layer that compares versions anyway does not need the
+//! log. An answer from memory records its age in the context (`RequestContext::record_age`). A layer holds no lock
+//! during a request to the store below.
 
 use std::sync::Arc;
 
@@ -226,8 +227,8 @@ impl<L: Layer> Store for L {
     }
 }
 
-/// A store whose objects never change once written, such as the chunks of an Icechunk repository. The caches over it need
-/// no TTL: they return what they have without a request.
+/// A store whose objects never change once written, such as the chunks of an Icechunk repository. The caches over it
+/// return an object that they have at any age, without a request.
 pub(crate) struct ImmutableStore {
     inner: Arc<dyn Store>,
     info: StoreInfo,

@@ -1,9 +1,9 @@
-//! Detects sequential use of names, to prefetch the next ones.
+//! Detects that names are used in sequence, to prefetch the next ones.
 
 use std::ops::Range;
 
-/// The progress of a program through a sorted list of names. A name stands for the entry itself or for something in it,
-/// such as the metadata document of a directory.
+/// The progress of a program through a sorted list of names. The use of a name may be that of the entry itself, or of
+/// something in it, such as the metadata document of a directory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NameSequence {
     /// Number of names used in sequence.
@@ -61,7 +61,8 @@ impl NameSequence {
         self.last.saturating_add(1)
     }
 
-    /// Returns the average distance from strict sequence; 0 if each name followed the one before.
+    /// Returns the average distance from strict sequence, in sixteenths of a name; 0 if each name followed the one
+    /// before.
     pub fn deviation(&self) -> usize {
         self.deviation
     }

@@ -11,9 +11,9 @@ use std::fs;
 use std::ops::Range;
 use std::ptr;
 
-/// Blocks of C libraries of at least this size go back to the kernel when they are freed; smaller ones once this many
-/// bytes of them are free. More than the 2 MiB that c-blosc allocates per chunk, which would otherwise fault in every
-/// page for every chunk.
+/// Blocks of C libraries of at least this size go back to the kernel when they are freed, smaller ones once this many
+/// bytes of them are free. c-blosc allocates 2 MiB per chunk: if these blocks went back to the kernel, each page of
+/// them would fault again for every chunk.
 #[cfg(target_env = "gnu")]
 const MMAP_THRESHOLD: libc::c_int = 4 << 20;
 

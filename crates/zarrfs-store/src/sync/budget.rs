@@ -3,8 +3,8 @@
 //! A reservation is released when its last holder drops it, so that the sum never exceeds the limit. Caches register
 //! here; a reservation evicts their unused values in the order of `Priority`. `reserve` may block and is for foreground
 //! work; `try_reserve` never blocks and is for prefetch and caches, so that no two of them wait for each other. A part
-//! of a budget has its own limit, and its bytes count in the whole as well. Up to that limit, its reservations evict
-//! from other caches before its own. No lock is held while a cache evicts.
+//! of a budget has its own limit, and its bytes are charged to the whole budget as well. If the whole budget is full, a
+//! reservation of a part evicts values of other caches before those of its own. No lock is held while a cache evicts.
 
 use std::fmt;
 use std::iter;
@@ -26,13 +26,13 @@ pub enum Priority {
     Speculative,
     /// Was used, and may be used again.
     Used,
-    /// Small, but a request to a store each.
+    /// Metadata: small, but each value costs a request to a store.
     Metadata,
     /// State that keeps the kernel's pages of files valid: without it the pages would be read again.
     OpenArrays,
 }
 
-/// A cache whose values count in a budget.
+/// A cache whose values are charged to a budget.
 pub trait Evict: Send + Sync {
     /// Evicts the least recently used value if its last use was before the given minute; returns false if there is no
     /// such value.
@@ -50,7 +50,8 @@ struct RegisteredCache {
 /// The identifier of the next budget.
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
-/// A limit for the bytes held.
+/// A limit for the bytes in memory. A part of a budget is itself a budget, whose bytes are charged to the whole budget
+/// too.
 pub struct MemoryBudget {
     id: u64,
     limit: u64,
@@ -58,7 +59,7 @@ pub struct MemoryBudget {
     freed: Condvar,
     /// Sorted by priority; includes the caches of the parts.
     caches: Mutex<Vec<RegisteredCache>>,
-    /// The counters; `None` in a part.
+    /// The counters; `None` if this is a part of a budget.
     stats: Option<Arc<Stats>>,
     whole: Option<Arc<MemoryBudget>>,
 }
@@ -154,7 +155,7 @@ impl MemoryBudget {
         self.try_reserve_for(self.id, bytes)
     }
 
-    /// Reserves for the budget `id`, which is this one or a part of it.
+    /// Reserves bytes here on behalf of the budget `id`, which is this one or a part of it.
     fn try_reserve_for(self: &Arc<MemoryBudget>, id: u64, bytes: u64) -> Option<Reservation> {
         if bytes > self.limit {
             return None;
@@ -204,7 +205,8 @@ impl MemoryBudget {
         }
     }
 
-    /// Waits for a release here, or in the whole if `bytes` fit here; returns at once if they fit in both.
+    /// Waits for a release in this budget, or if `bytes` fit here, for one in the whole budget. Returns at once if they
+    /// fit in both.
     fn wait(&self, bytes: u64, at_most: Duration) {
         let mut held = self.held.lock();
         if held.saturating_add(bytes) > self.limit {
@@ -217,7 +219,7 @@ impl MemoryBudget {
         }
     }
 
-    /// Evicts one value for the budget `id`; returns false if no cache has one.
+    /// Evicts one value on behalf of the budget `id`; returns false if no cache has a value to evict.
     fn evict_one(&self, id: u64) -> bool {
         let caches = self.caches.lock().clone();
         let is_of_part = |cache: &&RegisteredCache| cache.budget == id && id != self.id;
@@ -272,7 +274,7 @@ impl MemoryBudget {
 pub struct Reservation {
     budget: Arc<MemoryBudget>,
     bytes: u64,
-    /// The reservation of the same bytes in the whole.
+    /// The reservation of the same bytes in the whole budget, if `budget` is a part.
     of_whole: Option<Box<Reservation>>,
 }
 
@@ -310,7 +312,7 @@ pub struct BatchedReservation {
 }
 
 impl BatchedReservation {
-    /// Reserves nothing yet; `max_items` items of `item` bytes each limit the part of the budget.
+    /// Reserves nothing yet. The part of the budget is limited to `max_items` items of `item` bytes each.
     pub fn new(memory: &Arc<MemoryBudget>, item: u64, max_items: usize) -> BatchedReservation {
         let batch = (max_items / 8).clamp(1, 1 << 10);
         let limit = item.saturating_mul(max_items.saturating_add(batch) as u64);
@@ -334,8 +336,8 @@ impl BatchedReservation {
         items <= self.covered.load(Ordering::Relaxed)
     }
 
-    /// Reserves memory until it suffices; returns whether it does. `items` counts again after each reservation, which
-    /// may evict some of the items.
+    /// Reserves memory until it suffices for all items; returns whether it does. `items` counts the items again after
+    /// each reservation, since a reservation may evict some of them.
     pub fn cover(&self, items: impl Fn() -> usize) -> bool {
         loop {
             let items = items();

@@ -1,8 +1,8 @@
 //! A cache of values by key, limited by a memory budget.
 //!
 //! Retired values are evicted first, in the order of their retirement, then the least recently used ones. Concurrent
-//! loads of one key are joined (`single_flight`). A value contains the `Reservation` of its bytes, so that they count
-//! until its last holder drops it. No lock is held during a load or an eviction listener.
+//! loads of one key are joined (`single_flight`). A value contains the `Reservation` of its bytes, so that they are
+//! charged to the budget until the last holder drops the value. No lock is held during a load or an eviction listener.
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashSet;
@@ -16,7 +16,8 @@ use crate::sync::budget::{Evict, MemoryBudget, Priority, Reservation};
 use crate::sync::single_flight::SingleFlight;
 use zarr_format::error::Result;
 
-/// Runs for each value that is evicted to make room, without a lock. The key is not loaded again before it returns.
+/// Runs for each value that is evicted to make room. The cache's lock is not held meanwhile, and the key is not loaded
+/// again before the listener returns.
 pub type EvictionListener<K, V> = Box<dyn Fn(&K, &V) + Send + Sync>;
 
 /// Values by key, limited by a budget.
@@ -33,7 +34,7 @@ struct CacheState<K, V> {
     values: AgedMap<K, V>,
     /// Values that are unlikely to be used again, in order of retirement.
     retired: AgedMap<K, V>,
-    /// Keys whose values an eviction listener has now.
+    /// Keys whose values an eviction listener is processing.
     evicting: HashSet<K>,
     /// Number of loads that wait for an eviction listener.
     waiting: usize,
@@ -113,7 +114,7 @@ where
         drop(value);
     }
 
-    /// Whether a value is cached, being loaded, or with an eviction listener.
+    /// Whether a value is cached, being loaded, or being processed by an eviction listener.
     pub fn has(&self, key: &K) -> bool {
         let state = self.state.lock();
         let is_known = state.contains(key) || state.evicting.contains(key);
@@ -169,7 +170,7 @@ where
         loaded
     }
 
-    /// Waits until no eviction listener has the value of `key`, at most until `deadline`.
+    /// Waits until no eviction listener processes the value of `key`, at most until `deadline`.
     fn wait_for_listener(&self, key: &K, deadline: Instant) {
         let mut state = self.state.lock();
         state.waiting += 1;

@@ -1,10 +1,10 @@
 //! Returns idle memory to the system, and more under memory pressure.
 //!
 //! One thread serves all caches of a memory budget. It wakes once a minute and when the kernel reports memory pressure:
-//! pressure stall information (`psi.rst` of its documentation) of the machine and of the cgroup, which has pressure near
-//! `memory.high` or `memory.max`. Tasks of other cgroups near their limits add to the pressure of the machine, so that
-//! it counts only if little memory is free. If the kernel offers no PSI, the free memory is checked whenever a wait
-//! ends.
+//! pressure stall information (`psi.rst` of its documentation) of the machine and of the cgroup, which has pressure
+//! near `memory.high` or `memory.max`. The pressure of the machine also includes tasks of other cgroups near their
+//! limits, so it counts only if little memory is free. If the kernel offers no PSI, the free memory is checked whenever
+//! a wait ends.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;

@@ -83,7 +83,7 @@ impl ThreadPool {
 }
 
 impl PoolState {
-    /// Returns the present maximum number of threads. A pool replaces at most 512 stalled ones.
+    /// Returns the present maximum number of threads. A pool replaces at most 512 stalled threads.
     fn thread_limit(&self, queue: &TaskQueue) -> usize {
         self.max_threads + queue.stalled.min(512)
     }
@@ -126,7 +126,7 @@ impl PoolState {
             if queue.threads > self.thread_limit(&queue) {
                 queue.threads -= 1;
                 drop(queue);
-                // This thread may have taken the wake-up that was meant for a job.
+                // Another thread is woken, since the wake-up of this one may have been meant for a job.
                 self.work.notify_one();
                 return None;
             }
@@ -210,7 +210,7 @@ pub fn parallel_map<T: Send, R: Send>(
         for _ in 1..threads.min(count) {
             let thread = thread::Builder::new().name("zarrfs-map".to_string());
             if thread.spawn_scoped(scope, run).is_err() {
-                // The threads that did start do all the work.
+                // No more threads can be started: those that did start do all the work.
                 break;
             }
         }

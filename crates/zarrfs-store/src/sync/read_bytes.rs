@@ -7,7 +7,7 @@ use crate::request_context::RequestContext;
 use zarr_format::buffer::Buffer;
 use zarr_format::error::Result;
 
-/// The bytes of one read.
+/// The bytes that one read returns.
 pub enum ReadBytes {
     /// A range of shared bytes, without a copy.
     Shared(Arc<dyn AsRef<[u8]> + Send + Sync>, Range<usize>),

@@ -78,8 +78,8 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
         }
     }
 
-    /// Like `run`, and calls `publish` with the result in the step that ends the call: every caller finds the call or
-    /// the published result, and none joins the call after that. `publish` must not use this object.
+    /// Like `run`, and calls `publish` with the result in the step that ends the call. Every caller thus finds either
+    /// the running call or the published result. `publish` must not use this object.
     pub(crate) fn run_and_publish(
         &self,
         context: &RequestContext,
@@ -142,13 +142,14 @@ impl<K: Eq + Hash, V: Clone> CallGuard<'_, K, V> {
         publish(&result);
         calls.remove(self.key);
         drop(calls);
-        // After the removal: a caller with this result that calls again must not join the same call.
+        // The result is set after the removal: a waiting caller that gets it and calls again must not find the same
+        // call.
         *self.call.result.lock() = Some(result.clone());
         result
     }
 }
 
-/// Whether a call ended for a reason that concerns only its own caller, and this one still waits.
+/// Whether a call ended for a reason that concerns only the caller that did the work, while this caller still waits.
 fn is_abandoned(context: &RequestContext, error: &Error) -> bool {
     error.kind() == Kind::Interrupted && context.is_waited_for()
 }

@@ -1,7 +1,7 @@
 //! Parses a bucket URL into the kind of store, the bucket and the prefix.
 //!
-//! Bucket and prefix of a URL such as `s3://` are not decoded: an escape such as `%20` is part of the key, as in the
-//! clouds' own programs.
+//! The bucket and the prefix in a URL such as `s3://bucket/prefix` are not percent-decoded: an escape such as `%20` is
+//! part of the key, as in the clouds' own programs.
 
 use percent_encoding::percent_decode_str;
 use url::Url;
@@ -26,7 +26,7 @@ pub(super) struct Address {
     pub(super) bucket: String,
     /// The account in an Azure URL.
     pub(super) account: Option<String>,
-    /// Without a slash at either end.
+    /// The prefix, without a slash at either end.
     pub(super) prefix: String,
 }
 
@@ -82,11 +82,11 @@ impl Address {
         })
     }
 
-    /// Returns the bucket of an HTTPS URL of its cloud, and the region if the host name has it; `None` if it is not the
-    /// URL of a bucket.
+    /// Returns the bucket that an HTTPS URL of a cloud's own host names, and its region if the host name contains it.
+    /// Returns `None` if the URL names no bucket.
     ///
-    /// A bucket supports more than a folder of a web server. Only the clouds' own hosts are recognized. A URL with a
-    /// query may be signed for exactly that URL, so it is opened as a web server.
+    /// Such a URL is better opened as a bucket, which supports more than a folder of a web server. A URL with a query
+    /// may be signed for exactly that URL, so it is opened as a web server.
     pub(super) fn of_cloud_url(url: &str) -> Option<(Address, Option<String>)> {
         let url = Url::parse(url).ok()?;
         let has_no_extras =

@@ -40,7 +40,7 @@ use crate::backend::remote::runtime::wait;
 use crate::request_context::UNLIMITED;
 use zarr_format::error::{Error, Kind, Result};
 
-/// Time limit for the first credentials of a profile, which may need programs and servers.
+/// Time limit for the first credentials of a profile: a program or a server may have to issue them.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A profile, and the client for its credential requests.
@@ -174,7 +174,7 @@ fn is_true(value: Option<String>) -> bool {
     value.is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
-/// Returns the paths of the profile files: of a variable each, or else in the home directory.
+/// Returns the paths of the two profile files: each from its environment variable, or else in the home directory.
 fn files() -> Vec<PathBuf> {
     let file = |variable: &str, usual: &str| match std::env::var_os(variable) {
         Some(path) if !path.is_empty() => Some(PathBuf::from(path)),
@@ -251,7 +251,8 @@ impl ProfileCredentials {
         }
     }
 
-    /// Requests new credentials, reading the files again, since the library caches their content.
+    /// Requests new credentials. The provider is built again each time, since it caches the content of the profile
+    /// files.
     async fn issue(&self) -> std::result::Result<IssuedCredential, String> {
         let config = ProviderConfig::without_region()
             .with_region(Some(self.region.clone()))

@@ -1,7 +1,8 @@
 //! Blocking requests to one bucket or container, limited in number and time.
 //!
 //! Every request of a store goes through `Client`, so that the number of concurrent requests, their time limits and
-//! their error messages are decided in one place. A body as a whole has no time limit, but each piece of it has one.
+//! their error messages are decided in one place. A whole body has no time limit, but the wait for each piece of it has
+//! one.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -73,8 +74,7 @@ impl Client {
         Path::parse(name).ok()
     }
 
-    /// Returns the result of a lookup, with `None` also if the server refuses missing keys (403) and this key is one of
-    /// them.
+    /// Returns the result of a lookup. Some servers refuse missing keys (403): the result is `None` for such a key too.
     fn or_missing<T>(
         &self,
         context: &RequestContext,
@@ -92,7 +92,7 @@ impl Client {
         }
     }
 
-    /// Requests the metadata of an object, within a running request. Returns false if it is missing.
+    /// Requests the metadata of an object from inside another request. Returns false if the object is missing.
     async fn exists(&self, key: &Key) -> Result<bool> {
         let Some(path) = self.path(key) else {
             return Ok(false);
@@ -177,8 +177,8 @@ impl Client {
         }
     }
 
-    /// Returns the error of a request, which may be a change. It names the bucket's region only if that differs from the
-    /// region in the settings.
+    /// Converts the failure of a request to an error; `is_change` is true for a put or a removal. The error names the
+    /// bucket's region only if that differs from the region in the settings.
     fn error(
         &self,
         fault: &object_store::Error,
@@ -270,7 +270,8 @@ impl Client {
         }))
     }
 
-    /// Reads the body. The outer error is object_store's.
+    /// Requests an object and reads the body. The outer error is object_store's; the inner one says why the body is
+    /// unusable.
     async fn collect(
         &self,
         path: &Path,
@@ -298,7 +299,7 @@ impl Client {
     }
 }
 
-/// Reads a body. If it is longer than its header says, it is not read to the end.
+/// Reads a body, and stops once it is longer than the `length` in its header.
 async fn drain(response: GetResult, length: usize) -> object_store::Result<ResponseBody> {
     let meta = response.meta.clone();
     let mut bytes = buffer::with_capacity(length);
@@ -313,7 +314,7 @@ async fn drain(response: GetResult, length: usize) -> object_store::Result<Respo
     Ok(ResponseBody { bytes, meta })
 }
 
-/// Returns the version of an object: from its ETag, or without one from its time and size.
+/// Returns the version of an object: a hash of its ETag, or of its size and time if it has no ETag.
 pub(super) fn version(meta: &ObjectMeta) -> Version {
     match meta.e_tag.as_deref().and_then(opaque_tag) {
         Some(name) => Version::of(name.as_bytes()),

@@ -1,7 +1,7 @@
 //! Configures the builders of object_store from checked options.
 //!
-//! One trait has the settings that all kinds of buckets share. object_store accepts any text as an address, and panics
-//! at the first request if the text makes no valid URL, so addresses and regions are checked here.
+//! The trait `CloudBuilder` has the settings that all kinds of buckets share. object_store accepts any text as an
+//! address, and panics at the first request if the text makes no valid URL, so addresses and regions are checked here.
 
 use std::env;
 use std::fmt::Display;
@@ -24,13 +24,13 @@ pub(super) fn is_profile_option(name: &str) -> bool {
     matches!(name, "profile" | "aws_profile")
 }
 
-/// The keys of the settings that a kind of bucket has.
+/// The keys under which a builder of object_store knows the settings of one kind of bucket.
 pub(super) struct BuilderKeys<K: 'static> {
-    /// The prefix of the names of its environment variables.
+    /// The prefix of the cloud's environment variables.
     pub(super) variables: &'static str,
     /// The keys for the server's address. The first key that has a value is used.
     pub(super) endpoints: &'static [K],
-    /// Servers that issue credentials.
+    /// The keys for the addresses of servers that issue credentials.
     pub(super) issuers: &'static [K],
     region: Option<K>,
     skip_signature: K,
@@ -136,8 +136,9 @@ pub(super) trait CloudBuilder: Sized {
     }
 }
 
-/// Returns the source of a setting's value for an error message: an option or one of the environment `variables`, with
-/// the text between it and the value. The string is empty if the source is unknown.
+/// Returns where a setting's value comes from, as the text that stands before the value in an error message:
+/// `--endpoint `, `--storage-option NAME=`, or the name of an environment variable that begins with `variables`. The
+/// text is empty if the source is unknown.
 pub(super) fn source_of(value: &str, variables: &str, config: &RemoteConfig) -> String {
     let typed = [
         ("--endpoint ", &config.endpoint),
@@ -287,8 +288,8 @@ fn option_names(kind: CloudKind) -> impl Iterator<Item = &'static str> {
     own.iter().chain(&CLIENT_OPTIONS).copied()
 }
 
-/// Parses the address of a server. If it is not one, the error is `Invalid`. `from` is the option that gave it, with
-/// the text between the option and the address.
+/// Parses the address of a server. The error is `Invalid` if the text is not such an address. `from` is the start of
+/// the message (`source_of`).
 fn check_endpoint(from: impl Display, text: &str) -> Result<Url> {
     let url = Url::parse(text).ok();
     let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
@@ -303,7 +304,8 @@ fn check_endpoint(from: impl Display, text: &str) -> Result<Url> {
     })
 }
 
-/// Checks the name of a region, which becomes part of a host name. The error is `Invalid` if it cannot be one.
+/// Checks the name of a region, since it becomes part of a host name. The error is `Invalid` if a host name cannot
+/// contain it.
 pub(super) fn check_region(from: impl Display, text: &str) -> Result<()> {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     if text.chars().all(is_plain) {

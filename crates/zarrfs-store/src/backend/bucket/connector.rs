@@ -1,6 +1,6 @@
 //! The HTTP client of buckets, which repairs listings and waits for busy servers.
 //!
-//! It also turns the status that means "missing" on this server (`--missing-is`) into 404.
+//! If a server sends another status for a missing object (`--missing-is`), the client turns that status into 404.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -55,13 +55,14 @@ impl ListingSigner {
 #[derive(Clone)]
 pub(super) struct BucketConnector {
     pub(super) below: Connector,
-    /// Listings add the names that they hide to this.
+    /// The names that listings hide; each listing adds its own.
     pub(super) not_shown: Arc<HiddenEntries>,
-    /// Signs rewritten requests of version 1; empty if requests are not signed.
+    /// Signs requests that were rewritten to version 1 of S3's listings (`listing_page`); empty if requests are not
+    /// signed.
     pub(super) signer: Arc<OnceLock<ListingSigner>>,
-    /// The status besides 404 that means that an object is missing.
+    /// The status, in addition to 404, that means that an object is missing.
     pub(super) missing_is: Option<u16>,
-    /// A busy server is waited for as long as it asks for, if that is less than this.
+    /// The maximum pause that a busy server may ask for.
     pub(super) patience: Duration,
 }
 
@@ -82,8 +83,8 @@ struct BucketHttpClient {
 }
 
 impl BucketHttpClient {
-    /// Waits as long as a busy server asks for, before object_store retries the request. If that is too long, returns
-    /// an error that object_store does not retry.
+    /// Waits as long as a busy server asks for, before object_store retries the request. If the server asks for more
+    /// than `patience`, returns an error that object_store does not retry.
     async fn wait_if_busy(&self, response: &HttpResponse) -> Result<(), HttpError> {
         let Some(pause) = retry_after(response.status(), response.headers()) else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Credential sources for object_store: read from files that rotate, and named in errors.
+//! Credential sources for object_store: some read rotated files again, some are named in errors.
 
 use std::fmt;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::backend::remote::runtime::{LastResponse, record_response, with_last_r
 /// A source of credentials for a cloud.
 pub(super) type Source<T> = Arc<dyn CredentialProvider<Credential = T>>;
 
-/// Reads the files.
+/// Builds a source from the present content of the files.
 type Read<T> = dyn Fn() -> object_store::Result<Source<T>> + Send + Sync;
 
 /// Credentials from files, which are read again when the files have changed.
@@ -95,11 +95,11 @@ impl<T: fmt::Debug + Send + Sync + 'static> CredentialProvider for RefreshingCre
     }
 }
 
-/// A source of credentials that is named in its errors.
+/// A source of credentials whose errors contain its name.
 ///
-/// A request to a bucket first requests credentials, and only its last response is recorded. Without this, a 404 of the
-/// credential server would count as the bucket's: the object would be missing, and a chunk would read as the fill
-/// value.
+/// Before a request to a bucket, object_store requests credentials, and only the last response of both requests is
+/// recorded. Without this type, a 404 of the credential server would be taken for a 404 of the bucket: the object would
+/// count as missing, and a chunk would read as the fill value.
 pub(super) struct NamedCredentials<T> {
     source: Source<T>,
     /// The name of the issuer.
@@ -124,7 +124,7 @@ impl<T: fmt::Debug + Send + Sync + 'static> CredentialProvider for NamedCredenti
     async fn get_credential(&self) -> object_store::Result<Arc<T>> {
         let (answer, last) = with_last_response(self.source.get_credential()).await;
         answer.map_err(|error| {
-            // An earlier response of the bucket does not answer this request either.
+            // Clears the recorded response of the bucket, which belongs to an earlier request.
             record_response(LastResponse::default());
             let text = errors::without_credentials(&self.name, &error, &last);
             object_store::Error::Generic {
@@ -137,14 +137,15 @@ impl<T: fmt::Debug + Send + Sync + 'static> CredentialProvider for NamedCredenti
 
 /// Sends a request, to the metadata service of a machine or to any other server.
 ///
-/// The libraries first request a token and fail if the service has no tokens (IMDSv1). Other AWS libraries then go on
-/// without one. To get the same behavior, a placeholder token is returned to the library here, and never sent.
+/// object_store and aws-config first request a token, and fail if the service has no tokens (IMDSv1). Other AWS
+/// libraries then request the credentials without a token. To get the same behavior, this function answers the request
+/// for a token with a placeholder, and removes the placeholder from later requests.
 pub(super) async fn execute_with_imdsv1(
     client: &HttpClient,
     mut request: HttpRequest,
 ) -> Result<HttpResponse, HttpError> {
     let (token_header, placeholder) = ("x-aws-ec2-metadata-token", "no-token");
-    // In the request for a token and in its response.
+    // This header is in the request for a token and in its response.
     let ttl_header = HeaderName::from_static("x-aws-ec2-metadata-token-ttl-seconds");
     let ttl = request.headers().get(&ttl_header).cloned();
     let ttl = ttl.filter(|_| request.method() == Method::PUT);
@@ -154,7 +155,7 @@ pub(super) async fn execute_with_imdsv1(
     }
     let mut response = client.execute(request).await?;
     if let Some(ttl) = ttl
-        // The service refuses, does not know or does not permit the request: it has no tokens.
+        // With these statuses the service refuses the request or does not support it: it has no tokens.
         && matches!(response.status().as_u16(), 403..=405)
         && !std::env::var("AWS_EC2_METADATA_V1_DISABLED")
             .is_ok_and(|value| value.eq_ignore_ascii_case("true"))
@@ -178,7 +179,7 @@ mod tests {
     use crate::request_context::UNLIMITED;
     use zarr_format::error::Kind;
 
-    /// A source whose server responds with this status, such as one that means "missing" for an object.
+    /// A source of credentials whose server responds with this status, for example with 404.
     #[derive(Debug)]
     struct Refusing(u16);
 

@@ -36,9 +36,9 @@ impl ListedName {
 pub(super) enum NextPage {
     #[default]
     First,
-    /// The page with this token.
+    /// The page that has this token.
     At(String),
-    /// There is none: the last page was returned.
+    /// No page follows: the last page was returned.
     End,
 }
 
@@ -55,8 +55,9 @@ impl NextPage {
         }
     }
 
-    /// Returns the page if the listing can continue. The error is `Corrupt` if its token is the one that it was
-    /// requested with, or states a fault (see `listing_page`).
+    /// Returns the page if the listing can continue after it. The error is `Corrupt` if the next page has the same
+    /// token as this page, so that the listing would never end, or if the token contains a fault
+    /// (`listing_page::fault`).
     pub(super) fn check(
         &self,
         key: &Key,
@@ -102,7 +103,7 @@ pub(super) struct Pages {
     next: NextPage,
     first: Option<PageNames>,
     last: Option<PageNames>,
-    /// Number of consecutive pages without a new name.
+    /// Number of consecutive pages that had no new name.
     empty: usize,
     /// The error after which no further page is requested.
     failed: Option<Error>,
@@ -114,7 +115,7 @@ impl Pages {
         self.next == NextPage::End
     }
 
-    /// Fetches the next page, or returns `None` after the last one. If the listing does not advance, the error is
+    /// Fetches the next page, or returns `None` after the last page. If the listing does not advance, the error is
     /// `Corrupt`, and later calls make no requests.
     pub(super) fn fetch(
         &mut self,
@@ -144,7 +145,8 @@ impl Pages {
     /// Records the names of a page. The error is `Corrupt` if the server starts again from the beginning.
     fn record(&mut self, key: &Key, page: &PaginatedListResult) -> Result<()> {
         let names = PageNames::of(page);
-        // A server that limits the keys of a page, hidden ones included, repeats a prefix that has many keys.
+        // Some servers limit the keys of a page and count the keys behind a prefix too. They repeat a prefix with many
+        // keys on the next page.
         let is_prefix_again = page.result.objects.is_empty()
             && page.result.common_prefixes.len() == 1
             && names == self.last;
@@ -158,7 +160,7 @@ impl Pages {
         } else {
             0
         };
-        // Servers send some such pages when they skip removed objects or many keys of one prefix.
+        // Servers send some pages without a new name when they skip removed objects or many keys of one prefix.
         if self.empty > 100 && page.page_token.is_some() {
             let text = format!("endless listing: {} pages have no new name", self.empty);
             return Err(Error::corrupt(key, text));
@@ -172,7 +174,7 @@ impl Pages {
 /// A position in a listing.
 #[derive(Clone, Default)]
 struct Position {
-    /// The number of names before it.
+    /// The number of names before this position.
     cursor: u64,
     pages: Pages,
     /// Objects that may turn out to be prefixes as well.
@@ -184,8 +186,8 @@ struct Position {
 /// A listing of one folder in progress.
 ///
 /// A cursor is the number of a name in the listing, counted from 1. The token of each page is kept (one per thousand
-/// names), so that a seek needs one request. An object is returned once it is certain that it is not a prefix as well,
-/// which may need a later page.
+/// names), so that a seek needs one request. An object is returned once it is certain that it is not a prefix as well:
+/// a later page may have keys below it.
 pub(super) struct BucketListing {
     client: Arc<Client>,
     /// The prefix of all names in the bucket, with a final slash unless it is empty.
@@ -223,7 +225,7 @@ impl BucketListing {
         self.has_marker
     }
 
-    /// Fetches pages up to the first name. Returns whether there is one.
+    /// Fetches pages until one has a name. Returns false if the listing has no names.
     pub(super) fn has_names(&mut self, context: &RequestContext) -> Result<bool> {
         while self.page.as_slice().is_empty() {
             if !self.next_page(context)? {
@@ -266,7 +268,7 @@ impl BucketListing {
                     let meta = describe(object, EntryKind::File);
                     names.push(ListedName { name, meta });
                 }
-                // The server ignored the delimiter.
+                // There is a slash in the name: the server ignored the delimiter.
                 Some((name, _)) => names.push(ListedName {
                     name,
                     meta: Meta::prefix(),
@@ -303,7 +305,8 @@ impl BucketListing {
     }
 
     /// Returns the directory of the last key on a page, or `None` if that key is directly below the prefix. The next
-    /// page may repeat it if the server ignores the delimiter or continues after a key.
+    /// page may repeat the directory if the server ignores the delimiter, or begins a page after a key and not after a
+    /// prefix.
     fn last_directory(&self, page: &PaginatedListResult) -> Option<Vec<u8>> {
         let objects = page.result.objects.iter().map(|object| &object.location);
         let last = objects.chain(&page.result.common_prefixes);
@@ -313,8 +316,8 @@ impl BucketListing {
         (is_prefix || kind == EntryKind::Directory).then_some(name)
     }
 
-    /// Removes the objects that the next page may show to be prefixes: names that are a prefix of the last name, since
-    /// `/` may sort after the character that follows there.
+    /// Moves objects that may be prefixes as well to `undecided`: the last name on the page begins with their names.
+    /// After `a` and `a-b`, for example, the next page may have `a/c`, since `/` sorts after `-`.
     fn take_undecided(&mut self, names: &mut Vec<ListedName>) {
         let last = names
             .last()
@@ -326,8 +329,8 @@ impl BucketListing {
     }
 }
 
-/// Returns the name after the prefix, and whether it is an object or a directory above it; `None` for the prefix itself
-/// and for names that cannot be part of a key.
+/// Returns the first component after the prefix, and its kind: a directory if more components follow. Returns `None`
+/// for the prefix itself and for names that cannot be part of a key.
 fn listed(prefix: &str, location: &str) -> Option<(Vec<u8>, EntryKind)> {
     let name = location.strip_prefix(prefix)?.trim_end_matches('/');
     let (name, kind) = match name.split_once('/') {
@@ -338,7 +341,7 @@ fn listed(prefix: &str, location: &str) -> Option<(Vec<u8>, EntryKind)> {
     Some((name.as_bytes().to_vec(), kind))
 }
 
-/// The range of names that pages are requested for.
+/// The names that a page is requested for.
 pub(super) struct PageRange<'a> {
     /// The prefix of all names.
     pub(super) prefix: &'a str,
@@ -382,7 +385,7 @@ impl<'a> PageRange<'a> {
         key: &Key,
         next: &NextPage,
     ) -> Result<PaginatedListResult> {
-        // object_store does not retry if a body breaks off.
+        // A body that breaks off is requested again here: object_store does not retry that.
         let mut attempts = Attempts::new(client.limits.time, 3);
         loop {
             let prefix = (!self.prefix.is_empty()).then_some(self.prefix);

@@ -4,10 +4,11 @@
 //! writer makes them, no file can have such a name, and object_store fails on the whole page that lists one. Such keys
 //! are removed from each page.
 //!
-//! object_store only follows `NextContinuationToken`, and takes a page without one for the last. If a page of S3 is
-//! truncated (`IsTruncated`) but has no token (version 1), a token is added here that holds the marker of version 1:
-//! `NextMarker`, or the last key. The request with that token is rewritten to version 1 and signed again. If a page has
-//! no marker either, it gets a token that holds the reason.
+//! object_store only follows `NextContinuationToken`, and takes a page without such a token for the last page. Some
+//! servers support only version 1 of S3's listings: they send truncated pages (`IsTruncated`) without a token. Such a
+//! page gets a token here that contains the marker of version 1: `NextMarker`, or the last key. The request with that
+//! token is rewritten to version 1 and signed again. If a page has no marker either, its token contains the reason why
+//! the listing cannot continue.
 
 use std::borrow::Cow;
 
@@ -16,11 +17,11 @@ use object_store::path::Path;
 use quick_xml::escape::{escape, unescape};
 use url::form_urlencoded;
 
-/// Prefixes of the added tokens: for a marker, and for the reason why there is none.
+/// Prefixes of the added tokens. The first is followed by a marker, the second by the reason why there is none.
 const MARKER: &str = "zarrfs-marker:";
 const FAULT: &str = "zarrfs-fault:";
 
-/// The element of a page with the token of the next one, and the end of a page.
+/// The XML element that contains the token of the next page, and the end tag of a page.
 const TOKEN: &str = "NextContinuationToken";
 const END: &str = "</ListBucketResult>";
 
@@ -52,7 +53,7 @@ pub(super) fn version_1_uri(uri: &Uri) -> Option<Uri> {
     Uri::from_parts(parts).ok().filter(|_| has_marker)
 }
 
-/// Returns a page of S3 with a token unless it is the last one. Pages of Azure are returned unchanged.
+/// Returns a page of S3 that has a token unless it is the last page. Pages of Azure are returned unchanged.
 pub(super) fn with_next_token(page: &str) -> Cow<'_, str> {
     if page.contains("<EnumerationResults") {
         return Cow::Borrowed(page);
@@ -61,7 +62,7 @@ pub(super) fn with_next_token(page: &str) -> Cow<'_, str> {
         .rfind(END)
         .filter(|_| page.contains("<ListBucketResult"))
     else {
-        // object_store reports a page that breaks off.
+        // A page that breaks off is returned unchanged, since object_store reports it.
         return if page.contains("<ListBucketResult") {
             Cow::Borrowed(page)
         } else {
@@ -72,7 +73,7 @@ pub(super) fn with_next_token(page: &str) -> Cow<'_, str> {
     if !token.trim().is_empty() {
         return Cow::Borrowed(page);
     }
-    // If a server sends neither `IsTruncated` nor a marker, this is its last page.
+    // A page with neither `IsTruncated` nor `NextMarker` is the last one.
     let goes_on = match text_in(page, "IsTruncated") {
         Some(flag) => !flag.trim().eq_ignore_ascii_case("false"),
         None => text_in(page, "NextMarker").is_some_and(|marker| !marker.is_empty()),
@@ -97,7 +98,7 @@ fn fault_page<'a>(why: &str) -> Cow<'a, str> {
     ))
 }
 
-/// Returns a page without its (empty) tokens.
+/// Returns a page without its token elements, which are empty.
 fn without_tokens(page: &str) -> String {
     let (open, close) = (format!("<{TOKEN}>"), format!("</{TOKEN}>"));
     let page = page
@@ -125,7 +126,7 @@ fn marker(page: &str) -> Option<String> {
     })
 }
 
-/// Returns the text of the first element with a name.
+/// Returns the text of the first element that has this name.
 fn text_in(page: &str, element: &str) -> Option<String> {
     let (_, rest) = page.split_once(&format!("<{element}>"))?;
     let (text, _) = rest.split_once('<')?;
@@ -138,7 +139,8 @@ pub(super) fn is_valid_name(name: &str) -> bool {
     Path::parse(name).is_ok_and(|path| !name.is_empty() && path.as_ref() == name)
 }
 
-/// Returns a page without the entries whose names are not plain. Calls `record` with each of these names.
+/// Returns a page without the entries whose names are not valid (`is_valid_name`). Calls `record` with each of these
+/// names.
 pub(super) fn without_invalid_names(page: &str, record: impl Fn(&str)) -> Cow<'_, str> {
     let mut plain = String::new();
     let mut copied = 0;
@@ -169,10 +171,10 @@ pub(super) fn without_invalid_names(page: &str, record: impl Fn(&str)) -> Cow<'_
     Cow::Owned(plain)
 }
 
-/// Returns the name of the element at the start of a text, and of the element in it that holds the name of a key or
-/// prefix. Returns `None` if the element is not an entry of a page.
+/// Returns the name of the entry element that a text begins with, and the name of the element in it that contains the
+/// key or prefix. Returns `None` if the text does not begin with an entry.
 fn entry_kind(text: &str) -> Option<(&'static str, &'static str)> {
-    // First of S3 and Google, then of Azure.
+    // The first two are those of S3 and Google, the others those of Azure.
     let entries = [
         ("Contents", "Key"),
         ("CommonPrefixes", "Prefix"),

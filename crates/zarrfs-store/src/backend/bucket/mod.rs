@@ -61,10 +61,10 @@ pub(super) struct BucketStore {
     writer: LazyWriter,
     /// Whether an empty prefix is a valid store.
     may_be_empty: bool,
-    /// Whether keys are listed in order. S3 directory buckets do not list them so.
+    /// Whether keys are listed in the order of their bytes. S3 directory buckets list them in another order.
     is_ordered: bool,
     info: StoreInfo,
-    /// The listing of the root by which the store was opened, and when it was requested.
+    /// The listing of the root that was fetched to open the store, and the time of its request.
     opened_by: Mutex<Option<(Instant, BucketListing)>>,
 }
 
@@ -196,8 +196,8 @@ impl BucketStore {
         Err(Error::new(Kind::Denied, display_name, refused.detail()))
     }
 
-    /// Returns the listing by which the store was opened, to the first caller and only as long as it counts as new:
-    /// the metadata cache lists the root right after the open.
+    /// Returns the listing that was fetched to open the store: the metadata cache lists the root right after the open,
+    /// and needs no second request then. Returns `None` to later callers, and once the listing is too old.
     fn opening_listing(&self) -> Option<BucketListing> {
         let (asked, listing) = self.opened_by.lock().take()?;
         let limit = Duration::from_secs(1).min(self.info.freshness / 10);
@@ -208,7 +208,7 @@ impl BucketStore {
         self.writer.get(&self.client)
     }
 
-    /// Records a change. A failed change counts too, since it may have been made.
+    /// Records a change. A failed change is recorded too, since the server may have carried it out.
     fn changed<T>(&self, key: &Key, done: Result<T>) -> Result<T> {
         self.opened_by.lock().take();
         self.info.changes.record(key);
@@ -340,7 +340,7 @@ impl Store for BucketStore {
             ByteRange::Suffix(length) if *length > 0 && self.client.suffixes => {
                 Some(GetRange::Suffix(*length))
             }
-            // Servers use signed offsets.
+            // Servers store offsets as signed 64-bit numbers.
             ByteRange::Span(span) if !span.is_empty() && span.end <= i64::MAX as u64 => {
                 Some(GetRange::Bounded(span.clone()))
             }
@@ -431,7 +431,8 @@ impl Store for BucketStore {
         if !self.info.lists || !self.is_ordered || self.client.name(prefix).is_none() {
             return Ok(None);
         }
-        // All keys in the folder sort after this one. Servers that sort folder by folder need the slash too.
+        // All keys in the folder sort after its name with a slash. Servers that list folder by folder need the slash
+        // too.
         let after = self.client.name(from).filter(|_| from != prefix);
         Ok(Some(Box::new(BucketFlatListing {
             client: self.client.clone(),
@@ -462,7 +463,7 @@ impl Store for BucketStore {
     }
 
     /// Removes an object. The request carries the condition. If the server does not enforce it, the key is checked just
-    /// before.
+    /// before the request.
     fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
         let Ok(target) = ObjectTarget::of(&self.client, key) else {
             return condition.check(key, None);
@@ -478,8 +479,8 @@ impl Store for BucketStore {
     }
 }
 
-/// Reads ranges of an object, in the version that it had when it was opened. The version in each response is compared:
-/// another one is the error `Changed`.
+/// Reads ranges of an object, in the version that it had when it was opened. If a response has another version, the
+/// error is `Changed`.
 struct BucketReader {
     client: Arc<Client>,
     key: Key,

@@ -1,8 +1,8 @@
 //! Collects the settings and credentials of a bucket from options and the environment.
 //!
-//! Without credentials, access is anonymous. Options override the environment, of which only the variables of the
-//! cloud's own programs are read. The metadata address of a virtual machine is used for credentials only if an option
-//! names it.
+//! Without credentials, access is anonymous. Options override environment variables. Of these, only the ones that the
+//! cloud's own programs use are read. Credentials are requested from the metadata address of a virtual machine only if
+//! an option names that address.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -29,7 +29,7 @@ use crate::backend::remote::http_client;
 use crate::{HiddenEntries, RemoteConfig};
 use zarr_format::error::{Error, Result};
 
-/// A client of object_store for one bucket, as each of the traits that are used.
+/// A client of object_store for one bucket. `objects`, `pages` and `parts` are the same client, as different traits.
 pub(super) struct CloudHandles {
     pub(super) objects: Arc<dyn ObjectStore>,
     /// Lists names in pages.
@@ -38,24 +38,26 @@ pub(super) struct CloudHandles {
     pub(super) parts: Arc<dyn MultipartStore>,
     /// Removes blobs of Azure, if the URL of the container is known.
     pub(super) azure: Option<Arc<AzureContainer>>,
-    /// The server of the bucket, as far as it is not in the URL. It distinguishes buckets of the same name.
+    /// The server of the bucket if the URL does not name it. It distinguishes buckets that have the same name on
+    /// different servers.
     pub(super) server: String,
     /// The credentials of requests; `None` only in tests.
     pub(super) access: Option<Access>,
 }
 
-/// The credentials of requests, which say what to do if the server refuses them.
+/// The credentials of requests. They determine the advice that is given if the server refuses a request.
 pub(super) enum Access {
     /// `--anon` is given.
     Anonymous,
     /// No credentials were found. The text says how to give some.
     WithoutCredentials(&'static str),
-    /// The name of the credentials, as the subject of a sentence.
+    /// Requests are signed. The text names the credentials, and is the subject of a sentence in messages.
     Signed(String),
 }
 
 impl Access {
-    /// Returns the reason why a request, such as a change, was refused, and the next step. `code` is in the response.
+    /// Returns why a request was refused, and what the user can do about it. `code` contains the error code of the
+    /// response; `is_change` is true for a put or a removal.
     pub(super) fn hint(&self, code: &str, is_change: bool) -> String {
         match self {
             Access::Anonymous if is_change => {
@@ -112,7 +114,7 @@ pub(super) struct ClientSettings {
     pub(super) address: Address,
     pub(super) config: RemoteConfig,
     pub(super) connector: Connector,
-    /// Listings add the keys that they hide to this.
+    /// The keys that listings hide; each listing adds its own.
     pub(super) not_shown: Arc<HiddenEntries>,
 }
 
@@ -303,7 +305,8 @@ impl ClientSettings {
         if has_credentials && !self.config.anonymous {
             return Ok(builder);
         }
-        // object_store signs changes anyway, and would request credentials from a metadata address.
+        // object_store signs changes even when anonymous, and would request credentials from a metadata address for
+        // that. The token prevents that request.
         let builder = builder.anonymous();
         Ok(builder.with_config(GoogleKey::BearerToken, "anonymous"))
     }
@@ -342,9 +345,9 @@ impl ClientSettings {
 /// The settings of S3.
 struct S3Settings {
     builder: AmazonS3Builder,
-    /// The name of the server that issues the credentials, if one does.
+    /// The name of the server that issues the credentials; `None` if no server issues them.
     issuer: Option<&'static str>,
-    /// The name of the credentials; empty without credentials.
+    /// The name of the credentials; empty if there are none.
     credentials: String,
 }
 
@@ -376,7 +379,7 @@ fn s3_without_endpoints() -> AmazonS3Builder {
     })
 }
 
-/// Builds the client of S3. Errors about credentials name the server as `issuer`.
+/// Builds the client of S3. If a server issues the credentials, errors about them name it `issuer`.
 fn issued_s3(
     builder: AmazonS3Builder,
     issuer: Option<&'static str>,
@@ -469,7 +472,7 @@ fn client_settings(builder: &MicrosoftAzureBuilder) -> ClientOptions {
     })
 }
 
-/// Returns the name of the server that issues S3 credentials, by the first of these settings that is set.
+/// Returns the name of the server that issues S3 credentials: the first of these settings that is set decides.
 fn s3_issuer(builder: &AmazonS3Builder) -> Option<&'static str> {
     let issuers = [
         (

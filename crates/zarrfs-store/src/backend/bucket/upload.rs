@@ -2,7 +2,7 @@
 //!
 //! Parts are sent concurrently, and no object is visible until the upload is completed. A part may be sent again, since
 //! it belongs to this upload only. object_store completes an upload without a condition, so the key is checked just
-//! before. Memory use is that of the parts in flight. A failed upload is aborted, so that the server does not keep its
+//! before. Only the parts in flight are in memory. A failed upload is aborted, so that the server does not keep its
 //! parts.
 
 use futures_util::StreamExt;
@@ -38,7 +38,7 @@ pub(super) struct MultipartUpload<'a> {
     writer: &'a Writer,
     target: &'a ObjectTarget<'a>,
     body: PutBody<'a>,
-    /// The server's name of the upload.
+    /// The identifier that the server gave to the upload.
     id: String,
 }
 
@@ -52,7 +52,7 @@ impl<'a> MultipartUpload<'a> {
         condition: &Condition,
     ) -> Result<ETag> {
         if *condition != Condition::Any {
-            // Avoids sending an object that would be refused at the end.
+            // The condition is checked first, so that no large object is sent that would be refused at the end.
             condition.check(target.key, writer.etag(target)?.as_ref())?;
         }
         let (client, path) = (&writer.client, &target.path);
@@ -81,7 +81,7 @@ impl<'a> MultipartUpload<'a> {
         let count = body.len().div_ceil(length);
         let concurrent = length.saturating_mul(CONCURRENT_PARTS as u64);
         let _reservation = limits.uploads.reserve(concurrent.min(body.len()));
-        // Each part has a time limit of its own.
+        // The limit for the whole upload grows with the number of parts.
         let limit = u32::try_from(count).unwrap_or(u32::MAX).saturating_add(1);
         let limit = limits.body_time_limit().saturating_mul(limit);
         let (done, _) = wait_for_change(limit, async {

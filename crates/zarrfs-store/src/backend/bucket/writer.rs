@@ -161,7 +161,8 @@ impl Writer {
         self.put_if(context, target, body, payload, condition)
     }
 
-    /// Puts an object under a condition, which the server enforces or which is checked before.
+    /// Puts an object under a condition. If the server does not enforce the condition, the key is checked before the
+    /// put.
     fn put_if(
         &self,
         context: &RequestContext,

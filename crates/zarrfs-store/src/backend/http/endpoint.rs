@@ -1,11 +1,11 @@
 //! Sends blocking requests to one web server and reads the bodies of the responses.
 //!
-//! Requests are limited in number and time, and are retried. They use object_store's HTTP client, not its `HttpStore`,
-//! which accepts only UTF-8 keys, drops the query, hides redirects, refuses servers without ranges, and retries
-//! requests that the server does not support.
+//! Requests are limited in number and time, and are retried. They use object_store's HTTP client, but not its
+//! `HttpStore`: that accepts only UTF-8 keys, drops the query, hides redirects, refuses servers without ranges, and
+//! retries requests that the server does not support.
 //!
 //! If a body breaks off, the rest is requested as a range of the same version, or the read fails. A truncated body is
-//! never taken for the whole.
+//! never taken for a whole one.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -48,11 +48,11 @@ pub(super) struct HttpEndpoint {
     pub(super) retries: usize,
     /// Whether the server is known to support ranges (`StoreInfo::sends_parts`).
     pub(super) sends_parts: Arc<AtomicBool>,
-    /// The status besides 404 that means that an object is missing.
+    /// The status, in addition to 404, that means that an object is missing.
     missing_is: Option<u16>,
     /// Decides whether a refused key is missing; `None` if the server lists names or has no document at the root.
     pub(super) refusals: Option<RefusalProbe>,
-    /// What distinguishes the credentials from others (`StoreInfo::server`).
+    /// A digest of the credentials, to distinguish stores that have the same URL (`StoreInfo::server`).
     pub(super) login_identity: Option<Arc<str>>,
     /// Watches whether the server's ETags can be trusted.
     pub(super) etags: ETagWatch,
@@ -108,7 +108,7 @@ impl<'a> RequestSpec<'a> {
         }
     }
 
-    /// A GET of a range, which is not empty.
+    /// A GET of a range, which must not be empty.
     pub(super) fn range(key: &'a Key, range: &ByteRange) -> RequestSpec<'a> {
         let range = match range {
             ByteRange::Span(span) => format!("bytes={}-{}", span.start, span.end.saturating_sub(1)),
@@ -142,7 +142,7 @@ pub(super) struct RequestedRange {
     pub(super) is_whole: bool,
 }
 
-/// The range of an object that a body has.
+/// The range of an object that a body contains.
 struct BodyExtent {
     start: u64,
     /// `None` if the server does not state the length of the body.
@@ -352,8 +352,8 @@ impl HttpEndpoint {
         }
     }
 
-    /// Whether a response that is an error (`Denied`) means that the key is missing. A request for a login (401) never
-    /// does: metadata may be public, and chunks not.
+    /// Whether an error response means that the key is missing: an error `Denied`, from a server that refuses missing
+    /// keys. A 401 asks for a login and never means that: the metadata may be public while the chunks are not.
     pub(super) async fn is_refused_as_missing(&self, error: &Error, status: u16) -> bool {
         let Some(refusals) = &self.refusals else {
             return false;
@@ -415,7 +415,7 @@ impl HttpEndpoint {
         })
     }
 
-    /// Reads a body with the known range `part`. If the body breaks off, the rest is requested.
+    /// Reads a body that contains the range `part` of an object. If the body breaks off, the rest is requested.
     async fn read_part(
         &self,
         key: &Key,
@@ -428,7 +428,7 @@ impl HttpEndpoint {
         if length > most {
             return Err(too_long(key, length, most));
         }
-        // The rest of a longer body is allocated as it arrives.
+        // At most 64 MiB are allocated at once. A longer body is allocated as it arrives.
         let room = usize::try_from(length.min(64 << 20)).unwrap_or_default();
         let mut bytes = buffer::with_capacity(room);
         let mut broken = self.append_body(key, response.body, &mut bytes, most).await;

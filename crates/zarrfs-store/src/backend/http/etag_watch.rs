@@ -1,10 +1,11 @@
 //! Detects servers whose ETags differ from response to response for the same content.
 //!
 //! Behind a load balancer, each server may make ETags from inode and time, so that an object gets another one in each
-//! response. ETags are trusted until this is proved: a response has another ETag than the one before, with the same
-//! length and Last-Modified; then the first ETag comes back, followed by another one; and the bytes are equal under all
-//! of them. An object that was replaced never gets its first ETag back. After that, versions are made of size and
-//! Last-Modified, as for a server without ETags.
+//! response. ETags are trusted until a trial proves that they differ for equal content. A trial begins if only the ETag
+//! of an object differs from the response before, with equal length and Last-Modified. It requests the object several
+//! times, and succeeds if the first ETag comes back, another one follows it, and all bytes are equal: an object that
+//! was replaced never gets its first ETag back. From then on versions are made of size and Last-Modified, as for a
+//! server without ETags.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -26,7 +27,7 @@ pub(super) struct ETagWatch {
     stats: Arc<Stats>,
     are_ignored: AtomicBool,
     keys: Mutex<LruCache<Key, WatchedKey>>,
-    /// Held during a trial. Others that see the same pair wait for its end.
+    /// Held during a trial. Requests that see the same pair of ETags wait for its end.
     trial: tokio::sync::Mutex<()>,
 }
 
@@ -56,7 +57,7 @@ struct ObservedETag {
 }
 
 impl ObservedETag {
-    /// Returns the record of a response with these validators, or `None` unless there are both.
+    /// Returns the record of a response with these validators, or `None` if the ETag or the time is missing.
     fn of(validators: &Validators, size: u64) -> Option<ObservedETag> {
         Some(ObservedETag {
             tag: Version::of(validators.opaque_tag()?.as_bytes()),
@@ -136,7 +137,7 @@ impl ETagWatch {
         }
         let mut pair = [before.tag, now.tag];
         pair.sort_by_key(|tag| tag.number());
-        // Each pair is tested once, so that an object which is replaced several times in one second costs one trial per
+        // Each pair is tested once. An object that is replaced several times in one second thus costs one trial per
         // version.
         if watched.tried.contains(&pair) {
             return Some(Suspicion::Tried);
@@ -149,7 +150,8 @@ impl ETagWatch {
     }
 }
 
-/// Whether an object has the same content under both ETags. A failed request proves nothing.
+/// Whether an object has the same content under both ETags. Returns false if a request fails, since that proves
+/// nothing.
 async fn has_both_etags(
     endpoint: &HttpEndpoint,
     key: &Key,
@@ -163,7 +165,7 @@ async fn has_both_etags(
     }
     let mut first: Option<Vec<u8>> = None;
     let mut is_back = false;
-    // With two servers that respond at random, 1 trial of 8 responses in 28 proves nothing.
+    // If two servers respond at random, 1 trial in 28 ends after 8 responses without a proof.
     for _ in 0..8 {
         let Some((answer, bytes)) = first_bytes(endpoint, key, end).await else {
             return false;
@@ -182,7 +184,8 @@ async fn has_both_etags(
     false
 }
 
-/// Fetches the first bytes of an object. Returns `None` unless the response has exactly them and both validators.
+/// Fetches the first `end` bytes of an object. Returns `None` if the response is not exactly that range, or lacks a
+/// validator.
 async fn first_bytes(
     endpoint: &HttpEndpoint,
     key: &Key,

@@ -98,7 +98,7 @@ fn checked(name: Vec<u8>) -> Option<Vec<u8>> {
 /// Reads a JSON array of objects with a `name`; folders have the `type` "directory" or a true `is_dir`.
 fn in_json(page: &[u8]) -> Result<Option<LinkedNames>> {
     let Ok(Value::Array(entries)) = serde_json::from_slice(page) else {
-        // This may be a truncated index, but also a document that the server has for the folder.
+        // Not JSON: a truncated index, or a document that the server sends for the folder.
         return Ok(None);
     };
     let names: Option<Vec<_>> = entries.iter().map(json_entry).collect();

@@ -49,8 +49,8 @@ impl FolderLister {
         }
     }
 
-    /// Lists a folder, or returns `None` if it is not one or has no index page. The error is `Unsupported` if the
-    /// server does not list.
+    /// Lists a folder, or returns `None` if the key is not a folder or has no index page. The error is `Unsupported` if
+    /// the server does not list.
     pub(super) fn names(&self, context: &RequestContext, prefix: &Key) -> Result<Option<NameList>> {
         match self.objects.listing_method {
             ListingMethod::WebDav => self.webdav_names(context, prefix),
@@ -67,7 +67,7 @@ impl FolderLister {
         match response.status {
             207 => {}
             404 | 409 => return Ok(None),
-            // Some servers send this for other keys than folders; the response for the key itself then decides.
+            // Some servers send 405 for a key that is not a folder. The lookup of the key itself decides then.
             405 if !prefix.is_root() => return Ok(None),
             _ => return Err(response.refusal(prefix)),
         }
@@ -155,8 +155,8 @@ impl FolderLister {
     }
 }
 
-/// Returns the entry of a name, or `None` if it was just removed. The error is the one that the server reports for the
-/// name.
+/// Returns the entry of a name, or `None` if the name was just removed. The error is the one that the server reports
+/// for the name.
 fn entry(
     prefix: &Key,
     name: Vec<u8>,
@@ -179,7 +179,7 @@ fn entry(
     Ok(Some(ListedName { name, kind, meta }))
 }
 
-/// Sorts the names and removes duplicates. If an object and a folder have the same name, the folder is kept.
+/// Sorts the names and removes duplicates. If an object and a folder have the same name, only the folder is listed.
 fn ordered(mut entries: Vec<ListedName>) -> NameList {
     entries.sort_by(|one, other| {
         let [one, other] = [one, other].map(|entry| (&entry.name, entry.kind == EntryKind::File));
@@ -199,8 +199,8 @@ enum NodeFolder {
     V2Array,
 }
 
-/// The node folders, by key. Index pages may hide v2 documents. These folders show where there can be none, so that they
-/// are not requested in every folder of chunks.
+/// The known node folders, by key. Index pages may hide v2 documents, which are then requested one by one. A folder of
+/// chunks below an array has no documents, so these requests are saved there.
 pub(super) struct NodeFolders(Mutex<LruCache<Key, NodeFolder>>);
 
 impl Default for NodeFolders {
@@ -243,8 +243,8 @@ impl NodeFolders {
         }
     }
 
-    /// Whether a folder is inside an array, where there are no documents. A v3 node may be a group, so there only
-    /// folders named like chunks count.
+    /// Whether a folder is inside an array and so contains no documents. A v3 node may be a group: a folder below it is
+    /// taken for a folder of an array's chunks only if its name is like one.
     pub(super) fn holds_chunks(&self, folder: &Key) -> bool {
         let mut folders = self.0.lock();
         let mut above = folder.parent();

@@ -128,7 +128,7 @@ impl HttpStore {
         }
     }
 
-    /// Records a change. A failed change counts too, since it may have been made.
+    /// Records a change. A failed change is recorded too, since the server may have carried it out.
     fn changed<T>(&self, key: &Key, done: Result<T>) -> Result<T> {
         self.root_documents.forget(key);
         self.lister.node_folders.forget_document(key);
@@ -261,11 +261,11 @@ impl Store for HttpStore {
     }
 }
 
-/// Maximum length of an object, in bytes, that is kept in memory if the server has no ranges.
+/// Maximum length of an object, in bytes, that is read into memory as a whole because the server supports no ranges.
 const MAX_WHOLE_OBJECT: u64 = 256 << 20;
 
-/// Reads ranges of an object, in the version that it had when it was opened. The version in each response is compared:
-/// another one is the error `Changed`.
+/// Reads ranges of an object, in the version that it had when it was opened. If a response has another version, the
+/// error is `Changed`.
 struct HttpReader {
     endpoint: Arc<HttpEndpoint>,
     key: Key,
@@ -368,7 +368,7 @@ impl Reader for HttpReader {
         if !self.meta.version.is_lasting() || !self.endpoint.etags.are_ignored() {
             return Ok(self.meta);
         }
-        // The server's ETags are not used any more.
+        // Once the server's ETags are found to be unreliable, they are not used any more.
         let untagged = || {
             let modified = Some(self.meta.modified).filter(|time| *time != UNIX_EPOCH);
             let version = Version::transient(self.meta.size, modified);

@@ -1,8 +1,8 @@
 //! Looks up and fetches objects of a web folder.
 //!
-//! A key is missing only if a response says so, or if the server refuses it and is known to refuse missing keys. Some
-//! servers send a page with status 200, or 400 or 500. A missing key then looks like one that exists or cannot be read.
-//! After such a response, a key that cannot exist is requested to compare.
+//! A key is missing only if a response says so, or if the server refuses it and is known to refuse missing keys. For a
+//! missing key, some servers send a page with status 200, or status 400 or 500, as if the key existed or could not be
+//! read. After such a response, a key that cannot exist is requested, and the two responses are compared.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -97,7 +97,7 @@ impl ObjectClient {
         self.endpoint.wait(context, key, self.has_index(key))
     }
 
-    /// Whether a key has an index page. Fails if the response does not answer that.
+    /// Whether a key has an index page. Fails if the response leaves that open.
     async fn has_index(&self, key: &Key) -> Result<bool> {
         match self.index(key).await? {
             (_, Some(_)) => Ok(true),
@@ -121,7 +121,7 @@ impl ObjectClient {
                 }
                 return Err(self.with_option_hint(error, response.status));
             }
-            // WebDAV servers send this for a GET of a folder.
+            // WebDAV servers send 405 for a GET of a folder.
             Err(error)
                 if response.status == 405 && self.listing_method == ListingMethod::WebDav =>
             {
@@ -171,7 +171,7 @@ impl ObjectClient {
             ListingMethod::IndexPages | ListingMethod::None => {
                 let is_page = key.name().ends_with(b".html") || key.name().ends_with(b".htm");
                 if !is_page {
-                    // Some servers send this content type for every object.
+                    // Some servers send the content type HTML for every object.
                     self.check_page(key).await?;
                 }
                 Ok(false)
@@ -217,8 +217,7 @@ impl ObjectClient {
         if !self.refuses_heads.load(Ordering::Relaxed) {
             let response = self.endpoint.send(&RequestSpec::head(key)).await?;
             let is_conclusive = match response.status {
-                // This status may concern only HEAD, or leave out the length of a generated body. The 416 refuses a
-                // range that was not requested.
+                // 400, 401, 403, 405 and 501 may concern only HEAD. A 416 refuses a range, but the HEAD requested none.
                 400 | 401 | 403 | 405 | 416 | 501 => response.origin == ResponseOrigin::Folder,
                 200..=299 => {
                     self.supports_heads.store(true, Ordering::Relaxed);
@@ -250,7 +249,7 @@ impl ObjectClient {
         }
         let size = match response.status {
             206 if response.is_range_without_size() => {
-                // The body of this response is not read.
+                // Only the length in the head of this response is used; the body is not read.
                 let whole = self.endpoint.send(&RequestSpec::get(key)).await?;
                 whole.length().filter(|_| whole.status == 200)
             }
@@ -262,7 +261,7 @@ impl ObjectClient {
             && size.is_none()
             && self.response_kind(key, &response).await? == ResponseKind::There
         {
-            // The length is known only after the body.
+            // The server does not state the length, so the whole body is read to find it.
             let tag = self.usable_etag(&response);
             let read = self.endpoint.read_body(key, response, MAX_WHOLE_OBJECT);
             return Ok((LookupResult::Object(read.await?.meta), tag));
@@ -421,7 +420,7 @@ impl ObjectClient {
         self.endpoint.read(context, key, fetched)
     }
 
-    /// Fetches a range, limited to the object's length, which is requested first.
+    /// Fetches a range. The object's length is requested first, and the range is limited to it.
     fn get_sized_range(
         &self,
         context: &RequestContext,
@@ -443,7 +442,8 @@ impl ObjectClient {
         }
     }
 
-    /// Returns the status for a key that cannot exist; if `since` is given, from a request after that time.
+    /// Returns the status that the server sends for a key that cannot exist. With `since`, the status comes from a
+    /// request after that time.
     async fn status_of_missing(&self, since: Option<Instant>) -> Result<u16> {
         let mut last = self.missing_status.lock().await;
         if let Some((status, requested)) = *last
@@ -461,8 +461,8 @@ impl ObjectClient {
         Ok(status)
     }
 
-    /// Fails if the server may send the page that was just received for `key` for missing keys too: unless its response
-    /// for a key that cannot exist is a refusal or "not found".
+    /// Fails if the server may send the page that was just received for `key` also for missing keys. It does not fail
+    /// if the server responds to a key that cannot exist with a refusal or "not found".
     async fn check_page(&self, key: &Key) -> Result<()> {
         let page = "the server sent a web page instead of an object";
         match self.status_of_missing(Some(Instant::now())).await? {
@@ -477,8 +477,8 @@ impl ObjectClient {
         }
     }
 
-    /// Returns the error of a response with an error status. It says so if the server sends that status for missing
-    /// keys.
+    /// Returns the error of a response with an error status. The message says so if the server sends the same status
+    /// for missing keys.
     async fn with_missing_hint(&self, error: Error, status: u16) -> Error {
         if !is_ambiguous(status) || self.status_of_missing(None).await.ok() != Some(status) {
             return error;

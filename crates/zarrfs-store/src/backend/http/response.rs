@@ -29,7 +29,7 @@ pub(super) enum ResponseOrigin {
     Moved,
     /// Another URL on the store's server, such as a page for missing objects or for a login.
     Elsewhere,
-    /// Another URL on another server, which holds the object.
+    /// A URL on another server that does not end with the key: that server stores the object under its own name.
     OtherServer,
 }
 
@@ -47,7 +47,7 @@ pub(super) enum ResponseKind {
     OutOfRange,
 }
 
-/// The header Content-Range. A refusal states only the size, and some servers only the range.
+/// The header Content-Range. In a refusal (416) it has only the size, and some servers send only the range.
 struct ContentRange {
     range: Option<Range<u64>>,
     size: Option<u64>,
@@ -141,7 +141,7 @@ impl ResponseHead {
             && range.is_some_and(|range| range.range.is_some() && range.size.is_none())
     }
 
-    /// Records the length of the whole object in the response, if it is a range without it.
+    /// Sets the length of the whole object if the response is a range that does not state it.
     pub(super) fn set_size(&mut self, size: u64) {
         if self.is_range_without_size()
             && let Some(Range { start, end }) = self.content_range().and_then(|range| range.range)
@@ -156,7 +156,7 @@ impl ResponseHead {
         self.status == 206 && self.sized_range().is_none() && self.object_size().is_some()
     }
 
-    /// Returns the length of the whole object, which a refusal of a range states too.
+    /// Returns the length of the whole object. A refusal of a range states the length too.
     pub(super) fn object_size(&self) -> Option<u64> {
         self.content_range()?.size
     }
@@ -189,9 +189,11 @@ impl ResponseHead {
     /// Returns the meaning of the response for `key`. A refusal is `Denied`, `Unavailable` or another error.
     pub(super) fn response_kind(&self, key: &Key) -> Result<ResponseKind> {
         match (self.origin, self.status) {
-            // The redirect proves that there is a folder, even if it permits no listing.
+            // A redirect to the URL with a slash proves that the key is a folder, even if the folder permits no
+            // listing.
             (ResponseOrigin::Folder, 200..=299 | 401 | 403 | 404) => Ok(ResponseKind::Folder),
-            // The server knows the key, but the object is lost.
+            // The store's server knows the key and redirects to another server, which has lost the object: that is not
+            // a missing key.
             (ResponseOrigin::OtherServer, 404) => {
                 let text =
                     "the server redirects to another server, which does not have the object (404)";
@@ -256,7 +258,7 @@ pub(super) struct Validators {
 }
 
 impl Validators {
-    /// Returns the ETag without quotes and the mark of a weak one, or `None` if there is no usable one.
+    /// Returns the ETag without its quotes and without the `W/` of a weak ETag, or `None` if there is no usable ETag.
     pub(super) fn opaque_tag(&self) -> Option<&str> {
         opaque_tag(self.tag.as_deref()?)
     }
@@ -292,7 +294,7 @@ pub(super) fn refusal(key: &Key, status: u16) -> Error {
     Error::new(kind, key, text)
 }
 
-/// Returns the version of an object: from its ETag, or without one from its time and size.
+/// Returns the version of an object: a hash of its ETag, or of its size and time if it has no ETag.
 pub(super) fn version(tag: Option<&str>, modified: Option<SystemTime>, size: u64) -> Version {
     match tag.and_then(opaque_tag) {
         Some(name) => Version::of(name.as_bytes()),

@@ -1,7 +1,7 @@
 //! Detects how a web folder is listed, and fetches the documents of its root.
 //!
-//! Listing is tried with WebDAV and then with an index page, without messages. A server that supports neither is
-//! accepted if it has a document or a folder at the URL. Otherwise there is one error.
+//! Listing is tried with WebDAV and then with an index page; a failure of these is not reported. A server that supports
+//! neither is accepted if it has a document or a folder at the URL. Otherwise the open fails with one error.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -125,7 +125,8 @@ impl RootProbe {
         let endpoint = &self.objects.endpoint;
         let request = endpoint.fetch_document(&spec);
         let (response, bytes) = match endpoint.wait(&UNLIMITED, &root, request) {
-            // Some firewalls cut off unknown methods. A server that used up the time does not respond at all.
+            // Some firewalls cut the connection on an unknown method, so an early failure only means that there is no
+            // WebDAV. After a late failure, the server does not respond at all.
             Err(_) if started.elapsed() < endpoint.limits.time / 2 => return Ok(false),
             response => response?,
         };
@@ -162,7 +163,7 @@ impl RootProbe {
             return Err(error);
         }
         match (folder.status, folder.origin) {
-            // A folder that permits no listing and has no document.
+            // The URL is a folder that permits no listing and has no document: it is accepted.
             (403, ResponseOrigin::Folder) => Ok(()),
             (404, _) => {
                 let text = "nothing is stored here (404): check the URL";
@@ -176,7 +177,8 @@ impl RootProbe {
         }
     }
 
-    /// Requests a document of the root and keeps it for its first reader. Returns whether it exists.
+    /// Requests a document of the root, and stores the answer for the first reader of the document. Returns whether the
+    /// document exists.
     async fn fetch_document(&self, key: &Key, limit: u64) -> Result<bool> {
         let requested = self.clock.now();
         let document = match self.objects.fetch_whole(key, limit).await {
@@ -192,8 +194,8 @@ impl RootProbe {
     }
 }
 
-/// Whether a store that cannot list its names most likely has this document at the root. If it has, no others are
-/// requested.
+/// Whether a store that cannot list its names most likely has this document at the root. Other documents are requested
+/// only if none of these exists.
 fn is_likely(key: &Key) -> bool {
     [document::ZARR_JSON, document::ZMETADATA]
         .iter()

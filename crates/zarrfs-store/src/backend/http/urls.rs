@@ -81,7 +81,8 @@ impl UrlSpace {
     /// Returns the URL of a key, or with `as_folder` the URL with a slash at the end. The error is `NameTooLong` if the
     /// key is too long.
     pub(super) fn url(&self, key: &Key, as_folder: bool) -> Result<String> {
-        // The longest path on most servers' systems. Some servers report an internal error beyond it.
+        // 4096 bytes are the longest path on the systems of most servers. Some servers report an internal error for a
+        // longer one.
         if key.as_bytes().len() > 4096 {
             return Err(too_long(key));
         }
@@ -106,7 +107,8 @@ impl UrlSpace {
         OriginLogin::new(login, self.folder.origin(), self.user.clone())
     }
 
-    /// Returns what distinguishes the store, apart from its URL, from one with other credentials.
+    /// Returns a text that distinguishes the store from stores with the same URL and other credentials; `None` if no
+    /// credentials are given except those in the URL.
     pub(super) fn login_identity(&self, login: &OriginLogin) -> Option<Arc<str>> {
         login.identity(&self.folder)
     }

@@ -32,7 +32,8 @@ const TAKES_NO_CHANGES: &str = "the server is read-only; only WebDAV servers acc
 
 type RequestHeader = (&'static str, String);
 
-/// Returns the header for a condition, or `None` for `Any`, a version, or an ETag that a header cannot hold.
+/// Returns the header for a condition. Returns `None` for `Any`, for a version, and for an ETag that a header cannot
+/// hold.
 fn header(condition: &Condition) -> Option<RequestHeader> {
     match condition {
         Condition::Any | Condition::Version(_) => None,
@@ -297,11 +298,12 @@ impl HttpWriter {
         };
         match response.status {
             204 => Ok(()),
-            // On a WebDAV server it was missing at that time, even if another program has put it again since.
+            // On a WebDAV server the object was missing at the time of the request, even if another program has put it
+            // again since.
             404 | 410 if self.objects.listing_method == ListingMethod::WebDav || !exists()? => {
                 Err(Error::not_found(key))
             }
-            // A server that removed it sends this, but also one that followed a redirect.
+            // A server that removed the object sends such a status, but so does a server that only followed a redirect.
             200..=299 if exists()? => {
                 Err(self.ignored(key, response.status, "but still has the object"))
             }
@@ -310,8 +312,8 @@ impl HttpWriter {
         }
     }
 
-    /// Returns the error for a change that succeeded but has no effect. A retry may succeed on a WebDAV server. Other
-    /// servers with such responses only support GET, whatever the method.
+    /// Returns the error for a change that the server reported as done but that had no effect. On a WebDAV server a
+    /// retry may succeed. Other servers respond like this because they treat every method as GET.
     fn ignored(&self, key: &Key, status: u16, effect: &str) -> Error {
         let kind = match self.objects.listing_method {
             ListingMethod::WebDav => Kind::Unavailable,

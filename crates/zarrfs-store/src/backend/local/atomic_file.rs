@@ -1,10 +1,10 @@
 //! Writes and syncs a file without its final name, then names it atomically.
 //!
-//! Until then the file has no name at all where the file system supports that (O_TMPFILE). To replace a file, it needs
-//! a temporary name, which is derived from the final one and left out of listings. The writer locks the file of that
-//! name, so that several zarrfs processes change a key one after the other, each seeing the result of the one before.
-//! The lock ends with its process. If a process dies, its temporary file is removed by the next writer of the key, or
-//! with the folder.
+//! Where the file system supports it (O_TMPFILE), the file has no name at all while it is written. To replace an
+//! existing file, it needs a temporary name, which is made from the final name and left out of listings. The writer
+//! locks the temporary file, so that several zarrfs processes change a key one after the other, and each sees the
+//! result of the change before. The lock ends with its process. If a process dies, its temporary file is removed by the
+//! next writer of the key, or with the folder.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -59,7 +59,7 @@ impl<'a> AtomicFile<'a> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let file = wait_for_name(folder, &temp_name, || {
             let file = create(folder, temp_name.as_str(), flags)?;
-            // Before it was locked, another writer may have removed it as stale.
+            // Another writer may have removed the file as stale before it was locked here.
             let is_ours = lock(&file)? && is_name_of(folder, &temp_name, &file)?;
             is_ours.then_some(file).ok_or(Errno::EXIST)
         })?;
@@ -122,7 +122,7 @@ impl<'a> AtomicFile<'a> {
         }
     }
 
-    /// Gives the file its final name, replacing the file that has it. The key must be locked.
+    /// Gives the file its final name, and replaces the file that has the name. The key must be locked.
     pub(super) fn replace(&mut self) -> rustix::io::Result<()> {
         let temp_name = self.temp_name.as_deref().ok_or(Errno::NOENT)?;
         rustix::fs::renameat(self.folder, temp_name, self.folder, self.name)?;
@@ -152,7 +152,7 @@ fn create(folder: &OwnedFd, name: &str, flags: OFlags) -> rustix::io::Result<Own
     rustix::fs::openat(folder, name, flags, Mode::from_raw_mode(0o666))
 }
 
-/// Creates a file without a name, or returns `None` if it could not be named later.
+/// Creates a file without a name. Returns `None` if the file could not get a name later.
 fn unnamed_file(folder: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
     let file = match create(folder, ".", OFlags::TMPFILE) {
         Ok(file) => file,
@@ -205,8 +205,8 @@ fn is_name_of(folder: &OwnedFd, name: &str, file: &OwnedFd) -> rustix::io::Resul
     Ok(there.is_some_and(|there| (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)))
 }
 
-/// Repeats `take` while the temporary name exists, and removes it if it is stale. Fails with `BUSY` after a
-/// minute.
+/// Repeats `take` while it fails because the temporary name exists; removes the name if it is stale. Fails with `BUSY`
+/// after a minute.
 fn wait_for_name<T>(
     folder: &OwnedFd,
     temp_name: &str,

@@ -94,8 +94,9 @@ impl StoreDirectory {
         }
     }
 
-    /// Opens a regular file, or returns `None` for a directory or a missing key. Other kinds of files are `Corrupt`. So
-    /// is a dangling link: its content was not fetched, which is not the same as a chunk that was never stored.
+    /// Opens a regular file, or returns `None` for a directory or a missing key. Other kinds of files are `Corrupt`. A
+    /// dangling link is `Corrupt` too: some program has not fetched its content, and it must not read as a chunk that
+    /// was never stored.
     pub(super) fn open_file(&self, key: &Key) -> Result<Option<(OwnedFd, Stat)>> {
         let fd = match self.open(key, OFlags::RDONLY) {
             Ok(fd) => fd,
@@ -170,7 +171,7 @@ impl StoreDirectory {
     }
 
     /// Whether a link is shown as a link, which the kernel then resolves inside the mount. A link that is absolute or
-    /// leaves the store is shown as its target, if it may be followed.
+    /// leaves the store is shown as the file or directory that it leads to, if it may be followed.
     pub(super) fn shows_as_link(&self, key: &Key, target: &[u8]) -> bool {
         let Ok(root) = self.root.get() else {
             return false;
@@ -214,7 +215,7 @@ impl StoreDirectory {
     /// Returns the metadata of a key from the kernel's dentry and inode caches, without disk access.
     ///
     /// RESOLVE_CACHED resolves a path without I/O. Only local file systems qualify: on a network file system, the
-    /// status of a cached file may need a request to the server. All other cases are `Unknown`, links among them.
+    /// status of a cached file may need a request to the server. All other cases, such as links, are `Unknown`.
     pub(super) fn cached_head(&self, key: &Key) -> Presence<Meta> {
         let Some(root) = self.root.cached() else {
             return Presence::Unknown;

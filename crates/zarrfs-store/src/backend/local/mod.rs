@@ -64,8 +64,8 @@ impl LocalStore {
         let (changes, clock) = (info.changes.clone(), info.clock.clone());
         let directory = StoreDirectory::new(path, config.follow_symlinks, changes, clock)?;
         let folder = Some(directory.path().to_path_buf());
-        // A new object needs a temporary name first. Mounts refuse those names (`check_names`), since their own commit
-        // could not store such a key.
+        // Inside a mount, objects cannot be put: they would need a temporary name, and mounts refuse temporary names
+        // (`check_names`), since their own commit could not store a key with such a name.
         let unchangeable = directory
             .is_in_our_mount()
             .then_some("is inside a zarrfs mount: use the path of the mounted store instead");
@@ -79,7 +79,7 @@ impl LocalStore {
         })
     }
 
-    /// Records a change. A failed change counts too, since part of it may have been made.
+    /// Records a change. A failed change is recorded too, since part of it may have been made.
     fn changed<T>(&self, key: &Key, done: Result<T>) -> Result<T> {
         self.info.changes.record(key);
         done
@@ -241,7 +241,7 @@ impl Store for LocalStore {
     }
 }
 
-/// An open file. If another file replaces it under its key, this reader does not see that.
+/// An open file. If another file replaces it under its key, the reader still reads the old file.
 struct LocalReader {
     fd: OwnedFd,
     key: Key,
@@ -291,10 +291,10 @@ impl Reader for LocalReader {
     }
 }
 
-/// Whether buffers of `length` bytes in total are filled faster by one read and a copy.
+/// Whether several buffers of `length` bytes in total are filled faster by one read and a copy than by `preadv`.
 fn are_short(parts: usize, length: usize) -> bool {
-    // With shorter buffers on average, `preadv` costs more than one read and a copy. The bytes must still be in the
-    // processor's cache when they are copied.
+    // `preadv` is slower for buffers that are shorter than 1 KiB on average. But the bytes must still be in the
+    // processor's cache when they are copied, so the total is limited too.
     parts > 1 && length / parts < 1024 && length <= 1 << 20
 }
 
@@ -394,7 +394,7 @@ impl LocalListing {
                 let key = self.key.child(name).ok()?;
                 match self.store.head(&key) {
                     Ok(meta) => meta.map(|meta| meta.kind),
-                    // Inside a mount, a link that leaves its store cannot be resolved.
+                    // Inside a zarrfs mount, a link that leaves its store cannot be resolved: it is listed as a link.
                     Err(_) => (file_type == FileType::Symlink).then_some(EntryKind::Link),
                 }
             }

@@ -1,8 +1,7 @@
 //! Resolves the path of a store to its root directory, again and again.
 //!
-//! The directory may be replaced by another one or moved away, or a link on the path may be changed. The path is
-//! therefore resolved again, at most ten times a second, by a request that needs the root. Files that are open stay as
-//! they are.
+//! The directory may be replaced by another one or moved away, or a link on the path may be changed. So a request that
+//! needs the root resolves the path again, at most ten times a second. Files that are already open are not affected.
 //!
 //! While nothing is at the path, or the directory was removed, there is no root and requests fail. A store that is gone
 //! must not look like an empty one, nor its chunks like chunks that were never written.
@@ -21,7 +20,7 @@ use crate::sync::clock::Clock;
 use crate::{ChangeLog, Key};
 use zarr_format::error::{Error, Kind, Result};
 
-/// The error for a root that is gone. No system call returns it here.
+/// The errno for a root that is gone. No system call here returns this errno.
 pub(super) const GONE: Errno = Errno::NOLINK;
 
 /// How long a resolved path is fresh: a tenth of the second for which `LocalStore` keeps metadata.
@@ -31,7 +30,7 @@ const PATH_TTL: Duration = Duration::from_millis(100);
 pub(super) struct CurrentRoot {
     path: PathBuf,
     current: RwLock<Option<Arc<OpenRoot>>>,
-    /// When the path was resolved last. A request that finds this locked uses the root as it is.
+    /// When the path was last resolved. A request that finds this locked uses the root that was resolved last.
     resolved: Mutex<Instant>,
     changes: Arc<ChangeLog>,
     clock: Clock,
@@ -136,7 +135,7 @@ impl CurrentRoot {
         if self.clock.now().saturating_duration_since(resolved) >= PATH_TTL {
             return None;
         }
-        // For a remote file system, this check would need a request to the server.
+        // On a remote file system, the check whether the root exists would need a request to the server.
         let root = self.current.read().clone();
         root.filter(|root| root.is_on_disk && root.exists())
     }
@@ -161,8 +160,8 @@ impl CurrentRoot {
                 }
             }
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => None,
-            // Such an error does not mean that it is gone: there may be no free descriptor, or no permission to enter
-            // its parent.
+            // Such an error does not mean that the root is gone: there may be no free descriptor, or no permission to
+            // enter its parent.
             Err(error) => {
                 log::debug!("{}: {error}", self.path.display());
                 return;
@@ -182,7 +181,8 @@ impl CurrentRoot {
     }
 }
 
-/// Whether the root is in a zarrfs mount, which would send requests to itself.
+/// Whether the root is inside a zarrfs mount. A store that is mounted over its own path would send its requests to
+/// itself.
 fn is_our_mount(opened: &OpenRoot) -> bool {
     let (major, minor) = (
         rustix::fs::major(opened.identity.0),

@@ -25,7 +25,7 @@ const MAX_ATTEMPTS: usize = 16;
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
-/// Returns the ETag of a key's content, or `None` if it has none.
+/// Returns the ETag of a key's content, or `None` if the key has no content.
 pub(super) fn etag(directory: &StoreDirectory, key: &Key) -> Result<Option<ETag>> {
     Ok(directory.content(key)?.as_ref().map(etag_of))
 }
@@ -47,7 +47,7 @@ pub(super) fn put(
             folder: &folder,
         };
         match target.put(body, condition) {
-            // Another process removed the folder, which was empty, before the file got its name.
+            // Before the file got its name, another process removed the folder while it was empty.
             Err(error) if error.kind() == Kind::NotFound => {}
             done => return done,
         }
@@ -183,7 +183,8 @@ impl WriteTarget<'_> {
         }
     }
 
-    /// Gives a written file its final name if the condition holds. With `may_be_new`, first tries without replacing.
+    /// Gives a written file its final name if the condition holds. With `may_be_new`, first tries to name it without
+    /// replacing a file.
     fn replace(
         &self,
         file: &mut AtomicFile<'_>,

@@ -44,10 +44,10 @@ pub(crate) trait ReferenceTable: Send + Sync {
     fn version(&self) -> Version;
 }
 
-/// What a table says of a key.
+/// What a table contains about a key.
 #[derive(Default)]
 pub(crate) struct Entry {
-    /// Where the bytes of the key are; `None` if the key is no object.
+    /// Where the bytes of the key are; `None` if the key is only a prefix or missing.
     pub(crate) reference: Option<Reference>,
     /// Whether other keys are below the key.
     pub(crate) is_prefix: bool,
@@ -65,7 +65,7 @@ pub(crate) enum Reference {
 pub(super) struct ReferenceStore<S: Source> {
     current: Current<S>,
     targets: Arc<Targets>,
-    /// Blocks of small parts, if they are fetched together.
+    /// The blocks from which small adjacent ranges are read; `None` if each range is read alone.
     blocks: Option<Arc<Blocks>>,
     info: StoreInfo,
 }
@@ -88,7 +88,7 @@ where
         }
     }
 
-    /// Fetches small parts that lie side by side together.
+    /// Has small adjacent ranges fetched together, in blocks (`part`).
     pub(super) fn with_blocks(self, memory: &Arc<MemoryBudget>) -> ReferenceStore<S> {
         ReferenceStore {
             blocks: Some(Arc::new(Blocks::new(memory))),
@@ -96,7 +96,7 @@ where
         }
     }
 
-    /// Returns the blocks to read the part of a key from; `None` if it is to be read alone.
+    /// Returns the blocks from which to read the range of a key; `None` if the range is read alone.
     fn blocks_of(
         &self,
         context: &RequestContext,

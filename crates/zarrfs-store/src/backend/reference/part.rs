@@ -1,8 +1,8 @@
 //! A range of an object that holds a key's bytes, and blocks of such ranges.
 //!
 //! Variables with tiny chunks are common in netCDF files. At 20 ms latency, 1,000 chunks of 4 KiB took 1,000 requests
-//! and 2.3 s from a web server in Python, although 32 run at a time. A small range whose neighbour touches it is
-//! therefore read as part of an aligned block, which its neighbours find in memory.
+//! and 2.3 s from a web server in Python, although 32 run at a time. So if a small range is adjacent to the range of a
+//! neighbouring chunk, a whole aligned block is read. The neighbours then find their bytes in memory.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -22,14 +22,14 @@ use zarr_format::error::{Error, Kind, Result};
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) location: Location,
-    /// Where the range begins, in bytes.
+    /// The start of the range, in bytes.
     pub(crate) offset: u64,
-    /// The length of the range in bytes; `None` is up to the end of the object.
+    /// The length of the range in bytes; `None` means up to the end of the object.
     pub(crate) length: Option<u64>,
     pub(crate) identity: PartIdentity,
 }
 
-/// The object that a range is of.
+/// The object that contains a range.
 #[derive(Clone, Debug)]
 pub(crate) enum Location {
     /// An object of the repository itself.
@@ -38,7 +38,7 @@ pub(crate) enum Location {
     Url(Arc<str>),
 }
 
-/// How a reference identifies the bytes.
+/// How a reference identifies the version of the bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum PartIdentity {
     /// The object never changes.
@@ -47,12 +47,12 @@ pub(crate) enum PartIdentity {
     ETag(Arc<str>),
     /// The object was not modified after this time, in seconds since 1970.
     NotModifiedAfter(u32),
-    /// The reference does not say; the version is that of the object.
+    /// The reference does not identify the version; it is the version of the object.
     Unknown,
 }
 
 impl Part {
-    /// Returns the number of bytes; asks the store if the range has no end.
+    /// Returns the length of the range. If the range goes up to the object's end, requests the object's length.
     pub(super) fn length(&self, context: &RequestContext, targets: &Targets) -> Result<u64> {
         match self.length {
             Some(length) => Ok(length),
@@ -85,7 +85,7 @@ impl Part {
         })
     }
 
-    /// Returns the version that the reference alone gives; `None` if it does not identify the bytes.
+    /// Returns the version if the reference alone determines it; `None` if it depends on the object.
     fn own_version(&self) -> Option<Version> {
         let identity = match &self.identity {
             PartIdentity::Immutable => "immutable",
@@ -96,21 +96,21 @@ impl Part {
         Some(Version::of(self.name(identity).as_bytes()))
     }
 
-    /// Returns the version of the bytes if the object has this version.
+    /// Returns the version of the range, given the version of the whole object.
     pub(super) fn version(&self, object: Version) -> Version {
         let of_object = || object.of_part(self.name("").as_bytes());
         self.own_version().unwrap_or_else(of_object)
     }
 
-    /// Returns a text that names this range of the object that `identity` identifies.
+    /// Returns a text that names this range and the version of its object, which `identity` identifies.
     fn name(&self, identity: &str) -> String {
         let (location, offset) = (&self.location, self.offset);
         let length = self.length.unwrap_or(u64::MAX);
         format!("{offset} {length} {identity} {}", location.name())
     }
 
-    /// Reads the bytes, or the part of them within `span`. `Corrupt` if the object is missing, ends before the range,
-    /// or is not the one that the reference was made for.
+    /// Reads the range, or only the bytes of it within `span`. `Corrupt` if the object is missing, ends before the
+    /// range, or is not the one that the reference was made for.
     pub(super) fn read(
         &self,
         context: &RequestContext,
@@ -140,7 +140,7 @@ impl Part {
         })
     }
 
-    /// Reads like `read`, from a block if there are `blocks`.
+    /// Reads like `read`, but from a block if `blocks` is given.
     pub(super) fn read_from(
         &self,
         context: &RequestContext,
@@ -162,7 +162,7 @@ impl Part {
             PartIdentity::Immutable | PartIdentity::Unknown => true,
             PartIdentity::ETag(etag) => {
                 let expected = opaque_tag(etag).map(|tag| Version::of(tag.as_bytes()));
-                // Local files, and servers that send no ETag, cannot show a change.
+                // Local files and some servers send no ETag: a change of the object is then not detected here.
                 let has_etag = !target.is_local() && object.version.is_lasting();
                 !has_etag || expected.is_none_or(|expected| object.version == expected)
             }
@@ -195,11 +195,11 @@ impl Location {
 /// Reads a range of an object.
 pub(super) struct PartReader {
     pub(super) part: Part,
-    /// The blocks to read from; `None` if the part is read alone.
+    /// The blocks to read from; `None` if the range is read alone.
     pub(super) blocks: Option<Arc<Blocks>>,
     pub(super) targets: Arc<Targets>,
     pub(super) key: Key,
-    /// The metadata when the key was opened.
+    /// The metadata at the time when the key was opened.
     pub(super) meta: Meta,
 }
 
@@ -227,11 +227,11 @@ impl Reader for PartReader {
     }
 }
 
-/// The length from which a range is read alone, in bytes.
+/// A range of at least this length, in bytes, is read alone.
 const SMALL: u64 = 64 << 10;
 
-/// The distance of blocks, in bytes: at 100 Mbit/s as long as one request at 20 ms. A block also has the end of the last
-/// range that begins in it.
+/// The distance between the starts of two blocks, in bytes: at 100 Mbit/s their transfer takes as long as a request at
+/// 20 ms latency. A block is longer by `SMALL`, so that it contains the end of the last range that begins in it.
 const BLOCK: u64 = 256 << 10;
 
 /// Blocks of objects, in memory.
@@ -243,7 +243,7 @@ pub(super) struct Blocks {
 struct BlockId {
     url: Arc<str>,
     number: u64,
-    /// The version of the object, which the store below keeps for its TTL.
+    /// The version of the object, which the store below caches for its TTL.
     version: Version,
 }
 
@@ -255,15 +255,15 @@ struct Block {
 }
 
 impl Blocks {
-    /// Begins without blocks.
+    /// Creates an empty cache of blocks.
     pub(super) fn new(memory: &Arc<MemoryBudget>) -> Blocks {
         Blocks {
             cache: Cache::new(memory.clone(), Priority::Speculative, None),
         }
     }
 
-    /// Reads the bytes of a small part, or those within `span`, from the block around it. `None` if the part has to be
-    /// read alone.
+    /// Reads a small range, or only the bytes of it within `span`, from the block in which it begins. Returns `None` if
+    /// the range has to be read alone.
     pub(super) fn read(
         &self,
         context: &RequestContext,
@@ -319,7 +319,7 @@ impl Blocks {
     }
 }
 
-/// Whether a part is small and touches that of the chunk before or after `key`; `find` finds a key.
+/// Whether a range is small and directly before or behind the range of a chunk next to `key`. `find` finds a key.
 pub(super) fn is_side_by_side(
     key: &Key,
     part: &Part,
@@ -342,7 +342,7 @@ pub(super) fn is_side_by_side(
     })
 }
 
-/// Returns the keys of the chunks after and before one along the last dimension.
+/// Returns the keys of the next and the previous chunk along the last dimension.
 fn neighbours(key: &Key) -> [Option<Key>; 2] {
     let bytes = key.as_bytes();
     let digits = bytes.iter().rev().take_while(|byte| byte.is_ascii_digit());

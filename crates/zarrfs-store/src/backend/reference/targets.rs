@@ -76,8 +76,8 @@ impl VirtualPrefix {
         &self.prefix
     }
 
-    /// Returns the options for the store of this prefix: those of the mount, but with credentials of its own. Those of
-    /// the mount are for the store that it shows.
+    /// Returns the options for the store of this prefix: the mount's options, but with the prefix's own credentials.
+    /// The mount's credentials are only for the store that it shows.
     pub(crate) fn config(&self, mount: &RemoteConfig) -> RemoteConfig {
         RemoteConfig {
             options: self.options.clone(),
@@ -128,7 +128,7 @@ fn canonical(url: &str) -> Result<String> {
     })
 }
 
-/// Opens the store of an allowed prefix, of which the key will be read.
+/// Opens the store of an allowed prefix. The key is that of the object that will be read first.
 pub(crate) type OpenPrefix =
     Box<dyn Fn(&RequestContext, &VirtualPrefix, &Key) -> Result<Arc<dyn Store>> + Send + Sync>;
 
@@ -142,7 +142,7 @@ pub(crate) struct Targets {
     opening: SingleFlight<usize, OpenedStore>,
 }
 
-/// A store, for callers that wait for it.
+/// A store in the form in which `SingleFlight` shares it with waiting callers.
 #[derive(Clone)]
 struct OpenedStore(Arc<dyn Store>);
 
@@ -182,7 +182,8 @@ impl Target {
 }
 
 impl Targets {
-    /// Names the objects of `repository` and those below the prefixes in `allowed`, whose stores `open` opens.
+    /// Allows the objects of `repository` and those below the prefixes in `allowed`. `open` opens the store of a
+    /// prefix.
     pub(crate) fn new(
         repository: Option<Arc<dyn Store>>,
         allowed: Vec<VirtualPrefix>,

@@ -25,8 +25,8 @@ tokio::task_local! {
     static REMOVAL_HEADER: (HeaderName, HeaderValue);
 }
 
-/// Runs `removal` with a header added to its DELETE requests, for conditions that object_store cannot express. The
-/// signature does not cover the header.
+/// Adds a header to the DELETE requests that `removal` sends, for conditions that object_store cannot express. The
+/// signature of a request does not cover the header.
 pub(crate) async fn with_removal_header<T>(
     header: (HeaderName, HeaderValue),
     removal: impl Future<Output = T>,
@@ -121,7 +121,7 @@ impl HttpService for CountingClient {
         }
         let host = request.uri().host().map(str::to_string);
         let response = self.below.execute(request).await;
-        // A response that leads to a retry does not count as an arrival.
+        // A response that is going to be retried does not count as an arrival.
         let is_answer = |response: &HttpResponse| !is_transient_status(response.status().as_u16());
         if response.as_ref().is_ok_and(is_answer) {
             record_arrival();

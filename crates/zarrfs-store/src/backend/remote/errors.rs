@@ -37,7 +37,7 @@ fn kind(fault: &Fault, last: &LastResponse) -> Kind {
         (Fault::NotSupported { .. } | Fault::NotImplemented { .. }, _) => Kind::Unsupported,
         (Fault::AlreadyExists { .. }, _) => Kind::Exists,
         (Fault::InvalidPath { .. }, _) => Kind::Corrupt,
-        // Errors of listings have only a status.
+        // For a failed listing object_store tells no kind of error: only the status of the response does.
         (_, Some(401 | 403)) => Kind::Denied,
         (_, Some(404)) => Kind::NotFound,
         (_, Some(412)) => Kind::Changed,
@@ -119,7 +119,7 @@ pub(super) fn is_of_tls(fault: &(dyn std::error::Error + 'static)) -> bool {
     text.starts_with(CERTIFICATE) || text.starts_with(NO_TLS)
 }
 
-/// Whether the cause names the server that failed, so that adding the store's address would mislead.
+/// Whether the cause already names the server that failed: the store's address in the message would mislead.
 pub(crate) fn names_server(cause: &str) -> bool {
     is_name_lookup(cause) || cause.starts_with(NO_CREDENTIALS) || cause.starts_with(PROXY)
 }
@@ -168,7 +168,7 @@ const CERTIFICATE: &str = "invalid peer certificate: ";
 
 /// Describes the problem with a server's certificate, with a hint if no authority here signed it.
 fn untrusted(why: &str) -> String {
-    // The library's format for causes without a variant of their own.
+    // The TLS library wraps causes that have no variant of their own like this.
     let bare = why.strip_prefix("Other(OtherError(");
     let bare = bare.and_then(|why| why.strip_suffix("))"));
     let why: String = bare.unwrap_or(why).chars().take(MAX_CAUSE).collect();

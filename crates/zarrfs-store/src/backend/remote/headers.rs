@@ -42,7 +42,8 @@ pub(crate) fn check_content_encoding(value: &str, subject: impl Display) -> Resu
     Ok(())
 }
 
-/// Returns an ETag without quotes and the mark of a weak one (RFC 9110, section 8.8.3), or `None` if the rest is blank.
+/// Returns an ETag without its quotes and without the `W/` of a weak ETag (RFC 9110, section 8.8.3), or `None` if the
+/// rest is blank.
 ///
 /// Some servers quote the ETag, or mark it as weak, in one response and not in the next. An empty or blank ETag is not
 /// used: the object would seem never to change.

@@ -1,8 +1,9 @@
 //! Hedges GET and HEAD: sends a second request if the first one stalls.
 //!
-//! A connection may be lost without a sign, as all connections are after a suspend or a change of address. A request on
-//! it would take the whole time limit, before its response or in the middle of its body. So the second request uses a
-//! new connection. If it makes progress and the first one does not, the pooled connections are dropped.
+//! A connection may be lost without a sign: after a suspend or a change of the IP address, all connections are. A
+//! request on a lost connection would stall for the whole time limit, before its response or in the middle of its body.
+//! So the second request uses a new connection. If the second request makes progress and the first one does not, the
+//! pooled connections are dropped.
 //!
 //! Only GET and HEAD are hedged, since they change nothing, and the first response is used. The first request goes on
 //! meanwhile, so that a slow server still has the whole time limit. No third request is sent here.
@@ -39,7 +40,7 @@ struct Connections {
     pooled: Mutex<Arc<HttpClient>>,
     /// A client that keeps no connections.
     unpooled: HttpClient,
-    /// The time before the second request.
+    /// How long to wait for a response, or for the next piece of its body, before the second request is sent.
     delay: Duration,
 }
 
@@ -60,8 +61,7 @@ impl HedgingClient {
             unpooled: below.connect(&unpooled)?,
             below,
             options: options.clone(),
-            // At most 5 s without a response, or a piece of its body. The second response then comes within a quarter
-            // of the limit.
+            // A fifth of the time limit, at most 5 s: this leaves most of the limit for the second request.
             delay: (time / 5).min(Duration::from_secs(5)),
         })))
     }
@@ -73,7 +73,7 @@ impl Connections {
         if !Arc::ptr_eq(&self.pooled.lock(), lost) {
             return;
         }
-        // Reads certificates, which takes a while.
+        // This reads certificates, so it takes a while and is not done under the lock.
         match self.below.connect(&self.options) {
             Ok(new) => {
                 let mut pooled = self.pooled.lock();
@@ -167,12 +167,12 @@ fn with_hedged_body(
     })
 }
 
-/// Properties that are equal in two responses with the same body.
+/// The properties by which two responses are known to have the same body.
 #[derive(PartialEq)]
 struct BodyIdentity(u16, [Option<String>; 4]);
 
 impl BodyIdentity {
-    /// Returns `None` if no property distinguishes its body from another one.
+    /// Returns `None` if the properties do not suffice to identify the body.
     fn of(response: &HttpResponse) -> Option<BodyIdentity> {
         let text = |name: &str| {
             let value = response.headers().get(name)?.to_str().ok()?;
@@ -192,7 +192,7 @@ impl BodyIdentity {
 struct HedgedBody {
     pieces: BoxStream<'static, Result<Bytes, HttpError>>,
     received: u64,
-    /// The request, and the expected properties of its response; `None` once it was sent.
+    /// The request to repeat, and the properties that its response must have; `None` once the second request was sent.
     second: Option<(HttpRequest, BodyIdentity)>,
     connections: Arc<Connections>,
     pooled: Arc<HttpClient>,
@@ -262,7 +262,7 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Bring {
         All,
-        /// This number of bytes of the body, and nothing more.
+        /// This many bytes of the body arrive, and then nothing more.
         Begin(usize),
         Nothing,
     }

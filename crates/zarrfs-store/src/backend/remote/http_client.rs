@@ -1,7 +1,7 @@
-//! Builds the HTTP client from its options, with object_store's settings but its own redirects.
+//! Builds the HTTP client: the settings of object_store, but other rules for redirects.
 //!
-//! object_store's own client follows every redirect, and has no setting for that. So the client is built here, from the
-//! settings that `--option` accepts and the defaults of object_store, and `redirect` follows redirects.
+//! object_store's own client follows every redirect, and has no setting to prevent that. So the client is built here,
+//! from the settings that `--storage-option` accepts and the defaults of object_store. `redirect` follows redirects.
 
 use std::fmt::Display;
 use std::io;
@@ -39,8 +39,8 @@ pub(super) struct NetworkConnector {
 
 impl HttpConnector for NetworkConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        // Selects ring for TLS in the whole process, without which no client can be built. Fails only if an earlier
-        // call has made the same selection.
+        // Selects ring as the TLS provider of the whole process, since no client can be built without a provider. The
+        // call fails only if an earlier call has already selected ring.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let settings = ClientSettings(options);
         let client = settings.builder().and_then(|builder| {
@@ -125,7 +125,7 @@ impl ClientSettings<'_> {
         Ok(builder.proxy(proxy))
     }
 
-    /// Returns the additional certificates by which the proxy is trusted.
+    /// Returns the additional certificates that a proxy is verified with.
     fn certificates_of_proxy(&self) -> object_store::Result<Vec<CertificateDer<'static>>> {
         let text = self
             .text(ClientConfigKey::ProxyCaCertificate)
@@ -172,7 +172,7 @@ fn refused(error: &dyn Display) -> object_store::Error {
     }
 }
 
-/// Resolves host names, and rotates the addresses, so that all addresses of a host are used equally.
+/// Resolves host names. The addresses of a host are rotated, so that all of them are used equally.
 #[derive(Default)]
 struct SpreadResolver {
     lookups: AtomicUsize,
@@ -202,7 +202,7 @@ struct ProxiedClient {
 }
 
 impl ProxiedClient {
-    /// Wraps a client with these settings. Without a proxy in them, those of the environment are used.
+    /// Wraps a client with these settings. If they name no proxy, the proxy in the environment is used.
     fn new(below: HttpClient, settings: &ClientSettings<'_>) -> ProxiedClient {
         let proxies = match settings.text(ClientConfigKey::ProxyUrl) {
             Some(url) => {
@@ -226,7 +226,7 @@ impl HttpService for ProxiedClient {
         answer.map_err(|error| match proxy {
             Some(proxy) if is_of_connection(&error) => {
                 let uri = proxy.uri();
-                // A password may stand before the host.
+                // Only host and port are named: a password may stand before them in the URL.
                 let port = uri.port().map(|port| format!(":{port}"));
                 let address = [uri.host().unwrap_or_default(), &port.unwrap_or_default()].concat();
                 let text = errors::with_proxy(&address, &errors::innermost(&error));
@@ -237,7 +237,8 @@ impl HttpService for ProxiedClient {
     }
 }
 
-/// Whether there was no connection. A TLS error through the proxy means that there was one.
+/// Whether the proxy could not be reached. An error of TLS comes from a connection through the proxy, so the proxy was
+/// reached.
 fn is_of_connection(error: &HttpError) -> bool {
     let is_of_connection = matches!(
         error.kind(),
@@ -246,7 +247,7 @@ fn is_of_connection(error: &HttpError) -> bool {
     is_of_connection && !errors::is_of_tls(error)
 }
 
-/// Names of `--option` that every kind of store accepts.
+/// Names of `--storage-option` that every kind of store accepts.
 pub(crate) const CLIENT_OPTIONS: [&str; 12] = [
     "allow_http",
     "allow_invalid_certificates",
@@ -262,7 +263,8 @@ pub(crate) const CLIENT_OPTIONS: [&str; 12] = [
     "user_agent",
 ];
 
-/// Returns the error `Invalid` if an option is not one of the HTTP client's. Stores on web servers have no others.
+/// Returns the error `Invalid` if an option is not an option of the HTTP client. A store on a web server accepts no
+/// other options.
 pub(crate) fn check_option(name: &str) -> zarr_format::error::Result<()> {
     if CLIENT_OPTIONS.contains(&name.to_ascii_lowercase().as_str()) {
         return Ok(());

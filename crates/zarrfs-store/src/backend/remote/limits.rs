@@ -20,7 +20,7 @@ const MIN_SENT_PER_SECOND: u64 = 32 << 10;
 /// Minimum time for which a stalled request keeps its permit.
 const MIN_PATIENCE: Duration = Duration::from_secs(1);
 
-/// One response counts 1/N of the moving average.
+/// A new response has the weight 1/8 in the moving average of latencies.
 const LATENCY_WEIGHT: u32 = 8;
 
 /// The purpose of a request. Each has its own permits, so that stalled data requests do not delay metadata.
@@ -68,8 +68,8 @@ impl RequestLimits {
         }
     }
 
-    /// Returns the time for which a stalled request keeps its permit: twice the usual latency. If all responses take
-    /// long, as from tape, there would otherwise be ever more requests.
+    /// Returns the time for which a stalled request keeps its permit: twice the usual latency. With a fixed time, a
+    /// server that always responds slowly, as from tape, would get more and more requests at once.
     fn patience(&self) -> Duration {
         let twice = *self.usual_latency.lock() * 2;
         twice.max(MIN_PATIENCE).min(self.time)
@@ -82,7 +82,7 @@ impl RequestLimits {
 
     /// Runs a request with its retries and its body once it has a permit. Returns `None` if no bytes arrive within the
     /// time limit of a response. The permit is released once no bytes have arrived for longer than usual, so that
-    /// stalled requests do not hold up others.
+    /// stalled requests do not delay other requests.
     pub(crate) async fn with_permit<T>(
         &self,
         purpose: Purpose,
@@ -109,7 +109,7 @@ impl RequestLimits {
                 return Some(done);
             }
             let has_arrived = last_arrival().is_some_and(|arrival| arrival > last);
-            // The usual latency may have grown since then.
+            // The usual latency may have grown since the wait began.
             let is_usual = permit.is_some() && self.patience() > patience;
             if !has_arrived && !is_usual && permit.take().is_none() {
                 return None;
@@ -124,8 +124,8 @@ impl RequestLimits {
     }
 
     /// Waits for the response to a request that sends a body, or returns `None` on a timeout. All bodies in flight
-    /// share the link. Each request may therefore take the time for all of them over a slow link, plus the time limit
-    /// of a response.
+    /// share the link, so each request may take as long as all of them take over a slow link (`MIN_SENT_PER_SECOND`),
+    /// plus the time limit of a response.
     pub(crate) async fn within_send_time<T>(&self, request: impl Future<Output = T>) -> Option<T> {
         let mut request = pin!(request);
         let start = Instant::now();
@@ -145,7 +145,8 @@ impl RequestLimits {
         }
     }
 
-    /// Returns the time limit for a request with its whole body. It is generous, since each piece has its own limit.
+    /// Returns the time limit for a request with its whole body. It is long, since the wait for each piece of the body
+    /// has its own limit.
     pub(crate) fn body_time_limit(&self) -> Duration {
         self.time.saturating_mul(20)
     }

@@ -1,9 +1,10 @@
 //! Code that the network stores share.
 //!
-//! `http_client` builds the HTTP client, over which `hedge` and `connector` put second requests and counters. `runtime`
-//! waits for requests, `limits` and `retry` bound them, `headers` and `errors` interpret the answers. `redirect`
-//! follows redirects, with the credentials of `login`. `probes` settle what a server leaves open. All
-//! asynchronous code of zarrfs is here and in `bucket` and `http`, which use this folder.
+//! `http_client` builds the HTTP client. `hedge` wraps the client to send second requests, and `connector` to count
+//! requests. `runtime` waits for requests, `limits` and `retry` bound them, `headers` and `errors` interpret the
+//! answers. `redirect` follows redirects, with the credentials of `login`. `probes` find out whether a server enforces
+//! conditions and refuses missing keys. All asynchronous code of zarrfs is here and in `bucket` and `http`, which use
+//! this folder.
 
 use std::time::Duration;
 

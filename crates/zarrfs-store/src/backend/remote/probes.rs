@@ -1,9 +1,9 @@
 //! Probes of a server: whether it enforces conditions, and refuses missing keys.
 //!
-//! The first probe makes changes on a key of its own, once per store. The second is for S3, which responds 403 for a
-//! missing key if the user may not list names, and so do web servers in front of it. A refused key of such a store is
-//! missing if the server also refuses a key that cannot exist, and then still returns a metadata document of the root.
-//! Otherwise it may refuse everything, as with expired credentials.
+//! The first probe, once per store, makes changes to a key of its own. The second probe is for S3, which responds 403
+//! for a missing key if the user may not list names; web servers in front of S3 respond the same. A refused key of such
+//! a store is missing if the server still returns a metadata document of the root, but refuses a key that cannot exist.
+//! Without the document, the server may refuse everything, for example because credentials have expired.
 
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::time::Instant;

@@ -120,7 +120,7 @@ fn target(response: &HttpResponse, url: &Url) -> Option<Url> {
     let location = response.headers().get(LOCATION).filter(|_| is_redirect)?;
     let location = std::str::from_utf8(location.as_bytes()).ok()?;
     let mut target = url.join(location).ok()?;
-    // A server must not choose credentials.
+    // The server must not choose the credentials of the next request.
     target.set_username("").ok()?;
     target.set_password(None).ok()?;
     target.set_fragment(None);

@@ -1,8 +1,8 @@
 //! Decides which requests are retried, and repeats changes without doing them twice.
 //!
-//! A change over a network that loses responses may have been carried out although its request failed, so the content
-//! of the key decides. If it has the bytes of the put, the put succeeded. If it breaks the condition, the error is
-//! `Changed`. Only otherwise is the request retried, so that a later object of another writer is not overwritten.
+//! If the response to a change is lost, the change may have been carried out. So the key is read after a failed
+//! request. If it has the bytes of the put, the put succeeded. If its content breaks the condition, the error is
+//! `Changed`. Only in other cases is the request retried, so that it never overwrites a later object of another writer.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -123,8 +123,9 @@ pub(crate) struct ConditionalPut<'a> {
     pub(crate) checks_first: bool,
 }
 
-/// Puts an object; each attempt is one request. The argument of `attempt` is whether to send the condition: a server
-/// that takes a folder for an object always refuses `Absent`, and the key has just been checked.
+/// Puts an object. Each call of `attempt` sends one request; its argument is whether to send the condition. Some
+/// servers take a folder for an object and always refuse `Absent`, so the condition is left out if it was refused twice
+/// although it holds.
 pub(crate) fn put(
     context: &RequestContext,
     put: &ConditionalPut<'_>,
@@ -144,7 +145,8 @@ pub(crate) fn put(
             let current = target.probe()?.map(|(etag, _)| etag);
             condition.check(target.key(), current.as_ref())?;
         }
-        // If a server refuses a condition twice that holds, the condition is left out.
+        // After two refusals of `Absent` for a key that is missing, the condition is left out. The key has just been
+        // checked.
         let error = match attempt(refusals < 2) {
             Ok(etag) => return Ok(etag),
             Err(error) => error,
@@ -163,7 +165,7 @@ pub(crate) fn put(
             return Ok(etag.clone());
         }
         condition.check(target.key(), current.map(|(etag, _)| etag).as_ref())?;
-        // The condition holds: the conflicting object is gone, or the attempt had no effect.
+        // The key still meets the condition: the conflicting object was removed, or the attempt had no effect.
         if !wait_for_next(&mut attempts) {
             let refused = || Error::unavailable(target.key(), REFUSED);
             return Err(if is_refusal { refused() } else { error });
@@ -171,9 +173,9 @@ pub(crate) fn put(
     }
 }
 
-/// Removes an object; each attempt is one request. With `checks_first` the key is checked before each attempt. A check
-/// always follows an attempt that was refused or may have been carried out. If the object is then missing, that attempt
-/// has removed it.
+/// Removes an object. Each call of `attempt` sends one request. With `checks_first` the key is checked before each
+/// attempt. After an attempt that was refused or may have been carried out, the key is checked in any case. If an
+/// attempt may have been carried out and the object is missing, that attempt has removed it.
 pub(crate) fn erase(
     target: &dyn RemoteKey,
     condition: &Condition,
@@ -229,7 +231,8 @@ fn has_object_to_erase(
     }
 }
 
-/// Checks the condition of a removal whose key is missing. With `was_lost` an earlier attempt may have removed it.
+/// Checks the condition of a removal whose key is missing. With `was_lost`, an earlier attempt of this removal may have
+/// removed the object.
 fn check_missing(key: &Key, condition: &Condition, was_lost: bool) -> Result<()> {
     if was_lost || *condition == Condition::Any {
         return Ok(());

@@ -1,9 +1,9 @@
 //! The asynchronous runtime of the process, and blocking waits for its tasks.
 //!
 //! No wait exceeds its time limit. Each result comes with the status of the last HTTP response, which object_store's
-//! clients do not return. A wait ends early if the kernel's request was already answered and no bytes arrive, which
-//! frees the connection and the permit. While bytes do arrive, the wait goes on, since other requests may have joined
-//! it, and the next request for the same bytes finds them. A wait for a change goes on to the end.
+//! clients do not return. If the kernel's request was already answered and no bytes arrive, a wait ends early, so that
+//! its connection and its permit become free. While bytes do arrive, the wait goes on, since other requests may have
+//! joined it, and the next request for the same bytes finds them. A wait for a change goes on to the end.
 //!
 //! A thread that waits long is not counted in its pool (`sync/pool.rs`).
 
@@ -22,12 +22,12 @@ use crate::request_context::{RequestContext, abandoned};
 use crate::sync::pool::StalledJob;
 use zarr_format::error::{Error, Result};
 
-/// How often a wait checks whether its request was already answered. It then ends if no bytes arrived since the last
-/// check.
+/// How often a wait checks whether its request was already answered. If it was, and no bytes have arrived since the
+/// last check, the wait ends.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Bytes of a body that count as one arrival. A body that brings less between two checks is stalled. With the default
-/// `--concurrency`, that is a link of less than 64 KiB per second.
+/// This many bytes of a body count as one arrival. If fewer bytes arrive between two checks, the body is stalled. With
+/// the default `--concurrency`, that happens to all bodies on a link of less than 64 KiB per second.
 const ARRIVAL_STEP: usize = 1 << 10;
 
 /// The last HTTP response of a task.
@@ -165,7 +165,7 @@ impl<T> Drop for AbortedTask<T> {
     }
 }
 
-/// Runs work while its request is waited for, or bytes arrive.
+/// Runs work as long as its request is unanswered or bytes arrive.
 async fn while_useful<T>(
     context: &RequestContext,
     arrivals: &Arrivals,
@@ -173,7 +173,8 @@ async fn while_useful<T>(
 ) -> Result<T> {
     let mut work = pin!(work);
     let mut previous = None;
-    // The thread counts as stalled even if bytes arrive: a server that keeps breaking off sends some too.
+    // The thread counts as stalled even if bytes arrive: a server that keeps breaking off its responses sends some
+    // bytes too.
     let mut stalled = None;
     loop {
         let last = arrivals.last();

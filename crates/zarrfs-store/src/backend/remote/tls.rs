@@ -1,8 +1,8 @@
 //! Verifies server certificates: signed by a trusted authority, or trusted themselves.
 //!
-//! The usual commands make a self-signed certificate as one of an authority, and the TLS verifier never accepts such a
-//! certificate for a server. Here exactly this certificate, byte for byte, is accepted if it is among the trusted ones
-//! (the file in SSL_CERT_FILE, or the system's). Its dates and its name are still checked.
+//! The usual commands mark a self-signed certificate as the certificate of an authority, and the TLS verifier never
+//! accepts such a certificate for a server. Here exactly this certificate, byte for byte, is accepted if it is among
+//! the trusted ones (the file in SSL_CERT_FILE, or the system's). Its dates and its name are still checked.
 //!
 //! A machine may trust no certificates at all, as small containers do. Servers without TLS still work there, and for
 //! servers with TLS the error says what to install.
@@ -47,8 +47,8 @@ pub(super) fn client_config(
     Ok(config)
 }
 
-/// Returns the machine's trusted certificates. They are read once: that takes longer than all else that a program does
-/// at its start, and a store has several clients.
+/// Returns the machine's trusted certificates. They are read once per process, since a store has several clients, and
+/// reading them takes longer than everything else that a program does at its start.
 fn machine_certificates() -> &'static [CertificateDer<'static>] {
     static CERTIFICATES: OnceLock<Vec<CertificateDer<'static>>> = OnceLock::new();
     CERTIFICATES.get_or_init(|| {
@@ -173,8 +173,8 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// Whether a certificate was refused only because it is an authority's. The verifier reports this after the dates were
-/// found to be valid.
+/// Whether a certificate was refused only because it is an authority's. The verifier reports this only after it has
+/// checked the dates.
 fn is_of_an_authority(error: &Error) -> bool {
     match error {
         Error::InvalidCertificate(CertificateError::Other(other)) => {

@@ -1,7 +1,7 @@
 //! One version of an archive: its metadata, its directory, and reads of entries.
 //!
-//! Offsets and lengths in a directory are unverified. They are checked here against the archive's real length before
-//! any read. If they do not fit, the error is `Corrupt`, or `Changed` if the archive was replaced. A failure to read
+//! Offsets and lengths in a directory are not to be trusted. Before any read they are checked against the archive's
+//! real length. If they exceed it, the error is `Corrupt`, or `Changed` if the archive was replaced. A failure to read
 //! the archive is never "missing".
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -37,7 +37,8 @@ pub(super) struct Archive {
     digest: u64,
     reader: Arc<dyn Reader>,
     sums: EntryChecksums,
-    /// Running checks of wrong entries, each a read of the whole entry, by the offset of its header.
+    /// The running checks of entries whose checksum was wrong, by the offset of the entry's header. A check reads the
+    /// whole entry.
     checks: SingleFlight<u64, ()>,
     clock: Clock,
     /// Whether the archive's file may be overwritten in place while it is open.
@@ -142,8 +143,8 @@ impl Archive {
         Ok(bytes)
     }
 
-    /// Checks a read. The error is `Changed` if the bytes may be from another version. A read that is not whole is an
-    /// error too.
+    /// Checks a read. The error is `Changed` if the bytes may be from another version of the archive. A short read is
+    /// an error too.
     fn check_read(&self, context: &RequestContext, is_whole: bool) -> Result<()> {
         if self.in_place && self.reader.meta(context).map_err(failed)?.version != self.meta.version
         {
@@ -170,7 +171,7 @@ impl Archive {
     /// request.
     ///
     /// The error is `Unsupported` for encrypted entries and unknown methods, `Corrupt` for impossible sizes and for
-    /// entries that are known to be wrong.
+    /// entries whose checksum is known to be wrong.
     pub(super) fn data(
         &self,
         context: &RequestContext,
@@ -231,8 +232,8 @@ impl Archive {
         Ok(bytes)
     }
 
-    /// Reads a range of a stored entry, whose data begin at `start`. The error is `Corrupt` if this read completes the
-    /// entry, over all readers, and its checksum is wrong.
+    /// Reads a range of a stored entry, whose data begin at `start`. The error is `Corrupt` if all readers together
+    /// have now read the whole entry, and its checksum is wrong.
     pub(super) fn read_part(
         &self,
         context: &RequestContext,
@@ -250,8 +251,8 @@ impl Archive {
         Ok(bytes)
     }
 
-    /// Reads an entry with a wrong checksum again, since the first read may have been damaged in transit. Concurrent
-    /// callers wait for the result.
+    /// If an entry's checksum was wrong, reads the entry again, since the first read may have been damaged in transit.
+    /// Concurrent callers wait for the result.
     pub(super) fn recheck_wrong(
         &self,
         context: &RequestContext,
@@ -267,7 +268,7 @@ impl Archive {
         })
     }
 
-    /// Reads the whole of a wrong entry, unless another caller has just done so.
+    /// Reads the whole entry, unless another caller has just done so.
     fn read_again(&self, context: &RequestContext, entry: &ZipEntry, start: u64) -> Result<()> {
         self.refuse_confirmed(context, entry)?;
         if self.sums.wrong(entry).is_none() {
@@ -281,8 +282,8 @@ impl Archive {
         self.record_checksum(context, entry, crc.sum())
     }
 
-    /// Returns an error for a wrong entry that was read again within the last minute and was still wrong, since each
-    /// check reads all of it.
+    /// Returns an error for an entry that was read again within the last minute and still had a wrong checksum. It is
+    /// not read again so soon, since each check reads the whole entry.
     fn refuse_confirmed(&self, context: &RequestContext, entry: &ZipEntry) -> Result<()> {
         let now = self.clock.now();
         match self.sums.wrong(entry) {
@@ -293,7 +294,7 @@ impl Archive {
         }
     }
 
-    /// Records whether an entry is wrong, by the checksum of all of it. The error is `Corrupt` if it is wrong.
+    /// Records the checksum of a whole entry that was read. The error is `Corrupt` if the checksum is wrong.
     fn record_checksum(&self, context: &RequestContext, entry: &ZipEntry, sum: u32) -> Result<()> {
         let judged = check_crc(sum, entry).map_err(|error| self.error_or_changed(context, error));
         if judged

@@ -1,9 +1,10 @@
 //! Checksums of stored entries that are read in ranges, in any order.
 //!
-//! A range alone cannot be checked. The checksums of all ranges that were read, by any reader, are kept and combined
-//! (CRC-32 can be combined for adjacent ranges), so that the read that completes an entry verifies it. By then the page
-//! cache may hold the other ranges, so a wrong entry is recorded: it cannot be opened until all of it has been read
-//! again. If it is still wrong then, it is not read for a minute, since each check reads all of it.
+//! An archive has only the checksum of a whole entry, so a range alone cannot be checked. The checksums of all ranges
+//! that were read, by any reader, are kept and combined (CRC-32 can be combined for adjacent ranges). The read that
+//! completes an entry thus verifies it. By then the page cache may hold the other ranges, so an entry whose checksum is
+//! wrong is recorded: it cannot be opened until the whole entry has been read again. If the checksum is wrong again,
+//! the entry is not read for a minute, since each check reads the whole entry.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -14,10 +15,10 @@ use parking_lot::Mutex;
 
 use super::index::ZipEntry;
 
-/// Maximum number of entries with partial checksums, and of wrong entries that are remembered.
+/// Maximum number of entries with checksums of ranges, and of recorded entries with a wrong checksum.
 const MAX_ENTRIES: usize = 4096;
 
-/// How long an entry that was found to be wrong twice is not read again.
+/// How long an entry is not read again after its checksum was wrong twice.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The checksums of an archive's entries, by the offset of the local header.
@@ -25,21 +26,21 @@ pub(super) struct EntryChecksums(Mutex<ChecksumTable>);
 
 struct ChecksumTable {
     read: LruCache<u64, Vec<CheckedRange>>,
-    /// The capacity for ranges in `read`, over all entries.
+    /// The total capacity of the vectors in `read`, in ranges.
     capacity: usize,
     wrong: LruCache<u64, WrongSum>,
 }
 
-/// The checksum of a wrong entry.
+/// A wrong checksum that was read for an entry.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct WrongSum {
     pub(super) sum: u32,
-    /// When the entry was last read again and found to be wrong.
+    /// When the entry was last read again and its checksum was still wrong.
     confirmed: Option<Instant>,
 }
 
 impl WrongSum {
-    /// Whether the entry was checked again less than `RECHECK_INTERVAL` ago.
+    /// Whether the checksum was confirmed as wrong less than `RECHECK_INTERVAL` ago.
     pub(super) fn is_confirmed(&self, now: Instant) -> bool {
         let age = |confirmed| now.saturating_duration_since(confirmed);
         self.confirmed
@@ -64,7 +65,7 @@ impl Default for EntryChecksums {
 }
 
 impl EntryChecksums {
-    /// Returns the checksum of a wrong entry, or `None` if the entry may be right.
+    /// Returns the wrong checksum that was read for an entry, or `None` if none is recorded.
     pub(super) fn wrong(&self, entry: &ZipEntry) -> Option<WrongSum> {
         self.0.lock().wrong.get(&entry.header).copied()
     }
@@ -116,14 +117,14 @@ impl ChecksumTable {
             _ => None,
         };
         if whole.is_some_and(|sum| sum != entry.crc) || parts.len() > 1024 {
-            // The next reads may be right, or leave fewer gaps.
+            // The ranges are dropped: the next reads may be correct, or leave fewer gaps.
             *parts = Vec::new();
         }
         if parts.capacity() > 4 * parts.len() {
             parts.shrink_to(2 * parts.len());
         }
         self.capacity = self.capacity - capacity + parts.capacity();
-        // The ranges of all entries have 40 bytes each, less than 2 MB together.
+        // A range takes 40 bytes, so that the ranges of all entries take less than 2 MB.
         while self.read.len() > MAX_ENTRIES || self.capacity > 48 << 10 {
             let oldest = self.read.pop_lru();
             self.capacity -= oldest.map_or(self.capacity, |(_, parts)| parts.capacity());
@@ -132,8 +133,8 @@ impl ChecksumTable {
     }
 }
 
-/// Adds a range with its bytes to the others, which are sorted and neither overlap nor touch. If it overlaps others,
-/// only the bytes at its ends that they lack are used.
+/// Adds a range with its bytes to the others, which are sorted and neither overlap nor touch. If the new range overlaps
+/// others, only its bytes before and behind them are used.
 fn add(parts: &mut Vec<CheckedRange>, mut new: CheckedRange, bytes: &[u8]) {
     let (start, end) = (new.range.start, new.range.end);
     let (mut from, mut to) = (start, end);

@@ -1,8 +1,8 @@
 //! Parses the central directory into an index (APPNOTE 4.3.1 and 4.3.12 to 4.3.16).
 //!
-//! The crate `rawzip` reads through a window, so that memory use is that of the index: one record for each entry that
-//! really exists, whatever the end of the archive claims. Names that could lead out of the archive, and entries that
-//! are neither files nor folders, are left out here, and nowhere else.
+//! The crate `rawzip` reads through a window, so that only the index is in memory. It has one record for each entry
+//! that really exists, whatever number the end of the archive claims. Names that could lead out of the archive, and
+//! entries that are neither files nor folders, are left out here, and nowhere else.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -81,8 +81,8 @@ impl fmt::Display for OmittedEntries {
     }
 }
 
-/// Reads the directory of an archive of `size` bytes. The error is `Corrupt` if there is none or it is truncated. Lists
-/// the entries of `folder` that are left out.
+/// Reads the directory of an archive of `size` bytes. The error is `Corrupt` if the archive has no directory or is
+/// truncated. Lists the entries of `folder` that are left out.
 pub(super) fn read(
     context: &RequestContext,
     reader: &dyn Reader,
@@ -90,7 +90,7 @@ pub(super) fn read(
     folder: &Key,
 ) -> Result<CentralDirectory> {
     let source = ArchiveSource::new(context, reader, size)?;
-    // More than the longest record.
+    // The window is longer than the longest record.
     let mut window = vec![0; 1 << 20];
     let archive = locate(&source, size, &mut window)?;
     let mut builder = IndexBuilder::default();
@@ -112,7 +112,7 @@ pub(super) fn read(
                 }
             }
             Ok(None) => break,
-            // Other data between the last record and the end is not an error.
+            // Other data between the last record and the end of the archive are not an error.
             Err(error) if count == claimed && !is_io(&error) => break,
             Err(error) => return Err(zip_error(error)),
         }
@@ -142,8 +142,9 @@ fn hash(record: &ZipFileHeaderRecord<'_>, hasher: &mut XxHash64) {
     (entry.compressed, entry.size, entry.modified).hash(hasher);
 }
 
-/// Finds the end of central directory record (APPNOTE 4.3.16). A comment may imitate it, so the last one whose comment
-/// ends at the end of the archive is used, or else the last one of all, with other data after it.
+/// Finds the end of central directory record (APPNOTE 4.3.16). A comment may contain a copy of such a record, so the
+/// last record whose comment ends at the end of the archive is used. If there is none, other data follow the comment,
+/// and the last record of all is used.
 fn locate<'a>(
     source: &'a ArchiveSource<'a>,
     size: u64,
@@ -295,7 +296,8 @@ fn zip_error(error: rawzip::Error) -> Error {
     Error::corrupt("", format!("not a zip archive, or cut off: {what}"))
 }
 
-/// The archive as a source for `rawzip`. Its end is read only once, which often includes the whole directory.
+/// The archive as a source for `rawzip`. The end of the archive, which often includes the whole directory, is read only
+/// once.
 struct ArchiveSource<'a> {
     context: &'a RequestContext,
     reader: &'a dyn Reader,
@@ -319,7 +321,6 @@ impl<'a> ArchiveSource<'a> {
         })
     }
 
-    /// Returns the possible offsets of a record whose comment ends at the end of the archive, the last one first.
     /// Returns the comment of the archive.
     fn comment(&self) -> &[u8] {
         let start = self
@@ -331,7 +332,8 @@ impl<'a> ArchiveSource<'a> {
         comment.unwrap_or_default()
     }
 
-    /// Whether the locator of the ZIP64 record stands before an end record: 20 bytes with a signature (APPNOTE 4.3.15).
+    /// Whether the locator of the ZIP64 record, 20 bytes with a signature (APPNOTE 4.3.15), stands directly before an
+    /// end record.
     fn is_zip64(&self) -> bool {
         self.ends().any(|end| {
             let locator = end.checked_sub(self.tail_start + 20);
@@ -445,7 +447,7 @@ pub struct ArchiveLayout {
 #[derive(Default)]
 struct LayoutBuilder {
     layout: ArchiveLayout,
-    /// The number of names in the last document's key; 0 before the first entry.
+    /// The number of components in the key of the last `zarr.json`; 0 before the first one.
     depth: usize,
     has_chunks: bool,
 }

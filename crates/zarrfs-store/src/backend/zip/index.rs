@@ -44,13 +44,13 @@ pub(super) struct ZipEntry {
     pub(super) compression: Compression,
     name_start: u32,
     name_len: u16,
-    /// The number of bytes by which the name in the archive is longer.
+    /// How many bytes longer the name in the archive is than the name in the index.
     name_rest: u16,
 }
 
 /// The result of a lookup in the index.
 pub(super) enum IndexedPath<'a> {
-    /// Nothing.
+    /// The archive has no such entry.
     Missing,
     /// A folder, with its record if the archive has one.
     Folder(Option<&'a ZipEntry>),
@@ -95,7 +95,7 @@ impl IndexBuilder {
     }
 
     /// Sorts the entries. Also returns the number of files that are left out because a later file has the same name,
-    /// and adds the first of them to `list`.
+    /// and adds the first of these files to `list`.
     pub(super) fn finish(self, list: &mut OmittedList) -> (ZipIndex, u64) {
         let ZipIndex { names, mut entries } = self.0;
         let name = |entry: &ZipEntry| name_in(&names, entry);
@@ -194,7 +194,8 @@ impl ZipIndex {
         start + first..start + first + length
     }
 
-    /// Returns the direct child of a path of `depth` bytes to which the record at `position` belongs.
+    /// Returns the child of a path that the record at `position` belongs to: the component of its name that follows the
+    /// path's `depth` bytes.
     pub(super) fn child(&self, position: usize, depth: usize) -> Option<Child<'_>> {
         let entry = self.entries.get(position)?;
         let full = self.name(entry);

@@ -335,7 +335,8 @@ struct ArchiveObject {
 }
 
 impl ArchiveObject {
-    /// Reads the directory, and logs a warning if entries are left out. Also returns the entries of `folder` among them.
+    /// Reads the directory, and logs a warning if entries are left out. Also returns those left-out entries that are in
+    /// `folder`.
     fn read(
         &self,
         context: &RequestContext,
@@ -358,7 +359,7 @@ impl Source for ArchiveObject {
         self.base.info()
     }
 
-    /// Returns the old archive if it has not changed, or else reads the new one's directory.
+    /// Returns the old archive if it has not changed, or else reads the directory of the new one.
     fn refresh(&self, context: &RequestContext, old: &Arc<Archive>) -> Result<Arc<Archive>> {
         let display_name = &self.display_name;
         let meta = self.base.head(context, &self.key);
@@ -367,7 +368,7 @@ impl Source for ArchiveObject {
             Some(meta) if meta.kind == EntryKind::File => match self.read(context, &Key::root()) {
                 Ok((new, _)) if new.has_content_of(old) => Ok(old.clone()),
                 Ok((new, _)) => Ok(new),
-                // An archive that is still being written does not make its entries corrupt.
+                // If an archive is still being written, its entries are unavailable, not corrupt.
                 Err(error) => Err(match archive::failed(error) {
                     error if error.kind() == Kind::Corrupt => {
                         Error::unavailable(display_name, error.detail())

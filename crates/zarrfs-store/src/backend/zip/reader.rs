@@ -1,11 +1,11 @@
 //! Reads an open entry, stored or deflated.
 //!
 //! Reads return the content at the time of opening, or `Changed`. A deflated entry can only be inflated from its
-//! beginning. The last inflated part is kept, so that sequential reads, even slightly out of order, need one pass; a
-//! read further back starts again. The parts that all readers of a store keep have a common limit.
+//! beginning. The bytes that were inflated last are kept, so that sequential reads, even slightly out of order, need
+//! one pass; a read further back starts again. The bytes that all readers of a store keep have a common limit.
 //!
-//! An inflated entry has exactly the length and the checksum in the directory, or is `Corrupt`. Memory holds at most one
-//! piece of compressed bytes, and the bytes that the caller requested.
+//! An inflated entry has exactly the length and the checksum in the directory, or is `Corrupt`. Besides the kept bytes,
+//! only one piece of compressed bytes and the bytes that the caller requested are in memory.
 
 use flate2::{Crc, Decompress, FlushDecompress, Status};
 use parking_lot::Mutex;
@@ -21,7 +21,7 @@ use super::archive::{Archive, EntryData, check_crc};
 use super::index::ZipEntry;
 use crate::request_context::RequestContext;
 
-/// Number of inflated bytes that all readers of a store keep.
+/// The number of inflated bytes that all readers of a store keep together.
 pub(super) type InflateCache = Arc<AtomicUsize>;
 
 /// Reads a stored (uncompressed) entry.
@@ -106,7 +106,7 @@ impl DeflatedReader {
         Ok(out)
     }
 
-    /// Inflates another block and appends it to the kept bytes.
+    /// Inflates another block and appends it to the buffer of kept bytes.
     fn advance(&self, context: &RequestContext, state: &mut InflateBuffer) -> Result<()> {
         let left = self.entry.size - state.inflate.produced();
         let length = usize::try_from(left).unwrap_or(usize::MAX).min(BLOCK);
@@ -118,9 +118,10 @@ impl DeflatedReader {
             .fill(context, &self.archive, &mut state.buffer[old..])
     }
 
-    /// Drops the first of the kept bytes once they exceed the limit by more than a quarter.
+    /// Drops the oldest kept bytes once the kept bytes exceed the limit by more than a quarter.
     fn trim(&self, state: &mut InflateBuffer) {
-        // An entry that fits is inflated once. If all readers together keep more than 32 MiB, each keeps less.
+        // An entry of less than this limit is inflated only once. If all readers together keep more than 32 MiB, each
+        // of them keeps less.
         let most = if self.cache.load(Relaxed) <= 32 << 20 {
             8 << 20
         } else {
@@ -152,7 +153,7 @@ impl InflateBuffer {
         }
     }
 
-    /// Returns the offset of the kept bytes in the entry.
+    /// Returns the offset in the entry at which the kept bytes begin.
     fn buffer_start(&self) -> u64 {
         self.inflate.produced() - self.buffer.len() as u64
     }
@@ -199,14 +200,14 @@ impl Drop for DeflatedReader {
     }
 }
 
-/// Bytes that are inflated at once when they are discarded.
+/// Length of the buffer into which discarded bytes are inflated.
 const BLOCK: usize = 128 << 10;
 
 /// The state of an entry that is being inflated.
 pub(super) struct Inflate {
     entry: ZipEntry,
     decoder: Decompress,
-    /// Compressed bytes that were fetched, and the number of them that are consumed.
+    /// Compressed bytes that were fetched. `used` of them are consumed.
     input: Vec<u8>,
     used: usize,
     /// Offset and number of the compressed bytes that are not yet fetched.

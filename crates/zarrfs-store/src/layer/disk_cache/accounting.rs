@@ -2,8 +2,9 @@
 //!
 //! All processes add their writes to an estimate in the file `usage`, where a writer reserves room first. When the room
 //! is used up, or the last count is some minutes old, one process scans: it counts the files and removes the least
-//! recently used, while the others read and write. The lock of the file `scan` marks a running scan; nobody waits for
-//! the lock, and it expires soon. Two concurrent scans do no harm: each counts files as gone that the other removed.
+//! recently used, while the others read and write. A running scan holds the lock of the file `scan`. Nobody waits for
+//! this lock, and it counts for at most 60 s. Two concurrent scans do no harm: each counts files as gone that the other
+//! removed.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -29,10 +30,10 @@ const USAGE: &str = "usage";
 /// The start of the file `usage`: name and number of the format.
 pub(super) const FORMAT: &str = "zarrfs-cache 2";
 
-/// A longer file `usage` is invalid, in bytes.
+/// Maximum length of the file `usage`, in bytes. A longer one is invalid.
 const MAX_LENGTH: u64 = 256 << 10;
 
-/// The limit of the cache folder, and the room in it.
+/// Accounts for the bytes in the cache folder, and keeps them below its limit.
 pub(super) struct Accounting {
     pub(super) root: CacheRoot,
     stats: Arc<Stats>,
@@ -40,17 +41,17 @@ pub(super) struct Accounting {
     limit: u64,
     /// File sizes are rounded up to multiples of this, in bytes.
     block: u64,
-    /// Seconds by which the clock of the file system is ahead.
+    /// Seconds by which the clock of the file system is ahead of this machine's.
     pub(super) clock_offset: AtomicI64,
     reserved: Mutex<Reservation>,
-    /// Logs once that the disk is full.
+    /// Used to log only once that the disk is full.
     fullness: Once,
 }
 
 /// The room reserved by this process.
 #[derive(Default)]
 struct Reservation {
-    /// The `usage` file that records the reservation.
+    /// The file `usage` in which the room was reserved.
     usage: Option<Usage>,
     /// Reserved bytes that are not written yet.
     left: u64,
@@ -70,7 +71,7 @@ impl Accounting {
         let unit = rustix::fs::fstatvfs(&root)?.f_frsize;
         let folder = Arc::new(Accounting {
             stats: stats.clone(),
-            // The rest is for the directories of the file system.
+            // The rest, 1/32, is for the directories of the file system.
             limit: size - size / 32,
             // NFS and Ceph report blocks of megabytes, but small files take less.
             block: unit.clamp(4 << 10, 64 << 10),
@@ -108,7 +109,8 @@ impl Accounting {
                 return Ok(false);
             };
             self.root.write(folder, name, parts)?;
-            // A concurrent scan may have missed the file.
+            // If a scan has replaced `usage` since the reservation, it may have missed this file, so the size of the
+            // file is added to the new count.
             if Usage::inode_of(&self.root)? != Some(inode)
                 && let Some(mut usage) = Usage::open(&self.root)?
             {
@@ -172,7 +174,8 @@ impl Accounting {
         if bytes > room {
             return Ok(None);
         }
-        // Reserving a part of the room at a time takes few reservations, yet leaves room for many processes.
+        // A reservation takes at least a 64th of the room, so that there are few reservations, yet room for many
+        // processes.
         let (inode, more) = (Some(usage.inode), bytes.max(room / 64));
         usage.add(more)?;
         self.stats.disk_held_bytes.set(usage.held);
@@ -181,7 +184,7 @@ impl Accounting {
         reserved.left = reserved.left_in(inode) + more - bytes;
         let before = reserved.usage.replace(usage);
         drop((reserved, before));
-        // The count may miss concurrent writes of other machines.
+        // An old count is renewed, since it may miss concurrent writes of other machines.
         if age > 300 {
             self.begin_scan(0);
         }
@@ -191,14 +194,14 @@ impl Accounting {
     /// Returns the number of bytes that the cache may still take of the disk.
     fn free(&self) -> io::Result<u64> {
         let disk = rustix::fs::fstatvfs(&self.root)?;
-        // For other programs; at most 1 GiB.
+        // 1/32 of the disk, at most 1 GiB, is left to other programs.
         let spare = disk.f_blocks.saturating_mul(disk.f_frsize) / 32;
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
         Ok(free.saturating_sub(spare.min(1 << 30)))
     }
 
-    /// Starts a scan to make room for `bytes`; returns whether it ended within a second: one of 10,000 files takes
-    /// less on a local disk.
+    /// Starts a scan to make room for `bytes`. Returns whether it ended within a second: on a local disk, a scan of
+    /// 10,000 files takes less.
     fn scan(self: &Arc<Self>, bytes: u64) -> bool {
         self.begin_scan(bytes)
             .recv_timeout(Duration::from_secs(1))
@@ -226,7 +229,7 @@ impl Accounting {
                 let _ = sender.send(());
             }
         };
-        // Without a thread nothing is sent, as if another process had the claim.
+        // If no thread starts, nothing is sent, as if another process were scanning.
         let _ = thread::Builder::new()
             .name("cache-scan".to_string())
             .spawn(scan);
@@ -242,7 +245,7 @@ impl Accounting {
         };
         let age = folder::now(offset).abs_diff(file.metadata()?.mtime());
         let lock = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
-        // A claim counts for 60 s: another machine may have died with the lock, and some file systems have no locks.
+        // A claim is valid for 60 s: another machine may have died with the lock, and some file systems have no locks.
         if lock.is_err() && !is_new && age <= 60 {
             return Ok(None);
         }
@@ -253,8 +256,8 @@ impl Accounting {
     /// Counts the folder's files, and evicts the least recently used until `bytes` more fit.
     fn scan_files(&self, bytes: u64) -> io::Result<()> {
         let now = folder::now(self.clock_offset());
-        // Writers reserve in the new file from here on, so that their room counts whether the scan sees their files or
-        // not.
+        // From here on, writers reserve in the new file. Their reservations are thus in the result, whether the scan
+        // sees their files or not.
         let before = Usage::open(&self.root)?;
         let (held, counted) = before.map_or((u64::MAX, now), |usage| (usage.held, usage.counted));
         let during = match Usage::publish(&self.root, held, counted, None) {
@@ -265,7 +268,7 @@ impl Accounting {
         let inventory = folder::scan_files(&self.root, self.block, now)?;
         let mut held = inventory.held;
         let limit = self.limit.min(held.saturating_add(self.free()?));
-        // An eviction frees an eighth of the size.
+        // If room is short, files are evicted until an eighth of the limit is free.
         let share = limit / 8;
         let is_short = held.saturating_add(bytes.max(share / 2)) > limit;
         let enough = limit.saturating_sub(bytes.max(share));
@@ -290,8 +293,8 @@ impl Reservation {
 
 /// The file `usage`, as it was when it was opened.
 ///
-/// Each process appends a line before it writes. A scan replaces the file, which voids the remaining reservations of
-/// the old file. Reads take no lock: a line overwritten by another machine is a small error until the next scan.
+/// Each process appends a line before it writes. A scan replaces the file, and the unused reservations in the old file
+/// become void. Reads take no lock: a line overwritten by another machine is a small error until the next scan.
 struct Usage {
     file: File,
     /// Its inode number; unique while this file is open.
@@ -324,8 +327,8 @@ impl Usage {
         }))
     }
 
-    /// Replaces the file by a new count, plus the reservations made in `during` while the scan ran; returns the new
-    /// file.
+    /// Replaces the file by one with a new count and the reservations that `during` received while the scan ran;
+    /// returns the new file.
     fn publish(
         root: &CacheRoot,
         held: u64,

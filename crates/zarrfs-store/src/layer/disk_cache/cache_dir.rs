@@ -102,7 +102,8 @@ impl CacheNamespace {
         }
     }
 
-    /// Returns the date by the clock of the folder's file system, which all users share, if `clock` is this machine's.
+    /// Returns the date by the clock of the folder's file system, which all users of the folder share. `clock` is this
+    /// machine's clock.
     pub(super) fn date(&self, clock: &Clock) -> SystemTime {
         let offset = self
             .cache
@@ -132,7 +133,7 @@ impl CacheNamespace {
         stats.disk_hit_bytes.add(bytes.len() as u64);
     }
 
-    /// Returns the folder of the entries, or `None` if the cache is off.
+    /// Returns the folder of the store's entries, or `None` if the cache is off.
     fn active(&self) -> Option<&OwnedFd> {
         self.cache.active().and(self.folder.as_ref())
     }
@@ -152,7 +153,7 @@ impl CacheNamespace {
         let file = match rustix::fs::openat(folder, key.name(), flags, Mode::empty()) {
             Ok(file) => File::from(file),
             Err(Errno::NOENT) => return None,
-            // A symbolic link: no process that may write here creates one.
+            // The entry is a symbolic link. No process that may write here creates one, so the link is removed.
             Err(Errno::LOOP) => return self.discard(key),
             Err(error) => {
                 self.cache.turn_off(&error.into());

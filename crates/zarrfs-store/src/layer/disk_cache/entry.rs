@@ -1,6 +1,6 @@
 //! A cache file: data, checksums, key and version.
 //!
-//! The key in the file identifies it, never the file name, and each block is returned only after its checksum was
+//! A file is identified by the key in it, never by its name. Each block is returned only after its checksum was
 //! verified. `cache_dir` creates and removes the files.
 
 use std::fs::File;
@@ -87,7 +87,7 @@ impl EntryHeader {
         }
     }
 
-    /// Returns the maximum age of the answer, or `None` if its time is in the future.
+    /// Returns the maximum age of the answer in this file, or `None` if its time is in the future.
     pub fn age(&self, now: SystemTime) -> Option<Duration> {
         // Both times are truncated to seconds.
         let age = seconds(now)

@@ -128,7 +128,7 @@ impl CacheRoot {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
-        // Another process may be about to grant the group access to a new folder.
+        // If the folder is new, another process may be about to grant the group access to it.
         let (mut waited, timeout) = (Duration::ZERO, Duration::from_millis(500));
         loop {
             match open_folder(&self.root, &name) {
@@ -143,7 +143,7 @@ impl CacheRoot {
     }
 
     /// Returns the seconds by which the clock of the file system is ahead of this machine's. File times come from the
-    /// former, which all machines that share the folder use.
+    /// clock of the file system, which is the same for all machines that share the folder.
     pub(super) fn clock_offset(&self) -> io::Result<i64> {
         touch(self)?;
         let there = rustix::fs::fstat(self)?;

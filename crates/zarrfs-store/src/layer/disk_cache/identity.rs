@@ -3,8 +3,8 @@
 //! The whole URL counts: a user, password or query may change a web server's response, and so may other credentials for
 //! it (`StoreInfo::server`). The server of a bucket comes from options, the environment or a profile. Credentials, home
 //! folder and machine do not count, since they change no byte of a bucket's objects: all users who may read the cache
-//! folder share its entries. For a local server such as `localhost` the process's network counts, since another network
-//! has another such server.
+//! folder share its entries. For a local server such as `localhost` the network of the process counts too, since
+//! `localhost` is another server in another network.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

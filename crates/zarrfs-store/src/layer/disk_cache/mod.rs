@@ -1,10 +1,10 @@
 //! The disk cache (`--cache-dir`), shared by processes and mounts.
 //!
 //! Objects and ranges are cached exactly as requested: readers of shards and archives repeat the same ranges, and
-//! blocks around them would only add traffic. A cached range is returned only if its version equals the key's version,
-//! reported by the store within the TTL, and is as old as that report; without such a report the version is requested
-//! instead of the bytes. A change of the key through this store invalidates earlier entries. Contents with transient
-//! versions are not cached. `cache_dir` limits the size, `entry` has the checksums.
+//! blocks around them would only add traffic. A cached range is returned only if it has the version that the store
+//! reported for the key within the TTL, and the answer is then as old as that report. If there is no such report, the
+//! version is requested, but not the bytes. A change of the key through this store invalidates earlier entries.
+//! Contents with transient versions are not cached. `cache_dir` limits the size, `entry` has the checksums.
 
 use std::io::IoSliceMut;
 use std::num::NonZeroUsize;
@@ -50,7 +50,7 @@ struct VersionTable {
     changed: u64,
 }
 
-/// The state of a key as the store reported it.
+/// The version of a key that the store reported last.
 #[derive(Clone, Copy)]
 struct ReportedVersion {
     /// The version; `None` if the key is missing.
@@ -94,8 +94,9 @@ impl DiskCache {
         entry::seconds(self.entries.date(&self.inner.info().clock))
     }
 
-    /// Records the reported version of a key, and its length from answers without bytes (`None` otherwise), unless the
-    /// key was changed since the request; returns whether it did.
+    /// Records the version that the store reported for a key, and the object's length if the answer had no bytes
+    /// (`None` otherwise). Does nothing if the key was changed since the request. Returns whether the version was
+    /// recorded.
     fn record(
         &self,
         key: &Key,
@@ -119,7 +120,8 @@ impl DiskCache {
         true
     }
 
-    /// Whether the store reported another length for the version of a cached entry.
+    /// Whether the store reported another length for the version of a cached entry: one of the two answers was
+    /// truncated.
     fn is_truncated(&self, key: &Key, header: &EntryHeader) -> bool {
         let versions = self.versions.lock();
         let reported = versions.by_key.peek(key);
@@ -146,7 +148,8 @@ impl DiskCache {
         let mut versions = self.versions.lock();
         versions.changed = self.seconds();
         versions.by_key.put(key.clone(), reported);
-        // An answer returned by this layer after the store below recorded the change may be older than the change.
+        // The change is recorded once more: this layer may have returned an older answer after the store below recorded
+        // the change.
         self.changes().record(key);
         drop(versions);
         self.entries.forget(&EntryKey::whole(key));
@@ -363,7 +366,7 @@ impl Layer for DiskCache {
         self.change(context, key, erase, |()| None)
     }
 
-    /// Removes the entries, which would return the damaged bytes again, in the next mount too.
+    /// Removes the entries for damaged bytes. Otherwise they would be returned again, also in the next mount.
     fn drop_cached(&self, key: &Key, range: Option<&ByteRange>) {
         self.entries.forget(&EntryKey::whole(key));
         if let Some(range) = range {
@@ -375,8 +378,8 @@ impl Layer for DiskCache {
 
 /// An open object with ranges from the disk cache.
 ///
-/// The reader below reports the version. Only entries of that version are used, and bytes are cached only if the
-/// version is unchanged after the read.
+/// The reader below reports the version. Only entries of that version are returned, and bytes are cached only if the
+/// version is the same after the read.
 struct DiskCacheReader {
     inner: Arc<dyn Reader>,
     clock: Clock,
@@ -412,7 +415,7 @@ impl DiskCacheReader {
         request_time: u64,
         read: impl IntoIterator<Item = (&'a Range<u64>, &'a [u8])>,
     ) -> Result<()> {
-        // The bytes may belong to a version in between.
+        // If the version has changed, the bytes may belong to another version in between.
         if !meta.version.is_lasting() || self.inner.meta(context)?.version != meta.version {
             return Ok(());
         }

@@ -1,8 +1,8 @@
 //! Assembles directories from the keys of a recursive listing.
 //!
-//! A directory is complete when a later key lies outside it. That requires keys sorted by bytes, or by names, directory
-//! by directory; any other order is an error. A directory with a name of doubtful kind is omitted, and so is the top
-//! one, whose names may be incomplete.
+//! A directory is complete when a later key lies outside it. That requires that keys are sorted by bytes, or by names,
+//! directory by directory; any other order is an error. A directory is omitted if it has a name that may be a file or
+//! an empty directory. The top directory is omitted too, since the listing may begin in the middle of it.
 
 use std::time::Instant;
 
@@ -77,7 +77,7 @@ impl DirAssembler {
             dir.names.insert(key.name().into(), entry);
         }
         self.last = Some(key);
-        // The top stays open until the end, unless the key is not below it.
+        // The top directory stays open until the end, unless a key is not below it.
         if self.open.is_empty() {
             return Err(Unsorted);
         }
@@ -137,7 +137,8 @@ fn become_directory(entry: &mut DirEntry) {
     });
 }
 
-/// Sorts the names in listing order; returns `None` if an entry may be an empty directory or an empty object.
+/// Sorts the names in listing order; returns `None` if an entry may be an empty object or the marker of an empty
+/// directory.
 fn finished(mut dir: AssembledDir) -> Option<AssembledDir> {
     let is_doubtful = |entry: &DirEntry| {
         entry.kind == EntryKind::File && entry.meta.is_none_or(|meta| meta.size == 0)

@@ -1,9 +1,10 @@
 //! The cached answers about keys and directories.
 //!
 //! The newer of two answers about a key wins, whether it comes from the key itself or from the listing of its
-//! directory. An answer keeps the time of its request, from which its TTL counts. It is stored under the read lock, if
-//! its key was not changed since the request; a change invalidates answers under the write lock. A query after a change
-//! never joins a request from before it. The lock is never held during a request.
+//! directory. An answer is stored with the time of its request, from which its TTL counts. It is stored under the read
+//! lock, and only if its key was not changed since the request; a change invalidates answers under the write lock. A
+//! query that comes after a change never joins a request from before the change. The lock is never held during a
+//! request.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,7 +38,7 @@ impl<T> Dated<T> {
         }
     }
 
-    /// Returns another answer with the same date.
+    /// Returns another value with the date of this answer.
     pub(super) fn with<U>(&self, value: U) -> Dated<U> {
         let request_time = self.request_time;
         Dated {
@@ -80,8 +81,8 @@ impl Lifetime {
         answer.filter(|answer| self.is_fresh(answer.request_time))
     }
 
-    /// Returns the test for a joined answer: it is within its TTL, or was requested after now, since a request may take
-    /// longer than the TTL.
+    /// Returns a predicate that accepts the answer of a joined request: if it is within its TTL, or was requested after
+    /// this call, since a request may take longer than the TTL.
     pub(super) fn accepts<T>(&self, request_time: impl Fn(&T) -> Instant) -> impl Fn(&T) -> bool {
         let begun = self.clock.now();
         move |answer| {
@@ -91,7 +92,7 @@ impl Lifetime {
     }
 }
 
-/// A query about a key; differs from a query after a change of the key.
+/// Identifies a query about a key. A query before a change of the key and one after it have different identifiers.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct QueryId {
     key: Key,
@@ -111,7 +112,7 @@ pub(super) enum ChangeKind {
 pub(super) struct CachedAnswers {
     pub(super) keys: Arc<KeyTable>,
     pub(super) dirs: Arc<DirCache>,
-    /// Whether the store lists names, and so finds prefixes.
+    /// Whether the store lists names, so that `head` finds prefixes.
     lists: bool,
     /// The changes made through this store.
     log: Arc<ChangeLog>,
@@ -153,7 +154,7 @@ impl CachedAnswers {
         Dated::newer(of_key, self.head_of_object(key))
     }
 
-    /// Returns the answer to `head` from a cached object, in a store without listings: it has no prefixes.
+    /// Returns the answer to `head` from a cached object, if the store cannot list names: then no key is a prefix.
     fn head_of_object(&self, key: &Key) -> Option<Dated<Option<Meta>>> {
         if self.lists {
             return None;
@@ -209,7 +210,7 @@ impl CachedAnswers {
             content.is_some_and(|content| content.size != document.value.size)
         };
         match object.filter(|object| object.request_time > document.request_time) {
-            // The version has changed since.
+            // A later answer has another version.
             Some(newer) if newer.value.version() != Some(document.value.version) => None,
             // A later answer has another length.
             Some(newer) if is_other_length(newer.value) => None,
@@ -277,7 +278,8 @@ impl CachedAnswers {
         self.store_unless_changed_below(&dir.prefix, stamp, || self.dirs.put(dir));
     }
 
-    /// Caches a directory from a flat listing unless that listing has ended: a change below the directory ends it.
+    /// Caches a directory from a flat listing, unless that listing has ended: a change below the directory would have
+    /// ended it.
     pub(super) fn put_dir_unless(&self, dir: &Arc<CachedDir>, has_ended: impl FnOnce() -> bool) {
         let _lock = self.storing.read();
         if !has_ended() {
@@ -305,7 +307,7 @@ impl CachedAnswers {
 
     /// Invalidates a changed key, the listings that contain it, and its ancestors unless they were known to exist and
     /// still do. `end_listings` ends the flat listings that may return the key. Then the change is entered in the log
-    /// once more, since an answer given in between may be from before the change.
+    /// once more: an answer that this cache gave after the store's own entry may be from before the change.
     pub(super) fn forget_changed(&self, key: &Key, kind: ChangeKind, end_listings: impl FnOnce()) {
         let _lock = self.storing.write();
         self.forget(key);

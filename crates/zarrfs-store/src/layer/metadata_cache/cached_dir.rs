@@ -1,8 +1,8 @@
 //! A cached directory that grows as its readers read the listing.
 //!
-//! Names keep the order of the store's listing, each with its cursor. A complete directory also answers for
-//! missing names. A reader continues with its own listing if the names were evicted or do not include a cursor. `dirs`
-//! limits the number of directories.
+//! Names keep the order of the store's listing, each with its cursor. A complete directory also answers for missing
+//! names. A reader continues with its own listing if the names were evicted or do not include the reader's cursor.
+//! `dirs` limits the number of directories.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -57,7 +57,8 @@ pub(super) struct CachedDir {
     pub(super) left_out: LeftOut,
     known: RwLock<KnownNames>,
     source: Mutex<NameSource>,
-    /// Number of requests to the source: a reader that waited for another one knows by it whether an error is new.
+    /// Number of requests to the source. A reader that waited for another reader's request compares it, to see whether
+    /// an error is new.
     requests: AtomicU64,
     /// Number of names in all directories.
     total: Arc<AtomicUsize>,
@@ -76,7 +77,7 @@ struct NameSource {
     failed: Option<Error>,
 }
 
-/// The content of an index of the directory.
+/// The entry at an index of the directory; or the end of the directory, or that the entry is not in memory any more.
 pub(super) enum Slot {
     Entry(Name),
     End,
@@ -85,7 +86,7 @@ pub(super) enum Slot {
 }
 
 impl CachedDir {
-    /// Builds a directory from a listing that has just begun.
+    /// Builds a directory from a listing that has just begun: its names are added when they are read.
     pub(super) fn growing(
         prefix: Key,
         request_time: Instant,
@@ -147,7 +148,7 @@ impl CachedDir {
         }
     }
 
-    /// Whether the listing is complete and lacks the name, which may be one that it omits.
+    /// Whether the listing is complete and lacks the name. The name may be one that the listing omits.
     pub(super) fn is_unlisted(&self, name: &[u8]) -> bool {
         let known = self.known.read();
         known.extent == Extent::Complete && !known.map.contains_key(name)
@@ -200,7 +201,7 @@ impl CachedDir {
         (known.extent == Extent::Complete).then(|| names.collect())
     }
 
-    /// Returns the content of an index; reads further names from the source if necessary.
+    /// Returns the entry at an index; reads further names from the source if necessary.
     pub(super) fn slot_at(&self, context: &RequestContext, index: usize) -> Result<Slot> {
         loop {
             let requests = self.requests.load(Ordering::Acquire);
@@ -210,7 +211,7 @@ impl CachedDir {
             let mut source = self.source.lock();
             if self.requests.load(Ordering::Acquire) != requests {
                 match &source.failed {
-                    // The request was another reader's, which was abandoned; this reader makes its own.
+                    // An abandoned request of another reader is not an answer for this one, which makes its own.
                     Some(error) if error.kind() != Kind::Interrupted => return Err(error.clone()),
                     Some(_) | None => continue,
                 }
@@ -268,7 +269,7 @@ impl CachedDir {
         Ok(())
     }
 
-    /// Drops the names if the directory is incomplete.
+    /// Drops the names of an incomplete directory.
     pub(super) fn evict(&self) {
         let mut known = self.known.write();
         if known.extent == Extent::Growing {
@@ -314,7 +315,7 @@ impl CachedListing {
         }
     }
 
-    /// Continues after `cursor` with an own listing.
+    /// Continues after `cursor` with a listing of this reader alone.
     fn list_alone(
         &mut self,
         context: &RequestContext,

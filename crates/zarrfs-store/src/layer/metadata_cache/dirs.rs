@@ -1,8 +1,8 @@
 //! The cache of directories.
 //!
-//! Names count in a part of the memory budget, and their number is bounded; the least recently used directory is
-//! evicted first. A directory that exceeds half of the bound is evicted while it is read, and its readers continue with
-//! their own listings, so that a directory of millions of names needs no more memory than one of thousands.
+//! Names are charged to a part of the memory budget, and their number is bounded; the least recently used directory is
+//! evicted first. A directory with more than half of that number is evicted while it is read, and each of its readers
+//! continues with its own listing. A directory of millions of names thus takes no more memory than one of thousands.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -23,8 +23,8 @@ use crate::{EntryKind, Key, Listing, Meta, Presence};
 /// Bytes of memory for a name of typical length.
 const NAME_BYTES: u64 = 192;
 
-/// Directories by key, with a bound on the names in all of them. The names of a directory that is being read count
-/// until its last reader is done.
+/// Directories by key, with a bound on the total number of names. The names of a directory that is being read belong to
+/// that total until its last reader is done.
 pub(super) struct DirCache {
     by_key: Mutex<AgedMap<Key, Arc<CachedDir>>>,
     /// Number of cached names.
@@ -36,7 +36,7 @@ pub(super) struct DirCache {
 }
 
 impl DirCache {
-    /// Builds a cache of at most `max_names` names, which count in `memory` and have the TTL of `lifetime`.
+    /// Builds a cache of at most `max_names` names. Names are charged to `memory` and have the TTL of `lifetime`.
     pub(super) fn new(
         max_names: usize,
         lifetime: Lifetime,
@@ -57,7 +57,7 @@ impl DirCache {
         cache
     }
 
-    /// Whether memory for all cached names is reserved, after reserving more if necessary.
+    /// Whether memory is reserved for all cached names; reserves more if necessary.
     fn has_room(&self) -> bool {
         self.reservation
             .cover(|| self.total.load(Ordering::Relaxed))
@@ -118,7 +118,7 @@ impl DirCache {
         matches!(entry, Presence::Is(entry) if entry.kind == EntryKind::Directory)
     }
 
-    /// Evicts directories until the names fit, after `grown` got a name.
+    /// Evicts directories until the names fit, after a name was added to `grown`.
     pub(super) fn trim(&self, grown: &Arc<CachedDir>) {
         if self.has_room() {
             return;
@@ -162,7 +162,7 @@ impl DirCache {
         }
     }
 
-    /// Returns all objects below a directory in byte order, or `None` unless all of them are cached.
+    /// Returns all objects below a directory in byte order, or `None` if one of the directories below it is not cached.
     pub(super) fn all_below(
         &self,
         context: &RequestContext,
@@ -178,7 +178,7 @@ impl DirCache {
                 let key = prefix.child(&name).ok()?;
                 match (entry.kind, entry.meta?) {
                     (EntryKind::File, meta) => objects.push((key, meta)),
-                    // A directory that is an object as well has other metadata.
+                    // A directory with other metadata is an object as well: the next arm gives up.
                     (EntryKind::Directory, meta) if meta == Meta::prefix() => open.push(key),
                     _ => return None,
                 }

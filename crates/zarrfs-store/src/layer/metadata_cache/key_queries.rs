@@ -11,10 +11,10 @@ use crate::{Key, Meta, Object, QueryStamp, Reader, Store, Version, check_length}
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::document::is_document;
 
-/// Joins equal requests about a key that have no change of the key between them.
+/// Joins equal requests about a key, unless the key was changed between them.
 type KeyFlight<T> = SingleFlight<QueryId, Dated<T>>;
 
-/// The cached answers about keys, and the requests for others.
+/// The cached answers about keys, and the running requests for other answers.
 pub(super) struct KeyQueries {
     inner: Arc<dyn Store>,
     pub(super) answers: Arc<CachedAnswers>,
@@ -75,8 +75,8 @@ impl KeyQueries {
         self.answer(context, &self.versions, query, cached, request)
     }
 
-    /// Returns `Unavailable` if an object has another length than known for its version. A proxy may have truncated
-    /// either answer, so a new request decides.
+    /// Returns `Unavailable` if an object has another length than the one known for its version. A proxy may have
+    /// truncated either answer, so a new request decides which is right.
     pub(super) fn check_length(
         &self,
         context: &RequestContext,
@@ -112,7 +112,8 @@ impl KeyQueries {
         limit: u64,
     ) -> Result<Option<Object>> {
         if !is_document(key.name()) {
-            // The decoder joins concurrent readers of a chunk.
+            // Requests for chunks are not joined here: readers of the same chunk are already joined above, where it is
+            // decoded.
             if self.answers.is_missing(context, key) {
                 return Ok(None);
             }
@@ -142,7 +143,7 @@ impl KeyQueries {
         let cached = || self.answers.document(key);
         let query = || self.answers.query(key);
         match self.answer(context, &self.documents, query, cached, request) {
-            // The joined request had a lower limit.
+            // The joined request had a lower limit than this one.
             Err(error) if !has_requested && error.kind() == Kind::TooLarge => self
                 .fetch_document(context, key, limit)
                 .map(|document| document.value),

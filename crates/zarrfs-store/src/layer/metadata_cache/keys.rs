@@ -1,8 +1,9 @@
 //! Caches answers about single keys: kind, size, version, small documents.
 //!
-//! A key as a name (`head`, which also finds prefixes) and as an object (`get`, `version`, `open`) are separate
-//! queries; an answer to the first also answers the second unless a prefix is involved. The number of keys is bounded.
-//! Keys count in the memory budget, and documents in a part of it; the least recently used key is evicted first.
+//! Two answers are kept for a key: that of `head`, which also finds prefixes, and the state of the object, which `get`,
+//! `version` and `open` use. An answer of `head` also tells the state of the object, unless the key is a prefix or a
+//! link. The number of keys is bounded. Keys are charged to the memory budget, and documents to a part of it; the least
+//! recently used key is evicted first.
 
 use std::sync::{Arc, Weak};
 
@@ -95,7 +96,7 @@ struct CachedDocument {
     _reservation: Reservation,
 }
 
-/// Bytes per key with all answers except documents.
+/// The memory of a key with all answers except documents, in bytes.
 const KEY_BYTES: u64 = 384;
 
 /// The answers by key.
@@ -109,7 +110,7 @@ pub(super) struct KeyTable {
 }
 
 impl KeyTable {
-    /// Builds an empty table; documents count in a part of the budget.
+    /// Builds an empty table. Documents are charged to a part of the budget.
     pub(super) fn new(config: &MetadataCacheConfig, lifetime: Lifetime) -> Arc<KeyTable> {
         let table = Arc::new(KeyTable {
             entries: Mutex::new(AgedMap::default()),

@@ -1,10 +1,10 @@
 //! Lists directories, and prefetches them by recursive ("flat") listings.
 //!
-//! A client that lists a second directory next to the first will probably list the rest too. A thread then reads all
-//! keys from there on in one flat listing, ahead of the client: those below the parent, or below the directory where
-//! the client's descent began. Each page contains the token of the next one, so that pages come sequentially. If the
-//! first page shows how many directories a page has, and the names of further ones are known, more flat listings start
-//! there concurrently.
+//! A client that lists a second directory next to the first will probably list the other siblings too. From there on, a
+//! thread reads all keys in one flat listing, ahead of the client: all keys below the parent, or below the directory
+//! where the client began to descend. The pages of one listing come one after the other, since each page contains the
+//! token of the next one. If the first page shows how many directories a page covers, and the names of further
+//! directories are known, more flat listings start at some of those directories, concurrently.
 
 use std::iter;
 use std::num::NonZeroUsize;
@@ -47,7 +47,7 @@ impl DirLister {
         }
     }
 
-    /// Returns a directory, cached or just begun.
+    /// Returns a directory: a cached one, or one whose listing has just begun.
     pub(super) fn list(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -62,13 +62,14 @@ impl DirLister {
         while let Some(ahead) = prefetch {
             let has_passed = ahead.wait_for(prefix);
             if !has_passed && !ahead.is_deep_in(prefix) {
-                // With such large directories a flat listing is no faster than separate listings.
+                // With directories of several pages each, a flat listing is no faster than separate listings.
                 self.back_off(&ahead);
             }
             if let Some(dir) = self.cached(prefix) {
                 return Ok(dir);
             }
-            // Another flat listing may continue from before this directory.
+            // The listing passed the directory without it: another flat listing that began before the directory may
+            // reach it.
             prefetch = has_passed.then(|| self.prefetch_to(prefix)).flatten();
         }
         let query = self.answers.query_below(prefix);
@@ -130,7 +131,8 @@ impl DirLister {
         dir: &Key,
     ) -> Option<Arc<ListingPrefetch>> {
         let mut prefetches = self.prefetches.lock();
-        // At most four clients have flat listings. Bounded ones belong to a client that is counted already.
+        // At most four clients have flat listings. A bounded listing is a part of the listings of a client that is
+        // counted already.
         let clients = prefetches.iter().filter(|other| !other.is_bounded());
         if clients.count() >= 4 {
             return None;
@@ -169,7 +171,7 @@ impl DirLister {
         prefetches.retain(|other| !Arc::ptr_eq(other, prefetch));
     }
 
-    /// Ends a flat listing, and prevents others below the same directory for a while.
+    /// Ends a flat listing, and prevents other flat listings below the same directory for a while.
     pub(super) fn back_off(&self, prefetch: &Arc<ListingPrefetch>) {
         let mut history = self.history.lock();
         history
@@ -179,7 +181,8 @@ impl DirLister {
         self.end(prefetch);
     }
 
-    /// Prevents all further flat listings, and drops the directories from one whose keys proved to be unsorted.
+    /// Prevents all further flat listings, since the keys proved to be unsorted. Drops the directories in `cached`,
+    /// which a flat listing has found.
     pub(super) fn mark_unsorted(&self, cached: &[Key]) {
         self.history.lock().is_unsorted = true;
         for dir in cached {
@@ -187,8 +190,8 @@ impl DirLister {
         }
     }
 
-    /// Ends the flat listings that may reach a changed key: their next pages may be from before the change, and further
-    /// changes would end them as well.
+    /// Ends the flat listings that may reach a changed key, since their next pages may be from before the change. No
+    /// others begin there for a while, since further changes would end them as well.
     pub(super) fn end_prefetches_over(&self, key: &Key) {
         let prefetches = self.prefetches.lock().clone();
         let is_over = |prefetch: &&Arc<ListingPrefetch>| key.below(&prefetch.prefix).is_some();
@@ -204,8 +207,8 @@ impl DirLister {
         self.answers.put_dir_unless(&dir, || prefetch.has_ended());
     }
 
-    /// Caches the unknown directories of `folders` and everything below them, while that saves requests. Later queries
-    /// will report the errors.
+    /// Lists the directories of `folders` that are not cached, and everything below them, as long as that saves
+    /// requests. Errors are ignored, since later queries will report them.
     pub(super) fn list_below(&self, context: &RequestContext, top: &Key, folders: &[Key]) {
         if self.history.lock().is_unsorted {
             return;
@@ -219,8 +222,8 @@ impl DirLister {
         }
     }
 
-    /// Reads pages from one directory on until all wanted ones are cached. Each page must complete two directories on
-    /// average: with fewer, each directory fills a page of its own.
+    /// Reads pages from the directory `from` on until all wanted directories are cached. Stops if a page completes
+    /// fewer than two wanted directories on average: a listing of each directory would then need no more requests.
     fn read_below(
         &self,
         context: &RequestContext,
@@ -245,7 +248,7 @@ impl DirLister {
             };
             let page = page.unwrap_or_default().into_iter();
             let complete = page.map(|(key, meta)| assembler.take(key, meta, request_time));
-            // A page counts only if all its keys are sorted.
+            // Nothing of a page is cached unless all its keys are sorted.
             let complete: std::result::Result<Vec<_>, Unsorted> = complete.collect();
             self.put_dirs(stamp, complete?.into_iter().flatten());
             pages += 1;
@@ -270,9 +273,10 @@ impl DirLister {
         }
     }
 
-    /// Splits a flat listing after its first page, whose last key was `last`: the pages of one listing cost a round trip
-    /// each, but a listing can begin at any directory, and the client has listed the levels above while it descended.
-    /// Each part has about a page; the last one has no end, and splits again after its first page.
+    /// Splits a flat listing after its first page, whose last key was `last`. The pages of one listing come one after
+    /// the other, a round trip each. But a listing can begin at any directory, and while the client descended, it has
+    /// listed the directories above. So more listings begin at later directories, and each covers about one page. The
+    /// last listing has no end, and is split again after its first page.
     pub(super) fn split(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -293,7 +297,7 @@ impl DirLister {
         let starts = starts.into_iter().take(8).zip(1..);
         let parts = starts.map(|(start, number)| prefetch.part_from(start, begun + number * page));
         let parts: Vec<Arc<ListingPrefetch>> = parts.map(Arc::new).collect();
-        // Under one lock, so that a client always finds the part that leads to its directory.
+        // All parts are added under one lock, so that a client always finds the part that will reach its directory.
         let mut prefetches = self.prefetches.lock();
         for (part, next) in iter::once(prefetch).chain(&parts).zip(&parts) {
             part.set_end(next.from.clone());
@@ -305,8 +309,8 @@ impl DirLister {
         }
     }
 
-    /// Returns the directories at which parts of a page begin, at the deepest level at which a page has several
-    /// directories.
+    /// Returns the directories at which further listings of about one page each can begin. They are at the deepest
+    /// level at which the first page has several directories.
     fn part_starts(&self, prefetch: &ListingPrefetch, last: &Key, page: u64) -> Option<Vec<Key>> {
         let mut above = last.parent()?;
         loop {
@@ -318,8 +322,8 @@ impl DirLister {
         }
     }
 
-    /// Returns the directories in `above` after `last` at which parts begin, if the earlier ones show how many a page
-    /// has.
+    /// Returns the directories in `above` after `last` at which further listings can begin; `None` if the first page
+    /// does not show how many directories fit on a page.
     fn part_starts_in(
         &self,
         above: &Key,
@@ -333,7 +337,7 @@ impl DirLister {
         let directories = names.filter(|(_, entry)| entry.kind == EntryKind::Directory);
         let mut names: Vec<Box<[u8]>> = directories.map(|(name, _)| name).collect();
         names.sort();
-        // Other names may sort differently from the keys below them, which continue with a slash.
+        // A name with a byte up to `/` may be sorted otherwise than the keys below it, which continue with a slash.
         if names.iter().flatten().any(|&byte| byte <= b'/') {
             return None;
         }
@@ -348,10 +352,10 @@ impl DirLister {
     }
 }
 
-/// The directories listed last, by parent, and where flat listings are useless.
+/// The directories that were listed last, by parent, and the directories where flat listings are useless.
 struct ListHistory {
     last: LruCache<Key, ListedDir>,
-    /// Directories below which a flat listing was useless, and since when.
+    /// Directories below which a flat listing was useless, with the time when that was found.
     backed_off: LruCache<Key, Instant>,
     /// Whether the keys of the store are unsorted.
     is_unsorted: bool,
@@ -375,8 +379,8 @@ impl Default for ListHistory {
 }
 
 impl ListHistory {
-    /// Records the listing of a directory. If a sibling was listed shortly before, returns the directory for a flat
-    /// listing: the parent, or an ancestor from which the client descended by listings.
+    /// Records the listing of a directory. If a sibling was listed shortly before, returns the directory to list
+    /// recursively: the parent, or an ancestor from which the client has descended listing by listing.
     fn record(&mut self, dir: &Key) -> Option<Key> {
         let mut top = dir.parent()?;
         let listed = ListedDir {
@@ -398,7 +402,7 @@ impl ListHistory {
         Some(top)
     }
 
-    /// Whether this directory is the one of its siblings that was listed last, within `SEQUENCE_WINDOW`.
+    /// Whether this directory was listed last of all its siblings, and within `SEQUENCE_WINDOW`.
     fn was_listed(&mut self, dir: &Key) -> bool {
         let last = dir.parent().and_then(|above| self.last.get(&above));
         last.is_some_and(|last| last.dir == *dir && last.time.elapsed() < SEQUENCE_WINDOW)

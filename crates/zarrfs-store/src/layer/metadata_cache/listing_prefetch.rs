@@ -1,6 +1,7 @@
 //! Prefetches directories by one recursive ("flat") listing in a thread.
 //!
-//! It pauses while it is far ahead of its readers, and ends without readers, who then list directly.
+//! The listing pauses while it is far ahead of its readers. It ends if it has no readers for a while; later readers
+//! list their directories directly.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -19,10 +20,11 @@ use zarr_format::error::Kind;
 /// How long a flat listing continues without a reader.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Maximum number of keys to read.
+/// Maximum number of keys that a flat listing reads.
 const MAX_KEYS: u64 = 100_000;
 
-/// A flat listing below `prefix`, from the directory `from` on, which may be deeper.
+/// A flat listing below `prefix`, from the directory `from` on, which may be deeper. It may be one of several parts
+/// that are read concurrently.
 pub(super) struct ListingPrefetch {
     pub(super) prefix: Key,
     pub(super) from: Key,
@@ -44,7 +46,7 @@ struct PrefetchState {
     ended: bool,
 }
 
-/// The readers of flat listings that were begun together.
+/// The readers of all parts that began as one flat listing.
 struct Readers {
     state: Mutex<ReaderState>,
     changed: Condvar,
@@ -85,7 +87,7 @@ impl ListingPrefetch {
         ListingPrefetch::build(prefix, from, 0, Arc::new(readers))
     }
 
-    /// Builds a part with the same top and readers that begins at `from`, after `keys` keys.
+    /// Builds a part of this flat listing that begins at `from`, after `keys` keys. It has the same prefix and readers.
     pub(super) fn part_from(&self, from: Key, keys: u64) -> ListingPrefetch {
         ListingPrefetch::build(self.prefix.clone(), from, keys, self.readers.clone())
     }
@@ -147,7 +149,7 @@ impl ListingPrefetch {
         self.changed.notify_all();
     }
 
-    /// Whether another part takes over at some directory.
+    /// Whether the listing ends at a directory where another part takes over.
     pub(super) fn is_bounded(&self) -> bool {
         self.state.lock().until.is_some()
     }
@@ -157,7 +159,7 @@ impl ListingPrefetch {
         self.state.lock().ends_before(key)
     }
 
-    /// Whether it may still reach a directory.
+    /// Whether the listing may still reach a directory.
     pub(super) fn may_reach(&self, dir: &Key) -> bool {
         let rest = dir.below(&self.prefix);
         let is_below = rest.is_some_and(|rest| !rest.is_root());
@@ -165,8 +167,8 @@ impl ListingPrefetch {
         is_below && *dir >= self.from && state.is_ahead(dir)
     }
 
-    /// Waits until it has passed a directory or will not reach it; returns false if that takes more than two pages, so
-    /// that the directory should be listed directly.
+    /// Waits until the listing has passed a directory or will not reach it. Returns false if that takes more than two
+    /// pages: the directory should then be listed directly.
     pub(super) fn wait_for(&self, dir: &Key) -> bool {
         let pages = self.state.lock().pages;
         loop {
@@ -182,8 +184,8 @@ impl ListingPrefetch {
         }
     }
 
-    /// Whether it is more than one level below a directory, whose own names are incomplete while those of the inner
-    /// ones soon are complete.
+    /// Whether the listing is more than one level below a directory. The names of that directory are then incomplete
+    /// for long, but the directories inside it are soon complete.
     pub(super) fn is_deep_in(&self, dir: &Key) -> bool {
         let state = self.state.lock();
         let rest = state.last.below(dir);
@@ -223,12 +225,12 @@ impl ListingPrefetch {
         }
     }
 
-    /// Whether it has ended.
+    /// Whether the listing has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.state.lock().ended
     }
 
-    /// Ends it and wakes those who wait.
+    /// Ends the listing, and wakes the threads that wait for it.
     pub(super) fn end(&self) {
         self.state.lock().ended = true;
         self.changed.notify_all();
@@ -246,7 +248,7 @@ impl PrefetchState {
         !self.ended && !self.ends_before(dir) && !self.has_passed(dir)
     }
 
-    /// Whether no more keys below `dir` can follow.
+    /// Whether no more keys below `dir` can follow the last key.
     fn has_passed(&self, dir: &Key) -> bool {
         if self.pages == 0 || self.last.below(dir).is_some() {
             return false;

@@ -41,7 +41,7 @@ impl Sequence {
     }
 }
 
-/// The progress of the programs, the most recent ones.
+/// The progress of the most recent programs.
 type SequenceTable = Mutex<LruCache<Sequence, NameSequence>>;
 
 /// Prefetches documents, sizes and listings in other threads. Readers repeat failed requests and get the errors.
@@ -76,8 +76,8 @@ impl Lookahead {
         }
     }
 
-    /// Prefetches a document, unless the listing of its directory lacks the name: where an index page hides `.zarray`,
-    /// a node with `zarr.json` is read without it.
+    /// Prefetches a document, unless the listing of its directory lacks the name. An index page may hide an existing
+    /// `.zarray`, but a node with `zarr.json` is read without one.
     pub(super) fn prefetch_document(&self, key: Key) {
         let answers = &self.queries.answers;
         let is_unlikely = || {
@@ -118,8 +118,8 @@ impl Lookahead {
         });
     }
 
-    /// Records a lookup, and prefetches the next ones from the third of a sequence on. Only a lookup that needs a request
-    /// (`is_requested`) starts a sequence.
+    /// Records a lookup. From the third lookup of a sequence on, prefetches the answers for the next names. Only a
+    /// lookup that needs a request (`is_requested`) starts a sequence.
     pub(super) fn record_lookup(&self, key: &Key, is_requested: bool) {
         let sequence = Sequence::of(key).filter(|sequence| {
             let is_tracked = || self.looked_up.lock().contains(sequence);
@@ -135,8 +135,8 @@ impl Lookahead {
         }
     }
 
-    /// Records a read. After that of a document, prefetches the same document of the next directories, once that of the
-    /// first directory or of a second one was read.
+    /// Records a read. If the key is a document, prefetches the same document of the next directories, once the program
+    /// has read it in the first directory or in two directories.
     pub(super) fn record_read(&self, key: &Key) {
         let is_tracked = self.queries.answers.is_on() && is_document(key.name());
         let Some(sequence) = Sequence::of(key).filter(|_| is_tracked) else {

@@ -62,7 +62,7 @@ pub struct MetadataCacheConfig {
     pub document: u64,
     /// Maximum size of all cached documents, in bytes.
     pub documents: u64,
-    /// The budget in which all answers count.
+    /// The budget to which all answers are charged.
     pub memory: Arc<MemoryBudget>,
 }
 
@@ -112,7 +112,7 @@ impl MetadataCache {
         }
     }
 
-    /// Makes a change, and invalidates what it may have affected, whether it succeeds or not.
+    /// Makes a change, and invalidates the answers that it may have affected, whether it succeeds or not.
     fn change<T>(
         &self,
         key: &Key,
@@ -130,8 +130,8 @@ impl MetadataCache {
         changed
     }
 
-    /// Lists the root, to learn which documents it has, and starts to list a directory that is alone there. Later
-    /// listings will report the errors.
+    /// Lists the root, to learn which documents it has. If the root has only one directory, starts to list that
+    /// directory. Errors are ignored, since later listings will report them.
     pub fn list_root(&self, context: &RequestContext) {
         if !self.answers.is_on() {
             return;

@@ -1,7 +1,7 @@
 //! Tracks sequential use of a directory's names, and prefetches the next ones.
 //!
 //! Two sort orders are recognized: by bytes, as programs list, and with numbers by value, as programs count chunks.
-//! Concurrent requests may overtake each other a little. Only the listings here make requests.
+//! Concurrent requests may overtake each other a little. This module makes no requests except for listings.
 
 use std::cmp::Ordering;
 use std::num::NonZeroUsize;
@@ -134,12 +134,12 @@ fn number(digits: &[u8]) -> (usize, &[u8]) {
     (digits.len(), digits)
 }
 
-/// Number of names in sequence that makes a directory sequential.
+/// A directory counts as sequential after this many names in sequence.
 const MIN_SEQUENTIAL: usize = 2;
 
 /// The progress of a program through the files or subdirectories of a directory.
 struct DirScan {
-    /// Number of names in sequence that makes this directory sequential.
+    /// This directory counts as sequential after this many names in sequence.
     least: usize,
     names: Option<Arc<DirNames>>,
     /// The progress in each sort order.
@@ -166,16 +166,16 @@ impl SortedSequence {
 /// The next names of a directory.
 struct Upcoming {
     sorting: Sorting,
-    /// Indices of the next names, each returned once.
+    /// Indices of the next names. No index is returned twice.
     indices: Range<usize>,
-    /// Whether the directory ends there; set only once.
+    /// Whether these names reach the end of the directory; true only the first time.
     ends: bool,
 }
 
 impl DirScan {
     /// Starts with the first use of a name in a directory.
     fn new(name: &[u8], kind: EntryKind) -> DirScan {
-        // A directory with a number as its name is one of many with the chunks of an array.
+        // A directory whose name is a number is probably one of many with the chunks of an array.
         let is_number = name.iter().all(u8::is_ascii_digit);
         DirScan {
             least: if kind == EntryKind::Directory && is_number {
@@ -190,7 +190,8 @@ impl DirScan {
         }
     }
 
-    /// Starts a directory that is probably read sequentially, with `fetched` names prefetched already.
+    /// Starts with a directory that the program probably reads sequentially, since it has read the one before like
+    /// that. `fetched` names are prefetched already.
     fn sequential(names: Arc<DirNames>, fetched: usize) -> DirScan {
         DirScan {
             least: MIN_SEQUENTIAL,
@@ -201,7 +202,8 @@ impl DirScan {
         }
     }
 
-    /// Sets the names of the directory; returns the next at most `window` names after those that were used.
+    /// Sets the names of the directory, and records the names that were used before. Returns the next names, at most
+    /// `window`.
     fn set_names(&mut self, names: Arc<DirNames>, window: usize) -> Option<Upcoming> {
         self.names = Some(names.clone());
         let before = std::mem::take(&mut self.before_listing);
@@ -220,7 +222,7 @@ impl DirScan {
         }
     }
 
-    /// Records the use of a name; returns the next at most `window` names.
+    /// Records the use of a name. Returns the next names, at most `window`.
     fn record(&mut self, name: &[u8], window: usize) -> Option<Upcoming> {
         let Some(names) = self.names.clone() else {
             self.before_listing.push(name.to_vec());
@@ -230,7 +232,7 @@ impl DirScan {
         self.record_index(&names, name);
         let sorted = self.sorted.iter_mut();
         let sorted = sorted.filter(|sorted| sorted.sequence.count() >= self.least);
-        // Of equally good orders, prefer one that does not end here.
+        // If the orders fit equally well, prefer one in which more names follow.
         let best = sorted.min_by_key(|sorted| {
             let sequence = &sorted.sequence;
             (sequence.deviation(), sequence.next() >= names.len())
@@ -246,7 +248,7 @@ impl DirScan {
         })
     }
 
-    /// Whether the names are needed now and unknown.
+    /// Whether the directory must be listed now: its names are unknown, and enough of them were used.
     fn must_list(&self) -> bool {
         self.names.is_none() && self.before_listing.len() == self.least
     }
@@ -307,7 +309,7 @@ impl DirScans {
         }
     }
 
-    /// Lists a directory that is used sequentially. Readers will get the error themselves.
+    /// Lists a directory that is used sequentially. Errors are ignored, since readers will get them themselves.
     fn list_scanned(self: &Arc<DirScans>, scanned: &ScanId, pace: Pace) {
         let Ok(names) = DirNames::list(&*self.blocks.inner, scanned) else {
             return;
@@ -349,7 +351,7 @@ impl DirScans {
             }
         }
         if upcoming.ends {
-            // Chunks may be spread over many small directories.
+            // The next directory may be one of many small ones, so several of them are prefetched.
             let window = match scanned.kind {
                 EntryKind::File => self.concurrency.div_ceil(names.len().max(1)),
                 _ => pace.window.div_ceil(names.len().max(1)),

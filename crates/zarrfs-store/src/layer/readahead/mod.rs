@@ -4,7 +4,8 @@
 //! and prefetches the next files, including those of the next directory. A short file is fetched in one request,
 //! however a program reads it, a longer one in blocks. All bytes of a reader belong to the version that it was opened
 //! with: it uses a prefetched block only if the versions match, so that no invalidation is needed. If a block is not
-//! available, the store below answers. Blocks count in a part of the memory budget; without room nothing is prefetched.
+//! available, the store below answers. Blocks are charged to a part of the memory budget, and nothing is prefetched if
+//! there is no room.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -101,7 +102,7 @@ struct Block {
 struct BlockCache {
     inner: Arc<dyn Store>,
     cache: Arc<Cache<BlockId, Arc<Block>>>,
-    /// Blocks that wait for a thread.
+    /// Blocks whose fetch is queued for a thread.
     queued: Mutex<HashSet<BlockId>>,
     pool: ThreadPool,
     timeout: Duration,
@@ -138,7 +139,7 @@ impl BlockCache {
         }
         let (blocks, queued) = (self.clone(), id.clone());
         let is_submitted = self.pool.submit(move || {
-            // A reader that came first has fetched the block itself.
+            // If a reader came first, it has already fetched the block itself.
             if blocks.queued.lock().remove(&queued) {
                 // A reader repeats a failed request and gets the error.
                 let _ = blocks.load(&UNLIMITED, &queued, range);
@@ -149,8 +150,8 @@ impl BlockCache {
         }
     }
 
-    /// Returns a block of the content `meta`, and fetches it if necessary. Returns `None` if that fails, if there is no
-    /// room, or if version or length differ.
+    /// Returns a block of an object with the metadata `meta`, and fetches the block if necessary. Returns `None` if
+    /// that fails, if there is no room, or if the block has another version or length.
     fn block(
         &self,
         context: &RequestContext,
@@ -171,7 +172,8 @@ impl BlockCache {
         None
     }
 
-    /// Whether a block belongs to the content `meta`. Without ETags it does within the store's TTL.
+    /// Whether a block belongs to the content `meta`. If the store sends no ETags, an equal size and time suffice
+    /// within the store's TTL.
     fn is_of(&self, block: &Block, meta: &Meta) -> bool {
         let is_exact = block.object.content() == meta.content();
         let may_be = || {
@@ -294,7 +296,7 @@ impl ReadaheadReader {
                 start - span.start..end - span.start,
             ));
         }
-        // Requests may overtake each other, so the previous block may be read once more.
+        // The block before the previous one is dropped. The previous one stays, since requests may overtake each other.
         if let Some(passed) = first.checked_sub(2) {
             self.blocks.cache.forget(&self.id(Some(passed)));
         }

@@ -148,7 +148,7 @@ fn rotated_credentials_are_read_again() {
                 "still refused"
             );
             replace(file.path(), "new");
-            // Any request may be the first one.
+            // Whatever kind of request comes first, it uses the new key.
             send_request(&store, question).unwrap();
             assert!(send_requests(&store).iter().all(Result::is_ok));
         }

@@ -1,7 +1,7 @@
 //! Tests of buckets whose servers fail, are emptied, refuse conditions or rotate their keys.
 //!
-//! The tests use a bucket in memory behind a network that fails by a plan. The server's state depends only on the
-//! requests, and faults depend on the number of the request, so that every run is the same.
+//! The tests use a bucket in memory behind a simulated network whose faults follow a plan. The server's state depends
+//! only on the requests, and faults depend on the number of the request, so that every run is the same.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -167,7 +167,7 @@ enum Removals {
 struct FaultyObjects {
     objects: BTreeMap<String, (Vec<u8>, u64)>,
     uploads: BTreeMap<String, BTreeMap<usize, Vec<u8>>>,
-    /// Whether conditions are ignored.
+    /// Whether the server ignores conditions.
     is_careless: bool,
     removals: Removals,
     changes: u64,

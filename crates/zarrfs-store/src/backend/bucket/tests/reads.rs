@@ -1,6 +1,6 @@
 //! Reads of a bucket over a failing network, and of a removed prefix.
 //!
-//! Reads return correct bytes, or an error in time. The layer above reports a prefix that is gone.
+//! Reads return correct bytes, or an error in time. The layer `liveness` reports a prefix that was removed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -154,7 +154,7 @@ fn status_403_is_reported_as_denied() {
     );
 }
 
-/// A bucket of the keys `zarr.json` and `b`, the layer over it, and its clock.
+/// A bucket with the keys `zarr.json` and `b`, the liveness layer over it, and its clock.
 struct LivenessFixture {
     server: FaultyServer,
     store: Arc<dyn Store>,

@@ -1,6 +1,7 @@
 //! Changes of a bucket over a failing network, and the conditions that its server receives.
 //!
-//! A put that succeeds is done once, a put that fails may be done, and no object of another program is lost.
+//! A put that succeeds was carried out once. A put that fails may have been carried out. No object of another program
+//! is overwritten.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,7 +50,7 @@ impl BucketFixture {
         }
     }
 
-    /// Makes requests fail from now on, after a probe of the server's conditions.
+    /// Probes which conditions the server enforces, and makes later requests fail by a plan.
     fn fail(&self, plan: LossPlan) {
         let enforced = self.store.writer().unwrap().enforced_conditions(&UNLIMITED);
         let all = EnforcedConditions {
@@ -65,7 +66,7 @@ impl BucketFixture {
         let etag = self
             .store
             .put(&UNLIMITED, &key(), PutBody::Bytes(bytes), condition)?;
-        // After any failure, the ETag must be the server's.
+        // Whatever fault there was, the ETag that the put returned must be the ETag on the server.
         *self.plan.lock() = |_, _| Fault::None;
         assert_eq!(self.store.etag(&UNLIMITED, &key()).unwrap().unwrap(), etag);
         Ok(etag.text)
@@ -219,7 +220,7 @@ fn a_put_refused_with_403_is_not_retried() {
     assert!(fixture.server.requests_served.load(Ordering::SeqCst) <= 2);
 }
 
-/// If the server ignores conditions, the key is checked before each attempt.
+/// If the server ignores conditions, zarrfs checks the key before each attempt.
 #[test]
 fn a_server_that_ignores_conditions_is_detected() {
     for kind in KINDS {
@@ -264,8 +265,8 @@ fn a_multipart_upload_survives_lost_responses() {
             (2, "PUT") => Fault::Status(503),
             _ => Fault::None,
         },
-        // So is the request that completes the upload. It was carried out, so its retry fails: there is no such upload
-        // any more.
+        // The request that completes the upload is repeated as well. The first one was carried out, so the second one
+        // fails: the upload does not exist any more.
         |number, method| match (number > 1, method) {
             (true, "POST") => Fault::Denied(500),
             _ => Fault::None,
@@ -387,7 +388,7 @@ fn a_removal_carries_its_condition() {
     }
 }
 
-/// If the server does not enforce conditions of removals, the key is checked before each removal.
+/// If the server does not enforce conditions of removals, zarrfs checks the key before each removal.
 #[test]
 fn a_server_without_conditional_removals_is_detected() {
     for kind in [CloudKind::S3, CloudKind::Google] {

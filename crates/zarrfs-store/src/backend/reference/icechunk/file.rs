@@ -13,7 +13,7 @@ pub(super) const HEADER_LEN: usize = 39;
 /// The digits of Crockford's base 32.
 const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
-/// What a file is.
+/// The kinds of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileKind {
     Snapshot = 1,
@@ -22,7 +22,7 @@ pub(super) enum FileKind {
 }
 
 impl FileKind {
-    /// Returns the name in messages.
+    /// Returns the name of the kind in messages.
     fn name(self) -> &'static str {
         match self {
             FileKind::Snapshot => "snapshot",
@@ -64,7 +64,7 @@ pub(super) fn content(file: &[u8], kind: FileKind, limit: u64) -> Result<Vec<u8>
     }
 }
 
-/// Returns the length of the buffer in a file, if the header says it: that of a hostile file may be wrong.
+/// Returns the length of the decompressed buffer if the file states it. A hostile file may state a wrong length.
 pub(super) fn content_len(file: &[u8]) -> Option<u64> {
     let body = file.get(HEADER_LEN..)?;
     match file.get(HEADER_LEN - 1)? {
@@ -78,7 +78,7 @@ fn decompressed(body: &[u8], limit: u64) -> Result<Vec<u8>> {
     let decoder = zstd::stream::read::Decoder::with_buffer(body).map_err(damaged)?;
     let room = limit.saturating_add(1);
     let mut content = Vec::new();
-    // Room for all at once: a buffer that grows by doubling would exceed the limit.
+    // The whole length is reserved at once: a buffer that grows by doubling could take more than `limit` bytes.
     let reserved = content.try_reserve_exact(usize::try_from(room).unwrap_or(usize::MAX));
     reserved.map_err(|error| Error::too_large("", error))?;
     decoder
@@ -106,7 +106,7 @@ fn not_a(kind: FileKind) -> Error {
 pub(super) struct Id(pub(super) [u8; 12]);
 
 impl Id {
-    /// Parses an identifier as it stands in file names; `None` if it is none.
+    /// Parses an identifier as it stands in file names; `None` if the text is not an identifier.
     pub(super) fn parse(text: &str) -> Option<Id> {
         let mut bytes = [0; 12];
         let (mut buffer, mut bits, mut filled) = (0u32, 0, 0);

@@ -1,7 +1,7 @@
 //! Reads tables, vectors and strings of a FlatBuffers buffer, and FlexBuffers values.
 //!
-//! Every position is checked against the buffer, so that a hostile buffer gives `Corrupt`. Nothing is copied, and no
-//! function follows more than one offset, so that a buffer with loops ends too.
+//! Every position is checked against the buffer, so that a hostile buffer gives `Corrupt`. Nothing is copied. No
+//! function follows more than one offset, so that no loop in a buffer can keep it from returning.
 
 use zarr_format::error::{Error, Result};
 
@@ -222,15 +222,16 @@ pub(super) fn damaged() -> Error {
     Error::corrupt("", "the file is damaged: an offset in it leads nowhere")
 }
 
-/// A value of FlexBuffers, the form of a repository's stored configuration. What does not fit in the buffer is `None`.
+/// A FlexBuffers value: a repository stores its configuration in this encoding. Methods return `None` for bytes outside
+/// the buffer.
 #[derive(Clone, Copy)]
 pub(super) struct FlexValue<'a> {
     bytes: &'a [u8],
-    /// Where the value, or the offset to it, is.
+    /// The position of the value or of the offset to it.
     position: usize,
     /// The width of numbers at `position`, in bytes.
     width: usize,
-    /// The type, and the width of numbers in the value.
+    /// The type in the upper 6 bits; in the lower 2, the width of numbers in the value as a power of two.
     packed: u8,
 }
 
@@ -250,7 +251,7 @@ impl<'a> FlexValue<'a> {
 
     /// Returns the text of a string, or `None` for another type.
     pub(super) fn text(self) -> Option<&'a str> {
-        // The type of strings.
+        // Type 5 is a string.
         if self.packed >> 2 != 5 {
             return None;
         }
@@ -268,7 +269,7 @@ impl<'a> FlexValue<'a> {
 
     /// Returns the keys and values of a map; `None` for another type.
     pub(super) fn entries(self) -> Option<impl Iterator<Item = (&'a [u8], FlexValue<'a>)>> {
-        // The type of maps.
+        // Type 9 is a map.
         if self.packed >> 2 != 9 {
             return None;
         }
@@ -282,7 +283,7 @@ impl<'a> FlexValue<'a> {
         let entry = move |index: usize| {
             let key_at = keys.checked_add(index.checked_mul(key_width)?)?;
             let key = bytes.get(key_at.checked_sub(number(bytes, key_at, key_width)?)?..)?;
-            // A longer key is not read.
+            // A key of more than 1024 bytes ends the map.
             let end = key.iter().take(1024).position(|&byte| byte == 0)?;
             let value = FlexValue {
                 bytes,
@@ -292,11 +293,11 @@ impl<'a> FlexValue<'a> {
             };
             Some((key.get(..end)?, value))
         };
-        // A hostile map has entries without end.
+        // The number of entries is limited, since a hostile map may state any.
         Some((0..length.min(10_000)).map_while(entry))
     }
 
-    /// Returns the position that the offset leads to.
+    /// Returns the position that the offset at `position` leads to.
     fn target(self) -> Option<usize> {
         let distance = number(self.bytes, self.position, self.width)?;
         self.position.checked_sub(distance)

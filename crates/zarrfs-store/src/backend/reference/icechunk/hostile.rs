@@ -1,6 +1,6 @@
 //! Tests with repositories that are damaged or made to do harm.
 //!
-//! Whatever the files of a repository contain, opening, listing and reading end, with an error or with bytes.
+//! Whatever the files of a repository contain: opening, listing and reading end, with an error or with bytes.
 
 use std::path::Path;
 use std::process::Command;
@@ -138,7 +138,7 @@ fn plain(file: Vec<u8>) -> Vec<u8> {
     [header, content].concat()
 }
 
-/// Returns numbers that look random, the same each time.
+/// Returns a generator of pseudo-random numbers that are the same in each run.
 fn numbers(mut state: u64) -> impl FnMut() -> usize {
     move || {
         state ^= state << 13;
@@ -166,7 +166,7 @@ fn truncated_files_cause_no_panic() {
             if name.starts_with("chunks") {
                 continue;
             }
-            // Each length at the start, where most tables are; then some.
+            // Cuts the file at each of the first 40 bytes, where most tables are, and then at every 97th byte.
             for length in (0..bytes.len()).filter(|length| *length < 40 || length % 97 == 0) {
                 let mut files = files.clone();
                 files[number].1.truncate(length);
@@ -296,7 +296,7 @@ fn write_field(out: &mut Vec<u8>, field: &Field) -> usize {
     position
 }
 
-/// Returns a file of the repository around a buffer.
+/// Returns a file of the repository that contains a buffer.
 fn file(kind: u8, compression: u8, body: &[u8]) -> Vec<u8> {
     let magic = b"ICE\xf0\x9f\xa7\x8aCHUNK";
     [magic, [b' '; 24].as_slice(), &[1, kind, compression], body].concat()

@@ -37,7 +37,8 @@ impl Manifest {
         let mut count = 0;
         for array in Table::root(&manifest.buffer)?.tables(1)?.iter_tables() {
             let references = ArrayReferences::new(array?)?;
-            // Arrays share no references; without the limit, a small file could have a check without end.
+            // A valid manifest contains each reference once. A hostile one may let many arrays share references, so
+            // that the check of a small file would never end: the number of references is limited.
             count += references.chunks.len();
             if count > manifest.buffer.len() {
                 return Err(damaged());
@@ -72,7 +73,7 @@ impl Manifest {
             (Location::Url(url.into()), checksum(chunk)?)
         } else {
             let bytes = chunk.bytes(1)?.ok_or_else(damaged)?;
-            // A copy, since a part of the buffer would keep all of it in memory.
+            // The bytes are copied: a slice of the buffer would keep the whole buffer in memory.
             return Ok(Reference::Inline(Bytes::copy_from_slice(bytes)));
         };
         Ok(Reference::Part(Part {
@@ -92,7 +93,7 @@ impl Manifest {
         let wrong = |error| Error::corrupt("", format!("cannot decompress a location: {error}"));
         let mut decoder =
             zstd::bulk::Decompressor::with_prepared_dictionary(dictionary).map_err(wrong)?;
-        // The longest URL, in bytes.
+        // A URL has at most 4096 bytes.
         let location = decoder.decompress(compressed, 4096).map_err(wrong)?;
         let location = String::from_utf8(location);
         location
@@ -101,7 +102,7 @@ impl Manifest {
     }
 }
 
-/// Returns how a virtual chunk's reference identifies the object.
+/// Returns how the reference of a virtual chunk identifies the object.
 fn checksum(chunk: Table<'_>) -> Result<PartIdentity> {
     if let Some(etag) = chunk.text(6)? {
         return Ok(PartIdentity::ETag(etag.into()));
@@ -112,8 +113,8 @@ fn checksum(chunk: Table<'_>) -> Result<PartIdentity> {
     })
 }
 
-/// Returns a URL with the prefix of its container in place of `vcc://NAME`, and with its escapes decoded where a key of
-/// a bucket has none.
+/// Returns the absolute URL of a virtual chunk. `vcc://NAME` at its start is replaced by the URL prefix of the
+/// container, and percent escapes are decoded in URLs of buckets, whose keys have no escapes.
 fn absolute(url: &str, container: &dyn Fn(&str) -> Result<Option<String>>) -> Result<String> {
     if let Some((name, path)) = url
         .strip_prefix("vcc://")
@@ -146,12 +147,13 @@ impl<'a> ArrayReferences<'a> {
         })
     }
 
-    /// Returns `Corrupt` if the references are not in order, since a search would miss some.
+    /// Returns `Corrupt` if the references are not in the order of their coordinates, since a binary search would miss
+    /// some.
     fn check_order(&self) -> Result<()> {
         let mut before: Option<Numbers<'_>> = None;
         for index in 0..self.chunks.len() {
             let found = self.coordinates(index)?;
-            // No array has as many dimensions.
+            // No array has more than 256 dimensions.
             if found.len() > 256 {
                 return Err(damaged());
             }
@@ -173,7 +175,7 @@ impl<'a> ArrayReferences<'a> {
         self.chunks.table(index).map(Some)
     }
 
-    /// Whether a reference begins with `prefix` and goes on with a coordinate below `end`.
+    /// Whether the coordinates of a reference begin with `prefix` and continue with a coordinate below `end`.
     pub(super) fn has_child(&self, prefix: &[u32], end: u32) -> Result<bool> {
         let first = [prefix, &[0]].concat();
         Ok(self
@@ -181,7 +183,8 @@ impl<'a> ArrayReferences<'a> {
             .is_some_and(|child| child < end))
     }
 
-    /// Returns the coordinates that follow `prefix` in the references that begin with it, ascending, all below `end`.
+    /// Returns the coordinates that follow `prefix` in all references that begin with it, ascending, without
+    /// repetitions, and below `end`.
     pub(super) fn children(&self, prefix: &[u32], end: u32) -> Result<Vec<u32>> {
         let mut children = Vec::new();
         let mut wanted = [prefix, &[0]].concat();
@@ -194,7 +197,8 @@ impl<'a> ArrayReferences<'a> {
             index += 1;
             let is_same = index < self.chunks.len()
                 && child_of(&self.coordinates(index)?, prefix) == Some(child);
-            // A search costs as much as looking at some twenty references.
+            // The other references with the same child are skipped by a search, which costs as much as looking at some
+            // twenty references.
             if is_same {
                 let Some(next) = child.checked_add(1) else {
                     break;
@@ -209,7 +213,7 @@ impl<'a> ArrayReferences<'a> {
     }
 
     /// Returns the coordinate that follows `prefix` in the first reference that is not before `wanted`; `None` if that
-    /// does not begin with `prefix`.
+    /// reference does not begin with `prefix`.
     fn child_from(&self, prefix: &[u32], wanted: &[u32]) -> Result<Option<u32>> {
         let index = self.first_from(wanted)?;
         if index == self.chunks.len() {
@@ -218,7 +222,7 @@ impl<'a> ArrayReferences<'a> {
         Ok(child_of(&self.coordinates(index)?, prefix))
     }
 
-    /// Returns the first reference whose coordinates are not before `wanted`.
+    /// Returns the index of the first reference whose coordinates are not before `wanted`.
     fn first_from(&self, wanted: &[u32]) -> Result<usize> {
         let (mut low, mut high) = (0, self.chunks.len());
         while low < high {

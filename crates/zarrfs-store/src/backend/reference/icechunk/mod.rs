@@ -33,9 +33,9 @@ use snapshot::Snapshot;
 
 /// The stores that a repository's files are in.
 pub(crate) struct RepositoryStores {
-    /// For branches, tags and the `repo` file, which change.
+    /// The store of branches, tags and the `repo` file, which change.
     pub(crate) heads: Arc<dyn Store>,
-    /// For all other files, which never change once written.
+    /// The store of all other files, which never change once written.
     pub(crate) objects: Arc<dyn Store>,
 }
 
@@ -121,7 +121,7 @@ impl Icechunk {
         Ok(commits.iter().map(line).collect())
     }
 
-    /// Returns the revision that is shown.
+    /// Returns the revision that the repository was opened at.
     pub fn revision(&self) -> &Revision {
         &self.revision
     }
@@ -139,7 +139,7 @@ fn utc(microseconds: u64) -> String {
     humantime::format_rfc3339_seconds(time).to_string()
 }
 
-/// The snapshot of a revision.
+/// Reads the snapshot of a revision.
 struct RevisionSource {
     repository: Arc<Repository>,
     revision: Revision,
@@ -183,7 +183,7 @@ impl Source for RevisionSource {
     }
 }
 
-/// The version of a repository that is read.
+/// The version of a repository to read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Revision {
     /// The tip of a branch, which moves.
@@ -245,7 +245,7 @@ impl Revision {
         }
     }
 
-    /// Returns the word for it: `branch`, `tag` or `snapshot`.
+    /// Returns the kind of revision as a word: `branch`, `tag` or `snapshot`.
     pub fn kind(&self) -> &'static str {
         match self {
             Revision::Branch(_) => "branch",
@@ -256,7 +256,7 @@ impl Revision {
 }
 
 impl fmt::Display for Revision {
-    /// Writes it as in a URL: `branch=main`.
+    /// Writes the revision as in a URL: `branch=main`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}={}", self.kind(), self.name())
     }

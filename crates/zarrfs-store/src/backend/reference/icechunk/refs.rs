@@ -22,7 +22,7 @@ const KINDS: [&str; 3] = ["branch", "tag", "snapshot"];
 /// A store with the keys `branch/NAME/KEY`, `tag/NAME/KEY` and `snapshot/ID/KEY`.
 pub(super) struct RefsStore {
     repository: Arc<Icechunk>,
-    /// The stores of revisions, whose snapshots count in the memory budget.
+    /// The open stores by revision. Their snapshots are charged to the memory budget.
     open: Arc<Cache<Revision, Arc<dyn Store>>>,
     info: StoreInfo,
 }
@@ -33,7 +33,7 @@ enum Place {
     Directory(Option<&'static str>),
     /// A key in a revision.
     Inside(Arc<dyn Store>, Key),
-    /// Nothing.
+    /// The key names nothing.
     Missing,
 }
 
@@ -87,7 +87,7 @@ impl RefsStore {
         self.open.load(context, &revision, deadline, open)
     }
 
-    /// Runs a query in the revision that a key is in, or returns `None` elsewhere.
+    /// Runs a query in the store of the revision that a key is in, or returns `None` if the key is in no revision.
     fn inside<T>(
         &self,
         context: &RequestContext,

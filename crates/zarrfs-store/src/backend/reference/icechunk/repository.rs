@@ -1,8 +1,8 @@
 //! A repository: its branches and tags, and its files by identifier.
 //!
 //! Specification 2 has branches, tags and history in one file, `repo`; specification 1 has an object for each branch
-//! and tag. All other files never change once written, so that they are read through a store of their own, whose caches
-//! keep them for good.
+//! and tag. All other files never change once written, so they are read through a separate store whose caches keep them
+//! without a TTL.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ const REPO_FILE: &str = "repo";
 /// The number of commits that the history shows.
 const MAX_HISTORY: usize = 10_000;
 
-/// How long a file waits for memory.
+/// Maximum time for which the read of a file waits for memory.
 const MEMORY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A repository.
@@ -80,7 +80,7 @@ fn title(message: &str) -> String {
         .collect()
 }
 
-/// The decompressed content of a file, and its memory.
+/// The decompressed content of a file, and the reservation of its memory.
 struct Content {
     buffer: Vec<u8>,
     memory: Reservation,
@@ -103,7 +103,7 @@ impl Repository {
         }
     }
 
-    /// Returns the budget of all that is held of the repository.
+    /// Returns the memory budget for everything of the repository that is in memory.
     pub(super) fn memory(&self) -> &Arc<MemoryBudget> {
         &self.memory
     }
@@ -141,7 +141,7 @@ impl Repository {
             let file = self.repo_file(context);
             let found = match started.map(|thread| thread.join()) {
                 Ok(Ok(found)) => found,
-                // Without a thread, and after a panic in it, the request is made here.
+                // If no thread could be started or the thread panicked, the request is made here.
                 Ok(Err(_)) | Err(_) => resolve(),
             };
             (file, found)
@@ -173,7 +173,7 @@ impl Repository {
         Error::new(Kind::NotFound, revision, why)
     }
 
-    /// Whether a branch of specification 1 is listed.
+    /// Whether a listing shows a branch of specification 1.
     fn has_branch(&self, context: &RequestContext) -> bool {
         self.names(context, "branch")
             .is_ok_and(|names| !names.is_empty())
@@ -221,7 +221,8 @@ impl Repository {
             let Some(name) = name.strip_prefix(&prefix) else {
                 continue;
             };
-            // A deleted tag has a mark; a folder of the disk may have lost its branch.
+            // A deleted tag still has a folder, with a mark. A local folder of a branch may remain without the file of
+            // the branch.
             let revision = match kind {
                 "tag" => Some(Revision::Tag(name.to_string())),
                 "branch" if self.heads.info().folder.is_some() => {
@@ -285,7 +286,7 @@ impl Repository {
         let snapshot = Snapshot::new(content.buffer, self.clone(), content.memory);
         let snapshot = snapshot.map_err(|error| error.about(&key))?;
         if snapshot.id != id {
-            // Its versions would be those of another snapshot.
+            // The versions of keys contain the identifier in the snapshot, so they would be those of another snapshot.
             let why = format!("is the snapshot {}, under another name", snapshot.id);
             return Err(Error::corrupt(&key, why));
         }
@@ -309,7 +310,7 @@ impl Repository {
         })
     }
 
-    /// Reads and decompresses a file; `Unavailable` if it is missing, since the repository names it.
+    /// Reads and decompresses a file; `Unavailable` if it is missing, since another file of the repository names it.
     fn read(&self, context: &RequestContext, key: &Key, kind: FileKind) -> Result<Content> {
         let object = self.objects.get(context, key, self.memory.limit())?;
         let object = object.ok_or_else(|| {
@@ -327,7 +328,7 @@ impl Repository {
         let (mut memory, mut reserved) = match content_len(file) {
             Some(length) => (self.memory.reserve(length, deadline)?, length),
             None => {
-                // Such a file is expected to be 8 times as long when decompressed.
+                // The file does not state its decompressed length: 8 times the compressed length is tried first.
                 let length = (file.len() as u64).saturating_mul(8);
                 let length = length.min(self.memory.limit() / 2);
                 (self.memory.reserve(length, deadline)?, length)
@@ -335,7 +336,8 @@ impl Repository {
         };
         loop {
             match content(file, kind, reserved) {
-                // Again with more memory, without waiting for it: another file may wait for what this one holds.
+                // The file is decompressed again with twice the memory, but only if that is free now: files that wait
+                // for more memory while they hold some could wait for each other.
                 Err(error) if error.kind() == Kind::TooLarge => {
                     drop(memory);
                     reserved = reserved.saturating_mul(2);
@@ -350,7 +352,7 @@ impl Repository {
         }
     }
 
-    /// Reserves memory for what is made of manifests.
+    /// Reserves memory for data that is computed from manifests.
     pub(super) fn reserve(&self, bytes: usize) -> Result<Reservation> {
         self.memory
             .reserve(bytes as u64, Instant::now() + MEMORY_TIMEOUT)
@@ -391,7 +393,7 @@ impl Repository {
                 break;
             }
             let snapshot = match self.snapshot(context, id) {
-                // History that has expired ends here.
+                // The snapshots before this one have expired: the history ends here.
                 Err(error) if error.kind() == Kind::Unavailable && !commits.is_empty() => break,
                 snapshot => snapshot?,
             };
@@ -443,7 +445,8 @@ impl RepoFile {
                 .iter_tables()
             {
                 let name = named?.required_text(0)?;
-                // Names share no bytes; without the limit, a small file could have names without end.
+                // In a valid file each name has its own bytes. A hostile file may let many names share bytes, so that a
+                // small file would give endless names: their total length is limited.
                 length += name.len();
                 if length > self.buffer.len() {
                     return Err(damaged());
@@ -475,7 +478,7 @@ impl RepoFile {
             matches!(found, Ok(Some(id)) if Id(id) == first)
         });
         while let Some(index) = next {
-            // A history with a loop ends too.
+            // The limit also ends a history that contains a loop.
             if commits.len() == MAX_HISTORY.min(snapshots.len()) {
                 break;
             }
@@ -491,7 +494,8 @@ impl RepoFile {
     }
 }
 
-/// Whether a store holds a repository at its root. Asks for names only, so that stores that cannot list have none.
+/// Whether a store holds a repository at its root. Looks for directories, so the result is false for a store that
+/// cannot list names.
 pub(crate) fn is_repository(context: &RequestContext, store: &dyn Store) -> Result<bool> {
     let is = |name: &str, kind| -> Result<bool> {
         let meta = store.head(context, &Key::new(name)?)?;

@@ -41,13 +41,13 @@ struct ArrayNode<'a> {
     manifests: Vector<'a>,
 }
 
-/// A manifest and the box of the chunk grid that it covers; without extents that is the whole grid.
+/// A manifest and the box of the chunk grid that it covers: the whole grid if there are no extents.
 struct ManifestBox<'a> {
     id: Id,
     extents: Option<Vector<'a>>,
 }
 
-/// Coordinates of chunks, or the beginning of them.
+/// The coordinates of a chunk, or the first ones of them.
 struct ChunkPath {
     coordinates: Vec<u32>,
 }
@@ -68,7 +68,8 @@ impl Snapshot {
                 let why = "the nodes of a snapshot are not in order";
                 return Err(Error::corrupt("", why));
             }
-            // Paths share no bytes; without the limit, a small file could have a check without end.
+            // In a valid snapshot each path has its own bytes. A hostile one may let many paths share bytes, so that
+            // the check of a small file would never end: their total length is limited.
             length += path.len();
             if length > buffer.len() {
                 return Err(damaged());
@@ -140,7 +141,8 @@ impl Snapshot {
         }
     }
 
-    /// Returns the array above a key and the coordinates that the key names in it, or `None` if it names none.
+    /// Returns the array that contains a key, and the coordinates that the key names in it; `None` if the key names no
+    /// coordinates within the grid.
     fn chunk_path(&self, key: &Key) -> Result<Option<(ArrayNode<'_>, ChunkPath)>> {
         let mut above = Some(key.clone());
         while let Some(prefix) = above {
@@ -157,7 +159,7 @@ impl Snapshot {
         Ok(None)
     }
 
-    /// Returns what is at the coordinates of an array.
+    /// Finds the chunk at `path`, or whether there are chunks below it.
     fn find_chunk(
         &self,
         context: &RequestContext,
@@ -197,7 +199,7 @@ impl Snapshot {
         Ok(Entry::default())
     }
 
-    /// Lists the coordinates that follow those of `path` in the chunks of an array.
+    /// Lists the coordinates that follow `path` in the chunks of an array.
     fn list_chunks(
         &self,
         context: &RequestContext,
@@ -213,7 +215,7 @@ impl Snapshot {
                 names.append(&mut references.children(&path.coordinates, end)?);
             }
         }
-        // Manifests are in no order, and several may have chunks with the same coordinate.
+        // Manifests are in no order, and several may have chunks with the same next coordinate.
         if !names.is_sorted_by(|before, after| before < after) {
             names.sort_unstable();
             names.dedup();
@@ -267,7 +269,7 @@ fn grid(data: Table<'_>) -> Result<Vec<u32>> {
         } else {
             length.div_ceil(chunk)
         };
-        // No coordinate is beyond 32 bits.
+        // Coordinates have 32 bits.
         Ok(u32::try_from(chunks).unwrap_or(u32::MAX))
     };
     (0..shape.len()).map(count).collect()
@@ -338,7 +340,7 @@ impl ChunkPath {
         let coordinates = names.map(|name| {
             let text = std::str::from_utf8(name).ok()?;
             let number = text.parse::<u32>().ok()?;
-            // Not `01` or `+1`.
+            // `01` and `+1` are not the names of chunks, although they parse as numbers.
             (number.to_string() == text).then_some(number)
         });
         Some(ChunkPath {
@@ -482,14 +484,15 @@ impl NodeListing {
                 break;
             };
             match rest.split_once('/') {
-                // The root itself.
+                // The node is the root itself, which is not its own child.
                 None if rest.is_empty() => self.position += 1,
                 None => {
                     let name = rest.to_string();
                     self.position += 1;
                     return Ok(Some(name));
                 }
-                // All nodes below the child come together; `0` is the letter after the slash.
+                // Skips the nodes below the child, which directly follow each other: `0` is the character after the
+                // slash.
                 Some((child, _)) => {
                     let after = format!("{}{child}0", self.prefix);
                     self.position = self.snapshot.first_from(&after)?.max(self.position + 1);
@@ -503,7 +506,7 @@ impl NodeListing {
 impl Listing for NodeListing {
     fn next(&mut self, _context: &RequestContext) -> Result<Option<Name>> {
         while let Some(name) = self.next_child()? {
-            // A name that is no key cannot be read either.
+            // A node whose name is not a valid key cannot be read, so it is not listed.
             if Key::root().child(name.as_bytes()).is_ok() {
                 return Ok(Some(Name {
                     name: name.into_bytes(),

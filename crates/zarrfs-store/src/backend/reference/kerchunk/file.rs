@@ -19,9 +19,9 @@ use super::targets::TargetBase;
 pub(super) struct ReferenceFile {
     pub(super) base: Arc<dyn Store>,
     pub(super) key: Key,
-    /// The prefix of the references that is shown as the store.
+    /// The prefix of the references that is shown as the root of the store.
     pub(super) inner: Key,
-    /// The folder from which relative targets count.
+    /// The folder that relative targets are relative to.
     pub(super) folder: TargetBase,
     pub(super) memory: Arc<MemoryBudget>,
     pub(super) hidden: Arc<HiddenEntries>,
@@ -73,7 +73,7 @@ impl Source for ReferenceFile {
 
     fn refresh(&self, context: &RequestContext, old: &Arc<References>) -> Result<Arc<References>> {
         let name = &self.display_name;
-        // A file that is missing or still being written does not make its chunks missing or corrupt.
+        // If the file is missing or still being written, its chunks are neither missing nor corrupt but unavailable.
         let failed = |error: Error| match error.kind() {
             Kind::NotFound | Kind::Corrupt => Error::unavailable(name, error.detail()),
             _ => error,
@@ -88,7 +88,7 @@ impl Source for ReferenceFile {
 }
 
 impl References {
-    /// Returns a key of the store as one of the table.
+    /// Converts a key of the store to a key of the table.
     fn full(&self, key: &Key) -> Result<Key> {
         match (self.inner.is_root(), key.is_root()) {
             (true, _) => Ok(key.clone()),
@@ -128,7 +128,7 @@ struct FilePieces<'a> {
 }
 
 impl FilePieces<'_> {
-    /// Returns the rest of the file, from a server that sends it only as a whole.
+    /// Returns the rest of the file. The server sends the file only as a whole.
     fn rest(&mut self) -> Result<Vec<u8>> {
         let limit = self.file.memory.limit() / 2;
         let object = self.file.base.get(self.context, &self.file.key, limit)?;

@@ -1,8 +1,8 @@
 //! A folder of Parquet files with references, as fsspec writes it.
 //!
 //! `.zmetadata` has the metadata documents and the number of references in a file, `record_size`. The references of an
-//! array's chunks are in `ARRAY/refs.N.parq`, in the order of their coordinates. A file is read when a reference in it
-//! is needed. A file that is missing has no references.
+//! array's chunks are in `ARRAY/refs.N.parq`, in the order of their coordinates. A file is read when one of its
+//! references is needed. If a file is missing, its chunks have no references.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use super::records::Records;
 use super::table::{Table, TableBuilder, TableListing};
 use super::targets::TargetBase;
 
-/// The most references in a file.
+/// Maximum number of references in a file.
 const MAX_RECORD: u64 = 1 << 24;
 
-/// Set in the cursors of chunks, which come after the documents.
+/// This bit is set in the cursors of chunks. A listing returns the documents first, then the chunks.
 const OF_CHUNK: u64 = 1 << 62;
 
 /// A folder of references.
@@ -50,7 +50,7 @@ pub(super) struct ParquetReferences {
     records: Arc<Cache<RecordId, Arc<Records>>>,
 }
 
-/// A file of an array.
+/// Identifies a file of references of an array.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct RecordId {
     array: Key,
@@ -64,7 +64,7 @@ struct FolderMetadata {
 }
 
 impl ParquetFolder {
-    /// Reads `.zmetadata`; `None` if it is missing or does not belong to references.
+    /// Reads `.zmetadata`; `None` if it is missing or is not that of a folder of references.
     pub(super) fn read(
         self: &Arc<ParquetFolder>,
         context: &RequestContext,
@@ -72,7 +72,8 @@ impl ParquetFolder {
         let key = Key::new(ZMETADATA)?;
         let limit = self.memory.limit() / 4;
         let object = match self.base.get(context, &key, limit) {
-            // Then it belongs to an ordinary store, whose groups need it in parts only.
+            // A file this long is taken for that of an ordinary store, which is never read as a whole: each group needs
+            // a part.
             Err(error) if error.kind() == Kind::TooLarge => return Ok(None),
             object => object?,
         };
@@ -140,7 +141,7 @@ fn parse_size(text: &[u8]) -> Result<u64> {
     })
 }
 
-/// A folder that is kept current.
+/// Reads a folder of references again when it changes.
 pub(super) struct FolderSource(pub(super) Arc<ParquetFolder>);
 
 impl Source for FolderSource {
@@ -165,7 +166,7 @@ impl Source for FolderSource {
         }
         let gone = || Error::unavailable(display_name, "the references are gone");
         match self.0.read(context) {
-            // A file that is still being written does not make its chunks corrupt.
+            // If a file is still being written, its chunks are unavailable, not corrupt.
             Err(error) if error.kind() == Kind::Corrupt => {
                 Err(Error::unavailable(display_name, error.detail()))
             }
@@ -187,7 +188,7 @@ impl ParquetReferences {
         }
     }
 
-    /// Returns the references in a file; none if it is missing.
+    /// Returns the references in a file, which are none if the file is missing.
     fn records(&self, context: &RequestContext, id: &RecordId) -> Result<Arc<Records>> {
         let deadline = Instant::now() + JOIN_TIMEOUT;
         self.records.load(context, id, deadline, || {
@@ -218,7 +219,7 @@ impl ParquetReferences {
         let base = &self.folder.base;
         let count = grid.count().div_ceil(self.record_size);
         if !base.info().lists {
-            // Each of them would be asked for.
+            // Each of these files would be requested.
             if count > 10_000 {
                 let why = format!(
                     "the server lists no names, and there may be {count} files of references"
@@ -409,7 +410,7 @@ impl ChunkGrid {
             .zip(chunks)
             .map(|(length, chunk)| length.div_ceil(*chunk))
             .collect();
-        // No number of a chunk takes the bits of a listing's cursor.
+        // The number of a chunk must not reach the bits that mark cursors.
         let count = counts
             .iter()
             .try_fold(1u64, |product, count| product.checked_mul(*count));
@@ -422,7 +423,7 @@ impl ChunkGrid {
         self.count
     }
 
-    /// Returns the number of the chunk with a name such as `0.1`; `None` if there is none.
+    /// Returns the number of the chunk with a name such as `0.1`; `None` if no chunk has the name.
     fn number(&self, name: &[u8]) -> Option<u64> {
         let name = std::str::from_utf8(name).ok()?;
         if self.counts.is_empty() {
@@ -433,7 +434,7 @@ impl ChunkGrid {
         for &count in &self.counts {
             let text = names.next()?;
             let at = text.parse::<u64>().ok()?;
-            // Not `01` or `+1`.
+            // `01` and `+1` are not the names of chunks, although they parse as numbers.
             if at >= count || at.to_string() != text {
                 return None;
             }

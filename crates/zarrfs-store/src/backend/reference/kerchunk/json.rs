@@ -1,13 +1,13 @@
-//! JSON text read piece by piece: members of objects, strings, and values as written.
+//! Reads JSON text piece by piece: members of objects, strings, and values as written.
 //!
-//! A reference file may have a gigabyte, so that no tree of it is built, and its text is never in memory as a whole.
-//! Values are returned as written: Python writes NaN into metadata, which is no JSON.
+//! A reference file may have a gigabyte. So no tree of it is built, and its text is never in memory as a whole. Values
+//! are returned as written, since Python writes NaN into metadata, which is not JSON.
 
 use zarr_format::error::{Error, Result};
 
 /// The source of a text.
 pub(super) trait Pieces {
-    /// Returns the next piece; an empty one at the end.
+    /// Returns the next piece of the text; empty at the end.
     fn next(&mut self) -> Result<Vec<u8>>;
 }
 
@@ -26,17 +26,17 @@ pub(super) struct JsonReader<P> {
     piece: Vec<u8>,
     /// The position in the piece.
     at: usize,
-    /// The length of the pieces before.
+    /// The total length of the earlier pieces.
     before: u64,
-    /// The longest string or value.
+    /// Maximum length of a string or value, in bytes.
     limit: u64,
 }
 
-/// A value in an array.
+/// The kind of a value in an array. The value itself is in the caller's buffer.
 pub(super) enum Scalar {
-    /// A string, in the buffer.
+    /// A string, without its quotes and escapes.
     Text,
-    /// Anything else, as written, in the buffer.
+    /// Any other value, as it is written.
     Other,
 }
 
@@ -52,7 +52,7 @@ impl<P: Pieces> JsonReader<P> {
         }
     }
 
-    /// Returns the error for a text that is not as expected here.
+    /// Returns the error for a text that has something else than expected at the present position.
     pub(super) fn damaged(&self, what: &str) -> Error {
         let position = self.before.saturating_add(self.at as u64);
         Error::corrupt("", format!("{what} at byte {position}"))
@@ -75,7 +75,7 @@ impl<P: Pieces> JsonReader<P> {
         Ok(byte)
     }
 
-    /// Skips white space and returns the byte after it, which stays; `None` at the end of the text.
+    /// Skips white space and returns the next byte without consuming it; `None` at the end of the text.
     fn peek(&mut self) -> Result<Option<u8>> {
         loop {
             let rest = self.rest()?;
@@ -90,13 +90,13 @@ impl<P: Pieces> JsonReader<P> {
         }
     }
 
-    /// Returns the byte that the next value begins with.
+    /// Skips white space and returns the first byte of the next value without consuming it.
     pub(super) fn begins(&mut self) -> Result<u8> {
         let byte = self.peek()?;
         byte.ok_or_else(|| self.damaged("the JSON text ends"))
     }
 
-    /// Reads one byte after white space.
+    /// Consumes one byte after white space, which must be `expected`.
     pub(super) fn expect(&mut self, expected: u8) -> Result<()> {
         if self.begins()? != expected {
             let what = format!("not JSON: no '{}'", char::from(expected));
@@ -114,8 +114,8 @@ impl<P: Pieces> JsonReader<P> {
         }
     }
 
-    /// Moves to the next member of an object or array that ends with `close`; false if there is none. `is_first` says
-    /// that no comma comes before it, and becomes false.
+    /// Moves to the next element of an object or array that ends with `close`; false if there is none. `is_first` is
+    /// true before the first element, since no comma stands there, and is set to false.
     pub(super) fn next_item(&mut self, close: u8, is_first: &mut bool) -> Result<bool> {
         let byte = self.begins()?;
         if byte == close {
@@ -152,7 +152,7 @@ impl<P: Pieces> JsonReader<P> {
         }
     }
 
-    /// Copies bytes up to one that ends them, which stays.
+    /// Copies bytes up to the first one that `ends` accepts, which is not consumed.
     fn copy_until(&mut self, out: &mut Vec<u8>, ends: impl Fn(u8) -> bool) -> Result<()> {
         loop {
             let limit = self.limit;
@@ -171,7 +171,7 @@ impl<P: Pieces> JsonReader<P> {
         }
     }
 
-    /// Reads the rest of an escape.
+    /// Reads an escape after its backslash.
     fn escape(&mut self, out: &mut Vec<u8>) -> Result<()> {
         let byte = match self.next_byte()? {
             b'n' => b'\n',
@@ -187,7 +187,7 @@ impl<P: Pieces> JsonReader<P> {
         Ok(())
     }
 
-    /// Reads `1234` of `\u1234`, with the second half of a pair if there is one.
+    /// Reads the digits of `\u1234`, and a second escape if this one is the first half of a surrogate pair.
     fn unicode(&mut self, out: &mut Vec<u8>) -> Result<()> {
         let mut code = self.hex()?;
         if (0xd800..0xdc00).contains(&code) {
@@ -270,7 +270,7 @@ impl<P: Pieces> JsonReader<P> {
     }
 }
 
-/// Returns the error for a value that is longer than the memory for it.
+/// Returns the error for a string or value of more than `limit` bytes.
 fn too_long(limit: u64) -> Error {
     let why = format!("a value has more than {limit} bytes: give more --memory");
     Error::too_large("", why)

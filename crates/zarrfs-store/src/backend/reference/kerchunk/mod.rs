@@ -40,15 +40,15 @@ pub(crate) struct ReferenceLocation<'a> {
     /// The store that holds it.
     pub(crate) base: Arc<dyn Store>,
     /// The path or URL of the folder that contains the file, or of the folder of Parquet files itself. Relative targets
-    /// count from the folder that contains either of them.
+    /// are relative to the folder that contains the file or the Parquet folder.
     pub(crate) folder: &'a str,
-    /// The prefix of the references that is shown as the store.
+    /// The prefix of the references that is shown as the root of the store.
     pub(crate) inner: Key,
     /// The name in messages.
     pub(crate) display_name: &'a str,
 }
 
-/// What references need to be read.
+/// The objects and resources with which references are read.
 pub(crate) struct ReferenceOptions {
     /// The objects that references may name.
     pub(crate) targets: Arc<Targets>,
@@ -92,7 +92,7 @@ pub(crate) fn open_file(
     Ok(Arc::new(store))
 }
 
-/// Opens the folder of Parquet files that is the store `location.base`; `None` if that is an ordinary store.
+/// Opens the folder of Parquet files that is the store `location.base`; `None` if `base` is an ordinary store.
 pub(crate) fn open_folder(
     context: &RequestContext,
     location: ReferenceLocation<'_>,
@@ -124,7 +124,7 @@ pub(crate) fn open_folder(
     Ok(Some(Arc::new(store)))
 }
 
-/// Describes a store of references that are in `base`.
+/// Describes a store whose references are in the store `base`.
 fn info(base: &dyn Store, hidden_entries: Arc<HiddenEntries>, concurrency: usize) -> StoreInfo {
     let base = base.info();
     StoreInfo {
@@ -140,16 +140,16 @@ fn info(base: &dyn Store, hidden_entries: Arc<HiddenEntries>, concurrency: usize
     }
 }
 
-/// What the beginning of a JSON file says of its content.
+/// The kind of a JSON file, judged by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JsonContent {
     /// References.
     References,
-    /// A metadata document of Zarr.
+    /// A metadata document of a Zarr node.
     Document,
-    /// An object of something else, or too little to tell.
+    /// Another JSON object, or too few bytes to tell.
     Unknown,
-    /// No JSON object.
+    /// The file does not begin with a JSON object.
     NoObject,
 }
 

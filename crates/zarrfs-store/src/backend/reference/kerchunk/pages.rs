@@ -1,8 +1,8 @@
 //! A sorted table of keys and the places of their bytes, compressed into pages.
 //!
-//! A name repeats the beginning of the name before it, so that only the rest is kept: a chunk of a reference file takes
-//! some 14 bytes in place of 60, and 10 million chunks 140 MB. Names have a NUL for each slash, as in the index of a
-//! zip archive: a folder stands directly before everything below it.
+//! Most names begin like the name before them, and only the rest of each name is stored. A chunk of a reference file
+//! thus takes some 14 bytes instead of 60, and 10 million chunks take 140 MB. Names have a NUL for each slash, as in
+//! the index of a zip archive, so that a folder stands directly before everything below it.
 
 /// Separates the components of a name.
 pub(super) const SEPARATOR: u8 = 0;
@@ -10,11 +10,11 @@ pub(super) const SEPARATOR: u8 = 0;
 /// Where the bytes of a key are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In a block of the values.
+    /// In a block of `Values`.
     Inline { block: u32, start: u32, length: u32 },
-    /// Nowhere: the reference is damaged, and this text says why.
+    /// Nowhere, since the reference is damaged. `reason` is the number of the text that says why.
     Damaged { reason: u32 },
-    /// In a range of an object; up to its end if there is no length.
+    /// In a range of the object that has the number `url`; up to its end if there is no length.
     Part {
         url: u32,
         offset: u64,
@@ -28,7 +28,7 @@ pub(super) struct Pages {
     pages: Vec<Box<[u8]>>,
 }
 
-/// Writes pages; the names come in order.
+/// Writes pages. Names must be pushed in order.
 #[derive(Default)]
 pub(super) struct PageWriter {
     pages: Vec<Box<[u8]>>,
@@ -54,7 +54,7 @@ pub(super) struct Cursor {
 impl PageWriter {
     /// Adds an entry.
     pub(super) fn push(&mut self, name: &[u8], place: Place) {
-        // A page is then complete: a search reads one page, in a few microseconds.
+        // A page is complete at 2 KiB: a search then reads one page, in a few microseconds.
         if self.page.len() >= 2 << 10 {
             self.flush();
         }
@@ -78,7 +78,7 @@ impl PageWriter {
 
     fn flush(&mut self) {
         if !self.page.is_empty() {
-            // The length, and what a pointer to it takes.
+            // The page itself, and about 32 bytes for its pointer and its allocation.
             self.length += self.page.len() as u64 + 32;
             self.pages.push(self.page.as_slice().into());
             self.page.clear();
@@ -146,7 +146,7 @@ impl Place {
     }
 }
 
-/// Appends a number in as few groups of 7 bits as it has.
+/// Appends a number in groups of 7 bits, as few as the number needs; the lowest group comes first.
 fn write_number(out: &mut Vec<u8>, mut number: u64) {
     loop {
         let group = (number & 0x7f).to_le_bytes()[0];
@@ -241,7 +241,7 @@ impl Pages {
         cursor
     }
 
-    /// Takes the pages one by one.
+    /// Iterates over the entries, and frees each page after its last entry.
     pub(super) fn into_entries(self) -> Entries {
         Entries {
             rest: self.pages.into_iter(),
@@ -251,7 +251,7 @@ impl Pages {
     }
 }
 
-/// Reads an entry; `name` has the name of the entry before, and then that of this one.
+/// Reads an entry. `name` contains the name of the entry before, and is changed to the name of this one.
 fn read_entry(bytes: &mut &[u8], name: &mut Vec<u8>) -> Option<Place> {
     let shared = usize::try_from(read_number(bytes)?).ok()?;
     let length = usize::try_from(read_number(bytes)?).ok()?;
@@ -274,14 +274,14 @@ fn first_name(page: &[u8]) -> &[u8] {
 }
 
 impl Cursor {
-    /// Returns a number for the position, which grows from entry to entry.
+    /// Returns a number for the position; it grows from entry to entry.
     pub(super) fn position(&self) -> u64 {
         // An entry has at least 4 bytes, so that a page has less than 2^16.
         (self.page as u64) << 16 | u64::from(self.index)
     }
 }
 
-/// The entries of pages, each of which is freed after its last entry.
+/// Iterates over the entries of pages. Each page is freed after its last entry.
 pub(super) struct Entries {
     rest: std::vec::IntoIter<Box<[u8]>>,
     page: Pages,
@@ -289,7 +289,7 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    /// Moves to the next entry, at first to the first one. Returns the length of the page that was freed.
+    /// Moves to the next entry; the first call moves to the first entry. Returns the bytes that were freed with a page.
     pub(super) fn advance(&mut self) -> u64 {
         if self.cursor.place.is_some() {
             self.page.advance(&mut self.cursor);

@@ -1,4 +1,4 @@
-//! A Parquet file of references: a number of chunks of one array.
+//! A Parquet file of references: those of consecutive chunks of one array.
 
 use std::sync::Arc;
 
@@ -36,7 +36,8 @@ impl Records {
         base: &TargetBase,
         budget: &Arc<MemoryBudget>,
     ) -> Result<Records> {
-        // The file itself, one decompressed column and its dictionary.
+        // The budget must hold the file itself, one decompressed column and its dictionary, so the column gets a small
+        // part of it.
         let limit = usize::try_from(budget.limit() / 16).unwrap_or(usize::MAX);
         let mut memory = GrowingMemory::new(budget);
         memory.hold(file.len() as u64)?;
@@ -157,16 +158,16 @@ impl Row {
         Some(Place::Part {
             url,
             offset,
-            // The whole object has no offset and no length.
+            // A row for a whole object has 0 as offset and as length.
             length: (offset > 0 || length > 0).then_some(length),
         })
     }
 }
 
-/// The rows of a file, which each column fills.
+/// The rows of a file. Each column fills its field in all of them.
 struct Rows {
     rows: Vec<Row>,
-    /// The most rows.
+    /// Maximum number of rows.
     count: u64,
     next: usize,
 }

@@ -1,7 +1,7 @@
 //! The text of a reference file: keys and references, of version 0 or 1.
 //!
-//! Version 0 is an object of references. Version 1 has them in its member `refs`, beside `templates` for their URLs and
-//! `gen`, which makes more of them. The members come in any order.
+//! In version 0 the file is a JSON object of references. In version 1 the member `refs` has the references, `templates`
+//! has templates for their URLs, and `gen` has rules that generate more references. The members come in any order.
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
@@ -21,14 +21,14 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The longest text of `templates` and of `gen`.
+/// Maximum length of the text of `templates` and of `gen`.
 const MAX_RULES: usize = 16 << 20;
 
 /// Reads the text of a reference file.
 pub(super) struct ReferenceText<P> {
     reader: JsonReader<P>,
     table: TableBuilder,
-    /// A key and a value, whose memory is used again for the next one.
+    /// The present key and value. Their memory is reused for the next ones.
     key: Vec<u8>,
     value: Vec<u8>,
     decoded: Vec<u8>,
@@ -50,7 +50,7 @@ impl<P: Pieces> ReferenceText<P> {
         }
     }
 
-    /// Returns the table. `base` is the folder from which relative targets count.
+    /// Returns the table. `base` is the folder that relative targets are relative to.
     pub(super) fn table(mut self, base: &TargetBase) -> Result<Table> {
         let (mut is_first, mut has_refs) = (true, false);
         self.reader.expect(b'{')?;
@@ -162,7 +162,7 @@ impl<P: Pieces> ReferenceText<P> {
         added
     }
 
-    /// Reads the value of `templates` or `gen`, which must not be long.
+    /// Reads the value of `templates` or `gen`, at most `MAX_RULES` bytes.
     fn rules(&mut self) -> Result<Json> {
         self.reader.value(&mut self.value)?;
         if self.value.len() > MAX_RULES {
@@ -186,7 +186,7 @@ impl<P: Pieces> ReferenceText<P> {
     }
 }
 
-/// Returns a number from 0 on, within 63 bits, that may be written as `1000.0`.
+/// Parses a number from 0 to 2^63 - 1, which may be written as `1000.0`.
 fn number(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
     let whole = text.strip_suffix(".0").unwrap_or(text);
@@ -194,14 +194,14 @@ fn number(text: &[u8]) -> Option<u64> {
     (number <= i64::MAX.unsigned_abs()).then_some(number)
 }
 
-/// The most references that a file may generate.
+/// Maximum number of references that a file may generate.
 const MAX_REFERENCES: u64 = 20_000_000;
 
 /// A rule of `gen`.
 struct Rule<'a> {
     key: &'a str,
     url: &'a str,
-    /// Templates of the offset and length; `None` is the whole object.
+    /// Templates of the offset and length; `None` means the whole object.
     range: Option<RangeTexts>,
     dimensions: Vec<Dimension>,
 }
@@ -281,7 +281,7 @@ impl Rule<'_> {
         })
     }
 
-    /// Adds the reference of one combination; the last dimension changes fastest.
+    /// Adds the reference of one combination of values. The last dimension changes fastest.
     fn add(&self, table: &mut TableBuilder, number: u64, templates: &Templates) -> Result<()> {
         let (mut values, mut rest) = (Vec::new(), number);
         for dimension in self.dimensions.iter().rev() {

@@ -1,7 +1,7 @@
 //! A table of references: keys in order, the objects that they name, and bytes of its own.
 //!
-//! Keys come in any order. They are sorted in batches, and the batches merged, so that the table needs hardly more
-//! memory while it is made than afterwards. Of several references to one key, the last one counts.
+//! References come in any order. They are sorted in batches, and the batches are merged, so that the table takes hardly
+//! more memory while it is built than afterwards. If a key has several references, the last one is used.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use super::pages::{Cursor, Entries, PageWriter, Pages, Place, SEPARATOR};
 use super::targets::{Target, TargetNames};
 use crate::backend::reference::{Entry, Location, Part, PartIdentity, Reference};
 
-/// What is wrong with a reference, by number.
+/// The texts for `Damage`, by number.
 const REASONS: [&str; 4] = [
     "the reference is neither text nor [URL] nor [URL, OFFSET, LENGTH]",
     "the offset or length of the reference is not a number from 0 on",
@@ -55,7 +55,7 @@ pub(super) struct TableBuilder {
     hidden: Arc<HiddenEntries>,
 }
 
-/// A reference whose name is in the batch.
+/// A reference whose key is in `names`.
 struct Record {
     start: u32,
     length: u32,
@@ -63,7 +63,7 @@ struct Record {
 }
 
 impl TableBuilder {
-    /// Begins an empty table. Keys that are no paths go into `hidden`.
+    /// Begins an empty table. Keys that are not valid paths are recorded in `hidden`.
     pub(super) fn new(memory: &Arc<MemoryBudget>, hidden: &Arc<HiddenEntries>) -> TableBuilder {
         TableBuilder {
             memory: GrowingMemory::new(memory),
@@ -78,12 +78,12 @@ impl TableBuilder {
         }
     }
 
-    /// Returns the longest value that fits.
+    /// Returns the maximum length of a value, in bytes.
     pub(super) fn limit(&self) -> u64 {
         self.memory.budget().limit() / 2
     }
 
-    /// Drops all references.
+    /// Removes all references.
     pub(super) fn clear(&mut self) {
         let (memory, hidden) = (self.memory.budget().clone(), self.hidden.clone());
         *self = TableBuilder::new(&memory, &hidden);
@@ -153,7 +153,7 @@ impl TableBuilder {
         batch as u64 + self.runs_held + self.values.held() + self.targets.held()
     }
 
-    /// Sorts the batch into a run of its own.
+    /// Sorts the batch and appends it to the runs.
     fn close_batch(&mut self) {
         if self.records.is_empty() {
             return;
@@ -164,7 +164,7 @@ impl TableBuilder {
             let name = names.get(start..start + record.length as usize);
             name.unwrap_or_default()
         };
-        // The sort is stable, so that the last of several references stays the last.
+        // The sort is stable: of several references with the same key, the last one stays the last.
         self.records.sort_by(|a, b| name(a).cmp(name(b)));
         let mut writer = PageWriter::default();
         let mut records = self.records.iter().peekable();
@@ -181,7 +181,8 @@ impl TableBuilder {
         self.records.clear();
     }
 
-    /// Sorts the references. `expand` makes the URL of a target out of its text, or says why there is none.
+    /// Sorts the references and returns the table. `expand` converts the text of a target to a URL, or returns why it
+    /// cannot.
     pub(super) fn finish(
         mut self,
         expand: impl Fn(&str) -> std::result::Result<String, String>,
@@ -207,7 +208,7 @@ impl TableBuilder {
         })
     }
 
-    /// Merges the runs. A key of a later run replaces that of an earlier one.
+    /// Merges the runs. If several runs have a key, the place in the last of them is used.
     fn merge(&mut self) -> Result<Pages> {
         let runs = std::mem::take(&mut self.runs);
         let mut runs: Vec<Entries> = runs.into_iter().map(Pages::into_entries).collect();
@@ -425,7 +426,7 @@ impl GrowingMemory {
         self.parts.len() as u64 * self.step
     }
 
-    /// Makes sure that `bytes` are reserved; `TooLarge` if they exceed the memory.
+    /// Makes sure that `bytes` are reserved; `TooLarge` if the budget has no room for them.
     pub(super) fn hold(&mut self, bytes: u64) -> Result<()> {
         let limit = self.budget.limit();
         let too_large = || {
@@ -440,7 +441,7 @@ impl GrowingMemory {
         }
         let mut more = Vec::new();
         while self.reserved() + more.len() as u64 * self.step < bytes {
-            // References cannot be evicted, so that waiting for memory seldom helps.
+            // References cannot be evicted, so it seldom helps to wait for memory for long.
             let part = self
                 .budget
                 .reserve(self.step, Instant::now() + Duration::from_secs(5));
@@ -458,17 +459,18 @@ impl GrowingMemory {
     }
 }
 
-/// Bytes that a reference file contains itself, in blocks that are shared with their readers.
+/// Bytes that a reference file contains itself. They are in blocks, which readers share without a copy.
 #[derive(Default)]
 pub(super) struct Values {
     blocks: Vec<Bytes>,
     length: u64,
-    /// The last block, which still grows.
+    /// The last block, to which values are still added.
     last: Vec<u8>,
 }
 
 impl Values {
-    /// Adds a value, to a block of 1 MiB if it fits in; `None` if there are too many.
+    /// Adds a value, to a block of 1 MiB unless the value is longer. Returns `None` if its position does not fit in a
+    /// `Place`.
     pub(super) fn add(&mut self, value: &[u8]) -> Option<Place> {
         if !self.last.is_empty() && self.last.len().saturating_add(value.len()) > 1 << 20 {
             self.close();

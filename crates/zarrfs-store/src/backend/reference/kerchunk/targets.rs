@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::location::{local_folder, normalized};
 
-/// What a target takes beside its text, in bytes: an entry of the map and one of the list.
+/// The memory of a target besides its text, in bytes: an entry of the map and one of the list.
 const OVERHEAD: u64 = 64;
 
-/// Texts of targets as written, each once.
+/// The texts of targets as the reference file has them, each once.
 #[derive(Default)]
 pub(super) struct TargetNames {
     numbers: HashMap<Arc<str>, u32>,
@@ -20,7 +20,7 @@ pub(super) struct TargetNames {
 pub(super) enum Target {
     /// The object at this URL or absolute path.
     Url(Arc<str>),
-    /// No object, and why.
+    /// There is no object; the text says why.
     Damaged(Arc<str>),
 }
 
@@ -50,7 +50,7 @@ impl TargetNames {
         self.length
     }
 
-    /// Makes the targets out of the texts. An error says why a text names none.
+    /// Converts the texts to targets. An error of `expand` says why a text names no object.
     pub(super) fn expand(
         &mut self,
         expand: impl Fn(&str) -> Result<String, String>,
@@ -72,7 +72,7 @@ impl TargetNames {
     }
 }
 
-/// The folder of a reference file, which relative targets count from.
+/// The folder of a reference file, which relative targets are relative to.
 #[derive(Clone, Debug)]
 pub(super) struct TargetBase(String);
 
@@ -114,9 +114,9 @@ impl TargetBase {
         }
     }
 
-    /// Returns the path below the folder, without dots.
+    /// Returns the path below the folder, with `.` and `..` resolved.
     fn join(&self, path: &str) -> String {
-        // The host or bucket stays.
+        // `..` never removes the host or bucket.
         let root = match self.0.find("://") {
             Some(scheme) => {
                 let rest = self.0.get(scheme + 3..).unwrap_or_default();
@@ -147,7 +147,7 @@ impl TargetBase {
     }
 }
 
-/// The characters of a path that are no part of a URL.
+/// The characters of a path that are escaped in a URL.
 const ENCODED: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS
     .add(b' ')
     .add(b'"')

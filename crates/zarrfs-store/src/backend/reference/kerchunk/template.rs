@@ -1,17 +1,17 @@
 //! Templates of reference files of version 1: `{{name}}` in URLs, and arithmetic in generated references.
 //!
-//! fsspec renders them with Jinja. Read are names, calls such as `{{f(c='text')}}`, whole numbers, `+ - * // %` and
-//! parentheses, which is what the specification shows.
+//! fsspec renders them with Jinja. This supports only the expressions that the specification shows: names, calls such
+//! as `{{f(c='text')}}`, whole numbers, `+ - * // %` and parentheses.
 
 use std::collections::HashMap;
 
-/// The longest text that a template may give, in bytes.
+/// Maximum length of the text that a template gives, in bytes.
 const MAX_TEXT: usize = 64 << 10;
 
-/// How deep parentheses and calls may be nested.
+/// Maximum nesting of parentheses and calls.
 const MAX_DEPTH: usize = 16;
 
-/// What a name stands for.
+/// The value of a name or an expression.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     Text(String),
@@ -21,7 +21,7 @@ pub(super) enum Value {
 /// Templates by name.
 pub(super) type Templates = HashMap<String, String>;
 
-/// What names stand for in a template.
+/// The names that a template may use, with their values.
 #[derive(Clone, Copy)]
 pub(super) struct Names<'a> {
     pub(super) templates: &'a Templates,
@@ -76,7 +76,7 @@ impl Names<'_> {
         }
     }
 
-    /// Returns what a name stands for.
+    /// Returns the value of a name.
     fn value(&self, name: &str, depth: usize) -> Result<Value, Reason> {
         let mut values = self.values.iter();
         if let Some((_, value)) = values.find(|(own, _)| own == name) {
@@ -109,7 +109,7 @@ fn shortened(text: &str) -> String {
     text.chars().take(60).collect()
 }
 
-/// Parses an expression while it is evaluated. An error without a reason is one of syntax.
+/// Parses an expression and evaluates it at the same time. An error without a reason is a syntax error.
 struct Parser<'a> {
     names: Names<'a>,
     rest: &'a str,
@@ -119,7 +119,7 @@ struct Parser<'a> {
 type Evaluated = Result<Value, Option<Reason>>;
 
 impl<'a> Parser<'a> {
-    /// Takes one of some operators.
+    /// Consumes one of these operators and returns it, or returns `None` if another text follows.
     fn operator(&mut self, operators: &[&'static str]) -> Option<&'static str> {
         let found = operators
             .iter()
@@ -172,7 +172,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// Parses one level deeper.
+    /// Parses a nested expression, one level deeper.
     fn nested(&mut self, parse: impl FnOnce(&mut Self) -> Evaluated) -> Evaluated {
         if self.depth >= MAX_DEPTH {
             return Err(None);
@@ -183,7 +183,7 @@ impl<'a> Parser<'a> {
         value
     }
 
-    /// Takes a name or number.
+    /// Consumes a name or number.
     fn word(&mut self) -> Option<&'a str> {
         let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
         let end = self

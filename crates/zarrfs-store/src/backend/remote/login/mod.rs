@@ -137,7 +137,8 @@ pub fn default_netrc() -> Result<PathBuf> {
     std::path::absolute(&path).map_err(|error| Error::os(path.display(), error))
 }
 
-/// Reads a small file with credentials. A pipe is refused: zarrfs reads the file again, in another process.
+/// Reads a small file with credentials. A pipe is refused, since it can be read only once, and another process of
+/// zarrfs reads the file again.
 fn read_file(path: &Path) -> Result<String> {
     let unreadable = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::NotFound => {
@@ -176,7 +177,7 @@ fn read_file(path: &Path) -> Result<String> {
 fn parse_header(text: &str) -> Result<(HeaderName, HeaderValue)> {
     let malformed = || Error::invalid("", "write a header as 'Name: value'");
     let (name, value) = text.split_once(':').ok_or_else(malformed)?;
-    // Another text before the colon may be a secret.
+    // The error does not contain the name: if the colon is in the wrong place, it may be a secret.
     let name: HeaderName = name.trim().parse().map_err(|_| malformed())?;
     if let Some(instead) = replacement_of(name.as_str()) {
         let why = format!("the header {name} cannot be set: {instead}");

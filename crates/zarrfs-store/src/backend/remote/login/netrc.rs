@@ -1,7 +1,7 @@
 //! Parses a netrc file: users and passwords by host.
 //!
-//! The first entry of a host counts, and `default` counts for hosts without one. As in curl, permissions of the file do
-//! not matter, unknown words are skipped, and words can be quoted.
+//! The first entry of a host is used, and the entry `default` for hosts that have no entry. As in curl, permissions of
+//! the file do not matter, unknown words are skipped, and words can be quoted.
 
 use std::fmt;
 use std::iter::Peekable;
@@ -70,8 +70,8 @@ impl Netrc {
         &self.path
     }
 
-    /// Returns the header `Authorization` for a host, or `None` if the file has no entry. With `user`, the entry must
-    /// be of this user. With `with_default`, the entry `default` counts too.
+    /// Returns the header `Authorization` for a host, or `None` if the file has no entry for it. With `user`, the entry
+    /// must have this user. With `with_default`, the entry `default` may be used too.
     pub(super) fn authorization(
         &self,
         host: &str,
@@ -107,7 +107,8 @@ fn bare(host: &str) -> &str {
 struct Words<'a>(Peekable<Chars<'a>>);
 
 impl Words<'_> {
-    /// Returns the next word. In place of a keyword, `#` begins a comment.
+    /// Returns the next word where a keyword is expected. A word that begins with `#` starts a comment there, which is
+    /// skipped.
     fn keyword(&mut self) -> Option<String> {
         loop {
             self.skip_spaces();
@@ -118,7 +119,7 @@ impl Words<'_> {
         }
     }
 
-    /// Returns the next word, which may begin with `#`.
+    /// Returns the next word where a value is expected. Here `#` does not start a comment.
     fn value(&mut self) -> Option<String> {
         self.skip_spaces();
         self.word()

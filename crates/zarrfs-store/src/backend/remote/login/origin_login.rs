@@ -51,7 +51,7 @@ impl OriginLogin {
         }
     }
 
-    /// Adds the credentials for a server to the headers of a request. Returns which.
+    /// Adds the credentials for a server to the headers of a request. Returns the kind of credentials that were added.
     pub(crate) async fn sign(&self, headers: &mut HeaderMap, hop: &Hop<'_>) -> SentLogin {
         if hop.is_downgraded {
             return SentLogin::Nothing;
@@ -96,14 +96,15 @@ impl OriginLogin {
         netrc.authorization(url.host_str()?, self.user.name.as_deref(), true)
     }
 
-    /// Returns a new token for a request that was refused (401), or `None` if there is no other one.
+    /// Returns a new token for a request whose token was refused (401), or `None` if there is no other token.
     pub(crate) async fn renewed_token(&self, refused: &HeaderMap) -> Option<HeaderValue> {
         let token = self.login.token.as_ref()?;
         token.renewed(refused.get(AUTHORIZATION)?).await
     }
 
-    /// Returns a digest that differs for other credentials, for the disk cache, or `None` if only the URL has some. A
-    /// token is known by its file, since it is renewed.
+    /// Returns a digest of the credentials, by which the disk cache distinguishes stores; `None` if there are no
+    /// credentials except those in the URL. The path of the token's file stands for a token, since the token itself is
+    /// renewed.
     pub(crate) fn identity(&self, url: &Url) -> Option<Arc<str>> {
         let mut digest = Sha256::new();
         let mut is_empty = true;

@@ -54,7 +54,8 @@ opaque_debug!(TokenFile);
 impl TokenFile {
     /// Reads the token in a file.
     pub(super) fn open(path: &Path) -> Result<TokenFile> {
-        // A change of the file while it is read shows later as another stamp.
+        // The stamp is taken before the read. If the file changes during the read, the next check finds another stamp
+        // and reads it again.
         let stamp = FileStamp::of(path);
         Ok(TokenFile {
             path: path.to_path_buf(),
@@ -80,7 +81,8 @@ impl TokenFile {
         self.known.lock().authorization.clone()
     }
 
-    /// Returns another value than `refused`, after reading the file again if necessary, or `None` if there is none.
+    /// Returns a token other than `refused`, after reading the file again if necessary, or `None` if there is no other
+    /// token.
     pub(super) async fn renewed(
         self: &Arc<TokenFile>,
         refused: &HeaderValue,
@@ -92,7 +94,7 @@ impl TokenFile {
         (now != *refused).then_some(now)
     }
 
-    /// Whether the file should be checked for a change. Only one of several requests does that.
+    /// Whether the file should be checked for a change now. Of several concurrent requests, only one gets true.
     fn begin_check(&self) -> bool {
         let mut known = self.known.lock();
         let is_due = known.checked.elapsed() >= CHECK_INTERVAL;
@@ -102,7 +104,7 @@ impl TokenFile {
         is_due
     }
 
-    /// Runs `work`, which waits for the disk, outside of the threads for requests.
+    /// Runs `work` in a thread for blocking calls, since it waits for the disk.
     async fn on_thread(self: &Arc<TokenFile>, work: fn(&TokenFile)) {
         let file = self.clone();
         if tokio::task::spawn_blocking(move || work(&file))
@@ -130,7 +132,7 @@ impl TokenFile {
                 (known.authorization, known.stamp) = (authorization, stamp);
                 known.is_unreadable = false;
             }
-            // The program that renews the token may be writing it.
+            // The program that renews the token may just be writing the file.
             Err(_) if known.is_unreadable => {}
             Err(error) => {
                 known.is_unreadable = true;

@@ -1,4 +1,4 @@
-//! A column in a group of rows: its pages, decompressed one by one.
+//! Reads the values of one column in a row group, page by page.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -23,7 +23,7 @@ pub(super) struct ColumnReader<'a> {
     is_optional: bool,
     /// The number of rows that are left.
     rows: u64,
-    /// How many bytes all pages may still have, decompressed.
+    /// How many bytes the remaining pages may have in total when decompressed.
     limit: usize,
 }
 
@@ -73,7 +73,7 @@ struct PageHeader {
     stored: u64,
     values: u64,
     encoding: i64,
-    /// Lengths of the levels in a page of version 2, which are not compressed.
+    /// Lengths in bytes of the definition and repetition levels in a page of version 2, which are not compressed.
     definition_levels: u64,
     repetition_levels: u64,
     is_compressed: bool,
@@ -153,7 +153,7 @@ impl<'a> ColumnReader<'a> {
         Ok(Some(Page { header, stored }))
     }
 
-    /// Returns the decompressed content of a page, or of its part after the levels.
+    /// Returns the decompressed content of a page; without the levels in a page of version 2.
     fn content(&mut self, header: &PageHeader, stored: &'a [u8]) -> Result<Cow<'a, [u8]>> {
         let levels = header
             .definition_levels
@@ -168,7 +168,7 @@ impl<'a> ColumnReader<'a> {
             )
         })?;
         let content = match self.codec {
-            // An empty page may be compressed or not there at all.
+            // An empty page may have a compressed form of some bytes, or no bytes at all.
             _ if size == 0 => return Ok(Cow::default()),
             _ if !header.is_compressed => return Ok(Cow::Borrowed(stored)),
             0 => return Ok(Cow::Borrowed(stored)),
@@ -235,7 +235,7 @@ impl<'a> ColumnReader<'a> {
     }
 }
 
-/// Splits bytes that begin with their length in 4 bytes from the rest.
+/// Splits off the bytes that follow their length in 4 bytes, and returns them and the rest.
 fn prefixed(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     rest.split_at_checked(u32::from_le_bytes(*length) as usize)
@@ -307,7 +307,7 @@ impl<'a> Values<'a> {
         match encoding {
             0 => Ok(Values::Plain(Plain { bytes, physical })),
             2 | 8 => {
-                // A page without values has no width either.
+                // A page without values does not even have a width.
                 let (width, bytes) = bytes.split_first().unwrap_or((&0, &[]));
                 Ok(Values::Indexed {
                     indexes: Runs::new(bytes, (*width).into())?,
@@ -363,7 +363,7 @@ struct Runs<'a> {
     run: Run<'a>,
 }
 
-/// What is left of a run.
+/// The rest of a run.
 enum Run<'a> {
     Repeated {
         value: u32,
@@ -440,7 +440,7 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// Returns the number of `width` bits at a bit; the lowest bit comes first.
+/// Returns the number of `width` bits that begins at bit `bit`. The lowest bit of a byte comes first.
 fn packed(bytes: &[u8], bit: u64, width: u32) -> Option<u32> {
     if width == 0 {
         return Some(0);

@@ -1,8 +1,9 @@
 //! Parquet files of references: flat columns of numbers and bytes.
 //!
-//! Read are the encodings PLAIN and dictionary, in pages of version 1 and 2, uncompressed or compressed by zstd or
-//! snappy: what pyarrow and fastparquet write for fsspec. The crate `parquet` allocates what a page's header promises,
-//! up to 2 GiB beyond any budget, and has hundreds of assertions, while these files come from anybody.
+//! This reads the encodings PLAIN and dictionary, in pages of version 1 and 2, uncompressed or compressed by zstd or
+//! snappy: pyarrow and fastparquet write these for fsspec. The crate `parquet` is not used, since these files come from
+//! anybody: it allocates whatever length a page's header states, up to 2 GiB beyond any budget, and has hundreds of
+//! assertions.
 
 use zarr_format::error::{Error, Kind, Result};
 
@@ -13,7 +14,7 @@ pub(super) use column::CellValue;
 use column::ColumnReader;
 use thrift::Thrift;
 
-/// The mark at the beginning and end of a file.
+/// The magic bytes at the beginning and end of a file.
 const MAGIC: &[u8] = b"PAR1";
 
 /// A file, with its columns.
@@ -42,11 +43,11 @@ struct ColumnChunk<'a> {
     values: u64,
     data: u64,
     dictionary: Option<u64>,
-    /// The length of all its pages, compressed.
+    /// The total compressed length of its pages.
     length: u64,
 }
 
-/// Returns the error for bytes that are not as the format has them.
+/// Returns the error for bytes that violate the format.
 fn damaged() -> Error {
     Error::corrupt("", "the Parquet file is damaged")
 }
@@ -98,7 +99,7 @@ impl<'a> ParquetFile<'a> {
             }
             Ok(true)
         })?;
-        // The first field is the root.
+        // The first field is the root of the schema, whose children are the columns.
         if fields
             .iter()
             .skip(1)
@@ -113,8 +114,8 @@ impl<'a> ParquetFile<'a> {
         })
     }
 
-    /// Calls `each` with the value of a column in every row, or `None` where there is none. A column that is missing
-    /// has no rows. The pages may have `limit` bytes when decompressed.
+    /// Calls `each` with the value of a column in every row, or with `None` if the row has no value. If the column is
+    /// missing, `each` is never called. All pages together may have `limit` bytes when decompressed.
     pub(super) fn read_column(
         &self,
         name: &str,

@@ -23,7 +23,7 @@ impl<'a> Thrift<'a> {
         Thrift { bytes }
     }
 
-    /// Returns the bytes after what was read.
+    /// Returns the bytes that are not read yet.
     pub(super) fn rest(&self) -> &'a [u8] {
         self.bytes
     }
@@ -46,7 +46,7 @@ impl<'a> Thrift<'a> {
         Ok((coded >> 1).cast_signed() ^ -(coded & 1).cast_signed())
     }
 
-    /// Reads a number from 0 on.
+    /// Reads a number that must not be negative.
     pub(super) fn count(&mut self) -> Result<u64> {
         u64::try_from(self.number()?).map_err(|_| damaged())
     }
@@ -59,7 +59,8 @@ impl<'a> Thrift<'a> {
         Ok(text)
     }
 
-    /// Reads the beginning of a field; `last` is the identifier of the field before. `None` at the end of the structure.
+    /// Reads the header of a field. `last` is the identifier of the field before. Returns `None` at the end of the
+    /// structure.
     fn field(&mut self, last: i16) -> Result<Option<Field>> {
         let byte = self.byte()?;
         if byte == 0 {
@@ -75,7 +76,8 @@ impl<'a> Thrift<'a> {
         }))
     }
 
-    /// Reads a structure: calls `read` for each field, which reads the value and returns true, or returns false.
+    /// Reads a structure, and calls `read` for each field. `read` reads the value and returns true, or returns false to
+    /// have the value skipped.
     pub(super) fn structure(
         &mut self,
         mut read: impl FnMut(&mut Thrift<'a>, Field) -> Result<bool>,
@@ -109,7 +111,7 @@ impl<'a> Thrift<'a> {
             15 => self.unsigned()?,
             count => count.into(),
         };
-        // Every element has a byte.
+        // Every element takes at least one byte.
         if count > self.bytes.len() as u64 {
             return Err(damaged());
         }
@@ -122,7 +124,7 @@ impl<'a> Thrift<'a> {
             return Err(damaged());
         }
         match kind {
-            // True and false, which a field contains in its type.
+            // True and false: the type of the field is the value, and no bytes follow.
             1 | 2 => {}
             3 => {
                 self.byte()?;
@@ -137,7 +139,7 @@ impl<'a> Thrift<'a> {
             9 | 10 => {
                 let (count, kind) = self.list_header()?;
                 for _ in 0..count {
-                    // As elements, true and false have a byte.
+                    // In a list, each true or false takes a byte.
                     self.skip(if kind <= 2 { 3 } else { kind }, depth + 1)?;
                 }
             }
