@@ -1,8 +1,8 @@
 //! Exports arrays and groups as files of other formats, and inspects and compares stores.
 //!
-//! [`formats`] lays out an array or a group as a file of another format, such as `.npy`, `.tif` or `.nc4`: a header,
-//! the elements and a trailer. Any range of it can be read. [`compare`] finds the regions in which two arrays
-//! differ. [`inspect`] collects the facts that commands print, and parses file names.
+//! [`formats`] presents an array or a group as a file of another format, such as `.npy`, `.tif` or `.nc4`: a header,
+//! the elements and a trailer. A reader can read any range of such a file. [`compare`] finds the regions in which two
+//! arrays differ. [`inspect`] collects the facts that commands print, and parses the names of files.
 //!
 //! ```
 //! use zarr_format::model::DataType;

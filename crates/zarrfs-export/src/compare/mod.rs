@@ -1,7 +1,7 @@
 //! Compares two states of a store, or two stores: nodes, attributes and array regions.
 //!
-//! Elements are compared where a chunk is stored in either state, or, if the changed keys are known, only in changed
-//! chunks. If chunks cannot be decoded, the change has an error instead of regions.
+//! If the changed keys are known, only elements in changed chunks are compared, otherwise elements in chunks that
+//! either state stores. If chunks cannot be decoded, the change of the array has an error instead of regions.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -34,21 +34,21 @@ pub struct HierarchyState {
 /// The scope of a comparison.
 #[derive(Clone, Copy)]
 pub enum Compared<'a> {
-    /// Nodes, and elements of the chunks with these keys, in arrays with the same storage layout.
+    /// Compare nodes. Of arrays with the same storage layout, also compare the elements in chunks with these keys.
     Keys(&'a HashSet<Key>),
-    /// Nodes, and elements of all arrays with the same data type.
+    /// Compare nodes. Of arrays with the same data type, also compare the elements.
     Stores,
-    /// Only nodes, shapes and values. Attributes, names, fill values, chunks, codecs and keys do not count, and of
-    /// data types only their kind.
+    /// Compare only nodes, shapes and values. Ignore attributes, names, fill values, chunks, codecs and keys; of two
+    /// data types, compare only the kind.
     Values,
 }
 
 /// Receives the change of one node; an error stops the comparison.
 pub type TakeChange<'a> = dyn FnMut(Value) -> Result<()> + 'a;
 
-/// Finds the changes, one JSON object per node: `path`, `change` (`created`, `deleted`, `changed`), `kind`, and for a
-/// changed node `attributes` and `metadata` as lists of members, and `regions`. Fails if a store fails, and with
-/// `NotFound` if neither state has a node at its base.
+/// Finds the changes and passes them to `take`, one JSON object per node: `path`, `change` (`created`, `deleted` or
+/// `changed`) and `kind`. A changed node also has the lists `attributes` and `metadata` of changed members, and the
+/// list `regions`. Fails if a store fails, and with `NotFound` if neither state has a node at its base.
 pub fn compare(
     before: &HierarchyState,
     after: &HierarchyState,
@@ -91,7 +91,7 @@ struct ChangedNode<'a> {
     what: Compared<'a>,
 }
 
-/// Returns the children that a node has in either state.
+/// Returns the children that a node has in at least one of the states.
 fn children_of_both(
     before: &HierarchyState,
     after: &HierarchyState,
@@ -162,7 +162,7 @@ fn node_change(
 }
 
 impl ChangedNode<'_> {
-    /// Adds the changes of the node.
+    /// Adds the changes of the node's attributes, metadata and elements.
     fn add_changes(&self, members: &mut Map<String, Value>) {
         match (self.old.node(), self.new.node()) {
             (Ok(first), Ok(second)) => {
@@ -194,12 +194,13 @@ impl ChangedNode<'_> {
         }
     }
 
-    /// Whether the documents of an unreadable node may have changed; in different stores, equality is unknown.
+    /// Whether the documents of an unreadable node may have changed. Documents of different stores have no comparable
+    /// versions, so they always may have.
     fn has_changed(&self) -> bool {
         !matches!(self.what, Compared::Keys(_)) || self.old.version != self.new.version
     }
 
-    /// Adds the regions of an array that differ, one box per chunk.
+    /// Adds the differing regions of an array, at most one box per chunk. An error is added as `error`.
     fn add_regions(&self, members: &mut Map<String, Value>) {
         let mut list = Vec::new();
         let outcome = self.regions(&mut list);
@@ -242,7 +243,8 @@ fn add(members: &mut Map<String, Value>, name: &str, list: Vec<Value>) {
     }
 }
 
-/// Returns the attributes that differ in meaning, as `differing_members` does, with numbers as they were written.
+/// Returns the attributes whose values differ in meaning, in the form of `differing_members`. Numbers in the result are
+/// as the stores have them.
 fn differing_attributes(before: &Attributes, after: &Attributes) -> Vec<Value> {
     let (before, after) = (before.members(), after.members());
     let of = |members: &[(String, &str)], others: &[(String, &str)]| {
@@ -264,7 +266,8 @@ fn differing_attributes(before: &Attributes, after: &Attributes) -> Vec<Value> {
     selected_members(&old, &new, |_| true)
 }
 
-/// Returns a node's metadata in the form of Zarr v3 without attributes; for `Values` only the shape and the kind.
+/// Returns a node's metadata in the form of Zarr v3, without attributes. For `Values`, returns only the shape and the
+/// kind.
 fn metadata(node: &Node, what: Compared<'_>) -> Map<String, Value> {
     if matches!(what, Compared::Values) {
         let facts = match node {
@@ -283,7 +286,8 @@ fn metadata(node: &Node, what: Compared<'_>) -> Map<String, Value> {
     members
 }
 
-/// Returns the members that differ between two objects: `name`, and `before` and `after` if they exist there.
+/// Returns the members that differ between two objects. Each has a `name`, and `before` and `after` unless the member
+/// is missing there.
 fn differing_members(before: &Map<String, Value>, after: &Map<String, Value>) -> Vec<Value> {
     selected_members(before, after, |name| before.get(name) != after.get(name))
 }

@@ -1,7 +1,8 @@
 //! Finds differing regions of an array, as one box per changed chunk.
 //!
-//! Only elements inside both shapes are compared; different shapes appear in the metadata. A chunk that is stored in
-//! neither state has the fill value in both, and is skipped if the fill values are equal.
+//! If the shapes differ, only elements inside both arrays are compared; the shapes themselves are compared with the
+//! metadata. A chunk that neither state stores has the fill value in both states. If the fill values are equal, such a
+//! chunk is skipped.
 //!
 //! Elements of data types of the same kind are compared by value: 5 equals 5 in an `int16` and a `uint64`, in any byte
 //! order; a NaN equals any NaN, and 0 equals -0; text equals text with the same characters. An integer never equals a
@@ -23,22 +24,22 @@ use zarrfs_array::array::vlen_elements::VlenElements;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// A box with differing elements.
+/// The smallest box that contains all differing elements of a chunk, or of a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Difference {
-    /// The first index along each dimension of the smallest box that contains them.
+    /// The first index of the box along each dimension.
     pub(super) start: Vec<u64>,
-    /// The index after the last along each dimension.
+    /// The index after the last one of the box along each dimension.
     pub(super) stop: Vec<u64>,
     /// Number of differing elements.
     pub(super) count: u64,
 }
 
-/// Maximum number of chunks of an array whose keys are matched with the changed keys, and of stored chunks that are
-/// held in memory.
+/// Maximum number of chunks of an array whose numbers are held in memory: to match them with the changed keys, or to
+/// compare stored chunks. If there is no list of stored chunks, also the maximum number of chunks that are compared.
 const MAX_CHUNKS: u64 = 1 << 22;
 
-/// Adds a box for each chunk with one of these keys whose elements differ.
+/// Adds a difference for each chunk with one of these keys, if its elements differ.
 pub(super) fn changed_regions(
     old: &Arc<OpenArray>,
     new: &Arc<OpenArray>,
@@ -61,9 +62,9 @@ pub(super) fn changed_regions(
     Ok(())
 }
 
-/// Adds a box for each chunk of the new array's grid whose elements differ in the old array. The arrays must have the
-/// same data type, or the same kind of values if `by_value`. Fails with `TooLarge` if there are too many chunks to
-/// compare one by one.
+/// Adds a difference for each chunk of the new array whose elements differ from the old array's elements at the same
+/// place. The arrays must have the same data type, or the same kind of values if `by_value`. Fails with `TooLarge` if
+/// there are too many chunks to compare one by one.
 pub(super) fn differing_regions(
     old: &Arc<OpenArray>,
     new: &Arc<OpenArray>,
@@ -109,8 +110,9 @@ impl ArrayPair<'_> {
         are_equal(old, new)
     }
 
-    /// Returns the chunks of the new array's grid that are stored, or that overlap a stored chunk of the old array.
-    /// Returns `None` if the other chunks may differ: the fill values differ, or the stored chunks are unknown.
+    /// Returns the numbers of the new array's chunks that are stored, or that overlap a stored chunk of the old array.
+    /// Returns `None` if chunks that neither array stores may differ, because the fill values differ, or if a store
+    /// cannot list its chunks.
     fn stored_in_either(&self) -> Result<Option<BTreeSet<u64>>> {
         let (old, new) = (self.old, self.new);
         let [old_fill, new_fill] =
@@ -143,7 +145,7 @@ impl ArrayPair<'_> {
         Ok(Some(numbers))
     }
 
-    /// Returns the difference of the arrays within a box of the new one, or `None` if they are equal there. A large
+    /// Returns the difference of the arrays within a box of the new array, or `None` if they are equal there. A large
     /// box is compared in parts.
     fn difference_within(&self, region: &Region) -> Result<Option<Difference>> {
         let region = region.overlap(&Region::whole(&self.old.array().shape));
@@ -172,7 +174,7 @@ impl ArrayPair<'_> {
         Ok(found)
     }
 
-    /// Returns the difference of the arrays within a box that fits in memory, or `None` if they are equal.
+    /// Returns the difference of the arrays within a box that fits in memory, or `None` if they are equal there.
     fn difference_of_part(&self, region: &Region) -> Result<Option<Difference>> {
         let [before, after] = [self.old, self.new].map(|array| BoxElements::read(array, region));
         let (before, after) = (before?, after?);
@@ -229,7 +231,7 @@ fn halves(region: &Region) -> Option<[Region; 2]> {
     Some([one, other])
 }
 
-/// Returns the union of two differences: one box around both.
+/// Returns one difference that covers both: a box around their boxes, and the sum of their counts.
 fn joined(one: Option<Difference>, other: Option<Difference>) -> Option<Difference> {
     let (Some(mut one), Some(other)) = (one.clone(), other.clone()) else {
         return one.or(other);
@@ -250,7 +252,7 @@ fn raw(array: &Arc<OpenArray>, region: &Region) -> Result<Vec<u8>> {
     Ok(read_all(&UNLIMITED, &export)?.to_vec())
 }
 
-/// Returns the chunk numbers of an array by the keys that the chunks may have.
+/// Returns the numbers of the chunks of an array, by every key that a chunk may have.
 fn chunk_numbers(array: &Array, grid: &Grid) -> BTreeMap<Key, u64> {
     let mut numbers = BTreeMap::new();
     for number in 0..grid.len().min(MAX_CHUNKS) {
@@ -261,7 +263,7 @@ fn chunk_numbers(array: &Array, grid: &Grid) -> BTreeMap<Key, u64> {
     numbers
 }
 
-/// Returns the difference of two contents of a box, both in C order; `None` if they are equal.
+/// Returns the difference between the old and the new elements of a box, both in C order; `None` if they are equal.
 fn difference<'a>(
     region: &Region,
     elements: impl Iterator<Item = (&'a [u8], &'a [u8])>,
@@ -291,14 +293,14 @@ fn difference<'a>(
 #[derive(PartialEq)]
 enum ElementValue<'a> {
     Whole(i128),
-    /// The bits of a double; all NaN have the same bits, and so have both zeros.
+    /// The bits of a double. All NaN have the same bits, and 0 and -0 have the same bits.
     Float(u64),
     Complex(u64, u64),
-    /// The bytes without padding.
+    /// Text or bytes without their padding, or the bytes of an element of another kind.
     Bytes(Cow<'a, [u8]>),
 }
 
-/// Returns the kind of an array's values. Data types of the same kind may have equal elements.
+/// Returns the kind of an array's values. Elements of two arrays can only be equal if the kinds are equal.
 pub(super) fn kind_of(array: &Array) -> String {
     let kind = match &array.data_type {
         DataType::Bool => "boolean",
@@ -315,7 +317,7 @@ pub(super) fn kind_of(array: &Array) -> String {
     kind.to_string()
 }
 
-/// Whether two elements with types of the same kind have equal values.
+/// Whether two elements have equal values. Their data types must be of the same kind.
 fn are_equal(one: TypedElement<'_>, other: TypedElement<'_>) -> bool {
     (one.data_type == other.data_type && one.bytes == other.bytes) || one.value() == other.value()
 }
@@ -347,7 +349,7 @@ impl<'a> TypedElement<'a> {
     }
 }
 
-/// Returns the bits of a float as a double; all NaN have the same bits, and so have both zeros.
+/// Returns the bits of a float as a double. All NaN give the same bits, and so do 0 and -0.
 fn float(element: &[u8]) -> u64 {
     match elements::float(element).unwrap_or(f64::NAN) {
         number if number.is_nan() => f64::NAN.to_bits(),

@@ -1,7 +1,7 @@
 //! Opens a store with its hierarchy and arrays, and finds chunks by their keys.
 //!
-//! Mounts and commands open stores here, each within one memory budget. The root is not checked for metadata. A chunk
-//! is in the folder of its array; in drafts it is below `data/`, away from the array's documents.
+//! Mounts and commands open stores here, each within one memory budget. The root may lack metadata. The key of a chunk
+//! is below the folder of its array; in Zarr v3 drafts it is below `data/`, away from the documents of the array.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use zarrfs_store::{EntryKind, Key, StoreConfig, StoreInfo, StoreStack};
 pub struct AccessConfig {
     /// Path or URL of the store.
     pub source: String,
-    /// Maximum bytes of decoded chunks and chunks in flight.
+    /// Maximum bytes of decoded chunks and of chunks that are being read.
     pub memory: u64,
     /// Maximum decoded bytes of one chunk.
     pub max_chunk: u64,
@@ -39,8 +39,8 @@ pub struct AccessConfig {
 }
 
 impl AccessConfig {
-    /// Returns the error to show for a store that does not open: what the file at its URL is, if there is one and its
-    /// format is known, or else `error`.
+    /// Returns the error to show for a store that does not open. If the location is a file of a known format, the error
+    /// says which format; otherwise it is `error`.
     pub fn explained(&self, context: &RequestContext, error: Error, stats: &Arc<Stats>) -> Error {
         if error.kind() != Kind::NotFound {
             return error;
@@ -49,8 +49,8 @@ impl AccessConfig {
         found.unwrap_or(error)
     }
 
-    /// Whether all bytes of the store are on this machine. A local repository or reference file may have its chunks on
-    /// a network.
+    /// Whether all bytes of the store are on this machine: its location is a local folder, and so are all prefixes
+    /// below which an Icechunk repository or a reference file may name objects.
     pub fn is_local(&self) -> bool {
         self.store.is_local(&self.source)
     }
@@ -81,18 +81,18 @@ impl AccessConfig {
 
 /// An open store with its hierarchy and its arrays.
 pub struct OpenedStore {
-    /// The store and the layers above it.
+    /// The store with its layers, such as caches.
     pub stack: StoreStack,
     /// The nodes of the store.
     pub hierarchy: Arc<Hierarchy>,
     /// The arrays of the store.
     pub arrays: Arc<Arrays>,
-    /// The memory budget of all of these.
+    /// The memory budget that the store, the hierarchy and the arrays share.
     pub memory: Arc<MemoryBudget>,
 }
 
 impl OpenedStore {
-    /// Opens a store. `put_over` adds layers below the hierarchy, which may use the memory budget.
+    /// Opens a store. `put_over` adds layers between the store and the hierarchy; they may use the memory budget.
     ///
     /// Fails as `zarrfs_store::open` does, and with `Invalid` if the root is not a directory.
     pub fn open(
@@ -142,7 +142,8 @@ fn check_is_directory(context: &RequestContext, stack: &StoreStack, source: &str
     }
 }
 
-/// Returns the disk cache for chunk lengths that were expensive to find, if there is a cache directory.
+/// Returns the disk cache for the lengths of files whose length depends on elements, or `None` without a cache
+/// directory.
 fn decoded_namespace(
     opening: &StoreConfig,
     source: &str,

@@ -1,6 +1,7 @@
 //! Finds variables that belong to a variable, by the rules of netCDF and CF.
 //!
-//! A name refers to the array in the variable's own group, or else in the nearest group above that has one.
+//! A name in an attribute means the array of that name in the variable's own group, or else in the nearest group above
+//! that has one.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use zarrfs_store::request_context::RequestContext;
 /// The attribute that names the auxiliary coordinates of a variable.
 pub(super) const COORDINATES: &str = "coordinates";
 
-/// A variable that belongs to another one.
+/// A variable that belongs to another variable, such as its coordinate.
 pub(super) struct Companion {
     /// The name of the variable.
     pub(super) name: String,
@@ -62,16 +63,17 @@ pub(super) struct NamedDimension<'a> {
 }
 
 impl NamedDimension<'_> {
-    /// Whether an array of the dimension's name is its coordinate variable: it has one value for each element.
+    /// Whether an array with the dimension's name is its coordinate variable: it has one value for each element along
+    /// the dimension.
     pub(super) fn has_coordinate(self, array: &Array) -> bool {
         let own = array.dimension_names.first().and_then(Option::as_deref);
         array.shape == [self.length] && own.is_none_or(|own| own == self.name)
     }
 }
 
-/// Returns the array that a name refers to in a group: the one there, or else in the nearest group above. A node that
-/// cannot be read hides those above it. A name with slashes is a path from the group or, with a leading slash, from
-/// the root.
+/// Returns the array that a name in a group refers to: the array in this group, or else in the nearest group above that
+/// has one. A node that cannot be read is returned as well, since it may be that array. A name with slashes is a path
+/// from the group or, with a leading slash, from the root.
 fn find_visible(
     context: &RequestContext,
     hierarchy: &Hierarchy,
@@ -92,7 +94,7 @@ fn find_visible(
         return Ok(node.flatten().filter(|node| node.is_array()));
     }
     let groups = std::iter::successors(Some(group.clone()), Key::parent);
-    // Trees made by people have fewer levels.
+    // More than enough for the trees that people make.
     for group in groups.take(32) {
         let Ok(path) = group.child(name.as_bytes()) else {
             return Ok(None);
@@ -105,8 +107,8 @@ fn find_visible(
     Ok(None)
 }
 
-/// Returns the coordinate variable of a dimension in a group: the array with its name, if it has one value for each
-/// element. Fails if that array cannot be read.
+/// Returns the coordinate variable of a dimension in a group: the array with the dimension's name, if it has one value
+/// for each element along the dimension. Fails if that array cannot be read.
 pub(super) fn find_coordinate_variable(
     context: &RequestContext,
     hierarchy: &Hierarchy,
@@ -121,7 +123,7 @@ pub(super) fn find_coordinate_variable(
     Ok(node.array().is_some_and(is_coordinate).then_some(node))
 }
 
-/// Returns the variables that belong to an array, each once: coordinates with their bounds, its own bounds, and its
+/// Returns the variables that belong to an array, each once: its coordinates and their bounds, its own bounds, and its
 /// grid mapping. `array` must have dimension names.
 pub(super) fn find_companions(
     context: &RequestContext,
@@ -154,7 +156,7 @@ pub(super) fn find_companions(
         let Some(own_group) = node.path.parent() else {
             continue;
         };
-        // A variable of another group may have different dimensions with the same names.
+        // In another group, the names of dimensions may belong to other dimensions, so the lengths must match, too.
         let fits = |found: &Array| match length {
             Some(length) => NamedDimension {
                 name: &name,
@@ -187,13 +189,12 @@ pub(super) fn find_companions(
     Ok(found)
 }
 
-/// Returns the last part of a path: the name in a file that has all variables in one group.
+/// Returns the last part of a path, under which a variable is stored in a file without groups.
 fn last_name(name: &str) -> &str {
     name.rsplit_once('/').map_or(name, |(_, last)| last)
 }
 
-/// Replaces paths by names in the `coordinates` of the first variable, for a file that has all variables in one
-/// group.
+/// Replaces the paths in the attribute `coordinates` of the first variable by names, for a file without groups.
 pub(super) fn strip_coordinate_paths(members: &mut [GroupMember]) {
     let Some((own, others)) = members.split_first_mut() else {
         return;
@@ -212,7 +213,7 @@ pub(super) fn strip_coordinate_paths(members: &mut [GroupMember]) {
     Arc::make_mut(&mut own.array).attributes = attributes;
 }
 
-/// Whether an array has all dimensions of a coordinate.
+/// Whether an array has all dimensions of a coordinate variable, with the same lengths.
 fn are_dimensions_of(coordinate: &Array, array: &Array) -> bool {
     let own: Vec<_> = array.dimension_names.iter().zip(&array.shape).collect();
     let mut dimensions = coordinate.dimension_names.iter().zip(&coordinate.shape);

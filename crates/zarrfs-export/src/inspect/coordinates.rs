@@ -1,8 +1,8 @@
 //! Reads coordinate variables, and resolves selections by dimension names and labels.
 //!
-//! The coordinate variable of a dimension is the array with its name in the same group, or in the nearest group
-//! above, if it has one dimension of the same length. It is read as a whole, and only if a selection names the
-//! dimension, or if the file is a map.
+//! The coordinate variable of a dimension is the array with the dimension's name in the group of the array, or in the
+//! nearest group above. It must have one dimension of the same length. All of its values are read, but only if a
+//! selection names the dimension or if the file is a map.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -39,8 +39,8 @@ pub struct ArrayInGroup<'a> {
     pub entry: &'a Arc<NodeEntry>,
 }
 
-/// Maximum bytes and elements of a coordinate variable that is read: a label takes at most 32 bytes in addition to
-/// its text.
+/// Maximum bytes and elements of a coordinate variable that is read. Each label takes at most 32 bytes of memory in
+/// addition to its text.
 const MAX_LABELS: u64 = 16 << 20;
 const MAX_COUNT: u64 = 2 << 20;
 
@@ -55,7 +55,8 @@ impl ArrayInGroup<'_> {
         self.selected(context, text, false)
     }
 
-    /// Parses a selection for a file with coordinates: a date that is coarser than the labels selects a slice.
+    /// Parses a selection for a file that includes coordinate variables. There, a date that is coarser than the labels
+    /// selects a slice, so that the time dimension stays.
     pub fn select_with_coordinates(
         &self,
         context: &RequestContext,
@@ -127,7 +128,8 @@ impl ArrayInGroup<'_> {
     }
 }
 
-/// Fails with `TooLarge` for a coordinate variable beyond the limits, which do not depend on memory.
+/// Fails with `TooLarge` if a coordinate variable exceeds the limits. They are constants, so the same file exists on a
+/// machine with less memory.
 pub(super) fn check_length(path: &Key, array: &Array) -> Result<()> {
     if array.shape.first().is_some_and(|&count| count > MAX_COUNT) {
         let found = format!(
@@ -144,7 +146,7 @@ pub(super) fn check_length(path: &Key, array: &Array) -> Result<()> {
     Ok(())
 }
 
-/// Reads a coordinate variable; `array` describes it with its attributes.
+/// Reads the values of a coordinate variable as labels. `array` has the attributes of the variable.
 pub(super) fn read(
     context: &RequestContext,
     open: &Arc<OpenArray>,
@@ -190,7 +192,7 @@ pub(super) fn read(
     })
 }
 
-/// Returns values as labels, or `None` if their type cannot be labels.
+/// Returns values as labels, or `None` if values of this type cannot be labels.
 fn labels_of(data_type: &DataType, bytes: &[u8]) -> Option<Labels> {
     let size = data_type.size().filter(|&size| size > 0)?;
     let elements = bytes.chunks_exact(size);
@@ -217,7 +219,8 @@ fn labels_of(data_type: &DataType, bytes: &[u8]) -> Option<Labels> {
     })
 }
 
-/// Returns the nanoseconds of a numpy time unit, or `None` if the unit has no fixed length or is shorter.
+/// Returns the length of a numpy time unit in nanoseconds. Returns `None` if it has no fixed length or is shorter than
+/// a nanosecond.
 pub fn nanoseconds(unit: &TimeUnit) -> Option<i128> {
     let name = match unit.name.as_str() {
         "W" | "D" => "day",
@@ -234,7 +237,7 @@ pub fn nanoseconds(unit: &TimeUnit) -> Option<i128> {
     i128::from(unit_of(name)?).checked_mul(scale)
 }
 
-/// The positions that were read from coordinate variables.
+/// Caches the positions that were read from coordinate variables.
 pub struct CoordinateLines {
     /// By the identifier of the array.
     known: Mutex<LruCache<u64, KnownLine>>,
@@ -243,7 +246,7 @@ pub struct CoordinateLines {
 /// The positions of one variable.
 struct KnownLine {
     content: u64,
-    /// The version of the documents: attributes scale the values.
+    /// The version of the variable's documents, since their attributes scale the values.
     documents: u64,
     line: Line,
 }
@@ -258,8 +261,8 @@ impl Default for CoordinateLines {
 }
 
 impl CoordinateLines {
-    /// Returns the positions of a variable. Fails if they cannot be read now; if they can never be read, the result
-    /// is `Line::NoNumbers`.
+    /// Returns the positions that a variable gives. Fails if the values cannot be read at the moment. If this program
+    /// can never read them, since they are too many or of an unsupported type, returns `Line::NoNumbers`.
     pub fn line(
         &self,
         context: &RequestContext,
@@ -271,7 +274,8 @@ impl CoordinateLines {
             return Err(Error::invalid(&entry.path, "is not an array"));
         };
         let open = arrays.open(entry)?;
-        // Taken before the values are read: if they change during the read, the cached line is not used again.
+        // The version is taken before the values are read. If the values change during the read, the cached line gets
+        // the old version and is not used again.
         let content = open.content(context)?;
         if let Some(content) = content
             && let Some(known) = self.known.lock().get(&open.id())

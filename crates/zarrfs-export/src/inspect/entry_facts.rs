@@ -1,7 +1,7 @@
 //! Returns single facts about a node or chunk, for extended attributes.
 //!
-//! Each fact costs only what it needs: most come from known metadata, the length of a chunk is requested from the
-//! store, and a chunk is only decoded for its status.
+//! Only the requested fact is computed. Most facts come from metadata in memory. The length of a chunk needs a request
+//! to the store, and only the status of a chunk requires decoding it.
 
 use std::sync::Arc;
 
@@ -28,8 +28,9 @@ pub fn of_node(entry: &NodeEntry, name: &str) -> Option<String> {
     }
 }
 
-/// Returns a fact about a key. A folder of a node has the facts of the node, and a chunk those of `of_chunk`; other
-/// keys have `kind` (`document`, `key` or `folder`), `stored_bytes` and `etag`.
+/// Returns a fact about a key. If the key is the folder of a node, this is a fact of the node; if it is the key of a
+/// chunk, a fact as `of_chunk` returns it. Other keys have `kind` (`document`, `key` or `folder`), `stored_bytes` and
+/// `etag`.
 pub fn of_key(
     context: &RequestContext,
     hierarchy: &Hierarchy,
@@ -78,8 +79,8 @@ fn of_array(array: &Array, name: &str) -> Option<String> {
     }
 }
 
-/// Returns a fact about a chunk: `kind`, `shape` (the part inside the array), `stored_bytes`, `etag`, and `status`,
-/// which is `stored`, `missing` or `corrupt`. Other facts are those of its array.
+/// Returns a fact about a chunk: `kind`, `shape` (only elements inside the array), `stored_bytes`, `etag`, or `status`
+/// (`stored`, `missing` or `corrupt`). For other names, returns the fact of that name about the array.
 pub fn of_chunk(
     context: &RequestContext,
     array: &Arc<OpenArray>,

@@ -6,20 +6,21 @@ use crate::formats::group::GroupFormat;
 use crate::formats::{FORMATS, Format, GROUP_FORMATS, VARIABLE_FORMATS};
 use zarr_format::error::{Error, Kind, Result};
 
-/// The part of a file name after the name of its array.
+/// The ending of a file name: everything after the name of the array.
 #[derive(Clone, Copy)]
 pub struct FileEnding<'a> {
-    /// The part before the extension: the selection with its `@`, and the `cf` for decoded values.
+    /// The part between the name of the array and the dot of the extension: the selection with its `@`, and `cf` for
+    /// decoded values.
     pub chosen: &'a str,
     /// The selection, or `None` for the whole array.
     pub selection: Option<&'a str>,
     /// Whether the file has the values that CF attributes define.
     pub is_cf_decoded: bool,
-    /// The format.
+    /// The format that the extension names.
     pub format: &'static Format,
 }
 
-/// The name part before the extension of a file with values that CF attributes define.
+/// The part of a file name that stands before the extension if the file has the values that CF attributes define.
 const CF: &str = "cf";
 
 /// The separator before a selection.
@@ -95,13 +96,14 @@ impl GroupChoice<'_> {
         }
     }
 
-    /// Parses the part after the name of an array: `.EXT`, `.cf.EXT` or `@SELECTION.EXT`, for formats that hold a
-    /// variable with its coordinates. Returns `None` if it names no such format.
+    /// Parses the ending of a file name after the name of an array: `.EXT`, `.cf.EXT` or `@SELECTION.EXT`. Returns
+    /// `None` unless EXT is a format that holds a variable with its coordinates.
     pub fn of_variable(ending: &[u8]) -> Option<GroupChoice<'_>> {
         GroupChoice::of_ending(ending, VARIABLE_FORMATS)
     }
 
-    /// Parses the part after the name of a group, in the same way; formats without parts have only `.EXT`.
+    /// Like `of_variable`, for the ending after the name of a group. Formats that always hold the whole group have only
+    /// `.EXT`.
     pub fn of_group(ending: &[u8]) -> Option<GroupChoice<'_>> {
         let choice = GroupChoice::of_ending(ending, GROUP_FORMATS)?;
         let is_whole = choice.selection.is_none() && !choice.is_cf_decoded;
@@ -125,7 +127,8 @@ impl GroupChoice<'_> {
         })
     }
 
-    /// Parses the ending of a file name, or returns `None` if it names no format for a variable with its coordinates.
+    /// Parses the ending of a file name. Returns `None` if the ending names no format for a variable with its
+    /// coordinates.
     pub fn of_name(name: &str) -> Option<GroupChoice<'static>> {
         if RemovedFormat::of_name(name).is_some() {
             return None;
@@ -133,7 +136,7 @@ impl GroupChoice<'_> {
         GroupChoice::by_end(name, VARIABLE_FORMATS)
     }
 
-    /// Parses the name of such a format: `EXT` or `cf.EXT`.
+    /// Parses the name of a format for a variable with its coordinates: `EXT` or `cf.EXT`.
     pub fn of_format(name: &str) -> Option<GroupChoice<'static>> {
         GroupChoice::by_format(name, VARIABLE_FORMATS)
     }
@@ -184,8 +187,8 @@ impl GroupChoice<'_> {
 }
 
 impl<'a> GroupChoice<'a> {
-    /// Returns the choice. Fails with `Invalid` if it has a selection or values that CF attributes define and its
-    /// format supports neither.
+    /// Returns the choice. Fails with `Invalid` if the choice has a selection or CF-decoded values, but the format can
+    /// hold only the whole group as stored.
     pub fn checked(self, name: &str) -> Result<GroupChoice<'a>> {
         if self.format.has_parts() || (self.selection.is_none() && !self.is_cf_decoded) {
             return Ok(self);
@@ -204,7 +207,7 @@ impl<'a> GroupChoice<'a> {
     }
 }
 
-/// Returns the format of groups that a name ends with, and the part before its dot.
+/// Returns the format of groups that a name ends with, and the part of the name before the dot of the extension.
 fn format_of_groups<'a>(
     name: &'a str,
     formats: &[&'static GroupFormat],
@@ -293,7 +296,7 @@ pub fn removed_format(ending: &[u8]) -> Option<RemovedFormat> {
     RemovedFormat::of_name(ending).filter(|_| is_ending)
 }
 
-/// Returns the format that a name ends with; the longest match wins: `f.npy` before `npy`.
+/// Returns the format that a name ends with. If several match, the longest extension wins: `f.npy` before `npy`.
 pub fn format_of(name: &str) -> Option<&'static Format> {
     let ends = |format: &&&Format| {
         let stem = name.strip_suffix(format.extension);

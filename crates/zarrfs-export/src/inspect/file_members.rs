@@ -21,14 +21,16 @@ use zarrfs_store::request_context::RequestContext;
 /// The selected elements of each dimension of a file.
 #[derive(Default)]
 pub(super) struct FileSelection {
-    /// Length and selected elements of dimensions by name.
+    /// For the name of each selected dimension, its length and the selected elements.
     axes: BTreeMap<String, (u64, SelectedAxis)>,
-    /// The path of one member and its own selection, which does not depend on dimension names.
+    /// The path of the member that the selection was written for, and this selection. It also applies to dimensions
+    /// without a name.
     own: Option<(String, Selection)>,
 }
 
 impl FileSelection {
-    /// Parses a selection by dimension names of a group. Fails with `Invalid` if it has no meaning.
+    /// Parses a selection by dimension names of a group. Fails with `Invalid` if the selection has no meaning in this
+    /// group.
     pub(super) fn of_group(
         context: &RequestContext,
         members: &[GroupMember],
@@ -77,8 +79,9 @@ impl FileSelection {
         Ok(FileSelection { axes, own: None })
     }
 
-    /// Builds the cut of all members from a selection of one member. Fails with `Invalid` if it selects different
-    /// elements of dimensions with the same name, which share one coordinate.
+    /// Turns the selection from one member into a selection from all members. Fails with `Invalid` if the member has
+    /// several dimensions of one name and the selection takes different elements along them: they share one coordinate
+    /// variable.
     pub(super) fn of_variable(member: &GroupMember, selection: Selection) -> Result<FileSelection> {
         let array = &member.array;
         let names = array.dimension_names.iter().zip(&array.shape);
@@ -102,7 +105,7 @@ impl FileSelection {
         })
     }
 
-    /// Cuts members.
+    /// Reduces each member to the selected elements.
     pub(super) fn apply(&self, members: &mut [GroupMember]) {
         if self.axes.is_empty() && self.own.is_none() {
             return;
@@ -125,7 +128,7 @@ impl FileSelection {
         }
     }
 
-    /// Cuts a member; returns the names of the dimensions that it loses.
+    /// Reduces a member to the selected elements. Returns the names of the dimensions that the selection drops.
     fn cut(&self, member: &mut GroupMember) -> Vec<String> {
         let selection = match &self.own {
             Some((path, own)) if *path == member.path => own.clone(),
@@ -174,13 +177,14 @@ impl FileSelection {
 struct Dimension<'a> {
     name: &'a str,
     length: u64,
-    /// The first member where a dimension of this name has another length, and that length.
+    /// If a dimension of this name has another length in some member, the first such member and that length.
     other: Option<(&'a str, u64)>,
 }
 
 impl Dimension<'_> {
-    /// Returns the labels of the dimension, or `None` if it has no coordinate variable. Fails with `Invalid` if
-    /// several coordinate variables have different labels, since a selection takes the same elements in all groups.
+    /// Returns the labels of the dimension, or `None` if it has no coordinate variable. Fails with `Invalid` if the
+    /// groups have coordinate variables with different labels: a label could then not select the same elements in all
+    /// groups.
     fn labels(&self, context: &RequestContext, members: &[GroupMember]) -> Result<Option<Labels>> {
         let mut known: Option<(&str, Labels)> = None;
         for coordinate in self.coordinates(members) {
@@ -202,8 +206,8 @@ impl Dimension<'_> {
         Ok(known.map(|(_, labels)| labels))
     }
 
-    /// Returns the coordinate variables of the dimension, each once: for each array along it, the one in its group,
-    /// or else in the nearest group above that has an array of that name.
+    /// Returns the coordinate variables of the dimension, each once. For each array along the dimension, this is the
+    /// array with the dimension's name in the same group, or else in the nearest group above that has one.
     fn coordinates<'m>(&self, members: &'m [GroupMember]) -> Vec<&'m GroupMember> {
         let mut found: Vec<&GroupMember> = Vec::new();
         let places = places_of(members);
@@ -234,7 +238,7 @@ impl Dimension<'_> {
     }
 }
 
-/// Returns the dimensions of members, each once; those in the top group come first.
+/// Returns the dimensions of all members, each once. The dimensions of arrays in the top group come first.
 fn dimensions_of(members: &[GroupMember]) -> Vec<Dimension<'_>> {
     let mut list: Vec<Dimension> = Vec::new();
     let mut ordered: Vec<&GroupMember> = members.iter().collect();
@@ -259,7 +263,7 @@ fn dimensions_of(members: &[GroupMember]) -> Vec<Dimension<'_>> {
     list
 }
 
-/// Returns the path of a name in the group of a member.
+/// Returns the path that a name has in the group of a member.
 fn path_beside(path: &str, name: &str) -> String {
     in_group(groups_of(path).next().unwrap_or_default(), name)
 }
@@ -276,7 +280,7 @@ fn find_nearest(places: &BTreeMap<&str, usize>, path: &str, name: &str) -> Optio
     groups_of(path).find_map(|group| places.get(in_group(group, name).as_str()).copied())
 }
 
-/// Returns the path of a name in a group.
+/// Returns the path that a name has in a group.
 fn in_group(group: &str, name: &str) -> String {
     match group {
         "" => name.to_string(),
@@ -292,7 +296,7 @@ fn groups_of(path: &str) -> impl Iterator<Item = &str> {
     groups.chain(std::iter::once(""))
 }
 
-/// Adds names to the `coordinates` attribute of a member.
+/// Adds names to the attribute `coordinates` of a member.
 fn add_coordinate_names(member: &mut GroupMember, names: &[String]) {
     let before = match member.array.attributes.get(COORDINATES) {
         Some(Value::String(text)) => text,
@@ -309,7 +313,7 @@ fn add_coordinate_names(member: &mut GroupMember, names: &[String]) {
     }
 }
 
-/// Returns the paths of the bounds of a member.
+/// Returns the paths of the variables that are bounds of a member.
 fn bounds_of(member: &GroupMember) -> Vec<String> {
     let names = names_of_bounds(&member.array.attributes).into_iter();
     names.map(|name| path_beside(&member.path, &name)).collect()
@@ -366,7 +370,7 @@ fn missing_axis(name: &str, array: &Array) -> Option<&'static str> {
     }
 }
 
-/// The members and attributes that a file of CF-decoded values lacks.
+/// What a file of CF-decoded values lacks in comparison with stored values: members and attributes.
 #[derive(Default)]
 pub(super) struct CfLosses {
     /// A sentence for each member whose attributes are invalid.
@@ -375,8 +379,8 @@ pub(super) struct CfLosses {
     pub(super) attributes: Vec<String>,
 }
 
-/// Replaces members by their CF-decoded values in files of a format, and drops members with invalid attributes.
-/// Bounds without units of their own use the units of their time variable, as in CF and xarray.
+/// Replaces members by their CF-decoded values, for files of a format. Drops members whose CF attributes are invalid. A
+/// variable of time bounds without `units` uses the `units` of its time variable, as in CF and xarray.
 pub(super) fn decode_cf(members: &mut Vec<GroupMember>, format: &GroupFormat) -> CfLosses {
     let (units, mut lost) = (units_of_bounds(members), CfLosses::default());
     members.retain_mut(|member| match decoded(member, &units, format) {
@@ -407,7 +411,7 @@ pub(super) fn decode_cf(members: &mut Vec<GroupMember>, format: &GroupFormat) ->
     lost
 }
 
-/// Returns the reason why the attributes of the member at a path are invalid, or `None` if they are not.
+/// Returns the reason why the CF attributes of the member at a path are invalid, or `None` if they are valid.
 pub(super) fn cf_fault(
     members: &[GroupMember],
     path: &str,
@@ -418,7 +422,7 @@ pub(super) fn cf_fault(
     why.filter(|why| *why != NoValues::NotNumbers)
 }
 
-/// Returns the attributes of variables with bounds, by the paths of the bounds.
+/// Returns the attributes of each variable that has bounds, by the path of the bounds.
 fn units_of_bounds(members: &[GroupMember]) -> BTreeMap<String, Attributes> {
     let mut units = BTreeMap::new();
     for member in members {
@@ -438,7 +442,7 @@ fn decoded(
     let of_times = units.get(&member.path);
     let inherited = of_times.map(|of_times| inherit_units(&mut array, of_times));
     let mut decoded = (format.decode)(&array)?;
-    // Inherited attributes belong only to the time variable.
+    // The attributes inherited for decoding belong to the time variable alone, so they are removed from the bounds.
     let attributes = &decoded.array.attributes;
     let inherited = inherited.unwrap_or_default().into_iter();
     let inherited = inherited.filter(|name| attributes.get(name).is_some());
@@ -449,7 +453,8 @@ fn decoded(
     Ok(decoded)
 }
 
-/// Adds missing time attributes to bounds; returns their names.
+/// Adds `units` and `calendar` of a time variable to its bounds if these lack them. Returns the names of the added
+/// attributes.
 fn inherit_units(array: &mut Array, of_times: &Attributes) -> Vec<&'static str> {
     let mut inherited = Vec::new();
     let is_of_time =

@@ -1,9 +1,10 @@
 //! Plans files that hold several arrays: `GROUP.nc`, or `NAME.nc4` of a variable with its coordinates.
 //!
-//! The content of a group's file depends on all children of the group, and in nested formats on all nodes below: a
-//! lookup reads all of them. The file of a variable also has its grid mapping, the coordinate variables of its
-//! dimensions, the arrays in its attribute `coordinates`, and the bounds of each. They are in the group of the array,
-//! or in the nearest group above that has them.
+//! The content of a group's file depends on all children of the group, and in formats with nested groups on all nodes
+//! below it. So a lookup of such a file reads the metadata of all these nodes. The file of a variable also has its grid
+//! mapping, the coordinate variables of its dimensions, the arrays that its attribute `coordinates` names, and the
+//! bounds of these variables. Each of them is in the group of the array, or else in the nearest group above that has
+//! it.
 
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_store::Version;
 use zarrfs_store::request_context::RequestContext;
 
-/// A file of a group that can be opened.
+/// A file with several arrays that a format can hold, before it is opened.
 pub struct PlannedFile {
     /// The format.
     format: &'static GroupFormat,
@@ -38,8 +39,8 @@ pub struct PlannedFile {
 }
 
 impl PlannedFile {
-    /// Returns the exact length in bytes. If it depends on elements, it is found by making the file, once per version
-    /// of its content.
+    /// Returns the exact length in bytes. If the length depends on elements, makes the file once for each version of
+    /// these elements, and caches the length.
     pub fn length(&self, context: &RequestContext) -> Result<u64> {
         let made = match &self.plan.body {
             GroupBody::Laid(layout) => return layout.len(&self.contents),
@@ -59,7 +60,7 @@ impl PlannedFile {
         self.plan.body.made().is_some()
     }
 
-    /// Returns a number for the content, which does not change with chunks.
+    /// Returns the content number of the file: a number that changes with the metadata, but not with the chunks.
     pub fn content(&self) -> u64 {
         self.plan.content(&self.contents)
     }
@@ -89,13 +90,14 @@ impl PlannedFile {
         Ok(file)
     }
 
-    /// Returns the array that caches the length of the file.
+    /// Returns the array that caches the length of the file: the first one that is read to make it.
     fn measured_array(&self, made: &MadeLayout) -> Result<&Arc<OpenArray>> {
         let first = made.read.first().copied().unwrap_or_default();
         Ok(&self.contents.member(first)?.source()?.array)
     }
 
-    /// Returns the name under which that array caches the length; it depends on the metadata.
+    /// Returns the name under which this array caches the length. It contains the content number, so that a cached
+    /// length is not used for other metadata.
     fn measured_name(&self) -> String {
         let extension = self.format.extension;
         format!("group.{extension} {:x}", self.content())
@@ -111,7 +113,7 @@ impl PlannedFile {
         }))
     }
 
-    /// Returns the file, or the decoding error of one of its arrays.
+    /// Returns the file if all arrays that it reads can be decoded, or else the decoding error of one of them.
     fn decodable(self) -> OrReason<PlannedFile> {
         let members: Vec<usize> = match &self.plan.body {
             GroupBody::Laid(layout) => layout
@@ -134,8 +136,8 @@ impl PlannedFile {
         }
     }
 
-    /// Plans a file of these contents, with members cut to the selection. Returns the reason if there is no such
-    /// file.
+    /// Plans a file with these contents after its arrays are reduced to the selection. Returns the reason if the format
+    /// cannot hold the file.
     pub(super) fn of(
         context: &RequestContext,
         choice: &GroupChoice<'_>,
@@ -157,7 +159,7 @@ impl PlannedFile {
             }
             contents.left_out.extend(lost.members);
             if !is_table {
-                // A table has no attributes at all.
+                // A table has no attributes, so the sentences about lost attributes do not apply to it.
                 contents.left_out.extend(lost.attributes);
             }
         }
@@ -183,7 +185,7 @@ impl PlannedFile {
     }
 }
 
-/// A group whose files are made.
+/// A group, as the source of files with several arrays.
 #[derive(Clone, Copy)]
 pub struct GroupSource<'a> {
     /// The hierarchy of the group.
@@ -198,8 +200,8 @@ pub struct GroupSource<'a> {
 const MAX_NODES: usize = 4096;
 
 impl GroupSource<'_> {
-    /// Returns the requested file, or the reason why there is none: the group has no arrays, or one that the format
-    /// can neither hold nor leave out. Fails with `Invalid` if the selection has no meaning in the group.
+    /// Returns the requested file, or the reason why there is none: the group has no arrays, or it has an array that
+    /// the format can neither hold nor leave out. Fails with `Invalid` if the selection has no meaning in the group.
     pub fn file(
         &self,
         context: &RequestContext,
@@ -211,9 +213,10 @@ impl GroupSource<'_> {
         }
     }
 
-    /// Returns each format, with the file or the reason why the group has none.
+    /// Returns each format of groups, with the file or the reason why the group has none.
     ///
-    /// The groups below are read only if the arrays of the group itself do not make a file.
+    /// A file with nested groups is first planned with only the arrays directly in the group, which is enough to show
+    /// that the format has a file. The groups below are read only if that fails.
     pub fn formats(
         &self,
         context: &RequestContext,
@@ -223,7 +226,7 @@ impl GroupSource<'_> {
             let choice = GroupChoice::whole(format);
             let own = match self.nodes(context, GroupScope::Own)? {
                 Ok(nodes) if is_nested => {
-                    // These formats hold the groups below, so none is left out.
+                    // The complete file includes the groups below, so they are not reported as left out.
                     let left_out = Vec::new();
                     self.planned(context, &choice, NodesBelow { left_out, ..nodes })?
                 }
@@ -286,7 +289,8 @@ impl GroupSource<'_> {
         PlannedFile::of(context, choice, &cut, contents)
     }
 
-    /// Adds variables of the groups above that belong to arrays, as xarray does when it writes a part of a tree.
+    /// Adds variables that belong to the arrays but are in groups above the exported one. xarray also adds them when it
+    /// writes a part of a tree.
     fn add_companions(
         &self,
         context: &RequestContext,
@@ -299,7 +303,7 @@ impl GroupSource<'_> {
         for node in arrays {
             let Some(array) = node.array() else { continue };
             for companion in find_companions(context, self.hierarchy, node, array)? {
-                // Other find_companions are among the arrays already.
+                // Companions in the exported group or below it are members already.
                 if companion.node.path.below(&self.group.path).is_none() {
                     companion.add_to(self.arrays, contents)?;
                 }
@@ -308,8 +312,8 @@ impl GroupSource<'_> {
         Ok(())
     }
 
-    /// Returns the nodes of a scope, or the reason why they make no file: there are too many, or one cannot be read
-    /// and must not be left out.
+    /// Returns the nodes of a scope, or the reason why there is no file: there are too many nodes, or a node cannot be
+    /// read and must not be left out.
     fn nodes(&self, context: &RequestContext, scope: GroupScope) -> Result<OrReason<NodesBelow>> {
         match scope {
             GroupScope::Own | GroupScope::Below | GroupScope::Columns(_) => {
@@ -407,7 +411,7 @@ impl GroupSource<'_> {
     }
 }
 
-/// Whether files of a scope leave out nodes that cannot be read.
+/// Whether files with the nodes of this scope leave out a node that cannot be read, instead of failing.
 fn can_leave_out(scope: GroupScope) -> bool {
     matches!(scope, GroupScope::Below | GroupScope::Columns(_))
 }
@@ -417,11 +421,12 @@ fn can_leave_out(scope: GroupScope) -> bool {
 struct NodesBelow {
     groups: Vec<Arc<NodeEntry>>,
     arrays: Vec<Arc<NodeEntry>>,
-    /// A sentence for each node that is left out.
+    /// A sentence for each node that the file leaves out.
     left_out: Vec<String>,
 }
 
-/// Maximum bytes of the attributes of all nodes in a file; beyond that they are shortened.
+/// Maximum total bytes of the attributes of all nodes in a file. If there are more, the attributes of every node are
+/// shortened.
 const MAX_TOGETHER: usize = 4 * MAX_IN_FILES;
 
 fn member_of(group: &NodeEntry, node: &NodeEntry, array: &Arc<OpenArray>) -> Option<GroupMember> {
@@ -439,8 +444,8 @@ fn subgroup_of(group: &NodeEntry, node: &NodeEntry) -> Option<Subgroup> {
     })
 }
 
-/// Limits the attributes of a file: they stay complete if those of all nodes together fit in a header. A sentence
-/// tells what is left out.
+/// Shortens the attributes of all nodes if together they are too long for a header, and each node's attributes if these
+/// alone are too long. Adds a sentence to `left_out` that says what was removed.
 fn limit_attributes(mut contents: GroupContents) -> GroupContents {
     let GroupContents {
         attributes,
@@ -498,7 +503,7 @@ fn non_utf8_name(node: &NodeEntry) -> String {
     format!("{path}: the name is not UTF-8")
 }
 
-/// An array whose files are made.
+/// An array, as the source of files with the array and its coordinates.
 #[derive(Clone, Copy)]
 pub struct VariableSource<'a> {
     /// The hierarchy of the array.
@@ -576,7 +581,7 @@ impl VariableSource<'_> {
         PlannedFile::of(context, choice, &cut, contents)
     }
 
-    /// Returns the array with the dimension names that its group defines.
+    /// Returns the array with the dimension names that the metadata of its group give it.
     fn named(&self, array: &Array, around: &SurroundingNodes) -> Array {
         let axes = axes_of(&Subject {
             name: self.name,
@@ -589,7 +594,7 @@ impl VariableSource<'_> {
         }
     }
 
-    /// Adds the variables that belong to the array, which is the only member.
+    /// Adds the variables that belong to the array. Before this call, the array is the only member of the contents.
     fn add_companions(&self, context: &RequestContext, contents: &mut GroupContents) -> Result<()> {
         let Some(own) = contents.members.first() else {
             return Ok(());

@@ -1,8 +1,8 @@
 //! Selects by labels: the values of a dimension's coordinate variable.
 //!
-//! One label selects its element and drops the dimension; a slice of labels keeps the dimension, and includes both
-//! ends. Numbers are compared in the precision of the variable, so that 0.1 matches a float32. A date matches its
-//! whole period, so that 2020-03 matches times with seconds.
+//! One label selects its element and drops the dimension. A slice of labels keeps the dimension, and includes the
+//! elements of both labels. Numbers are compared in the precision of the variable, so that 0.1 matches a float32. A
+//! date matches all times in its period: 2020-03 matches every second of the month.
 
 use std::cmp::Ordering;
 
@@ -22,7 +22,8 @@ pub enum Labels {
     Times(Vec<Option<i128>>, Calendar),
 }
 
-/// Compares the label at an index with a wanted one: less, equal or greater; `None` if they are not comparable.
+/// Compares the label at an index with the label that the user gave: less, equal or greater; `None` if they are not
+/// comparable.
 type Compare<'a> = Box<dyn Fn(usize) -> Option<Ordering> + 'a>;
 
 impl Labels {
@@ -41,7 +42,7 @@ impl Labels {
         self.len() == 0
     }
 
-    /// Whether the labels equal others one by one; integers may equal floats, and NaN equals NaN.
+    /// Whether both lists have the same labels in the same order. An integer may equal a float, and NaN equals NaN.
     pub fn are_same(&self, others: &Labels) -> bool {
         match (self, others) {
             (Labels::Floats(own, _), Labels::Floats(others, _)) => {
@@ -57,7 +58,8 @@ impl Labels {
         }
     }
 
-    /// Returns the elements for a label or `FROM:TO:STEP`. Fails with the reason if there are none.
+    /// Returns the elements that a label or a slice `FROM:TO:STEP` of labels selects. Fails with the reason if it
+    /// selects none.
     pub fn select(&self, part: &str) -> Result<SelectedAxis, String> {
         let parts = match self {
             Labels::Times(..) => split_times(part),
@@ -126,7 +128,8 @@ impl Labels {
         })
     }
 
-    /// Returns the first and the last element from one label to another, or `None` if there are no elements.
+    /// Returns the first and the last element with a label from `from` to `to`, or `None` if no element has such a
+    /// label.
     fn range(&self, from: &str, to: &str) -> Result<Option<(usize, usize)>, String> {
         let (low, high) = (self.bound(from)?, self.bound(to)?);
         let is_in = |at: &usize| {
@@ -146,7 +149,7 @@ impl Labels {
         }
     }
 
-    /// Like `compare`, for an end of a slice; `None` if the end is open.
+    /// Like `compare`, for one end of a slice. Returns `None` for an empty text, since the slice has no limit there.
     fn bound<'a>(&'a self, label: &'a str) -> Result<Option<Compare<'a>>, String> {
         match label {
             "" => Ok(None),
@@ -154,7 +157,8 @@ impl Labels {
         }
     }
 
-    /// Returns the comparison of elements with a label. Fails if it cannot be a label here.
+    /// Returns a comparison of the dimension's labels with `label`. Fails if `label` is not of their type, such as a
+    /// number.
     fn compare<'a>(&'a self, label: &'a str) -> Result<Compare<'a>, String> {
         let number = || label.parse::<f64>();
         let no_number = || format!("'{label}' is not a number, and the labels are numbers");
@@ -188,7 +192,7 @@ impl Labels {
         })
     }
 
-    /// Returns a clause with the first and the last label.
+    /// Returns the end of a message, with the first and the last label of the dimension.
     fn ends(&self) -> String {
         let show = |at: usize| match self {
             Labels::Integers(values) => values.get(at).map(ToString::to_string),
@@ -206,7 +210,7 @@ impl Labels {
     }
 }
 
-/// Returns the longest unit, at most a day, of which all times are multiples, in nanoseconds.
+/// Returns the longest unit, of at most a day, of which all times are multiples. The unit is in nanoseconds.
 fn resolution(times: &[Option<i128>]) -> i128 {
     let units = [86_400 * SECOND, 3600 * SECOND, 60 * SECOND, SECOND];
     let are_multiples = |unit: &i128| times.iter().flatten().all(|time| time % unit == 0);

@@ -1,8 +1,9 @@
 //! Splits STORE/PATH into a store and a path in it.
 //!
-//! The store is the longest prefix with metadata at its root, so that a group or array opens by itself. A key, or a
-//! node of a draft, whose documents are elsewhere, opens through its store. A folder without metadata in it or above
-//! it is a store by itself.
+//! The store is the longest prefix of STORE/PATH that has metadata at its root. So the path of a group or an array
+//! opens that node as a store of its own. The path of a single key opens the store above the key. So does the path of a
+//! node in a Zarr v3 draft, since a draft stores the documents of nodes in another folder. If no prefix has metadata,
+//! STORE/PATH itself is opened as a store.
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -31,7 +32,8 @@ pub struct StorePath {
 }
 
 impl StorePath {
-    /// Opens the store again; `put_over` adds layers below the hierarchy. Fails as `OpenedStore::open` does.
+    /// Opens the store again, with the layers that `put_over` puts between the store and the hierarchy. Fails as
+    /// `OpenedStore::open` does.
     pub fn reopened(
         self,
         context: &RequestContext,
@@ -46,15 +48,15 @@ impl StorePath {
 /// Limits of the search for the store.
 #[derive(Clone, Debug, Default)]
 pub struct SearchBounds {
-    /// A prefix of the path that is a store whatever it contains: no folder above it is searched.
+    /// A folder that is taken as a store even if it has no metadata. Folders above it are not searched.
     pub base: Option<PathBuf>,
-    /// Whether the store does not list all of its keys.
+    /// Whether the store cannot list all of its keys.
     pub unlisted: bool,
 }
 
 /// Opens the store of a location, and finds the path in it.
 ///
-/// Fails as `OpenedStore::open` does for the location itself if no prefix of it is a store.
+/// If no prefix of the location is a store, returns the error of opening the location itself.
 pub fn locate(
     context: &RequestContext,
     config: &AccessConfig,
@@ -67,7 +69,7 @@ pub fn locate(
         let is_whole = own.is_none();
         match found {
             Ok((found, true)) => return Ok(found),
-            // The location itself, or the base folder, which is a store in any case.
+            // Either the complete location, or the base folder, which is a store even without metadata.
             Ok((found, false)) if is_whole || is_base(bounds, &source) => own = Some(Ok(found)),
             Ok(_) => {}
             Err(error) if may_be_above(error.kind()) || !is_whole => {
@@ -111,7 +113,7 @@ fn open(
     Ok((located, root.is_some_and(|root| root.version != 0)))
 }
 
-/// Whether a location that fails in this way may be a path in a store above it.
+/// Whether a location that fails to open with this kind of error may be a path in a store above it.
 fn may_be_above(kind: Kind) -> bool {
     matches!(
         kind,
@@ -144,7 +146,7 @@ fn in_path(path: &Path, base: Option<&Path>) -> Result<Vec<Candidate>> {
     let failed = |error| Error::os(path.display(), error);
     let mut whole = std::path::absolute(path).map_err(failed)?;
     if whole.components().any(|part| part == Component::ParentDir) {
-        // Only the kernel knows the parent of a link's target.
+        // `canonicalize` must resolve `..`: after a symbolic link, it is the parent of the link's target.
         whole = std::fs::canonicalize(&whole).map_err(failed)?;
     }
     // Drops a trailing slash.
@@ -159,7 +161,7 @@ fn in_path(path: &Path, base: Option<&Path>) -> Result<Vec<Candidate>> {
     Ok(candidates.collect())
 }
 
-/// Splits the path of a URL at each slash; the query is kept.
+/// Splits the path of a URL at each slash. Every candidate keeps the query of the URL.
 fn in_url(url: &str) -> Vec<Candidate> {
     let (path, query) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
     let Some(host) = path.find("://").map(|end| end + 3) else {
@@ -181,7 +183,8 @@ fn in_url(url: &str) -> Vec<Candidate> {
     candidates
 }
 
-/// Returns the key for a part of a URL: percent escapes are decoded for HTTP, but belong to the key in a bucket.
+/// Returns a part of a URL as a key. HTTP encodes the bytes of a key with percent escapes, which are decoded. In the
+/// URL of a bucket, a percent sign is a byte of the key.
 fn key_of(url: &str, part: &str) -> Result<Key> {
     if url.starts_with("http://") || url.starts_with("https://") {
         return Key::new(percent_decode_str(part).collect::<Vec<u8>>());

@@ -1,7 +1,7 @@
 //! Reads facts about a store as plain data; nothing here prints.
 //!
-//! `access` opens a store by its location, and `locate` splits a location into the store and the path in it. The
-//! other modules each read one kind of fact from the hierarchy and its arrays.
+//! `access` opens a store at its location. `locate` splits a location into a store and a path in it. Each of the other
+//! modules reads one kind of fact from the hierarchy and its arrays.
 
 pub mod access;
 mod companions;

@@ -21,7 +21,8 @@ pub struct NamedFile {
     pub format: &'static str,
     /// The data type and the shape of the elements.
     pub elements: Option<(String, Vec<u64>)>,
-    /// The length in bytes, `None` if that requires reading elements; or the reason why there is no such file.
+    /// The length in bytes; `None` if finding it would require reading elements, or the reason why the file does not
+    /// exist.
     pub length: Result<Option<u64>>,
 }
 
@@ -118,7 +119,7 @@ impl NamedFile {
     }
 }
 
-/// Returns the length of a file of several arrays.
+/// Returns the length of a file that holds several arrays. Fails with the reason if there is no such file.
 fn length_of(
     context: &RequestContext,
     node: &NodeEntry,

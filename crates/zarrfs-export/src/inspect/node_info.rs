@@ -1,7 +1,7 @@
 //! Describes one node: metadata, stored chunks, children and files.
 //!
-//! The description of an array (`ArrayInfo`) needs no requests to the store. `GroupFiles` and `LeftOut` say which files
-//! a node has or lacks, and what they leave out.
+//! Making the description of an array (`ArrayInfo`) needs no requests to the store. `GroupFiles` and `LeftOut` say
+//! which files a node has, which files it does not have, and which metadata the files leave out.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub struct NodeInfo {
     pub documents: Vec<Key>,
     /// Whether nodes below it are read from consolidated metadata.
     pub is_consolidated: bool,
-    /// The user's attributes.
+    /// The attributes that the user stored.
     pub attributes: Attributes,
     /// Facts about the kind of node.
     pub facts: NodeFacts,
@@ -45,7 +45,7 @@ pub struct NodeInfo {
     pub children: Option<Result<ChildCounts>>,
     /// The files of a group with all of its arrays, or the reason why they are unknown.
     pub group_files: Option<Result<GroupFiles>>,
-    /// The decoded files that a decodable array lacks.
+    /// The files that the array does not have, although it can be decoded, with the reasons.
     pub refused_files: Vec<RefusedFile>,
     /// The metadata that the decoded files leave out.
     pub left_out: LeftOut,
@@ -62,13 +62,15 @@ pub struct ChildCounts {
     pub arrays: usize,
     /// Nodes whose documents cannot be read.
     pub broken: usize,
-    /// Whether the children are known only from attributes, so that there may be others.
+    /// Whether the store cannot list the children, so that only those named by attributes were counted.
     pub is_partial: bool,
 }
 
 impl NodeInfo {
-    /// Describes the node at a path. Fails with `NotFound` if there is none. If an array was opened as a store of its
-    /// own, `above` is its path in the store of its group, whose other nodes affect the array's files.
+    /// Describes the node at a path. Fails with `NotFound` if there is none.
+    ///
+    /// If the store was opened at the array itself, the groups around the array are outside of it. `above` is then the
+    /// path of the same array in the store of its group: nodes of that store determine some of the array's files.
     pub fn of(
         context: &RequestContext,
         located: &StorePath,
@@ -202,7 +204,8 @@ pub struct ArrayInfo {
     pub data_type: String,
     /// Chunk grid, data type, codecs and fill value, in the form of Zarr v3.
     pub members: Value,
-    /// Number of elements along each dimension of a stored chunk; of the longest if chunks differ.
+    /// Number of elements along each dimension of a stored chunk. If chunks have different lengths, the longest one
+    /// counts.
     pub chunk_shape: Vec<u64>,
     /// Shapes of inner chunks, from the outermost shard to the innermost chunk; empty without sharding.
     pub inner_chunk_shapes: Vec<Vec<u64>>,
@@ -214,7 +217,7 @@ pub struct ArrayInfo {
     pub bytes: Option<u64>,
     /// Bytes of an element, or `None` if elements have variable length.
     pub element: Option<usize>,
-    /// The reason why the array cannot be decoded, if it cannot.
+    /// The error of decoding, if the array cannot be decoded.
     pub undecodable: Option<Error>,
     /// The costs of reading the array, if it can be decoded.
     pub costs: Option<ReadCosts>,
@@ -225,13 +228,14 @@ pub struct ArrayInfo {
 /// The costs of reading an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadCosts {
-    /// Reading one element.
+    /// The costs of reading one element.
     pub point: ReadCost,
-    /// Reading all elements in C order, if each chunk is decoded once and all chunks are stored.
+    /// The costs of reading all elements in C order. Assumes that all chunks are stored, and that each is decoded only
+    /// once.
     pub sequential: ReadCost,
 }
 
-/// The memory for decoded chunks, and the requests to the store.
+/// The memory that decoded chunks take during a read, and the number of requests to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadCost {
     /// Bytes, or `None` if elements have variable length.
@@ -274,7 +278,7 @@ impl ArrayInfo {
     }
 }
 
-/// Returns the shapes of inner chunks in a codec chain, the outermost first.
+/// Returns the shapes of the inner chunks of nested shards in a codec chain, the outermost first.
 pub fn inner_shapes(codecs: &[CodecSpec]) -> Vec<Vec<u64>> {
     let sharding = "sharding_indexed";
     let mut shapes = Vec::new();
@@ -314,8 +318,8 @@ fn costs(open: &OpenArray) -> Result<ReadCosts> {
     let (pieces, levels) = (open.decoded_grid()?, open.shard_levels()? as u64);
     let element = array.element_size().ok();
     let piece = element.and_then(|element| bytes_of(pieces.chunk_shape(), element).ok());
-    // The chunks that a sequential read needs at the same time: all along the dimensions after the first one in which
-    // a chunk has several elements.
+    // A sequential read in C order returns to a chunk if the chunk has several elements along a dimension. So all
+    // chunks along the dimensions after the first such dimension stay in memory.
     let lengths = pieces.chunk_shape().iter();
     let first = lengths.clone().position(|&length| length > 1);
     let beside = pieces
@@ -337,10 +341,10 @@ fn costs(open: &OpenArray) -> Result<ReadCosts> {
     })
 }
 
-/// The extension of a format without a file, and the reason.
+/// The extension of a format in which a node has no file, and the reason.
 pub type RefusedFile = (&'static str, String);
 
-/// Returns the formats without a file of a decodable array, with the reasons.
+/// Returns the formats in which a decodable array has no file, with the reasons.
 pub fn refused_files(array: &Array, name: &str, around: Surroundings<'_>) -> Vec<RefusedFile> {
     let subject = Subject {
         name: name.as_bytes(),
@@ -362,7 +366,7 @@ pub fn refused_files(array: &Array, name: &str, around: Surroundings<'_>) -> Vec
 pub struct GroupFiles {
     /// Names of the files that can be opened, for a node of this name.
     pub names: Vec<String>,
-    /// The formats without a file.
+    /// The formats in which the node has no file, with the reasons.
     pub refused: Vec<RefusedFile>,
     /// The metadata that the files leave out.
     pub left_out: LeftOut,
@@ -428,7 +432,7 @@ pub struct LeftOutOfFiles {
     pub files: Vec<String>,
 }
 
-/// The sentences for the files of a node, each once.
+/// The sentences about metadata that the files of a node leave out; each sentence occurs once.
 #[derive(Clone, Debug, Default)]
 pub struct LeftOut(pub Vec<LeftOutOfFiles>);
 
@@ -448,7 +452,7 @@ impl LeftOut {
         found
     }
 
-    /// Records that files with map coordinates cannot be opened, since the coordinate variables cannot be read.
+    /// Records that the files with map coordinates cannot be opened, because a coordinate variable cannot be read.
     pub(crate) fn add_unread(&mut self, name: &str, error: &Error) {
         let sentence = format!("all: {error}");
         for format in FORMATS.iter().filter(|format| format.is_map()) {
@@ -457,7 +461,7 @@ impl LeftOut {
         }
     }
 
-    /// Adds the sentences of other files.
+    /// Adds the sentences about other files of the node.
     pub fn extend(&mut self, others: LeftOut) {
         for left in others.0 {
             for file in &left.files {
@@ -466,7 +470,7 @@ impl LeftOut {
         }
     }
 
-    /// Adds the sentences of one file.
+    /// Adds the sentences about one file.
     pub fn add<'a>(&mut self, file: &str, sentences: impl Iterator<Item = &'a str>) {
         for sentence in sentences {
             let known = self.0.iter_mut().find(|known| known.sentence == sentence);

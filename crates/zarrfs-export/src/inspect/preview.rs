@@ -1,8 +1,9 @@
 //! Reads a plane of an array for a picture: numbers and their range.
 //!
-//! A plane consists of the last two selected dimensions that have several elements; the others are fixed at their
-//! first element. The plane is read as a whole, because the range of a sample would depend on the size of the
-//! picture, unless more than 1 GiB would have to be decoded.
+//! A plane consists of the last two selected dimensions that have several elements; the others are fixed at their first
+//! element. All elements of the plane are read, even if only some are drawn: the range of the drawn elements alone, and
+//! so the colours, would change with the size of the picture. If this would decode more than 1 GiB, only the drawn
+//! elements are read.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -38,15 +39,15 @@ pub struct NumberPlane {
     pub width: usize,
     /// The drawn numbers, row by row; `None` for the fill value and for values that are not finite.
     pub drawn: Vec<Option<f64>>,
-    /// One of this many elements is drawn, along rows and along columns.
+    /// The steps along rows and along columns: one element of each step is drawn.
     pub steps: (u64, u64),
     /// The range of all numbers.
     pub all: Range,
-    /// The range of the numbers without the fill value, which defines the colours.
+    /// The range of the numbers other than the fill value. The colours are scaled to this range.
     pub valued: Range,
-    /// The kinds of elements that have no colour.
+    /// The kinds of elements in the plane that are drawn without a colour.
     pub dark: DarkElements,
-    /// The chunks of the whole plane, if only the drawn elements were read.
+    /// The chunks of the whole plane, if not all of its elements were read but only the drawn ones.
     pub unread: Option<ChunksUnder>,
 }
 
@@ -104,7 +105,7 @@ impl NumberPlane {
         let (rows, columns) = (count(axes.0), count(axes.1));
         let steps = steps(rows, columns, size);
         let chunks = chunks_under(array, &selection)?;
-        // Decoding 1 GiB takes some seconds locally, and a minute on a usual connection.
+        // Decoding 1 GiB takes some seconds from a local disk, and a minute over a usual connection.
         let is_whole = chunks.cost() <= 1 << 30 || steps == (1, 1);
         let (read, read_steps) = if is_whole {
             (selection.clone(), steps)
@@ -210,7 +211,7 @@ impl Range {
     }
 }
 
-/// Consumes the elements of a plane in order.
+/// Receives the elements of a plane in C order; keeps the drawn ones, and the ranges of all numbers.
 struct PlaneReader<'a> {
     data_type: &'a DataType,
     /// The fill value, if the array has one.
@@ -219,7 +220,7 @@ struct PlaneReader<'a> {
     steps: (u64, u64),
     /// The column of the next element.
     column: u64,
-    /// The number of rows and columns to skip before the next drawn one.
+    /// The number of rows and columns until the next one that is drawn; 0 if the current one is drawn.
     skipped: (u64, u64),
     drawn: Vec<Option<f64>>,
     all: Range,
@@ -254,7 +255,7 @@ impl PlaneReader<'_> {
     }
 }
 
-/// Counts down to the next drawn place, one in every `step`.
+/// Returns the number of rows or columns until the next drawn one, after moving to the next row or column.
 fn after(skipped: u64, step: u64) -> u64 {
     skipped.checked_sub(1).unwrap_or(step - 1)
 }
@@ -278,7 +279,7 @@ fn plane_of(selection: &Selection) -> (Selection, (Option<usize>, Option<usize>)
     (selection, (rows, columns))
 }
 
-/// Returns the sampling steps along rows and columns for a picture with the shape of the plane.
+/// Returns the sampling steps along rows and columns, so that the picture keeps the proportions of the plane.
 fn steps(rows: u64, columns: u64, size: PictureSize) -> (u64, u64) {
     let (most_rows, most_columns) = (size.rows.max(1), size.columns.max(1));
     if !size.is_tall {
@@ -296,7 +297,7 @@ fn steps(rows: u64, columns: u64, size: PictureSize) -> (u64, u64) {
     (step.saturating_mul(2).min(rows.max(1)), step)
 }
 
-/// Returns a selection of every nth element of a plane.
+/// Returns a selection of only the elements that are drawn, one of each step.
 fn thinned(
     selection: &Selection,
     axes: (Option<usize>, Option<usize>),
@@ -315,8 +316,8 @@ fn thinned(
 }
 
 impl ChunksUnder {
-    /// Returns the cost in bytes; each chunk counts at least 64 KiB, since a request takes about as long as
-    /// transferring that many bytes.
+    /// Returns the cost of reading these chunks, in bytes. Each chunk counts as at least 64 KiB, since a request takes
+    /// about as long as transferring that many bytes.
     fn cost(self) -> u64 {
         self.bytes.max(self.count.saturating_mul(64 << 10))
     }

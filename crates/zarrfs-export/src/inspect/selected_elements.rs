@@ -1,6 +1,6 @@
 //! Reads selected elements of an array, as bytes in C order or as a file.
 //!
-//! They are read in the same way as the files of a mount, and are the same byte for byte.
+//! Files of a mount are made by the same code, so they have the same bytes.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ impl SelectedElements {
     }
 }
 
-/// An array for a file, with information that an open array lacks.
+/// An array with the metadata that a format needs but an open array does not have.
 pub struct DescribedArray<'a> {
     /// The open array.
     pub open: &'a Arc<OpenArray>,
@@ -122,10 +122,11 @@ pub fn write_file(
     write_whole(context, &file, file.len(), take)
 }
 
-/// Opens the file of selected elements, which has a known length.
+/// Opens the file of selected elements. If the format needs all elements to make the file, reads them now, so that the
+/// length of the file is known.
 ///
-/// Fails with `Unsupported` if the format cannot hold the elements, or with the error that makes the array
-/// undecodable.
+/// Fails with `Unsupported` if the format cannot hold the elements. Fails with the decoding error if the array cannot
+/// be decoded.
 pub fn open_file(
     context: &RequestContext,
     described: &DescribedArray<'_>,
@@ -185,7 +186,7 @@ pub fn open_file(
     Export::of_selection(array, parts, selection, array.id())
 }
 
-/// Returns the parts of a file. Fails with `Unsupported` and the reason if there is no such file.
+/// Returns the parts of a file. Fails with `Unsupported` and the reason if the format cannot hold the array.
 fn parts_of(format: &Format, array: &OpenArray, subject: &Subject) -> Result<FileParts> {
     match format.unmet_needs(subject) {
         Some(why) => {
@@ -196,7 +197,7 @@ fn parts_of(format: &Format, array: &OpenArray, subject: &Subject) -> Result<Fil
     }
 }
 
-/// Passes on a file of `length` bytes in blocks.
+/// Passes the bytes of a file of `length` bytes to `take`, block by block.
 pub fn write_whole(
     context: &RequestContext,
     file: &dyn ReadAt,

@@ -1,8 +1,8 @@
 //! Parses selections: `0,:,10:20`, `...`, `::2`, `-1`, `t=3`, `time=2020-01-01`.
 //!
-//! The syntax is numpy's, plus names of dimensions. A number selects one element and drops its dimension, a slice
-//! keeps it. Slices are clipped at the edges, numbers are not. The store is not read here: `labels` returns the
-//! labels of dimensions.
+//! The syntax is numpy's, plus names of dimensions. A number selects one element and drops its dimension; a slice keeps
+//! the dimension. A slice may exceed the dimension and is clipped; a number that exceeds it is an error. Nothing here
+//! reads the store: the caller supplies the labels of dimensions through `labels`.
 
 use std::num::{IntErrorKind, ParseIntError};
 
@@ -22,7 +22,7 @@ pub struct SelectableDimensions<'a> {
     pub names: &'a [Option<String>],
     /// Labels of the dimensions.
     pub labels: &'a LabelsOf<'a>,
-    /// Whether a date that is coarser than the labels selects a slice.
+    /// Whether a date that is coarser than the labels selects a slice, such as all hours of a day.
     pub has_slices_of_dates: bool,
 }
 
@@ -40,7 +40,7 @@ impl From<String> for PartFault {
     }
 }
 
-/// Parts for named dimensions with their indices, and the other parts.
+/// The parts for named dimensions, each with the index of its dimension, and then the parts without a name.
 type SortedParts<'t> = (Vec<(usize, &'t str)>, Vec<&'t str>);
 
 type PartResult<T> = std::result::Result<T, PartFault>;
@@ -57,8 +57,8 @@ pub fn parse(text: &str, shape: &[u64]) -> Result<Selection> {
 }
 
 impl SelectableDimensions<'_> {
-    /// Parses a selection. Parts without a name apply, in order, to the dimensions that are not named. Fails with
-    /// `Invalid` if the selection has no meaning, and as reading labels does.
+    /// Parses a selection. Parts without a name apply, in order, to the dimensions that no part names. Fails with
+    /// `Invalid` if the selection has no meaning, and with the error of `labels` if labels cannot be read.
     pub fn select(&self, text: &str) -> Result<Selection> {
         let wrong = |why: String| Error::invalid(format!("selection '{text}'"), why);
         let explained = |fault| match fault {
@@ -82,7 +82,7 @@ impl SelectableDimensions<'_> {
         })
     }
 
-    /// Splits a selection into parts; those of named dimensions have their indices.
+    /// Splits a selection into the parts for named dimensions and the parts without a name.
     fn sorted<'t>(&self, text: &'t str) -> PartResult<SortedParts<'t>> {
         let bare = match text.trim().strip_prefix('[') {
             Some(rest) => rest.strip_suffix(']').ok_or_else(not_closed)?.trim(),
@@ -160,21 +160,21 @@ impl SelectableDimensions<'_> {
         self.shape.get(axis).copied().unwrap_or(0)
     }
 
-    /// Parses element numbers along a dimension.
+    /// Parses element numbers or a slice of them along a dimension.
     fn numbered(&self, axis: usize, part: &str) -> PartResult<SelectedAxis> {
         let length = self.length(axis);
         Ok(axis_of(part, length)
             .map_err(|why| format!("{why} for dimension {axis} of {length} elements"))?)
     }
 
-    /// Adds to a message that the dimension has no labels.
+    /// Adds to a message that the dimension has no labels to select by.
     fn without_labels(&self, axis: usize, why: &str) -> String {
         let (name, length) = (self.names.get(axis).cloned().flatten(), self.length(axis));
         let name = name.unwrap_or_default();
         format!("{why}; select by number, since no array '{name}' with {length} labels was found")
     }
 
-    /// Parses labels along a dimension, or numbers if it has none.
+    /// Parses labels along a dimension. If the dimension has no labels, parses element numbers.
     fn labelled(&self, axis: usize, part: &str) -> PartResult<SelectedAxis> {
         if let Some(numbers) = part.strip_prefix('#') {
             return self.numbered(axis, numbers);
@@ -194,7 +194,7 @@ fn not_closed() -> String {
     "'[' has no ']'".to_string()
 }
 
-/// Parses a number. Overflow gives the largest or smallest number, since slices are clipped at the edges.
+/// Parses a number. A number beyond 64 bits becomes the largest or smallest one, which has the same effect in a slice.
 fn whole_number(text: &str) -> Option<i64> {
     text.parse()
         .or_else(|error: ParseIntError| match error.kind() {

@@ -124,7 +124,7 @@ pub enum Checksum {
     Wrong,
     /// The index codecs have no checksum.
     None,
-    /// It was not read.
+    /// It was not compared, since the index could not be read.
     NotRead,
 }
 
@@ -140,15 +140,15 @@ impl Checksum {
     }
 }
 
-/// The stored inner chunks of a shard.
+/// The inner chunks that the index of a shard says are stored.
 #[derive(Clone, Debug, Default)]
 pub struct InnerChunks {
     /// Number of stored inner chunks.
     pub stored: u64,
-    /// Number of unused bytes in the shard.
+    /// Number of bytes of the shard that belong neither to its index nor to a stored inner chunk.
     pub unused: u64,
-    /// The first 100,000 stored inner chunks by their indices, with their byte ranges in the shard or the error of the
-    /// entry.
+    /// The indices of the first 100,000 stored inner chunks. Each has its byte range in the shard, or the error of its
+    /// entry in the index.
     pub places: Vec<(Coordinates, Result<Range<u64>>)>,
 }
 
@@ -197,7 +197,7 @@ impl InnerChunks {
         found
     }
 
-    /// Returns the number of stored inner chunks that are not listed.
+    /// Returns the number of stored inner chunks that are missing in `places`.
     pub fn not_listed(&self) -> u64 {
         self.stored - self.places.len() as u64
     }

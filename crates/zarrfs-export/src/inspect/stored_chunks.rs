@@ -1,10 +1,11 @@
-//! Counts the stored chunks of an array, and maps them: lengths and corruption.
+//! Counts the stored chunks of an array, and maps their lengths and corruption.
 //!
-//! Chunks are counted as the store lists them, so that the cost follows the stored chunks, not the grid.
+//! Chunks are counted by listing the store. So the time depends on the number of stored chunks, not on the size of the
+//! grid.
 //!
-//! A map shows two dimensions, by default those with the most chunks; chunks along the others are summed up. A cell
-//! of a large grid stands for several chunks: memory is bounded by the number of cells, and time by the number of
-//! stored chunks, whatever the size of the grid.
+//! A map shows two dimensions, by default those with the most chunks; a cell adds up the chunks along the others. In a
+//! large grid, a cell also stands for several chunks along each dimension. So memory is bounded by the number of cells,
+//! and time by the number of stored chunks, whatever the size of the grid.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -35,7 +36,8 @@ pub struct ChunkTotals {
     pub present: u64,
     /// Stored bytes of these chunks.
     pub bytes: u64,
-    /// Number of elements of these chunks inside the array; saturates at `u128::MAX`.
+    /// Number of elements in these chunks, without the parts of chunks that extend beyond the array. Saturates at
+    /// `u128::MAX`.
     pub elements: u128,
     /// A chunk of the shortest length.
     pub smallest: Option<ChunkLength>,
@@ -46,8 +48,7 @@ pub struct ChunkTotals {
 }
 
 impl ChunkTotals {
-    /// Counts the stored chunks of an array, and may stop after `limit` of them; makes `threads` requests in
-    /// parallel.
+    /// Counts the stored chunks of an array with `threads` parallel requests. Stops at some point after `limit` chunks.
     ///
     /// Fails if the store cannot tell which chunks it has, or if the grid is unknown.
     pub fn count(
@@ -101,7 +102,7 @@ impl ChunkTotals {
     }
 }
 
-/// The minimum and maximum of some numbers.
+/// The minimum and the maximum of some numbers, or `None` if there are no numbers.
 pub type Ends<T> = Option<(T, T)>;
 
 /// The chunks in one cell of a map.
@@ -115,8 +116,8 @@ pub struct MapCell {
     pub bytes: u64,
     /// Minimum and maximum stored bytes of a chunk, if lengths were requested.
     pub lengths: Ends<u64>,
-    /// Minimum and maximum compression ratio of a chunk, counting only elements inside the array; `None` for elements
-    /// of variable length.
+    /// Minimum and maximum compression ratio of a chunk. The decoded size is that of the elements inside the array.
+    /// `None` if elements have variable length.
     pub ratios: Ends<f64>,
     /// Number of corrupt chunks, if decoding was requested.
     pub corrupt: u64,
@@ -270,8 +271,8 @@ impl ChunkMap {
         Ok(())
     }
 
-    /// Adds a chunk with its decoded bytes and the outcome of decoding it. Returns an error outcome unless it is
-    /// `Corrupt`.
+    /// Adds a chunk, given the bytes of its decoded elements and the result of decoding it. A `Corrupt` error is
+    /// counted; other errors are returned.
     fn add_chunk(&mut self, chunk: ListedChunk, decoded: u64, outcome: Result<()>) -> Result<()> {
         self.present += 1;
         let Some(cell) = self.cell(&chunk.indices) else {
@@ -333,8 +334,9 @@ fn float(number: u64) -> f64 {
 
 /// Returns the dimensions of rows and columns.
 ///
-/// By default these are the two with the most chunks, the last ones if several have equally many, in the order of the
-/// array. If only one dimension has several chunks, it becomes the columns, as terminals are wider than high.
+/// By default these are the two dimensions with the most chunks, in the order of the array; among dimensions with
+/// equally many chunks, later ones are preferred. If only one dimension has several chunks, it becomes the columns,
+/// since terminals are wider than high.
 fn axes_of(grid: &[u64], axes: Option<(usize, usize)>) -> Result<(Option<usize>, Option<usize>)> {
     let rank = grid.len();
     match axes {
@@ -366,7 +368,7 @@ fn scaled(number: u64, cells: u64, count: u64) -> u64 {
     u64::try_from(scaled).unwrap_or_default()
 }
 
-/// Returns how many of `count` chunks belong to a cell.
+/// Returns how many of the `count` chunks along a dimension belong to a cell, if `cells` cells share them.
 fn share(cell: u64, count: u64, cells: u64) -> u64 {
     let first = |cell: u64| {
         let first = (u128::from(cell) * u128::from(count)).div_ceil(u128::from(cells.max(1)));

@@ -36,23 +36,24 @@ use zarrfs_store::request_context::RequestContext;
 pub struct SurroundingNodes {
     /// The group of the array.
     pub group: Option<Arc<NodeEntry>>,
-    /// The group of its image and the array's path from there, if that is not its own group.
+    /// The group of the array's image, and the path from that group to the array. `None` if the array's own group is
+    /// that group, or if the array belongs to no image.
     image: Option<(Arc<NodeEntry>, Key)>,
-    /// The group of the image that the array has labels for, and the path from there to the group that names the
+    /// The group of the image that the array has labels for, and the path from that group to the group that names the
     /// array as a level.
     labelled: Option<(Arc<NodeEntry>, Key)>,
-    /// The numbers of transformations of these two images that are stored in arrays.
+    /// The numbers of these two images' transformations, as far as arrays store them.
     numbers: Vec<StoredNumbers>,
     labelled_numbers: Vec<StoredNumbers>,
     /// The scenes that contain these two images.
     scene: Option<SceneNode>,
     labelled_scene: Option<SceneNode>,
     pub(super) mapping: Option<Arc<NodeEntry>>,
-    /// The entry of the array's level in the GeoZarr layout.
+    /// The entry of the array's resolution level in the layout that a GeoZarr group has for its levels.
     level: Option<Attributes>,
-    /// The group with that layout, if it is above the array's own.
+    /// The group with that layout, if it is above the array's own group.
     levels: Option<Arc<NodeEntry>>,
-    /// The level that this one was derived from.
+    /// The resolution level that the array's level was derived from.
     base: Option<LevelBase>,
     /// The root of the hierarchy, if it is not the array's own group.
     root: Option<Arc<NodeEntry>>,
@@ -73,7 +74,7 @@ struct SceneNode {
 pub type FindNode<'a> = &'a dyn Fn(&Key) -> Result<Option<Arc<NodeEntry>>>;
 
 impl SurroundingNodes {
-    /// Builds the nodes around an array from only its group.
+    /// Builds the surroundings of an array of which only the group is known.
     pub fn of_group(group: Option<Arc<NodeEntry>>) -> SurroundingNodes {
         SurroundingNodes {
             group,
@@ -95,7 +96,7 @@ impl SurroundingNodes {
         alone.with_others(array, &|path| hierarchy.node(context, path))
     }
 
-    /// Finds the nodes other than the group; fails as `find` does.
+    /// Finds all of these nodes except the group, with `find`. Fails as `find` does.
     pub fn with_others(
         mut self,
         array: &NodeEntry,
@@ -114,8 +115,7 @@ impl SurroundingNodes {
         Ok(self)
     }
 
-    /// Reads the numbers of image transformations that are stored in arrays; arrays that cannot be decoded are
-    /// skipped.
+    /// Reads the numbers of the images' transformations that arrays store. Skips arrays that cannot be decoded.
     pub fn with_numbers(
         mut self,
         context: &RequestContext,
@@ -159,7 +159,7 @@ impl SurroundingNodes {
         Ok(self)
     }
 
-    /// Returns the attributes of these nodes.
+    /// Returns the attributes of these nodes, in the form in which formats receive them.
     pub fn attributes(&self) -> Surroundings<'_> {
         Surroundings {
             group: attributes(self.group.as_ref()),
@@ -180,7 +180,8 @@ impl SurroundingNodes {
         }
     }
 
-    /// Finds the nearest group above the array's own that names it as a level of an image, if its own group does not.
+    /// If the array's own group does not name the array as a level of an image, finds the nearest group above it that
+    /// does.
     fn find_image_above(
         &self,
         array: &NodeEntry,
@@ -228,7 +229,8 @@ impl SurroundingNodes {
     }
 }
 
-/// Reads the numbers of a transformation as a list or a list of rows; `None` if the node is not such an array.
+/// Reads an array with the numbers of a transformation, as a list or a list of rows. Returns `None` if the node is not
+/// an array of floats with one or two dimensions, or if it has too many elements.
 fn read_numbers(
     context: &RequestContext,
     arrays: &Arrays,
@@ -250,7 +252,7 @@ fn read_numbers(
         [_, columns] if columns > 0 => usize::try_from(columns).ok(),
         _ => return Ok(None),
     };
-    // An affine transformation of maximum rank has the most numbers.
+    // Among the transformations, an affine one of maximum rank has the most numbers.
     let most = (MAX_RANK * (MAX_RANK + 1)) as u64;
     if count.is_none_or(|count| count > most) {
         return Ok(None);
@@ -271,7 +273,7 @@ fn read_numbers(
     }))
 }
 
-/// Returns the attributes of an OME-Zarr group, with the array's path from there.
+/// Returns the attributes of an OME-Zarr group, and the path from the group to the array.
 fn image_group<'a>(
     group: Option<&'a (Arc<NodeEntry>, Key)>,
     numbers: &'a [StoredNumbers],
@@ -286,7 +288,7 @@ fn image_group<'a>(
     })
 }
 
-/// Returns the attributes of a scene, with the image's path from there.
+/// Returns the attributes of a scene's group, and the path from the group to the image.
 fn scene_group(scene: Option<&SceneNode>) -> Option<SceneGroup<'_>> {
     let scene = scene?;
     Some(SceneGroup {
@@ -353,8 +355,9 @@ pub(super) fn find_mapping(
     Ok(None)
 }
 
-/// Returns the name of a grid mapping. If there are several, each is followed by a colon and its coordinates; the
-/// mapping for the dimensions is used.
+/// Returns the name of the grid mapping in an attribute `grid_mapping`. The attribute may list several names, each
+/// followed by a colon and coordinates. Returns the first name with a coordinate that is a dimension of the array, or
+/// else the first name.
 fn mapping_name<'a>(named: &'a str, array: &Array) -> &'a str {
     let mut mapping = None;
     for word in named.split_whitespace() {
@@ -388,7 +391,8 @@ pub struct MapSource<'a> {
 }
 
 impl MapSource<'_> {
-    /// Adds these nodes to the nodes around an array. Fails if the values of a coordinate variable cannot be read.
+    /// Adds the nodes that define the position of a map to the nodes around an array. Fails if the values of a
+    /// coordinate variable cannot be read.
     pub fn add_to(
         &self,
         context: &RequestContext,
@@ -401,7 +405,7 @@ impl MapSource<'_> {
         };
         let own = attributes(Some(&group));
         if around.image.is_some() || own.is_some_and(|own| names_level(own, array.path.name())) {
-            // OME-Zarr has no coordinate variables for its levels.
+            // OME-Zarr does not place the levels of an image by coordinate variables.
             return Ok(around);
         }
         let mut unplaced = None;
@@ -430,14 +434,15 @@ impl MapSource<'_> {
                 None => None,
             });
         }
-        // A level with coordinate variables of its own does not need its base.
+        // If the level has coordinate variables of its own, these give its place, and the level it was derived from is
+        // not needed.
         if let Some(level) = unplaced.filter(|_| around.coordinates.iter().all(Option::is_none)) {
             around.base = self.find_base(context, &level)?;
         }
         Ok(around)
     }
 
-    /// Finds the level that another one was derived from, and its position.
+    /// Finds the level that `level` was derived from, and the place of that level.
     fn find_base(&self, context: &RequestContext, level: &NamedLevel) -> Result<Option<LevelBase>> {
         let Some(source) = level.layout.source(&level.path) else {
             return Ok(None);
@@ -454,7 +459,7 @@ impl MapSource<'_> {
         let Some(array) = node.array() else {
             return Ok(None);
         };
-        // The recursion ends, since that level is not derived from another one.
+        // The recursion ends: `MapLayout::source` returns a level that is not derived from another one.
         let around = SurroundingNodes::of(context, self.hierarchy, &node)?;
         let around = self.add_to(context, around, &node)?;
         let subject = Subject {
@@ -466,14 +471,14 @@ impl MapSource<'_> {
     }
 }
 
-/// A GeoZarr level of an array.
+/// The GeoZarr resolution level that an array belongs to.
 struct NamedLevel {
-    /// The group with the layout.
+    /// The group whose layout names the level.
     group: Arc<NodeEntry>,
     layout: MapLayout,
     /// The entry of the level in the layout.
     attributes: Attributes,
-    /// The path of the level relative to the group, and of the array relative to the level.
+    /// The path from the group to the level, and the path from the level to the array.
     path: String,
     below: String,
 }
@@ -505,7 +510,7 @@ fn find_level(array: &Key, find: FindNode<'_>) -> Result<Option<NamedLevel>> {
     Ok(None)
 }
 
-/// Whether a layout defines the position of a level.
+/// Whether the layout's entry of a level gives the position of the level.
 fn is_placed(level: &NamedLevel) -> bool {
     let has = |name| level.attributes.get(name).is_some();
     has("spatial:transform") || has("proj:transform")
@@ -543,7 +548,7 @@ fn find_coordinate_variables(
             continue;
         };
         let own = [name.to_string()];
-        // Real attributes name fewer.
+        // Arrays in practice name fewer than 16 auxiliary coordinates.
         let others = coordinate_names(found.attributes.in_files()).into_iter();
         for other in own.into_iter().chain(others.take(16)) {
             let dimension = NamedDimension { name, length };
@@ -564,8 +569,8 @@ fn find_coordinate_variables(
     Ok(variables)
 }
 
-/// Finds the variable of a name with one value for each element along a dimension, in the group of the array or in
-/// the nearest group above. Returns `None` if it runs neither east nor north.
+/// Finds the variable with a name that has one value for each element along a dimension. It is in the group of the
+/// array or in the nearest group above. Returns `None` if its values increase neither eastward nor northward.
 fn find_variable(
     array: &NodeEntry,
     name: &str,

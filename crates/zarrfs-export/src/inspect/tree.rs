@@ -1,8 +1,8 @@
 //! Walks the nodes below a node in tree order, and describes each by its metadata.
 //!
-//! Groups are listed in parallel, and their children are read in parallel in parts of bounded size. So a remote tree
-//! takes about as many round trips as it has levels, and of a group of a million arrays the first are passed on
-//! before the others are read.
+//! Several groups are listed in parallel. Their children are read in parallel, in batches of bounded size (`TreePart`).
+//! So the number of round trips to a remote store is about the depth of the tree. In a group with a million arrays, the
+//! first arrays are passed to the caller before the others are read.
 
 use std::mem::take;
 use std::ops::ControlFlow;
@@ -37,7 +37,7 @@ pub enum NodeFacts {
 pub struct TreeNode {
     /// The path of the node.
     pub path: Key,
-    /// The number of levels below the top of the tree.
+    /// The depth of the node: 0 at the top of the tree.
     pub depth: usize,
     /// The kind of the node.
     pub facts: NodeFacts,
@@ -49,27 +49,27 @@ pub struct TreeNode {
     pub stored: Option<ChunkTotals>,
     /// Whether it is the last child of its group.
     pub is_last: bool,
-    /// Whether it has children that are not in the tree.
+    /// Whether it has children that the limits of the tree leave out.
     pub is_cut: bool,
-    /// Whether its children are known only from attributes, so that there may be others.
+    /// Whether the store cannot list the children, so that the tree has only those named by attributes.
     pub is_partial: bool,
-    /// The error for which its children are unknown, if any.
+    /// The error that keeps its children unknown, if there is one.
     pub fault: Option<Error>,
 }
 
-/// Options of a walk.
+/// Options of a tree.
 #[derive(Clone, Copy, Debug)]
 pub struct TreeConfig {
     /// Maximum number of levels below the top.
     pub depth: usize,
-    /// Approximate number of chunks of each array that are counted; 0 for none.
+    /// Approximate number of chunks of each array that are counted; 0 counts none.
     pub chunks: u64,
     /// Number of nodes that are read in parallel.
     pub threads: usize,
 }
 
 impl TreeNode {
-    /// Describes a node at `depth` levels below the top; the root's own files are named after `root`.
+    /// Describes a node at depth `depth`. If it is the root of the store, its files are named after `root`.
     pub(super) fn describe(
         context: &RequestContext,
         opened: &OpenedStore,
@@ -118,22 +118,24 @@ fn facts(entry: &NodeEntry, open: Option<&Arc<OpenArray>>, root: &str) -> NodeFa
     }
 }
 
-/// Maximum number of nodes of a tree; further nodes are left out, and their group is marked as cut.
+/// Maximum number of nodes of a tree. The nodes beyond it are left out, and their group has `is_cut`.
 const MAX_NODES: usize = 1 << 20;
 
 /// Maximum depth of a tree.
 const MAX_DEPTH: usize = 1000;
 
-/// Maximum number of nodes that are read before the nodes before them are passed on.
+/// Maximum number of children that are read as one batch. The nodes of a batch are passed on before more are read.
 const PART: usize = 2048;
 
-/// Receives the nodes of a tree, and returns whether it wants more.
+/// Receives the nodes of a tree. Returns `Break` to stop the walk.
 pub type TakeNode<'a> = &'a mut dyn FnMut(TreeNode) -> ControlFlow<()>;
 
-/// Passes on the node at a path and all nodes below it: each group before its children, which are sorted by name.
+/// Passes the node at a path and all nodes below it to `take`. A group comes before its children, which are sorted by
+/// name.
 ///
-/// The root's own files are named after `root`. Fails with `NotFound` if there is no node; a group that cannot be
-/// listed has a fault. Returns the first fault of a child that was found after its group was passed on.
+/// If the root of the store is among them, its files are named after `root`. Fails with `NotFound` if there is no node
+/// at the path. If a group cannot be listed, its `fault` is set. If a child cannot be read after its group was passed
+/// to `take`, the first such error is returned.
 pub fn walk(
     context: &RequestContext,
     opened: &OpenedStore,
@@ -156,12 +158,13 @@ pub fn walk(
         fault: None,
         take,
     };
-    // A break means that no more nodes are wanted, which is not a fault.
+    // `Break` only means that the caller wants no more nodes.
     let _ = walk.emit_all(context, vec![TreeItem::of(ReadNode { node, entry })]);
     Ok(walk.fault)
 }
 
-/// Returns the same nodes as a list.
+/// Returns the nodes that `walk` passes on, as a list. An error that `walk` returns becomes the fault of the first
+/// node.
 pub fn tree(
     context: &RequestContext,
     opened: &OpenedStore,
@@ -186,43 +189,45 @@ struct ReadNode {
     entry: Arc<NodeEntry>,
 }
 
-/// A node of a part of the tree.
+/// A node that is ready to be passed on, or whose children must be listed first.
 enum TreeItem {
-    /// A node whose children, if it has any, are the next items.
+    /// A node that is complete: if it has children in the tree, they are the next items.
     Known(TreeNode),
-    /// A node whose children are not known.
+    /// A node whose children are not listed yet.
     Open(ReadNode),
 }
 
-/// An entry of a part in progress: a node, or names of children of the last node before.
+/// An entry of a batch that is being filled: a node, or names of children whose nodes will be read. The children belong
+/// to the nearest node before them.
 enum TreeSlot {
     Node(TreeNode),
     Unread(UnreadChildren),
 }
 
-/// A part of the tree in progress.
+/// A batch of the tree that is being filled.
 #[derive(Default)]
 struct TreePart {
     slots: Vec<TreeSlot>,
-    /// The number of names that are not read yet.
+    /// The number of names in the batch whose nodes are not read yet.
     unread: usize,
 }
 
-/// Children of a group that will be read together.
+/// Children of one group whose nodes are read in the same batch.
 struct UnreadChildren {
     parent: Arc<NodeEntry>,
     depth: usize,
-    /// The child before them, which may turn out to be the last one.
+    /// The last child of the previous batch. It was kept back, since it is the last child of the group if none of these
+    /// names is a node.
     before: Option<ReadNode>,
     names: Vec<Vec<u8>>,
-    /// Whether there are names after these.
+    /// Whether the group has more names after these, for the next batch.
     has_more: bool,
 }
 
-/// The result of reading a child.
+/// The result of reading a child; `None` if the name is not that of a node.
 type ReadChild = Result<Option<ReadNode>>;
 
-/// A node, and its children if they are in the tree.
+/// A node whose children were listed; `None` if the tree does not have its children.
 struct ListedNode {
     node: TreeNode,
     children: Option<ListedChildren>,
@@ -252,14 +257,14 @@ struct NodeReader<'a> {
 /// A walk in progress.
 struct TreeWalk<'a> {
     reader: NodeReader<'a>,
-    /// The number of nodes that the tree may still have.
+    /// The number of nodes that may still be added to the tree.
     room: usize,
     fault: Option<Error>,
     take: TakeNode<'a>,
 }
 
 impl TreeWalk<'_> {
-    /// Passes on nodes in order, each with all nodes below it.
+    /// Passes on nodes in order, and after each node all nodes below it.
     fn emit_all(&mut self, context: &RequestContext, items: Vec<TreeItem>) -> ControlFlow<()> {
         if !items.iter().any(|item| matches!(item, TreeItem::Open(_))) {
             return items.into_iter().try_for_each(|item| match item {
@@ -278,7 +283,7 @@ impl TreeWalk<'_> {
         self.emit_part(context, &mut part).map_continue(drop)
     }
 
-    /// Adds a group and its children to a part; passes the part on whenever it is full.
+    /// Adds a group and the names of its children to a batch. Whenever the batch is full, reads it and passes it on.
     fn add_group(
         &mut self,
         context: &RequestContext,
@@ -310,7 +315,8 @@ impl TreeWalk<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Reads the children of a part and passes the part on, except for a last child that others may follow.
+    /// Reads the children in a batch, and passes on the nodes of the batch and all nodes below them. If the last group
+    /// has more names, its last child is returned instead, since only the next batch shows whether it is the last one.
     fn emit_part(
         &mut self,
         context: &RequestContext,
@@ -340,7 +346,8 @@ impl TreeWalk<'_> {
         ControlFlow::Continue(last)
     }
 
-    /// Adds children that were read; returns the last one if others may follow.
+    /// Adds children that were read to the items. If the group has more names, returns its last child instead of adding
+    /// it.
     fn add_children(
         &mut self,
         unread: UnreadChildren,
@@ -366,7 +373,8 @@ impl TreeWalk<'_> {
         None
     }
 
-    /// Records an error of a child in its group, or in the walk if the group was already passed on.
+    /// Records the error of a child as the fault of its group, or as the fault of the walk if the group was already
+    /// passed on.
     fn record_fault(&mut self, group: &Key, error: Error, items: &mut [TreeItem]) {
         let node = items.iter_mut().rev().find_map(|item| match item {
             TreeItem::Known(node) if node.path == *group => Some(node),
@@ -380,7 +388,7 @@ impl TreeWalk<'_> {
 }
 
 impl NodeReader<'_> {
-    /// Lists the children of a node; if they are too deep for the tree, only checks whether there are any.
+    /// Lists the children of a node. If they would be deeper than the tree may be, only checks whether there are any.
     fn list(&self, context: &RequestContext, item: TreeItem) -> ListedNode {
         let ReadNode { mut node, entry } = match item {
             TreeItem::Known(node) => {
@@ -406,8 +414,8 @@ impl NodeReader<'_> {
         ListedNode { node, children }
     }
 
-    /// Returns the sorted names of the children of a group, at most the first `most` in the listing; and which names
-    /// the listing leaves out.
+    /// Returns the names of the children of a group, sorted: at most the first `most` names of the listing. Also
+    /// returns which names the listing leaves out.
     fn names(
         &self,
         context: &RequestContext,
@@ -420,7 +428,8 @@ impl NodeReader<'_> {
         while names.len() < most
             && let Some(name) = listing.next(context)?
         {
-            // A node cannot have the name of a document in its group's folder; drafts have their documents elsewhere.
+            // Next to documents, a name such as `zarr.json` is not a child. A draft stores documents elsewhere, so
+            // there it may be.
             if entry.entry_point().is_some() || !is_in_node_folder(&name.name) {
                 names.push(name.name);
             }
@@ -466,8 +475,8 @@ impl UnreadChildren {
     }
 }
 
-/// Whether a child is a folder of chunks: it has such a name and no document, and its parent may be an array whose
-/// documents cannot be read.
+/// Whether a child is probably a folder of chunks: its parent may be an array, since the documents of the parent cannot
+/// be read, and the child has a name like a chunk and no document.
 fn is_of_chunks(parent: &NodeEntry, child: &NodeEntry) -> bool {
     let is_bare = child.node.is_ok() && child.dialect().is_none();
     parent.node.is_err() && is_bare && is_like_chunk(child.path.name())
