@@ -1,8 +1,8 @@
 //! Interprets an array's dimensions: names, units, scale and origin, as far as metadata give them.
 //!
-//! OME-Zarr's `multiscales` of the group (0.1 to 0.6) come first, then the array's own dimension names and its
-//! attributes `spacing`, `origin` and `units`, if these are lists with one value per dimension. Coordinate variables
-//! are not read: otherwise the header of a file would depend on chunks.
+//! OME-Zarr's `multiscales` of the group (0.1 to 0.6) has precedence. Then come the array's own dimension names, and
+//! its attributes `spacing`, `origin` and `units`, if each is a list with one value per dimension. Coordinate variables
+//! are not read: otherwise the header of a file would change with their chunks.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use crate::formats::ome_zarr::coordinate_systems::{DescribedAxis, LevelPlace};
 use crate::formats::ome_zarr::orientation::{FirstVoxel, anatomical_place, orientation_text};
 use crate::formats::ome_zarr::{Level, level_of};
 
-/// The kind of a dimension, by its name or by OME-Zarr.
+/// The kind of a dimension. It follows from the name of the dimension or from OME-Zarr's metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AxisKind {
     /// The first direction of space: longitude, easting, columns.
@@ -55,13 +55,13 @@ pub(crate) fn kind_of(name: &str) -> AxisKind {
 pub struct AxisMeaning {
     /// Its name.
     pub name: Option<String>,
-    /// Its kind, such as a direction of space or time.
+    /// Its kind, such as time or a direction of space.
     pub kind: AxisKind,
-    /// The unit of scale and origin.
+    /// The unit in which scale and origin are.
     pub unit: Option<String>,
     /// The distance between neighbouring elements, finite and not 0; `None` if unknown.
     pub scale: Option<f64>,
-    /// The position of the first element, finite.
+    /// The position of the first element, which is finite.
     pub origin: f64,
 }
 
@@ -74,36 +74,38 @@ impl AxisMeaning {
 
 /// The meaning of all dimensions of a box.
 pub(crate) struct Dimensions {
-    /// The meaning of each dimension, outermost first. For an oblique image, they are those in a coordinate system in
-    /// which the image is straight.
+    /// The meaning of each dimension, outermost first. For an oblique image, it comes from a coordinate system in which
+    /// the image is not oblique, if there is one.
     pub(crate) axes: Vec<AxisMeaning>,
-    /// The place of the box, if it is oblique or has an anatomical orientation.
+    /// The place of the box, if the box is oblique or has an anatomical orientation.
     pub(crate) oblique: Option<Oblique>,
-    /// The facts that no file has, with the reasons.
+    /// The facts that no file format can express, with the reasons.
     pub(crate) left_out: Vec<String>,
 }
 
-/// The place of a box whose dimensions are not parallel to the axes of space, or have an anatomical orientation.
+/// The place of a box that is oblique, so that its dimensions are not parallel to the axes of space, or that has an
+/// anatomical orientation.
 pub(crate) struct Oblique {
     /// The name of the coordinate system, if it has one.
     system: Option<String>,
-    /// One axis per dimension of the box.
+    /// The axes of the coordinate system, as many as the box has dimensions.
     pub(crate) axes: Vec<DescribedAxis>,
-    /// Maps indices in the box to coordinates.
+    /// Maps indices of elements in the box to coordinates.
     pub(crate) map: AffineMap,
-    /// The anatomical orientations of the axes, for a message. The coordinates are then in ITK's LPS space (left,
-    /// posterior, superior).
+    /// The anatomical orientations of the axes as a text for messages. If it is present, the coordinates are in ITK's
+    /// LPS space (left, posterior, superior).
     pub(crate) orientation: Option<String>,
 }
 
 impl Dimensions {
-    /// Returns the facts that a file of a format without a direction matrix omits.
+    /// Returns the facts that a file omits if its format has no direction matrix.
     pub(crate) fn left_out_without_directions(&self) -> Vec<String> {
         let all = self.left_out.iter().cloned();
         all.chain(self.without_directions()).collect()
     }
 
-    /// Returns the message for a format without a direction matrix, or `None` if nothing is omitted.
+    /// Returns the message that a format without a direction matrix omits the directions, or `None` if there are none
+    /// to omit.
     pub(crate) fn without_directions(&self) -> Option<String> {
         let oblique = self.oblique.as_ref()?;
         if let Some(orientation) = &oblique.orientation
@@ -173,12 +175,12 @@ pub(crate) fn dimensions_of(subject: &Subject) -> Dimensions {
     found
 }
 
-/// Returns a number if it can be the distance between elements; a product of distances may overflow to infinity or 0.
+/// Returns a number if it can be a distance between elements. The product of two distances may be infinite or 0.
 fn distance(number: f64) -> Option<f64> {
     (number.is_finite() && number != 0.0).then_some(number)
 }
 
-/// Returns a number if it is finite, or else 0.
+/// Returns a number if it is finite, or else 0, which stands for an unknown place.
 fn place(number: f64) -> f64 {
     if number.is_finite() { number } else { 0.0 }
 }
@@ -207,7 +209,7 @@ fn of_array(subject: &Subject) -> Dimensions {
 }
 
 impl Dimensions {
-    /// Applies the description of a level of an OME-Zarr image.
+    /// Applies the metadata that OME-Zarr has about a level.
     fn set_level(&mut self, level: Level) {
         let described = level.axes.into_iter().flatten();
         for (axis, described) in self.axes.iter_mut().zip(described) {
@@ -238,7 +240,8 @@ impl Dimensions {
             });
             match oblique {
                 Ok(oblique) => {
-                    // Without a coordinate system in which it is straight, use the distances of the oblique one.
+                    // These distances are right along oblique dimensions, too. A place that is not oblique replaces
+                    // them, if there is one.
                     for (input, axis) in self.axes.iter_mut().enumerate() {
                         axis.scale = distance(oblique.step(input));
                     }
@@ -254,7 +257,8 @@ impl Dimensions {
         }
     }
 
-    /// Returns the anatomical place of a level, or `None` with a message if the orientations do not define it.
+    /// Returns the anatomical place of a level. If the orientations do not define one, returns `None` and adds a
+    /// message.
     fn anatomical_place(
         &mut self,
         place: &LevelPlace,
@@ -270,7 +274,8 @@ impl Dimensions {
         Some((body?, orientation))
     }
 
-    /// Applies the place of a level whose dimensions are parallel to the axes `outputs`.
+    /// Applies the place of a level that is not oblique: each dimension is parallel to the axis with the index in
+    /// `outputs`.
     fn set_place(&mut self, place_of: &LevelPlace, outputs: &[usize]) {
         for (input, (axis, &output)) in self.axes.iter_mut().zip(outputs).enumerate() {
             if let Some(described) = place_of.axes.as_ref().and_then(|axes| axes.get(output)) {
@@ -281,8 +286,8 @@ impl Dimensions {
         }
     }
 
-    /// Returns the place of a level whose dimensions of space are oblique. Fails with the coordinate system's name if
-    /// these dimensions do not fill it, or if other dimensions are oblique as well.
+    /// Returns the place of a level whose dimensions of space are oblique. Fails with the name of the coordinate system
+    /// if the dimensions are linearly dependent, or if dimensions other than those of space are oblique as well.
     fn oblique_place(&self, place: LevelPlace) -> Result<Oblique, Option<String>> {
         let (map, rank) = (place.map, self.axes.len());
         let Some(axes) = place.axes.filter(|axes| axes.len() == rank) else {
@@ -290,7 +295,7 @@ impl Dimensions {
         };
         let is_space = |output: usize| axes.get(output).is_some_and(|axis| axis.kind.is_space());
         let is_same = |input: usize, output: usize| {
-            // An index dimension need not have a name of a space axis.
+            // A dimension whose name says nothing may run along an axis of space.
             let kind = self.axes.get(input).map(|axis| axis.kind);
             kind.is_some_and(|kind| kind == AxisKind::Other || kind.is_space() == is_space(output))
         };
@@ -319,7 +324,7 @@ impl Dimensions {
 }
 
 impl Oblique {
-    /// Returns the same place with anatomical orientations.
+    /// Returns the same place, with the text of its anatomical orientations.
     fn with_orientation(self, orientation: String) -> Oblique {
         Oblique {
             orientation: Some(orientation),
@@ -327,13 +332,13 @@ impl Oblique {
         }
     }
 
-    /// Returns the distance between neighbouring elements along a dimension.
+    /// Returns the distance between neighbouring elements along a dimension of the box.
     pub(crate) fn step(&self, input: usize) -> f64 {
         let factors = (0..self.map.outputs()).map(|output| self.map.factor(output, input));
         factors.map(|factor| factor * factor).sum::<f64>().sqrt()
     }
 
-    /// Returns the message for programs that do not support shear.
+    /// Returns the message that the place is lost in programs that do not support shear.
     pub(crate) fn without_shear(&self) -> String {
         let place = match &self.system {
             Some(name) => format!("coordinate system {name:?}"),
@@ -342,7 +347,7 @@ impl Oblique {
         format!("{place} for programs without shear, such as ITK")
     }
 
-    /// Whether all pairs of dimensions are at right angles, within rounding errors.
+    /// Whether the dimensions are at right angles to each other, within rounding errors.
     pub(crate) fn is_rectangular(&self) -> bool {
         let rank = self.map.inputs();
         let mut pairs = (0..rank).flat_map(|one| (0..one).map(move |other| (one, other)));
@@ -350,14 +355,14 @@ impl Oblique {
             let outputs = 0..self.map.outputs();
             let parts = outputs.map(|row| self.map.factor(row, one) * self.map.factor(row, other));
             let cosine = parts.sum::<f64>() / self.step(one) / self.step(other);
-            // The numbers may have the precision of an `f32`.
+            // The numbers may be rounded to 32-bit floats.
             cosine.abs() < 1e-5
         })
     }
 }
 
 impl AxisMeaning {
-    /// Applies name, kind and unit.
+    /// Applies the name, the kind and the unit of an axis.
     fn describe(&mut self, described: &DescribedAxis) {
         if !described.name.is_empty() {
             self.name = Some(described.name.clone());
@@ -367,7 +372,7 @@ impl AxisMeaning {
     }
 }
 
-/// Whether the scale or the origin of a dimension is known.
+/// Whether the scale or the origin of some dimension is known.
 pub(crate) fn has_scale(axes: &[AxisMeaning]) -> bool {
     axes.iter()
         .any(|axis| axis.scale.is_some() || axis.origin != 0.0)

@@ -1,7 +1,7 @@
 //! Converts decoded elements to another form, such as another byte order or data type.
 //!
-//! A conversion handles each element by itself, so any range of a file needs only its own elements. The conversions
-//! in this file preserve every value, except for invalid code points in text, which become U+FFFD.
+//! A conversion handles each element by itself. So reading a range of a file requires only the elements in this range.
+//! The conversions in this module preserve every value, except that invalid code points in text become U+FFFD.
 
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,15 +15,15 @@ use zarr_format::grid::element_blocks;
 pub trait Conversion: Debug + Send + Sync {
     /// Returns the size of a written element in bytes.
     fn written_size(&self) -> usize;
-    /// Converts whole decoded elements. `written` has room for the same number of elements; its previous content is
-    /// arbitrary, and every byte of it is written.
+    /// Converts decoded elements, which must be whole ones. `written` must have room for the same number of elements.
+    /// Its old content does not matter, since every byte is overwritten.
     fn convert(&self, decoded: &[u8], written: &mut [u8]);
-    /// Like `convert`, for conversions that depend on the position of elements; `first` is the number of the first
-    /// one in the file.
+    /// Like `convert`, for conversions that depend on where elements are in the file. `first` is the number of the
+    /// first element.
     fn convert_at(&self, _first: u64, decoded: &[u8], written: &mut [u8]) {
         self.convert(decoded, written);
     }
-    /// Returns a number that differs between conversions.
+    /// Returns a number that is different for different conversions.
     fn digest(&self) -> u64;
 }
 
@@ -34,13 +34,13 @@ pub(super) fn digest_of(conversion: &impl Debug) -> u64 {
     hasher.finish()
 }
 
-/// Big-endian words. For integers whose signedness the format does not support, the highest bit is inverted, which
-/// adds half of their range.
+/// Reverses the bytes of words. If the format does not have integers of this signedness, also inverts the highest bit,
+/// which adds half of their range.
 #[derive(Debug)]
 pub(crate) struct BigEndian {
     /// Size of an element in bytes.
     pub size: usize,
-    /// Size in bytes of a word, the unit of byte order.
+    /// Size in bytes of a word, the part of an element whose bytes are reversed.
     pub word: usize,
     /// Whether the highest bit is inverted.
     pub inverts_top: bool,
@@ -76,7 +76,7 @@ impl Conversion for BigEndian {
     }
 }
 
-/// Reverses words of a size known at compile time, and XORs their first byte with `top`.
+/// Reverses words whose size is known at compile time. XORs the first byte of each result with `top`.
 fn swap<const N: usize>(decoded: &[u8], written: &mut [u8], top: u8) {
     element_blocks::convert(decoded, written, |mut word: [u8; N]| {
         word.reverse();
@@ -87,7 +87,7 @@ fn swap<const N: usize>(decoded: &[u8], written: &mut [u8], top: u8) {
     });
 }
 
-/// Small elements as wider ones.
+/// Writes small elements as wider ones.
 #[derive(Debug)]
 pub(crate) enum Widened {
     /// Half floats as big-endian 32-bit floats.
@@ -127,7 +127,7 @@ impl Conversion for Widened {
     }
 }
 
-/// Unsigned integers as big-endian ones of twice their size.
+/// Writes unsigned integers as big-endian integers of twice their size.
 #[derive(Debug)]
 pub(crate) struct WidenedUnsigned {
     /// Size of a decoded element in bytes.
@@ -154,7 +154,7 @@ impl Conversion for WidenedUnsigned {
     }
 }
 
-/// Maximum number of bytes in the buffer between two conversions, unless a single element is larger.
+/// Maximum bytes of the buffer between two conversions. It is larger if a single element is.
 const BETWEEN: usize = 32 << 10;
 
 /// A conversion followed by another one.
@@ -162,7 +162,7 @@ const BETWEEN: usize = 32 << 10;
 pub(crate) struct Chained {
     /// The first conversion, of decoded elements.
     pub first: Arc<dyn Conversion>,
-    /// The second conversion, of the results of the first.
+    /// The second conversion, which converts the results of the first.
     pub second: Arc<dyn Conversion>,
     /// Size of a decoded element in bytes.
     pub size: usize,
@@ -183,7 +183,7 @@ impl Conversion for Chained {
             self.first.written_size(),
             self.second.written_size().max(1),
         );
-        // Small enough to stay in the processor's cache until the second conversion.
+        // The buffer is small, so that it is still in the processor's cache when the second conversion reads it.
         let count = (BETWEEN / middle.max(1)).min(decoded.len() / size).max(1);
         let mut between = vec![0; count * middle];
         let blocks = decoded
@@ -201,7 +201,7 @@ impl Conversion for Chained {
     }
 }
 
-/// Text of a fixed number of code points from UTF-32 to UTF-8, padded with zeros to the same number of bytes.
+/// Converts text of a fixed number of code points from UTF-32 to UTF-8. Zeros pad the result to the size in UTF-32.
 #[derive(Debug)]
 pub(crate) struct Utf8 {
     /// Size of a text in bytes, a multiple of four.
@@ -223,7 +223,7 @@ impl Conversion for Utf8 {
             for point in points.iter().take(length.map_or(0, |last| last + 1)) {
                 let letter = char::from_u32(u32::from_le_bytes(*point));
                 let letter = letter.unwrap_or(char::REPLACEMENT_CHARACTER);
-                // A code point takes at most four bytes in UTF-8, so it fits its place in UTF-32.
+                // A code point takes at most four bytes in UTF-8, so the result fits.
                 let (place, after) = rest.split_at_mut(letter.len_utf8());
                 letter.encode_utf8(place);
                 rest = after;

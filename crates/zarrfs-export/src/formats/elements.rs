@@ -22,7 +22,7 @@ pub(crate) fn float(element: &[u8]) -> Option<f64> {
     }
 }
 
-/// Returns bytes of a fixed length without their padding.
+/// Returns bytes of a fixed length without the zeros that pad them.
 pub(crate) fn unpadded(element: &[u8]) -> &[u8] {
     let last = element.iter().rposition(|&byte| byte != 0);
     element
@@ -30,7 +30,7 @@ pub(crate) fn unpadded(element: &[u8]) -> &[u8] {
         .unwrap_or_default()
 }
 
-/// Returns UTF-32 text of a fixed length without its padding. Invalid code points become U+FFFD.
+/// Returns UTF-32 text of a fixed length, without the zeros that pad it. Invalid code points become U+FFFD.
 pub(crate) fn text(element: &[u8]) -> String {
     let points = element.as_chunks::<4>().0.iter();
     let letters = points.map(|point| char::from_u32(u32::from_le_bytes(*point)));

@@ -1,7 +1,8 @@
-//! Defines a format: the arrays that it holds, and the parts of its files.
+//! Defines a format: the arrays that it can hold, and the parts of its files.
 //!
-//! A format does no I/O. From metadata it makes the bytes before and after the elements, and the form of the elements
-//! between them. For elements without a fixed length it makes the whole file when the file is opened.
+//! A format does no I/O. From metadata it makes the bytes before and after the elements, and says in which form the
+//! elements are written between them. If elements have no fixed length, it makes the whole file when the file is
+//! opened.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,16 +21,16 @@ use zarrfs_store::request_context::RequestContext;
 pub struct Format {
     /// The ending of file names, without the dot.
     pub extension: &'static str,
-    /// The arrays that it can hold, as a phrase after "needs".
+    /// The arrays that it can hold, as a phrase after the word "needs".
     pub needs: &'static str,
-    /// Returns the parts of a file of elements with a fixed length, or `None` if the format cannot hold them. A
-    /// format without this function is only for elements without a fixed length.
+    /// Returns the parts of a file of fixed-length elements, or `None` if the format cannot hold them. Formats without
+    /// this function can only hold elements without a fixed length.
     pub parts: Option<PartsFn>,
-    /// Makes a file when it is opened, from elements without a fixed length or from any elements; `None` if the
-    /// format cannot do so.
+    /// Makes the whole file when it is opened: from elements without a fixed length, or from any elements. `None` if
+    /// the format cannot do so.
     pub ragged: Option<Ragged>,
-    /// Whether every array and every chunk has this file, even if the format cannot hold the elements: opening the
-    /// file then fails. Files of other formats exist only for arrays that the format can hold.
+    /// Whether every array and every chunk has this file. If the format cannot hold the elements, opening the file
+    /// fails. Files of other formats exist only for arrays that the format can hold.
     pub is_basic: bool,
 }
 
@@ -39,35 +40,36 @@ impl fmt::Debug for Format {
     }
 }
 
-/// Alignment of the first element where a format leaves it open: aligned elements can be mapped, and are copied
-/// faster.
+/// The alignment of the first element, in formats that do not demand another one. Aligned elements can be used in a
+/// mapped file, and are copied faster.
 pub(super) const ALIGNMENT: usize = 64;
 
 type PartsFn = fn(&Subject) -> Option<FileParts>;
 
-/// The way in which a file is made of all elements of a box.
+/// How a file is made from all elements of a box.
 #[derive(Clone, Copy)]
 pub enum Ragged {
-    /// The file is the elements, each after its length.
+    /// The file has each element after its length.
     Records,
-    /// Made from all elements at once.
+    /// The function makes the file from all elements at once.
     Made(RaggedFn),
-    /// Made row by row, also of elements with a fixed length. The metadata decide whether there is a file.
+    /// The function makes the file row by row, also from fixed-length elements. The metadata decide whether there is a
+    /// file.
     Rows(RowsFn),
 }
 
 /// Makes a file of the elements of a box with this shape.
 type RaggedFn = fn(&VlenElements, &[u64], &mut ReservedBuffer<'_>) -> Result<()>;
 
-/// Reads the elements of an array, named by the member's path, and makes a file of them.
+/// Makes a file from the elements of a member. In the file, the array has the name that is the member's path.
 type RowsFn = fn(&RequestContext, &GroupMember, &mut ReservedBuffer<'_>) -> Result<()>;
 
-/// Returns the number of padding bytes after `length` bytes that align the elements behind them.
+/// Returns the number of padding bytes after `length` bytes, so that the elements after them are aligned.
 pub(super) fn filling(length: usize) -> usize {
     length.next_multiple_of(ALIGNMENT) - length
 }
 
-/// The parts of a file of elements with a fixed length.
+/// The parts of a file of fixed-length elements.
 #[derive(Clone, Default)]
 pub struct FileParts {
     /// The bytes before the elements.
@@ -76,16 +78,17 @@ pub struct FileParts {
     pub elements: Option<ElementForm>,
     /// The bytes after the elements.
     pub trailer: Vec<u8>,
-    /// The metadata that the file omits: each a name, a colon and the reason.
+    /// The metadata that the file omits. Each is a name, a colon and the reason.
     pub left_out: Vec<String>,
 }
 
 /// The form in which elements are written.
 #[derive(Clone, Default)]
 pub struct ElementForm {
-    /// For each dimension of the file the array's dimension, outermost first; `None` for the array's own order.
+    /// For each dimension of the file, the index of the array's dimension, outermost first. `None` if the file has the
+    /// order of the array.
     pub order: Option<Vec<usize>>,
-    /// The conversion of each element; `None` if it is written as decoded, little-endian.
+    /// The conversion of each element; `None` if elements are written as they are decoded, in little-endian order.
     pub conversion: Option<Arc<dyn Conversion>>,
 }
 
@@ -120,7 +123,7 @@ impl FileParts {
         }
     }
 
-    /// Adds a conversion before the format's own one. Decoded elements have `size` bytes.
+    /// Puts a conversion before the conversion of the format. Decoded elements have `size` bytes.
     pub fn after(mut self, first: &Arc<dyn Conversion>, size: usize) -> FileParts {
         if let Some(form) = &mut self.elements {
             let second = form.conversion.take();
@@ -136,10 +139,10 @@ impl FileParts {
         self
     }
 
-    /// Returns the length in bytes of all elements of a box as the file has them; decoded elements have `size` bytes.
+    /// Returns the length in bytes that all elements of a box have in the file. Decoded elements have `size` bytes.
     pub(crate) fn elements_len(&self, shape: &[u64], size: usize) -> Result<u64> {
-        // Checked even if the file has no elements: otherwise an array that is too large would have only its header
-        // file.
+        // This is checked even for a header file without elements. Otherwise an array that is too large for other files
+        // would have a header file.
         let decoded = bytes_of(shape, size)?;
         match &self.elements {
             None => Ok(0),
@@ -153,7 +156,8 @@ impl FileParts {
         }
     }
 
-    /// Returns the length in bytes of the file of a box; `TooLarge` if it exceeds the maximum length of a file.
+    /// Returns the length in bytes of the file of a box. Fails with `TooLarge` if it exceeds the maximum length of a
+    /// file.
     pub fn len(&self, shape: &[u64], size: usize) -> Result<u64> {
         let around = self.header.len() as u64 + self.trailer.len() as u64;
         let whole = self.elements_len(shape, size)?.checked_add(around);
@@ -164,8 +168,8 @@ impl FileParts {
             })
     }
 
-    /// Returns a content number, derived from the array's number `array`. It changes if attributes change the bytes
-    /// before or after the elements.
+    /// Returns the content number of a file, given the number `array` that identifies the array. It changes when
+    /// attributes change the bytes before or after the elements, or their conversion.
     pub fn content(&self, array: u64) -> u64 {
         let mut hasher = DefaultHasher::new();
         (array, &self.header, &self.trailer).hash(&mut hasher);
@@ -196,14 +200,14 @@ impl Format {
         }
     }
 
-    /// Whether the format has files of an array.
+    /// Whether an array has files of this format. Opening such a file may still fail.
     pub fn fits(&self, subject: &Subject) -> bool {
-        // A basic format has files even of an array that does not decode; opening them returns the error.
+        // An array that cannot be decoded has files of a basic format, too; opening them returns the error.
         let is_fixed = !subject.array.data_type.is_variable();
         (self.is_basic && is_fixed && self.parts.is_some()) || self.holds(subject)
     }
 
-    /// Whether the format has files of an array, provided that the array decodes.
+    /// Whether an array has files of this format, assuming that it can be decoded.
     pub fn holds(&self, subject: &Subject) -> bool {
         match self.ragged {
             Some(Ragged::Records | Ragged::Made(_)) if subject.array.data_type.is_variable() => {
@@ -214,18 +218,18 @@ impl Format {
         }
     }
 
-    /// Whether a file of an array is made when it is opened, so that its length is unknown before.
+    /// Whether a file of an array is made when it is opened. Its length is unknown before that.
     pub fn is_made(&self, array: &Array) -> bool {
         array.data_type.is_variable() || matches!(self.ragged, Some(Ragged::Rows(_)))
     }
 
-    /// Returns the requirements of the format, or `None` if it has a file of the array, provided that the array
-    /// decodes.
+    /// Returns what the format needs if it cannot hold the array, or `None` if it can. Assumes that the array can be
+    /// decoded.
     pub fn unmet_needs(&self, subject: &Subject) -> Option<String> {
         (!self.holds(subject)).then(|| format!("needs {}", self.needs))
     }
 
-    /// Returns the parts of a file. The attributes are limited to those that files have.
+    /// Returns the parts of a file. If the attributes are too long for a header, only some of them are used.
     fn make(&self, subject: &Subject) -> Option<FileParts> {
         let array = subject.array.in_files();
         let mut parts = (self.parts?)(&Subject {
@@ -255,11 +259,11 @@ impl Format {
     }
 
     /// Returns the parts of a file of an array. Fails with `Unsupported` if the format cannot hold the elements, or
-    /// with the error of an array that does not decode.
+    /// with the decoding error if the array cannot be decoded.
     pub fn parts_of(&self, array: &OpenArray, subject: &Subject) -> Result<FileParts> {
         self.make(subject)
             .ok_or_else(|| match array.check_decodable() {
-                // The decoding error is more specific than that the format cannot hold the type.
+                // The decoding error says more than that the format cannot hold the data type.
                 Err(error) => error,
                 Ok(()) => {
                     let data_type = &subject.array.data_type;
@@ -271,9 +275,9 @@ impl Format {
             })
     }
 
-    /// Returns the content number of an array's file, which stays the same while the file is written in place.
+    /// Returns the content number of an array's file. Writing to the file does not change the number.
     pub fn content(&self, array: &OpenArray, parts: &FileParts) -> u64 {
-        // The header of a basic format does not depend on attributes.
+        // Attributes do not change the files of a basic format.
         if self.is_basic {
             array.id()
         } else {

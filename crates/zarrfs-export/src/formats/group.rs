@@ -1,7 +1,7 @@
 //! Virtual files of a group: a header, followed by the arrays of the group.
 //!
 //! A format of groups does no I/O: from names, metadata and attributes it makes the header and the offset of each
-//! array. `GroupFile` is such a file, open, and `GroupMember` an array of it.
+//! array. `GroupFile` is an open file of this kind; `GroupMember` is one of its arrays.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -24,25 +24,25 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::budget::Reservation;
 use zarrfs_store::sync::read_bytes::{ReadAt, ReadBytes, part};
 
-/// A group below the group.
+/// A group below the exported group.
 #[derive(Clone, Debug)]
 pub struct Subgroup {
-    /// The path from the exported group.
+    /// The path relative to the exported group.
     pub path: String,
-    /// The attributes that the file has.
+    /// The attributes that the file has of it.
     pub attributes: Attributes,
 }
 
 /// The contents of a group's file.
 #[derive(Clone)]
 pub struct GroupContents {
-    /// The group's attributes that the file has.
+    /// The attributes that the file has of the group.
     pub attributes: Attributes,
-    /// The groups below it, parents first; empty for formats without groups.
+    /// The groups below the exported group, parents first; empty for formats without groups.
     pub subgroups: Vec<Subgroup>,
     /// The arrays, at least one.
     pub members: Vec<GroupMember>,
-    /// A sentence about each node that is left out.
+    /// A sentence about each node that the file leaves out.
     pub left_out: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ impl GroupContents {
         sources.map(|source| &source.array)
     }
 
-    /// Returns the arrays that decode.
+    /// Returns the stored arrays of the members that can be decoded.
     pub fn decodable(&self) -> impl Iterator<Item = &Arc<OpenArray>> {
         self.arrays()
             .filter(|array| array.check_decodable().is_ok())
@@ -68,7 +68,7 @@ impl GroupContents {
         member.ok_or_else(|| Error::invalid("group", "the file has no such array"))
     }
 
-    /// Starts a buffer for bytes of the file, which reserves its memory.
+    /// Starts a buffer for bytes of the file. The buffer reserves memory as it grows.
     pub fn growing(&self) -> Result<ReservedBuffer<'_>> {
         let first = self.arrays().next();
         let first = first.ok_or_else(|| Error::invalid("group", "the group has no elements"))?;
@@ -76,25 +76,25 @@ impl GroupContents {
     }
 }
 
-/// The result of a format for a group, or why it fails: a phrase after the name of the format and a colon.
+/// A result for a group in some format, or why there is none: a phrase that follows the name of the format and a colon.
 pub type OrReason<T> = std::result::Result<T, String>;
 
-/// The arrays that the files of a format have.
+/// Which arrays of a group the files of a format have.
 #[derive(Clone, Copy)]
 pub enum GroupScope {
     /// The arrays directly in the group.
     Own,
     /// The arrays of the group and of all groups below it. Nodes that cannot be read are left out.
     Below,
-    /// The arrays of the group and of the groups below it that are columns of a table, by their names and attributes.
-    /// Nodes that cannot be read are left out.
+    /// The arrays of the group, and those in groups below that are columns of a table. The function decides by the name
+    /// and the attributes of a group whether it is a column. Nodes that cannot be read are left out.
     Columns(fn(&str, &Attributes) -> bool),
-    /// The arrays at the paths in the group's attributes.
+    /// The arrays at the paths that the function finds in the group's attributes.
     Named(fn(&Attributes) -> Vec<String>),
 }
 
-/// Maximum bytes of an array of fixed length whose elements a format reads when a file is opened, because the form or
-/// the length of the file depends on them.
+/// Maximum bytes of an array of fixed-length elements that a format reads when a file is opened. It reads them because
+/// the header or the length of the file depends on them.
 pub(super) const MAX_READ_AT_OPEN: u64 = 16 << 20;
 
 /// A file format for all arrays of a group.
@@ -110,8 +110,8 @@ pub struct GroupFormat {
 }
 
 impl GroupFormat {
-    /// Whether selections and decoded values are supported. A file of an image always has all of its levels, as
-    /// stored.
+    /// Whether the format also has files of a selection or of decoded values. A file of an image always has all of its
+    /// levels, as they are stored.
     pub fn has_parts(&self) -> bool {
         !matches!(self.scope, GroupScope::Named(_))
     }
@@ -123,7 +123,7 @@ impl fmt::Debug for GroupFormat {
     }
 }
 
-/// The plan of a group's file.
+/// The plan of a group's file: its layout, or how to find it.
 pub struct GroupPlan {
     /// The bytes of the file.
     pub body: GroupBody,
@@ -137,12 +137,13 @@ pub enum GroupBody {
     Laid(GroupLayout),
     /// The layout depends on elements, which are read when the file is opened.
     Made(MadeLayout),
-    /// Like `Made`, and the elements decide whether there is a file: `make` fails with `Unsupported` if not.
+    /// Like `Made`, but the elements also decide whether there is a file: `make` fails with `Unsupported` if there is
+    /// none.
     Checked(MadeLayout),
 }
 
 impl GroupBody {
-    /// Returns the layout function if the layout depends on elements, or else `None`.
+    /// Returns how the layout is computed if it depends on elements, or `None` if it is known.
     pub fn made(&self) -> Option<&MadeLayout> {
         match self {
             GroupBody::Laid(_) => None,
@@ -151,7 +152,7 @@ impl GroupBody {
     }
 }
 
-/// A layout that is computed when a file is opened.
+/// A layout that is computed from elements when a file is opened.
 pub struct MadeLayout {
     /// The numbers of the members whose elements are read.
     pub read: Vec<usize>,
@@ -160,7 +161,7 @@ pub struct MadeLayout {
 }
 
 impl GroupPlan {
-    /// Returns a plan with a known layout, which omits nothing.
+    /// Returns a plan with a known layout, for a file that omits nothing.
     pub fn laid(layout: GroupLayout) -> GroupPlan {
         GroupPlan {
             body: GroupBody::Laid(layout),
@@ -169,7 +170,7 @@ impl GroupPlan {
     }
 }
 
-/// The header of a file and the places of its arrays.
+/// The header of a file, and the offsets of its arrays.
 #[derive(Clone)]
 pub struct GroupLayout {
     /// The bytes before the first array.
@@ -181,11 +182,11 @@ pub struct GroupLayout {
 /// An array in a file of its group.
 #[derive(Clone)]
 pub struct PlacedVariable {
-    /// Its number among the members of the contents.
+    /// The number of the array among the members of the contents.
     pub member: usize,
-    /// The offset of its first byte in the file.
+    /// The offset of the array's first byte in the file.
     pub offset: u64,
-    /// The parts of the array.
+    /// The parts of a file of the array alone. The group's file contains such a file at the offset.
     pub parts: FileParts,
 }
 
@@ -204,7 +205,7 @@ impl GroupLayout {
 }
 
 impl GroupPlan {
-    /// Returns the content number, which stays the same while chunks change.
+    /// Returns the content number, which depends on the metadata and not on the chunks.
     pub fn content(&self, contents: &GroupContents) -> u64 {
         let mut hasher = DefaultHasher::new();
         match &self.body {
@@ -213,7 +214,7 @@ impl GroupPlan {
                 let order = layout.variables.iter();
                 order.for_each(|variable| variable.member.hash(&mut hasher));
             }
-            // The file may contain any part of the metadata.
+            // The file is not known yet, and may contain any of these metadata.
             GroupBody::Made(_) | GroupBody::Checked(_) => {
                 contents.attributes.text().hash(&mut hasher);
                 for member in &contents.members {
@@ -250,23 +251,24 @@ pub struct GroupFile {
     header: Arc<ReservedBytes>,
     /// The reservation for a long header.
     _room: Option<Reservation>,
-    /// The offset of each array, and the array, in order of the offsets.
+    /// The offset of each array and the open array, in the order of the offsets.
     variables: Vec<(u64, Export)>,
     length: u64,
-    /// Whether the header has elements, as they were when the file was opened.
+    /// Whether the header contains elements. They stay as they were when the file was opened.
     is_made: bool,
     /// The arrays on which the bytes of the file may depend.
     arrays: Vec<TrackedArray>,
 }
 
 impl GroupFile {
-    /// Opens the file of a group; fails with the error of an array that does not decode or cannot be read.
+    /// Opens the file of a group. Fails with the error of an array that cannot be decoded or read.
     pub fn open(
         context: &RequestContext,
         body: &GroupBody,
         contents: &GroupContents,
     ) -> Result<GroupFile> {
-        // The states are taken first, so that a change during the reads counts as a change of the open file.
+        // The states are taken before the arrays are read. So a change during the reads is noticed as a change of the
+        // open file.
         let arrays = contents.decodable().map(|array| TrackedArray {
             array: array.clone(),
             state: Mutex::new(array.state()),
@@ -304,7 +306,7 @@ impl GroupFile {
         self.length == 0
     }
 
-    /// Whether the file has bytes that were made of elements when it was opened.
+    /// Whether the file has bytes that were computed from elements when it was opened.
     pub fn is_made(&self) -> bool {
         self.is_made
     }
@@ -314,7 +316,7 @@ impl GroupFile {
         self.arrays.iter().map(|tracked| &tracked.array)
     }
 
-    /// Whether the content may have changed since the last call, without a request to the store.
+    /// Whether the content may have changed since the last call. Makes no request to the store.
     pub fn may_have_changed(&self) -> bool {
         let has_changed = |tracked: &&TrackedArray| {
             let now = tracked.array.state();
@@ -325,7 +327,7 @@ impl GroupFile {
         self.arrays.iter().filter(has_changed).count() > 0
     }
 
-    /// Assembles a range from the header and the bytes that `read` returns for arrays.
+    /// Assembles the bytes of a range: from the header, and from the arrays, which `read` reads.
     fn gather(
         &self,
         offset: u64,
@@ -337,7 +339,7 @@ impl GroupFile {
             return Ok(ReadBytes::default());
         }
         let mut bytes = part(&self.header, offset..end).to_vec();
-        // Starts with the array at the first byte.
+        // Starts with the array that contains the first byte.
         let after = self
             .variables
             .partition_point(|&(begin, _)| begin <= offset);
@@ -365,14 +367,14 @@ impl ReadAt for GroupFile {
     }
 }
 
-/// An array of a group, or of a group below it.
+/// An array of a file: in the exported group, or in a group below it.
 #[derive(Clone)]
 pub struct GroupMember {
-    /// The path from the group; the name if the array is in the group itself.
+    /// The path relative to the group, which is the name if the array is directly in the group.
     pub path: String,
-    /// The metadata of the exported array: its attributes, and the shape and data type of its selected elements.
+    /// The metadata of the array in the file: its attributes, and the shape and data type of the selected elements.
     pub array: Arc<Array>,
-    /// The source of its elements; `None` for a file of metadata alone.
+    /// The source of its elements; `None` if only the metadata are needed.
     pub source: Option<MemberSource>,
 }
 
@@ -383,12 +385,12 @@ pub struct MemberSource {
     pub array: Arc<OpenArray>,
     /// The selection of elements that the file has.
     pub selection: Selection,
-    /// The conversion of each decoded element before a format writes it; `None` if there is no conversion.
+    /// The conversion of each decoded element before the format converts it; `None` if there is none.
     pub conversion: Option<Arc<dyn Conversion>>,
 }
 
 impl MemberSource {
-    /// Returns all elements of an array, as they are decoded.
+    /// Returns the source of all elements of an array, without a conversion.
     pub fn whole(array: Arc<OpenArray>) -> MemberSource {
         MemberSource {
             selection: Selection::whole(&array.array().shape),
@@ -397,7 +399,7 @@ impl MemberSource {
         }
     }
 
-    /// Reads elements without a fixed length, of all rows or of some rows.
+    /// Reads elements without a fixed length, in all rows or in these rows.
     fn records(&self, context: &RequestContext, rows: Option<&Range<u64>>) -> Result<VlenElements> {
         let array = &self.array;
         array.check_decodable()?;
@@ -412,7 +414,8 @@ impl MemberSource {
         if selection.region().is_some() {
             return Ok(records);
         }
-        // The offset of an element is known only once all elements before it were read.
+        // The elements have no fixed length, so only a whole box can be read. The selected ones are then picked from
+        // it.
         let numbers = numbers_within(&selection, &around);
         let length = records.len() as u64 * size_of::<&[u8]>() as u64;
         let _room = array.room(length)?;
@@ -420,7 +423,7 @@ impl MemberSource {
     }
 }
 
-/// Returns the numbers of selected elements within their bounding box.
+/// Returns the numbers that selected elements have in their bounding box, in C order.
 fn numbers_within(selection: &Selection, around: &Region) -> Vec<usize> {
     let mut numbers = vec![0];
     let axes = selection.axes.iter().zip(&around.start).zip(&around.shape);
@@ -437,7 +440,7 @@ fn numbers_within(selection: &Selection, around: &Region) -> Vec<usize> {
 }
 
 impl GroupMember {
-    /// Returns the selected elements of a single array, as they are decoded.
+    /// Returns a file member with the selected elements of a single array, without a conversion.
     pub fn alone(array: &Arc<OpenArray>, selection: &Selection) -> GroupMember {
         GroupMember {
             path: array.path().to_string(),
@@ -450,18 +453,18 @@ impl GroupMember {
         }
     }
 
-    /// Returns the source of the elements; `Invalid` for a member of metadata alone.
+    /// Returns the source of the elements. Fails with `Invalid` if the member has only metadata.
     pub fn source(&self) -> Result<&MemberSource> {
         let source = self.source.as_ref();
         source.ok_or_else(|| Error::invalid(&self.path, "the array has no elements"))
     }
 
-    /// Reads all elements, which have no fixed length; fails as `OpenArray::records` does.
+    /// Reads all elements, which must have no fixed length. Fails as `OpenArray::records` does.
     pub fn records(&self, context: &RequestContext) -> Result<VlenElements> {
         self.source()?.records(context, None)
     }
 
-    /// Like `records`, for some rows along the first dimension that the selection keeps.
+    /// Like `records`, for these rows: positions along the first dimension that the selection keeps.
     pub fn records_of(&self, context: &RequestContext, rows: &Range<u64>) -> Result<VlenElements> {
         self.source()?.records(context, Some(rows))
     }
@@ -472,14 +475,14 @@ pub(super) type TakeText<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
 
 /// The selected texts of an array, in memory.
 pub(super) enum MemberTexts {
-    /// Variable length.
+    /// Texts of variable length.
     Ragged(VlenElements),
-    /// Fixed length in bytes, in UTF-32.
+    /// Texts of a fixed length in UTF-32, and this length in bytes.
     Fixed(ReadBytes, usize),
 }
 
 impl MemberTexts {
-    /// Reads the texts of a member; fails as `GroupMember::records` does.
+    /// Reads the texts of a member. Fails as `GroupMember::records` does.
     pub(super) fn read(context: &RequestContext, member: &GroupMember) -> Result<MemberTexts> {
         let source = member.source()?;
         if let DataType::FixedText(length) = source.array.array().data_type {
@@ -489,7 +492,7 @@ impl MemberTexts {
         Ok(MemberTexts::Ragged(member.records(context)?))
     }
 
-    /// Passes on each text; UTF-32 is converted to UTF-8.
+    /// Passes each text to `take`, in UTF-8.
     pub(super) fn each(&self, take: &mut TakeText<'_>) -> Result<()> {
         match self {
             MemberTexts::Ragged(texts) => texts.iter().try_for_each(take),

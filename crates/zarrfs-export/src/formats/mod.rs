@@ -1,9 +1,10 @@
 //! Virtual files of a box of an array: the formats, and the table of formats.
 //!
-//! Each format says which arrays it can hold, and makes the header and the trailer (`format`). `volumes` are formats
-//! of images in space, `maps` those with a georeference, `tables` those of text; `netcdf`, `hdf5` and `tiff` are a
-//! format each. `opened` reads such a file, `conversion` changes the form of elements, `axes`, `cf` and `ome_zarr`
-//! interpret dimensions and attributes. To add a format, add a file and an entry in `FORMATS`.
+//! Each format says which arrays it can hold, and makes the header and the trailer of a file (`format`). `volumes` has
+//! the formats of images in space, `maps` those with a georeference, `tables` those of text; `netcdf`, `hdf5` and
+//! `tiff` have one kind of file each. `opened` reads an open file, and `conversion` converts its elements. `axes`, `cf`
+//! and `ome_zarr` interpret metadata: of dimensions, of CF, and of OME-Zarr. To add a format, add a file and an entry
+//! in `FORMATS`.
 
 use crate::formats::group::GroupFormat;
 use zarr_format::error::{Error, Result};
@@ -124,7 +125,7 @@ pub const GROUP_FORMATS: &[&GroupFormat] = &[
 /// The formats of groups that can also hold one variable with its coordinates.
 pub const VARIABLE_FORMATS: &[&GroupFormat] = &[&netcdf::FORMAT, &hdf5::HDF5, &hdf5::NETCDF];
 
-/// Returns the format of an extension; `Invalid` if there is no such format.
+/// Returns the format with an extension. Fails with `Invalid` if there is no such format.
 pub fn format(extension: &str) -> Result<&'static Format> {
     let known = FORMATS.iter().find(|format| format.extension == extension);
     known.copied().ok_or_else(|| {

@@ -1,7 +1,7 @@
 //! `.npy`: numpy's own format (numpy.lib.format), version 1.0 if the header fits.
 //!
-//! Elements without a fixed length become fixed-width types of numpy, as wide as the longest element. Numbers that
-//! numpy lacks get a type of the same size that can show their bytes.
+//! Elements without a fixed length become a type of numpy with a fixed width, that of the longest element. Numbers for
+//! which numpy has no type get another type of the same size, in which their bytes can be read.
 
 use crate::formats::format::ALIGNMENT;
 use crate::formats::{FileParts, Format, Ragged, Subject};
@@ -21,7 +21,7 @@ pub const FORMAT: Format = Format {
     is_basic: true,
 };
 
-/// Returns the same in Fortran order (first dimension fastest).
+/// Returns a file with the same elements in Fortran order (first dimension fastest).
 pub(super) fn fortran(subject: &Subject) -> Option<FileParts> {
     let descr = descr(&subject.array.data_type)?;
     let header = header(&descr, true, subject.shape)?;
@@ -33,7 +33,7 @@ fn header(descr: &str, is_fortran: bool, shape: &[u64]) -> Option<Vec<u8>> {
     let shape = tuple(shape);
     let order = if is_fortran { "True" } else { "False" };
     let mut text = format!("{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}");
-    // Version 3.0 allows more than 64 KiB of text, in UTF-8.
+    // A header of more than 64 KiB, or with text that is not ASCII, needs version 3.0.
     let is_plain = text.is_ascii() && text.len() + ALIGNMENT < usize::from(u16::MAX);
     let before = if is_plain { 10 } else { 12 };
     let length = (before + text.len() + 1).next_multiple_of(ALIGNMENT) - before;
@@ -51,7 +51,7 @@ fn header(descr: &str, is_fortran: bool, shape: &[u64]) -> Option<Vec<u8>> {
     Some(header)
 }
 
-/// Builds a file of elements padded to the longest one: `S` for bytes, `U` for text.
+/// Writes a file of elements that are padded to the longest one: as `S` for bytes, as `U` for text.
 fn ragged(records: &VlenElements, shape: &[u64], out: &mut ReservedBuffer<'_>) -> Result<()> {
     let is_text = !matches!(records.data_type(), DataType::Bytes | DataType::List(_));
     let longest = records.iter().map(|element| width(element, is_text)).max();
@@ -76,7 +76,7 @@ fn ragged(records: &VlenElements, shape: &[u64], out: &mut ReservedBuffer<'_>) -
     Ok(())
 }
 
-/// Returns the width of an element: code points of a text, or else bytes.
+/// Returns the width of an element: the number of code points of a text, or else the number of bytes.
 fn width(element: &[u8], is_text: bool) -> usize {
     if is_text {
         String::from_utf8_lossy(element).chars().count()
@@ -98,7 +98,7 @@ fn put_padded(element: &[u8], is_text: bool, padded: &mut [u8]) {
     }
 }
 
-/// Returns the value of `descr` as a Python literal, with quotes; `None` if numpy has no such type.
+/// Returns the value of `descr` as a Python literal, with quotes. Returns `None` if numpy does not have the type.
 pub fn descr(data_type: &DataType) -> Option<String> {
     match data_type {
         DataType::Struct(fields) => {

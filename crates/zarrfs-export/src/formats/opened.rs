@@ -1,7 +1,7 @@
 //! Opens a box of an array as a file of header, elements and trailer.
 //!
-//! Any range can be read by itself. Elements that are written as decoded are not copied, and can be written in place;
-//! elements in another form are converted on each read.
+//! Reading a range reads only the elements in this range. If the file has the elements as they are decoded, they are
+//! not copied, and can be written in place. Otherwise each read converts them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct Export {
     array: Arc<OpenArray>,
     header: Vec<u8>,
     body: FileBody,
-    /// The byte range of the body in the file.
+    /// The byte range of the body, which is between header and trailer.
     body_range: Range<u64>,
     trailer: Vec<u8>,
     left_out: Vec<String>,
@@ -41,13 +41,13 @@ pub struct Export {
 
 /// The bytes between header and trailer.
 enum FileBody {
-    /// Empty: another file has the elements.
+    /// No bytes: the elements are in another file.
     Empty,
-    /// Elements of fixed length, read on demand.
+    /// Elements of fixed length as they are decoded, read on demand.
     Flat(SourceElements),
-    /// Elements of fixed length in another form.
+    /// Elements of fixed length in another form, read and converted on demand.
     Converted(ConvertedFile),
-    /// A file that was made completely when it was opened.
+    /// All bytes of a file that was made when it was opened.
     Whole(ReservedBytes),
 }
 
@@ -55,7 +55,7 @@ enum FileBody {
 struct ConvertedFile {
     decoded: SourceElements,
     conversion: Arc<dyn Conversion>,
-    /// Bytes of an element; `written_size` is at least 1.
+    /// Size in bytes of an element before and after the conversion; `written_size` is at least 1.
     decoded_size: u64,
     written_size: u64,
     length: u64,
@@ -77,14 +77,14 @@ impl ConvertedFile {
         })
     }
 
-    /// Returns the range of decoded bytes for a range of the file's elements.
+    /// Returns the range of decoded bytes from which a range of the body is converted.
     fn source(&self, range: &Range<u64>) -> Range<u64> {
         let first = range.start / self.written_size;
         let end = range.end.div_ceil(self.written_size);
         first * self.decoded_size..end * self.decoded_size
     }
 
-    /// Converts the decoded bytes of a range.
+    /// Converts decoded bytes to a range of the body. They begin and end with whole elements, so the ends are cut off.
     fn convert(&self, range: &Range<u64>, decoded: &[u8]) -> ReadBytes {
         let count = decoded.len() as u64 / self.decoded_size.max(1);
         let in_buffer = |bytes: u64| usize::try_from(bytes).unwrap_or(0);
@@ -97,7 +97,8 @@ impl ConvertedFile {
     }
 }
 
-/// Reserves memory for a header of this length, if it is longer than 16 KiB: the other state of an open file is larger.
+/// Reserves memory for a header that is longer than 16 KiB. Shorter headers are not worth it: the other state of an
+/// open file takes more.
 pub(super) fn room_of(array: &OpenArray, length: usize) -> Result<Option<Reservation>> {
     let is_long = length > 16 << 10;
     is_long.then(|| array.room(length as u64)).transpose()
@@ -129,8 +130,8 @@ impl FileBody {
 }
 
 impl Export {
-    /// Opens a box of an array in a format that needs no surroundings; fails as `Format::parts_of` and `open_made`
-    /// do.
+    /// Opens a box of an array in a format that needs no metadata of other nodes. Fails as `Format::parts_of` and
+    /// `open_made` do.
     pub fn open(
         context: &RequestContext,
         array: &Arc<OpenArray>,
@@ -146,8 +147,9 @@ impl Export {
         Export::of_parts(array, parts, region, content)
     }
 
-    /// Opens a file that is made of elements, which are all read now. Fails with `TooLarge` if there are too many,
-    /// and with `Unsupported` if the format cannot hold them. `member` has the name of the array and the selection.
+    /// Opens a file that is made of all selected elements, and reads them now. Fails with `TooLarge` if they do not fit
+    /// in memory, and with `Unsupported` if the format cannot hold them. `member` has the name of the array and the
+    /// selection.
     pub fn open_made(
         context: &RequestContext,
         format: &Format,
@@ -183,8 +185,8 @@ impl Export {
         })
     }
 
-    /// Opens a box of an array as a file of these parts, with this content number; `TooLarge` if it exceeds the
-    /// maximum length of a file.
+    /// Opens a box of an array as a file with these parts and this content number. Fails with `TooLarge` if the file
+    /// exceeds the maximum length.
     pub fn of_parts(
         array: &Arc<OpenArray>,
         parts: FileParts,
@@ -249,7 +251,7 @@ impl Export {
         self.len() == 0
     }
 
-    /// Whether all bytes were made of the elements when the file was opened.
+    /// Whether the whole file was made from elements when it was opened.
     pub fn is_made(&self) -> bool {
         matches!(self.body, FileBody::Whole(_))
     }
@@ -264,19 +266,20 @@ impl Export {
         &self.array
     }
 
-    /// Returns the content number, which stays the same while the file is written in place.
+    /// Returns the content number of the file. Writing to the file does not change it.
     pub fn content(&self) -> u64 {
         self.content
     }
 
-    /// Whether the content may have changed since the last call, without a request to the store.
+    /// Whether the content may have changed since the last call. Makes no request to the store.
     pub fn may_have_changed(&self) -> bool {
         let now = self.array.state();
         let before = std::mem::replace(&mut *self.last_state.lock(), now);
         self.array.may_have_changed(&before)
     }
 
-    /// Splits a range of the file, cut at its end, into header bytes, a range of the body, and trailer bytes.
+    /// Splits a range of the file, clipped at its end, into bytes of the header, a range of the body, and bytes of the
+    /// trailer.
     fn cut(&self, offset: u64, len: usize) -> (&[u8], Range<u64>, &[u8]) {
         let end = offset.saturating_add(len as u64).min(self.len());
         let Range {
@@ -291,7 +294,7 @@ impl Export {
         (before, elements, after)
     }
 
-    /// Returns the elements; fails unless the file has them as decoded, as a box in C order.
+    /// Returns the elements if they can be written: the file must have a box, in C order, as it is decoded.
     fn writable(&self) -> Result<&FlatFile> {
         let flat = match &self.body {
             FileBody::Flat(elements) => elements.as_box().filter(|flat| flat.has_own_order()),
@@ -301,21 +304,21 @@ impl Export {
         flat.ok_or_else(|| Error::new(Kind::Denied, self.array.path(), why))
     }
 
-    /// Fails as `OpenArray::check_writable` does, and with `Denied` if the file does not hold the elements as
+    /// Fails as `OpenArray::check_writable` does, and with `Denied` if the file does not have the elements as they are
     /// decoded.
     pub fn check_writable(&self) -> Result<()> {
         self.array.check_writable()?;
         self.writable().map(drop)
     }
 
-    /// Writes bytes at an offset into the array. Fails with `Invalid` if that would change the header or the trailer,
-    /// and with `TooLarge` beyond the end, since a write cannot extend the file.
+    /// Writes bytes at an offset of the file into the array. Fails with `Invalid` if this would change the header or
+    /// the trailer, and with `TooLarge` beyond the end of the file, since a write cannot extend it.
     pub fn write_at(&self, context: &RequestContext, offset: u64, bytes: &[u8]) -> Result<()> {
         self.write_from(context, WriteSource::Program, offset, bytes)
     }
 
-    /// Writes pages of the kernel in which a program changed some bytes through mmap. Pages of a chunk that changed
-    /// after they were read are dropped; the array then reports the loss.
+    /// Writes pages that a program changed through mmap, as the kernel passes them: unchanged bytes are as they were
+    /// read. If a chunk changed since then, its part of the pages is dropped, and the array reports the loss.
     pub fn write_pages(&self, context: &RequestContext, offset: u64, bytes: &[u8]) -> Result<()> {
         self.write_from(context, WriteSource::Pages, offset, bytes)
     }
@@ -374,7 +377,7 @@ impl ReadAt for Export {
 }
 
 impl MemberSource {
-    /// Opens the elements in the form of a format.
+    /// Opens a file with these parts and the elements of this source.
     pub(super) fn open(&self, parts: FileParts) -> Result<Export> {
         self.array.check_decodable()?;
         let parts = match &self.conversion {
@@ -386,14 +389,14 @@ impl MemberSource {
 }
 
 impl GroupMember {
-    /// Opens the elements, which have a fixed length, as decoded bytes of the data type of `array`: C order,
-    /// little-endian.
+    /// Opens the elements, which must have a fixed length. The bytes are in C order and little-endian, and have the
+    /// data type of the member's `array`.
     pub fn elements(&self) -> Result<Export> {
         self.source()?.open(FileParts::plain(Vec::new()))
     }
 }
 
-/// Reads all selected elements and makes a file of them.
+/// Reads all selected elements of a member and makes a file of them.
 fn whole(context: &RequestContext, member: &GroupMember, ragged: Ragged) -> Result<ReservedBytes> {
     let source = member.source()?;
     let array = &source.array;
@@ -410,17 +413,17 @@ fn whole(context: &RequestContext, member: &GroupMember, ragged: Ragged) -> Resu
     Ok(out.finish())
 }
 
-/// Decoded elements as a flat file.
+/// Decoded elements of a selection, as a flat file.
 pub enum SourceElements {
-    /// A box in any order of dimensions.
+    /// A box, with its dimensions in any order.
     Box(Box<FlatFile>),
-    /// Elements at a fixed step.
+    /// Elements with a step along some dimension.
     Strided(StridedFile),
 }
 
 impl SourceElements {
-    /// Opens selected elements. `order` lists, for each dimension of the file, the index among the kept dimensions.
-    /// Fails as `FlatFile::permuted` does.
+    /// Opens selected elements. For each dimension of the file, `order` has the index of the dimension among those that
+    /// the selection keeps. Fails as `FlatFile::permuted` does.
     pub fn open(
         array: &Arc<OpenArray>,
         selection: &Selection,
@@ -442,7 +445,7 @@ impl SourceElements {
         })
     }
 
-    /// Returns the flat file of a box, or `None` for other selections.
+    /// Returns the flat file of a box, or `None` if elements have a step.
     pub fn as_box(&self) -> Option<&FlatFile> {
         match self {
             SourceElements::Box(flat) => Some(flat),

@@ -8,7 +8,7 @@ use zarr_format::error::Result;
 use zarr_format::model::DataType;
 use zarrfs_array::array::vlen_elements::{ReservedBuffer, VlenElements};
 
-/// Elements in C order, little-endian, without a header. Elements without a fixed length each follow their length in
+/// Elements in C order, little-endian, without a header. If elements have no fixed length, each follows its length in
 /// bytes (u32, little-endian).
 pub const RAW: Format = Format {
     extension: "raw",
@@ -21,8 +21,8 @@ pub const RAW: Format = Format {
     is_basic: true,
 };
 
-/// One element per line in C order: text as a JSON string, bytes as a string if they are UTF-8 and as a list of
-/// numbers if not, JSON values unchanged.
+/// One element per line, in C order. Text is a JSON string. Bytes are a string if they are UTF-8, and a list of numbers
+/// if not. JSON values are unchanged.
 pub const TXT: Format = Format {
     extension: "txt",
     needs: "variable-length elements, such as strings",
@@ -56,7 +56,7 @@ pub(super) fn line(data_type: &DataType, record: &[u8]) -> String {
     }
 }
 
-/// Returns the elements of a list as JSON, or `None` if they are not numbers.
+/// Returns the elements of a list as JSON, or `None` if their type is not a number.
 fn list(element: &DataType, record: &[u8]) -> Option<String> {
     let size = element.size().filter(|&size| size > 0)?;
     let numbers: Vec<Value> = record

@@ -14,21 +14,21 @@ pub struct Subject<'a> {
     pub array: &'a Array,
     /// Number of elements along each dimension of the box in the file.
     pub shape: &'a [u64],
-    /// The name that the array's files start with.
+    /// The name of the array, with which the names of its files begin.
     pub name: &'a [u8],
-    /// The part of the file name between that and the extension, such as `@0,:` or `.cf`.
+    /// The part of the file name between the name of the array and the extension, such as `@0,:` or `.cf`.
     pub chosen: &'a str,
     /// Facts about the array from the metadata of other nodes.
     pub around: Surroundings<'a>,
-    /// The dimensions of the box, outermost first; `None` for the array's own dimensions from their first elements
-    /// on.
+    /// The dimensions of the box, outermost first. `None` if the box has all dimensions of the array and begins at the
+    /// first elements.
     pub taken: Option<&'a [TakenDimension]>,
 }
 
-/// A dimension of a box, which has elements at a fixed step.
+/// A dimension of a box. It takes elements of one dimension of the array, at a fixed step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TakenDimension {
-    /// Its number among the array's dimensions.
+    /// The index of the array's dimension.
     pub axis: usize,
     /// Index of the first element.
     pub start: u64,
@@ -65,12 +65,14 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Returns the group of the OME-Zarr image that the array is a level of, or `None`.
+    /// Returns the group whose OME-Zarr image has the array as a level, or `None` if the array is not a level of an
+    /// image.
     pub fn image(&self) -> Option<ImageGroup<'a>> {
         self.around.image_of(self.name)
     }
 
-    /// Returns the name as text, for formats that write it into a file; `None` if it is not text of one line.
+    /// Returns the name as text, for formats that write it into a file. Returns `None` if it is not UTF-8, or cannot be
+    /// in a line of a header.
     pub(crate) fn text_name(&self) -> Option<&'a str> {
         std::str::from_utf8(self.name)
             .ok()
@@ -83,7 +85,7 @@ impl<'a> Subject<'a> {
         is_plain(self.chosen).then(|| format!("{name}{}.raw", self.chosen))
     }
 
-    /// Like `raw_file`, for headers that take `%` in a name as a pattern of several files.
+    /// Like `raw_file`, for headers in which a name with `%` stands for several files. Returns `None` for such a name.
     pub(crate) fn raw_file_alone(&self) -> Option<String> {
         self.raw_file().filter(|file| !file.contains('%'))
     }
@@ -94,7 +96,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Whether text is valid in a line of any header.
+/// Whether a text can be in a line of every text header, including XML.
 fn is_plain(text: &str) -> bool {
     !text.contains(|letter: char| letter.is_control() || "\"<>&".contains(letter))
 }
@@ -104,24 +106,24 @@ fn is_plain(text: &str) -> bool {
 pub struct Surroundings<'a> {
     /// The attributes of the group that the array is in.
     pub group: Option<&'a Attributes>,
-    /// The OME-Zarr group that names the array as a level of an image, if it is not the array's own group.
+    /// The OME-Zarr group that names the array as a level of an image. `None` if this is the array's own group.
     pub image: Option<ImageGroup<'a>>,
-    /// The group of the image that the array has labels of; its path leads to the group that names the array as a
-    /// level.
+    /// The group of the image that the array has labels for. Its path leads from there to the group that names the
+    /// array as a level.
     pub labelled: Option<ImageGroup<'a>>,
-    /// The stored numbers of the transformations of the array's image.
+    /// The numbers of the transformations of the array's image, as far as arrays store them.
     pub numbers: &'a [StoredNumbers],
-    /// The scene of the array's image, if the image is in the array's own group.
+    /// The scene above the array's image, if the image is in the array's own group.
     pub scene: Option<SceneGroup<'a>>,
     /// The attributes of the variable named by the array's `grid_mapping`.
     pub mapping: Option<&'a Attributes>,
-    /// The description of the array's level in a GeoZarr layout, of its group or of a group above.
+    /// The entry of the array's resolution level in the GeoZarr layout of its group, or of a group above.
     pub level: Option<&'a Attributes>,
-    /// The attributes of the group with this layout, if it is above the array's own group.
+    /// The attributes of the group with this layout. `None` if this is the array's own group.
     pub levels: Option<&'a Attributes>,
-    /// The base level that this level was derived from, if it has no place of its own.
+    /// The level from which the array's level was derived, if the layout does not give a place for the array's level.
     pub base: Option<&'a LevelBase>,
-    /// The attributes of the hierarchy's root, if it is not the array's own group.
+    /// The attributes of the root of the hierarchy. `None` if this is the array's own group.
     pub root: Option<&'a Attributes>,
     /// The coordinate variables of the array's dimensions; empty if they were not requested.
     pub coordinates: &'a [Option<CoordinateVariable>],
@@ -132,36 +134,36 @@ pub struct Surroundings<'a> {
 pub struct ImageGroup<'a> {
     /// Its attributes.
     pub attributes: &'a Attributes,
-    /// The path of the array, or of another node, from the group.
+    /// The path from the group to the array or to another node.
     pub path: &'a [u8],
-    /// The numbers of its transformations that were read.
+    /// The numbers of its transformations that were read from arrays.
     pub numbers: &'a [StoredNumbers],
-    /// The group above it with its scene.
+    /// The group above it that has a scene.
     pub scene: Option<SceneGroup<'a>>,
 }
 
-/// An OME-Zarr group with a scene, which relates the images below it.
+/// An OME-Zarr group with a scene, which places the images below it relative to one another.
 #[derive(Clone, Copy)]
 pub struct SceneGroup<'a> {
     /// Its attributes.
     pub attributes: &'a Attributes,
-    /// The path of the image's group from it.
+    /// The path from this group to the group of the image.
     pub path: &'a [u8],
-    /// The numbers of its transformations that were read.
+    /// The numbers of its transformations that were read from arrays.
     pub numbers: &'a [StoredNumbers],
 }
 
 /// The numbers of a transformation, stored in an array.
 #[derive(Clone)]
 pub struct StoredNumbers {
-    /// The path of the array from the group.
+    /// The path of the array, relative to the group with the transformation.
     pub path: String,
     /// A list of numbers, or a list of rows.
     pub list: Value,
 }
 
 impl<'a> Surroundings<'a> {
-    /// Returns the surroundings of an array of which only the group is known.
+    /// Returns the surroundings of an array if only its group is known.
     pub fn of_group(group: Option<&'a Attributes>) -> Surroundings<'a> {
         Surroundings {
             group,
@@ -169,7 +171,8 @@ impl<'a> Surroundings<'a> {
         }
     }
 
-    /// Returns the group of the image that the array `name` is a level of, or `None` if there is none.
+    /// Returns the group whose OME-Zarr image has the array `name` as a level, or `None` if the array is not a level of
+    /// an image.
     pub(crate) fn image_of(&self, name: &'a [u8]) -> Option<ImageGroup<'a>> {
         let own = self.group.map(|attributes| ImageGroup {
             attributes,

@@ -10,17 +10,17 @@ pub(super) enum Quantity {
     Angle,
 }
 
-/// A unit in metres, seconds or degrees: `factor` times a power of ten.
+/// A unit: `factor * 10^exponent` metres, seconds or degrees.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Unit {
     pub(super) quantity: Quantity,
     factor: f64,
     exponent: i32,
-    /// The symbol; OME's symbol for lengths and times.
+    /// The symbol of the unit. For lengths and times, this is OME's symbol.
     pub(super) symbol: &'static str,
 }
 
-/// A metric prefix: its name, its power of ten, and the symbols of metre and second with it.
+/// A metric prefix: its name, its power of ten, and the symbols of the metre and the second with this prefix.
 type Prefix = (&'static str, i32, &'static str, &'static str);
 
 const PREFIXES: [Prefix; 21] = [
@@ -91,24 +91,24 @@ const fn time(factor: f64, exponent: i32, symbol: &'static str) -> Unit {
 }
 
 impl Unit {
-    /// Returns the unit of a dimension, or `None` if it is missing or unknown.
+    /// Returns the unit of a dimension, or `None` if the dimension has no unit or an unknown one.
     pub(super) fn of(axis: &AxisMeaning) -> Option<Unit> {
         Unit::named(axis.unit.as_deref()?)
     }
 
-    /// Returns the unit of a name or a symbol, or `None` if it is unknown.
+    /// Returns the unit with a name or a symbol, or `None` if it is unknown.
     pub(super) fn named(name: &str) -> Option<Unit> {
         let name = name.trim();
         Unit::of_symbol(name).or_else(|| {
             let lower = name.to_lowercase();
-            // Long names may be plurals; `s` and `ms` are units themselves.
+            // Long names may be plurals. Short ones are not: `s` and `ms` are units themselves.
             let singular = lower.strip_suffix('s').filter(|_| lower.len() > 3);
             Unit::of_name(singular.unwrap_or(&lower))
         })
     }
 
     fn of_symbol(symbol: &str) -> Option<Unit> {
-        // The micro sign has two code points, and `u` is its ASCII replacement.
+        // Unicode has two characters for micro and two for angstrom, and `u` is written for micro in ASCII.
         let symbol = match symbol {
             "um" | "\u{3bc}m" => "\u{b5}m",
             "us" | "\u{3bc}s" => "\u{b5}s",
@@ -150,12 +150,12 @@ impl Unit {
             )
     }
 
-    /// Whether it is a power of ten of metres or seconds.
+    /// Whether the unit is a power of ten of metres, seconds or degrees.
     pub(super) fn is_metric(self) -> bool {
         self.factor == 1.0
     }
 
-    /// Returns this unit in units of 10^`exponent` metres, seconds or degrees.
+    /// Returns the size of this unit in units of 10^`exponent` metres, seconds or degrees.
     pub(super) fn in_power_of_ten(self, exponent: i32) -> f64 {
         // Dividing by a power of ten is exact; multiplying by its inverse is not.
         match self.exponent - exponent {
@@ -165,7 +165,7 @@ impl Unit {
     }
 }
 
-/// Returns the message about units of these dimensions that a file omits; `supported` says which units the format
+/// Returns the message that a file omits the units of these dimensions. `supported` says which units the format
 /// supports.
 pub(super) fn left_out<'a>(
     axes: impl Iterator<Item = &'a AxisMeaning>,

@@ -1,4 +1,4 @@
-//! Parses numeric CF attributes: plain, in one-element lists, and as xarray encodes fill values.
+//! Parses numeric CF attributes: numbers, lists of one number, and fill values of xarray.
 
 use std::fmt;
 
@@ -14,12 +14,12 @@ use zarr_format::model::{Array, Attributes};
 pub enum NoValues {
     /// Its elements are not numbers.
     NotNumbers,
-    /// An attribute is invalid: its name and the reason.
+    /// An attribute is invalid. The text has its name and the reason.
     Attribute(String),
 }
 
 impl NoValues {
-    /// Returns the reason for an attribute that is not `wanted`.
+    /// Returns the reason that the attribute `name` has a value that is not `wanted`.
     pub(crate) fn of(name: &str, value: &Value, wanted: &str) -> NoValues {
         NoValues::Attribute(format!(
             "the attribute {name} is {} but must be {wanted}",
@@ -37,7 +37,7 @@ impl fmt::Display for NoValues {
     }
 }
 
-/// Returns the value of an attribute for a message.
+/// Returns the value of an attribute as a short text for a message.
 pub(crate) fn abbreviated(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(60) {
@@ -46,7 +46,7 @@ pub(crate) fn abbreviated(value: &Value) -> String {
     }
 }
 
-/// A number in an attribute; whether it is written as an integer decides the data type.
+/// A number in an attribute. Whether it is written as an integer or a float decides the data type of decoded values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum AttributeNumber {
     Whole(i128),
@@ -92,7 +92,7 @@ impl AttributeNumber {
         matches!(self, AttributeNumber::Float(number) if number.is_nan())
     }
 
-    /// Returns the number if it is an integer in any notation.
+    /// Returns the number if it is an integer, even if it is written as a float.
     #[expect(clippy::cast_possible_truncation, reason = "the number is checked")]
     fn whole(self) -> Option<i128> {
         match self {
@@ -103,7 +103,7 @@ impl AttributeNumber {
         }
     }
 
-    /// Returns the number as an attribute if it is an integer.
+    /// Returns the number as the value of an attribute, if it is an integer.
     pub(crate) fn whole_value(self) -> Option<Value> {
         let whole = self.whole()?;
         let signed = i64::try_from(whole).map(Value::from);
@@ -129,7 +129,7 @@ pub(crate) fn packing_number(
     if value.is_null() {
         return Ok(None);
     }
-    // Python writes NaN without quotes; a number in quotes is text to every reader.
+    // Python writes NaN without quotes, which JSON does not allow. A number in quotes is text to every reader.
     let is_number = !has_text(&value) || attributes.is_beyond_json(name, &value);
     let number = AttributeNumber::read(&value).filter(|_| is_number);
     let refused = || NoValues::of(name, &value, "a number");
@@ -144,8 +144,9 @@ fn has_text(value: &Value) -> bool {
     }
 }
 
-/// Returns the numbers that mark missing values, including NaN: those of `_FillValue` and `missing_value`, or the
-/// fill value of v2. Elements are stored as `found` and interpreted as `stored`, and so is `_FillValue`.
+/// Returns the numbers that mark missing values, including NaN. They come from `missing_value`, and from the fill value
+/// of v2 or else `_FillValue`. Elements and `_FillValue` are stored as `found`, and read as `stored` after `_Unsigned`
+/// was applied.
 pub(crate) fn fill_numbers(
     array: &Array,
     found: Stored,
@@ -167,7 +168,7 @@ pub(crate) fn fill_numbers(
         }
         fills.push(read);
     }
-    // Integers are never NaN; xarray drops such a fill value.
+    // No integer equals NaN; xarray drops a fill value of NaN.
     if !found.is_float() {
         fills.retain(|fill| !fill.is_nan());
     }
@@ -182,7 +183,7 @@ pub(crate) fn missing_numbers(attributes: &Attributes) -> Result<Vec<AttributeNu
     listed_numbers(attributes, "missing_value", &AttributeNumber::read)
 }
 
-/// Returns the fill value of v2, or the numbers in `_FillValue`.
+/// Returns the fill value of v2, or else the numbers in `_FillValue`.
 fn own_fills(array: &Array, stored: Stored) -> Result<Vec<AttributeNumber>, NoValues> {
     if array.dialect == "v2" && !array.fill_value.is_none {
         return Ok(vec![stored.number(&array.fill_value.bytes).into()]);
@@ -193,7 +194,7 @@ fn own_fills(array: &Array, stored: Stored) -> Result<Vec<AttributeNumber>, NoVa
     })
 }
 
-/// Returns the numbers of an attribute: a single number, or a list.
+/// Returns the numbers of an attribute, which has a single number or a list.
 fn listed_numbers(
     attributes: &Attributes,
     name: &str,
@@ -218,7 +219,7 @@ impl From<FillNumber> for AttributeNumber {
     }
 }
 
-/// Parses a number of a fill value that xarray wrote: a double in base64.
+/// Parses a fill value as xarray writes it: the eight bytes of a double in base64.
 pub(crate) fn encoded_number(value: &Value) -> Option<AttributeNumber> {
     let bytes = BASE64_STANDARD.decode(value.as_str()?).ok()?;
     let number = f64::from_le_bytes(bytes.try_into().ok()?);

@@ -15,7 +15,7 @@ use crate::formats::conversion::{Conversion, digest_of};
 use zarr_format::grid::element_blocks;
 use zarr_format::model::Array;
 
-/// The result of decoding a number.
+/// What numbers become when they are decoded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Meaning {
     /// The unchanged number.
@@ -23,7 +23,7 @@ pub(crate) enum Meaning {
     Half(CfPacking),
     Single(CfPacking),
     Double(CfPacking),
-    /// 64-bit integers.
+    /// 64-bit integers, multiplied by `factor`.
     Long {
         factor: i64,
     },
@@ -68,7 +68,7 @@ impl Conversion for CfConversion {
 pub(crate) struct Truth {
     /// Size of a number in bytes.
     pub(crate) size: usize,
-    /// Whether the highest bit is only a sign, so that -0 is false.
+    /// Whether the highest bit is only a sign. If so, it is ignored, so that -0 is false.
     pub(crate) is_float: bool,
 }
 
@@ -100,7 +100,8 @@ fn each<T: CfNumber<N>, const N: usize, const M: usize>(
 
 fn convert<T: CfNumber<N>, const N: usize>(of: &CfConversion, decoded: &[u8], written: &mut [u8]) {
     let fills: Vec<f64> = of.fills.iter().map(FillNumber::double).collect();
-    // Most arrays have at most one fill number; a loop without an inner loop is vectorized.
+    // Most arrays have at most one fill number. Without an inner loop over fill numbers, the compiler vectorizes the
+    // loop.
     match fills[..] {
         [] => convert_with::<T, N>(of, decoded, written, |_| false),
         [one] => convert_with::<T, N>(of, decoded, written, |number| number == one),
@@ -172,7 +173,7 @@ fn singles<T: CfNumber<N>, const N: usize>(
     });
 }
 
-/// Converts elements into integers; they are compared with fill numbers as integers.
+/// Converts elements into integers, times or durations. Integers are compared with fill numbers as integers.
 fn count<T: CfNumber<N>, const N: usize>(of: &CfConversion, decoded: &[u8], written: &mut [u8]) {
     let fills = &of.fills[..];
     match of.meaning {
@@ -199,8 +200,8 @@ fn count<T: CfNumber<N>, const N: usize>(of: &CfConversion, decoded: &[u8], writ
 pub(crate) struct ComplexMask {
     /// Size of a number in bytes.
     size: usize,
-    /// The numbers that mark missing values. They are doubles, as in xarray: a number in an attribute does not equal
-    /// an element that was rounded to a float.
+    /// The numbers that mark missing values. They are doubles, as in xarray. So 0.1 in an attribute marks no element of
+    /// float32, since 0.1 is rounded in such an element.
     fills: Vec<[f64; 2]>,
 }
 
@@ -215,7 +216,7 @@ impl ComplexMask {
     }
 }
 
-/// Returns the number of the fill value of v2 or of `_FillValue`, or `None` without a fill value.
+/// Returns the number that the fill value of v2, or else `_FillValue`, gives. Returns `None` if there is no fill value.
 fn fill_number(array: &Array, size: usize) -> Result<Option<[f64; 2]>, NoValues> {
     if array.dialect == "v2" && !array.fill_value.is_none {
         let bytes = &array.fill_value.bytes;
@@ -249,13 +250,13 @@ fn wide(part: [u8; 4]) -> f64 {
     f64::from(f32::from_le_bytes(part))
 }
 
-/// Returns the two parts of each complex number.
+/// Returns the real and the imaginary part of each complex number.
 fn pairs<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [[u8; N]; 2]> {
     let parts = bytes.as_chunks::<N>().0.as_chunks::<2>().0;
     parts.iter().copied()
 }
 
-/// Copies complex numbers, and writes `nothing` into both parts of missing ones.
+/// Copies complex numbers, and writes the bytes `nothing` into both parts of those that mark missing values.
 fn mask<const N: usize>(
     decoded: &[u8],
     written: &mut [u8],

@@ -1,26 +1,26 @@
 //! Converts CF counts of times and durations into nanoseconds.
 //!
-//! xarray converts with numpy, in nanoseconds with the fraction cut off; where numpy lacks the date or the unit, it
-//! uses cftime, in whole microseconds.
+//! xarray converts with numpy, to nanoseconds without their fraction. If numpy does not support the reference date or
+//! the unit, xarray uses cftime, which computes whole microseconds.
 
 use half::f16;
 
 use crate::formats::cf::numbers::{CfNumber, CfPacking, FillNumber, Stored, for_type, is_fill_of};
 use crate::formats::cf::times::TimeCount;
 
-/// NaT: the smallest number.
+/// NaT, the smallest 64-bit number.
 pub(crate) const NOT_A_TIME: i64 = i64::MIN;
 
 const SECOND: i64 = 1_000_000_000;
 
-/// The form of elements before they count times or durations.
+/// What is done to a stored number before it counts units.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum CountedNumbers {
-    /// Stored numbers.
+    /// Nothing: the stored number counts units.
     Stored,
-    /// Doubles after scaling.
+    /// The number is scaled as a double.
     Double(CfPacking),
-    /// 64-bit integers after scaling.
+    /// The number is multiplied as a 64-bit integer.
     Long { factor: i64 },
 }
 
@@ -32,7 +32,7 @@ enum CountValue {
 }
 
 impl CountedNumbers {
-    /// Returns the number of an element, or `None` for a fill value or NaN.
+    /// Returns the number of units that an element counts, or `None` for a fill value or NaN.
     fn value<T: CfNumber<N>, const N: usize>(
         self,
         number: T,
@@ -65,7 +65,7 @@ pub(crate) struct CountedTime {
 }
 
 impl CountedTime {
-    /// Returns the time that an element counts, in nanoseconds since 1970.
+    /// Returns the time that an element stands for, in nanoseconds since 1970. Returns `None` if it stands for no time.
     pub(crate) fn time<T: CfNumber<N>, const N: usize>(
         &self,
         number: T,
@@ -85,7 +85,7 @@ impl CountedTime {
         nanoseconds.checked_add(count.origin)
     }
 
-    /// Returns the times that elements count, in nanoseconds since 1970.
+    /// Returns the times that elements stand for, in nanoseconds since 1970.
     pub(crate) fn times(
         &self,
         stored: Stored,
@@ -107,22 +107,22 @@ fn each_time<T: CfNumber<N>, const N: usize>(
         .collect()
 }
 
-/// Returns whole microseconds as cftime computes them: rounded, and moved to a whole second that is one microsecond
-/// away.
+/// Returns whole microseconds as cftime computes them. A number less than one microsecond from a whole second becomes
+/// this second, unless the unit is at most a millisecond; other numbers are rounded.
 fn microseconds(value: CountValue, unit: i64) -> Option<i128> {
-    // cftime converts integers to floats as well.
+    // cftime also converts integers to floats.
     let (mantissa, exponent) = match value {
         CountValue::Whole(whole) => parts(whole_double(whole))?,
         CountValue::Float(float) => parts(float)?,
     };
-    // The unit is a whole number of microseconds, or one nanosecond.
+    // The unit is one nanosecond, or else a whole number of microseconds.
     let (over, under) = if unit < 1000 {
         (1, 1000)
     } else {
         (unit / 1000, 1)
     };
     let product = mantissa * i128::from(over);
-    // A shift by more than 100 bits leaves no fraction.
+    // Beyond a shift by 100 bits, nothing is left of the fraction.
     let (product, divisor) = if exponent >= 0 {
         (product << exponent, under)
     } else {
@@ -142,7 +142,7 @@ fn microseconds(value: CountValue, unit: i64) -> Option<i128> {
     })
 }
 
-/// Returns a float as mantissa and power of 2, or `None` if it is too large for any time.
+/// Returns a float as a mantissa and a power of 2, or `None` if it is too large to count any time.
 fn parts(float: f64) -> Option<(i128, i32)> {
     if float.abs() > 1e19 || !float.is_finite() {
         return None;
@@ -162,17 +162,17 @@ fn parts(float: f64) -> Option<(i128, i32)> {
 /// Numbers that count durations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CountedDuration {
-    /// The unit of the numbers in nanoseconds.
+    /// The unit that the numbers count, in nanoseconds.
     pub(crate) unit: i64,
-    /// The unit of the durations in nanoseconds, and its name in numpy.
+    /// The unit of the decoded durations in nanoseconds, and its name in numpy.
     pub(crate) step: i64,
     pub(crate) name: &'static str,
     pub(crate) numbers: CountedNumbers,
 }
 
 impl CountedDuration {
-    /// Returns the duration that an element counts. As xarray does, multiplies seconds by 1000 until they have no
-    /// fraction.
+    /// Returns the duration that an element stands for, in units of `step`. As in xarray, a count with a fraction is
+    /// converted to units that are 1000 times finer until it has no fraction, or counts nanoseconds.
     pub(crate) fn duration<T: CfNumber<N>, const N: usize>(
         &self,
         number: T,
@@ -214,7 +214,7 @@ fn whole_double(number: i128) -> f64 {
     number as f64
 }
 
-/// Returns the bytes of a time; a time that does not fit becomes NaT.
+/// Returns the bytes of a time. A time that does not fit 64 bits becomes NaT.
 pub(crate) fn time_bytes(time: Option<i128>) -> [u8; 8] {
     let time = time.and_then(|time| i64::try_from(time).ok());
     time.unwrap_or(NOT_A_TIME).to_le_bytes()
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(minutes(-1.5), Some(-90_000_000));
         assert_eq!(minutes(1e300), None);
         assert_eq!(minutes(1e-300), Some(0));
-        // One microsecond from a whole second.
+        // The results around a whole second: less than a microsecond from it, and more.
         let seconds = |float: f64| microseconds(CountValue::Float(float), SECOND);
         assert_eq!(seconds(0.999_998_8), Some(999_999));
         assert_eq!(seconds(0.999_999_2), Some(1_000_000));

@@ -1,10 +1,9 @@
 //! `NAME.cf.EXT`: decodes elements by the CF conventions in the attributes of an array.
 //!
 //! Applies `scale_factor`, `add_offset`, `_FillValue`, `missing_value`, `_Unsigned`, `units` of time and xarray's
-//! `dtype` to each element by itself. The result has xarray's data types. As in xarray, the fill value of
-//! v2 takes the place of a missing `_FillValue`, and the fill value of final v3 does not. If one of these attributes
-//! is invalid, such as a factor that is text, there are no decoded values: a user would take the stored numbers for
-//! them.
+//! `dtype` to each element by itself. The result has xarray's data types. As in xarray, the fill value of v2 replaces a
+//! missing `_FillValue`, but the fill value of the final v3 does not. If one of these attributes is invalid, such as a
+//! factor that is text, there is no file of decoded values: users would take the stored numbers in it for decoded ones.
 
 pub mod attributes;
 pub mod conversions;
@@ -42,34 +41,34 @@ pub struct DecodedArray {
     pub conversion: Option<Arc<dyn Conversion>>,
 }
 
-/// The treatment of numbers that count times or durations.
+/// What happens to numbers that count times or durations.
 #[derive(Clone, Copy, PartialEq)]
 enum Counts {
     /// They become times or durations.
     Decoded,
-    /// They stay numbers, with the attributes of their unit.
+    /// They stay numbers, with the attributes `units` and `calendar`.
     Kept,
 }
 
-/// Returns an array as its attributes decode it, or the reason why they are invalid.
+/// Returns an array decoded by its attributes, or the reason why these are invalid.
 pub fn decoded(array: &Array) -> Result<DecodedArray, NoValues> {
     decoded_with(array, Counts::Decoded)
 }
 
-/// Like `decoded`, but times and durations stay numbers with `units` and `calendar`: for formats whose readers decode
-/// them, also in calendars and years that no data type here has. Integers among them keep `_FillValue` as well, since
-/// NaN would turn them into floats and lose digits.
+/// Like `decoded`, but times and durations stay numbers with `units` and `calendar`. This is for formats whose readers
+/// decode times, even in calendars and years that no data type here can hold. If integers count times, they also keep
+/// `_FillValue`: NaN instead of missing values would turn them into floats, which have fewer digits.
 pub(crate) fn decoded_but_times(array: &Array) -> Result<DecodedArray, NoValues> {
     decoded_with(array, Counts::Kept)
 }
 
 fn decoded_with(array: &Array, counts: Counts) -> Result<DecodedArray, NoValues> {
     let array = &*array.in_files();
-    // Whether decoded values differ from the stored numbers.
+    // Whether decoded values can differ from the stored numbers.
     let mut are_others = false;
     let mut kept_fill = KeptFill::None;
     let found: Option<(DataType, Arc<dyn Conversion>)> = match &array.data_type {
-        // Times are already decoded.
+        // These data types need no decoding.
         DataType::Bool | DataType::DateTime(_) | DataType::TimeDelta(_) => None,
         DataType::Complex(size) => {
             let mask = ComplexMask::of(array, *size)?;
@@ -115,10 +114,10 @@ fn decoded_with(array: &Array, counts: Counts) -> Result<DecodedArray, NoValues>
     })
 }
 
-/// Returns the attributes that remain on decoded values of a data type.
+/// Returns the attributes without those that decoding to a data type has applied.
 fn attributes_of(array: &Array, data_type: &DataType, kept_fill: &KeptFill) -> Attributes {
     let mut attributes = array.attributes.clone();
-    // Complex numbers are not scaled.
+    // CF does not scale complex numbers, so their `scale_factor` remains.
     if !matches!(data_type, DataType::Complex(_)) {
         attributes = without(&attributes, &["scale_factor", "add_offset", "_Unsigned"]);
     }
@@ -149,14 +148,14 @@ fn without(attributes: &Attributes, names: &[&str]) -> Attributes {
     attributes.edited(&removed)
 }
 
-/// Numbers of an array that encode dates as a count of units since a date, in any calendar and of any year.
+/// Numbers that count a unit since a date, in any calendar. The times may be in any year.
 pub struct CountedTimes {
     decoding: Decoding,
     counted: CountedTime,
 }
 
 impl CountedTimes {
-    /// Returns the counted times of an array, or `None` if its numbers count no times.
+    /// Returns how the numbers of an array count times, or `None` if they do not.
     pub fn of(array: &Array) -> Result<Option<CountedTimes>, NoValues> {
         let array = &*array.in_files();
         let Some(stored) = Stored::of(&array.data_type) else {
@@ -179,34 +178,34 @@ impl CountedTimes {
         self.counted.count.calendar
     }
 
-    /// Returns the times of elements in nanoseconds, in the form of `Labels::Times`; `None` for an element that is
-    /// not a time.
+    /// Returns the times that elements count, as `Labels::Times` has them: in nanoseconds, `None` for an element that
+    /// counts no time.
     pub fn times(&self, elements: &[u8]) -> Vec<Option<i128>> {
         self.counted
             .times(self.decoding.stored, elements, &self.decoding.fills)
     }
 }
 
-/// The decoding of an array's elements.
+/// How the elements of an array are decoded.
 struct Decoding {
-    /// The stored type, after `_Unsigned` was applied.
+    /// The stored number type, after `_Unsigned` was applied.
     stored: Stored,
     meaning: Meaning,
     fills: Vec<FillNumber>,
     is_reread: bool,
-    /// Whether the numbers are booleans.
+    /// Whether the decoded numbers are booleans.
     is_truth: bool,
     kept_fill: KeptFill,
 }
 
-/// The source of the fill number, where fill numbers stay among the values.
+/// Which attributes still mark missing values if the fill numbers stay among the decoded values.
 #[derive(Clone, PartialEq)]
 enum KeptFill {
-    /// No fill number stays.
+    /// No fill number stays among the values.
     None,
-    /// The attributes, unchanged.
+    /// The attributes of the array, unchanged.
     Attributes,
-    /// The attributes, with this number as `_FillValue`.
+    /// The attributes of the array, but with this number as `_FillValue`.
     Number(Value),
 }
 
@@ -219,35 +218,36 @@ impl KeptFill {
     }
 }
 
-/// The quantity that numbers count, by `units`.
+/// What numbers count, according to `units`.
 #[derive(Clone, Copy, PartialEq)]
 enum Counted {
-    /// Times; `None` if `units` or `calendar` is not understood.
+    /// Times; `None` if `units` or `calendar` is unknown.
     Times(Option<TimeCount>),
     /// Durations in a unit of this many nanoseconds.
     Durations(i64),
     Other,
 }
 
-/// The attributes of an array that decide how its numbers are decoded.
+/// The attributes of an array that decide how its numbers are decoded, after parsing.
 struct CfAttributes {
-    /// The stored type, after `_Unsigned` was applied.
+    /// The stored number type, after `_Unsigned` was applied.
     stored: Stored,
     /// Whether `_Unsigned` changed the type.
     is_reread: bool,
-    /// Whether there is a factor or an offset, even null: xarray then computes in floats.
+    /// Whether there is a factor or an offset. Even if it is null, xarray computes in floats.
     is_packed: bool,
     scale: Option<AttributeNumber>,
     offset: Option<AttributeNumber>,
     /// The numbers that mark missing values.
     fills: Vec<AttributeNumber>,
-    /// Whether a number or NaN marks missing values.
+    /// Whether the attributes mark missing values by a number or by NaN.
     has_fill: bool,
-    /// Whether the last fill number differs from the attribute: it is that of the array, or `_Unsigned` changed it.
+    /// Whether the last number in `fills` is not the one in `_FillValue`: it is the fill value of the array, or
+    /// `_Unsigned` changed it.
     has_other_fill: bool,
     counted: Counted,
     counts: Counts,
-    /// The data type that xarray decoded the values to before it wrote them.
+    /// The attribute `dtype`: the data type of the values before xarray encoded them.
     dtype: String,
 }
 
@@ -256,7 +256,7 @@ impl Decoding {
         self.meaning == Meaning::Same && !self.is_reread && !self.is_truth
     }
 
-    /// Whether decoded values differ from the stored numbers.
+    /// Whether decoded values can differ from the stored numbers.
     fn makes_others(&self) -> bool {
         let is_scaled = |packing: CfPacking| packing.factor != 1.0 || packing.summand != 0.0;
         self.is_reread
@@ -278,7 +278,7 @@ impl Decoding {
         }
     }
 
-    /// Returns the data type of the decoded numbers.
+    /// Returns the data type of the decoded numbers, before they become booleans.
     fn number_type(&self) -> DataType {
         let unit = |name: &str| TimeUnit {
             name: name.to_string(),
@@ -324,14 +324,14 @@ fn text_of(attributes: &Attributes, name: &str) -> Option<String> {
     }
 }
 
-/// Returns the integer type with the sign in `_Unsigned`.
+/// Returns the number type with the sign that `_Unsigned` demands.
 fn apply_unsigned(stored: Stored, attributes: &Attributes) -> Result<Stored, NoValues> {
     let value = attributes.get("_Unsigned").unwrap_or_default();
     match value.as_str() {
         _ if stored.is_float() || value.is_null() => Ok(stored),
         Some("true") => Ok(stored.unsigned()),
         Some("false") => Ok(stored.signed()),
-        // Some readers treat "True" or true as unsigned and others do not.
+        // Some readers treat `"True"` or `true` as unsigned, and others do not.
         _ => Err(NoValues::of("_Unsigned", &value, "\"true\" or \"false\"")),
     }
 }
@@ -344,13 +344,13 @@ fn counted(attributes: &Attributes) -> Result<Counted, NoValues> {
         let count = time_count(&units, attributes)?;
         return Ok(Counted::Times(Some(count)));
     }
-    // xarray reads only the long names of units as durations, and short ones too as times.
+    // xarray decodes durations only if the unit has its long name. Times may have short names, too.
     let is_whole = units.ends_with("seconds") || ["minutes", "hours", "days"].contains(&&*units);
     let unit = unit_of(&units).filter(|_| is_whole && units == units.to_lowercase());
     Ok(unit.map_or(Counted::Other, Counted::Durations))
 }
 
-/// Parses units that count times.
+/// Parses `units` and `calendar` of numbers that count times.
 fn time_count(units: &str, attributes: &Attributes) -> Result<TimeCount, NoValues> {
     let calendar = match attributes.get("calendar") {
         None | Some(Value::Null) => Value::from("standard"),
@@ -367,7 +367,7 @@ fn time_count(units: &str, attributes: &Attributes) -> Result<TimeCount, NoValue
     })
 }
 
-/// A type in which numbers are computed.
+/// The number type in which numbers are computed.
 #[derive(Clone, Copy, PartialEq)]
 enum Computed {
     AsStored,
@@ -396,7 +396,7 @@ impl CfAttributes {
             has_fill,
             has_other_fill: is_of_array || is_there(FILL) && is_reread,
             counted: match counted(attributes) {
-                // Readers of the undecoded numbers may understand the unit.
+                // The numbers stay as they are, and their readers may understand the units.
                 Err(_) if counts == Counts::Kept => Counted::Times(None),
                 counted => counted?,
             },
@@ -425,22 +425,22 @@ impl CfAttributes {
         })
     }
 
-    /// Whether a number marks missing values.
+    /// Whether a number, and not only NaN, marks missing values.
     fn masks(&self) -> bool {
         !self.fills.is_empty()
     }
 
-    /// Chooses the data type that numbers have before they become times, as xarray does.
+    /// Chooses the type in which numbers are computed before they become times, as xarray does.
     fn computed(&self) -> Computed {
         let is_time = self.counted != Counted::Other;
         if self.is_packed {
             if self.has_fill && !self.masks() && !is_time {
-                // A fill value of NaN does not change the type.
+                // A fill value of NaN alone does not change the type.
                 return Computed::AsStored;
             }
             let factor = match (self.scale, self.offset) {
                 (None, None) if self.stored.fits_single() => return Computed::Single,
-                // A number of JSON is a double or an integer.
+                // JSON has only these two kinds of numbers: an integer here, and otherwise a double.
                 (Some(AttributeNumber::Whole(factor)), None) if !self.masks() => factor,
                 _ => return Computed::Double,
             };
@@ -458,7 +458,7 @@ impl CfAttributes {
         }
     }
 
-    /// Whether integers stay unchanged, together with their fill number.
+    /// Whether integers that count times stay unchanged, and with them the numbers that mark missing values.
     fn keeps_fill(&self) -> bool {
         let is_time = self.counted != Counted::Other;
         let stay = self.counts == Counts::Kept && !self.is_packed && !self.stored.is_float();
@@ -472,7 +472,7 @@ impl CfAttributes {
         }
     }
 
-    /// Returns the form of elements before they count times or durations.
+    /// Returns what is done to stored numbers before they count times or durations.
     fn numbers(&self) -> CountedNumbers {
         match self.computed() {
             Computed::Long { factor } => CountedNumbers::Long { factor },
@@ -507,7 +507,7 @@ impl CfAttributes {
         })
     }
 
-    /// Returns the conversion of numbers that keep their data type.
+    /// Returns the decoding of numbers that keep their data type.
     fn own_meaning(&self, packing: CfPacking) -> Meaning {
         match self.stored {
             _ if !self.masks() && packing.is_none() => Meaning::Same,
@@ -519,8 +519,8 @@ impl CfAttributes {
     }
 }
 
-/// Returns the numpy unit that xarray uses for durations counted in `counted` nanoseconds, and the unit's
-/// nanoseconds: the unit in `dtype`, or a finer one if the count needs it.
+/// Returns the numpy unit that xarray uses for durations, and its length in nanoseconds. This is the unit in `dtype`,
+/// or the unit of the numbers (`counted` nanoseconds) if that is finer.
 fn duration_unit(dtype: &str, counted: i64) -> Result<(&'static str, i64), NoValues> {
     let steps = [
         ("s", 1_000_000_000),

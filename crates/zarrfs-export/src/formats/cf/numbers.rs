@@ -30,9 +30,9 @@ pub(crate) enum FillNumber {
 /// The factor and the offset of packed numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CfPacking {
-    /// 1 if no attribute gives a factor.
+    /// The factor, 1 if no attribute gives one.
     pub(crate) factor: f64,
-    /// -0 if no attribute gives an offset: adding it does not even change the sign of a zero.
+    /// The offset, or -0 if no attribute gives one: adding 0 would change -0 to 0.
     pub(crate) summand: f64,
 }
 
@@ -48,7 +48,7 @@ impl CfPacking {
     }
 }
 
-/// Calls a generic function with the element type.
+/// Calls a generic function with the Rust type of the stored elements.
 macro_rules! for_type {
     ($stored:expr, $function:ident, $($argument:expr),*) => {
         match $stored {
@@ -68,7 +68,7 @@ macro_rules! for_type {
 }
 
 impl Stored {
-    /// Returns the number type of elements, or `None` if they are not real numbers of numpy.
+    /// Returns the number type of elements, or `None` if a data type is not one of numpy's real numbers.
     pub(crate) fn of(data_type: &DataType) -> Option<Stored> {
         Some(match data_type {
             DataType::Int(1) => Stored::I1,
@@ -107,7 +107,7 @@ impl Stored {
         matches!(self, Stored::F2 | Stored::F4 | Stored::F8)
     }
 
-    /// Whether a 32-bit float can hold every number of the type.
+    /// Whether a 32-bit float can hold every number of the type exactly.
     pub(crate) fn fits_single(self) -> bool {
         self.size() <= 2 || self == Stored::F4
     }
@@ -151,7 +151,7 @@ fn one<T: CfNumber<N>, const N: usize>(bytes: &[u8]) -> FillNumber {
     number.whole().map_or_else(float, FillNumber::Whole)
 }
 
-/// A number type that elements are read as.
+/// A Rust type as which elements are read.
 pub(crate) trait CfNumber<const N: usize>: Copy {
     fn read(bytes: [u8; N]) -> Self;
     fn double(self) -> f64;
@@ -234,7 +234,7 @@ impl FillNumber {
     }
 }
 
-/// Whether an element is a fill number.
+/// Whether an element marks a missing value: it equals one of the fill numbers.
 pub(crate) fn is_fill_of<T: CfNumber<N>, const N: usize>(number: T, fills: &[FillNumber]) -> bool {
     fills.iter().any(|fill| match (fill, number.whole()) {
         (FillNumber::Whole(fill), Some(number)) => *fill == number,

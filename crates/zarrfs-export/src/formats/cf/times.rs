@@ -1,7 +1,8 @@
 //! Times and calendars of CF: dates, and counts of a unit since a date.
 //!
-//! Times are nanoseconds since 1970-01-01 UTC, without limits; in model calendars, whose days do not match real ones,
-//! since a day of their own. In CF's standard calendar, reference dates before 1582-10-15 are Julian.
+//! A time is a number of nanoseconds since 1970-01-01 UTC, without a limit. The days of a model calendar do not match
+//! real days, so there a time counts from the calendar's own 1970-01-01. In CF's standard calendar, reference dates
+//! before 1582-10-15 are Julian.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -45,7 +46,7 @@ impl Calendar {
             let within = days.rem_euclid(360);
             return (days.div_euclid(360), within / 30 + 1, within % 30 + 1);
         }
-        // Finds the last first of March up to that day.
+        // Finds the last March 1 on or before this day.
         let since = days + 719_468;
         let mut year = since.div_euclid(365).min(since.div_euclid(366)) - 1;
         while self.days(year + 1, 3, 1) <= days {
@@ -63,7 +64,7 @@ impl Calendar {
 pub(crate) const SECOND: i128 = 1_000_000_000;
 const DAY: i128 = 86_400 * SECOND;
 
-/// Counts of a unit since a date.
+/// The meaning of numbers that count a unit since a date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeCount {
     /// The unit in nanoseconds.
@@ -72,12 +73,14 @@ pub struct TimeCount {
     pub origin: i128,
     /// The calendar of the times.
     pub calendar: Calendar,
-    /// Whether xarray uses whole microseconds, since numpy and pandas lack the unit's name or the date.
+    /// Whether xarray decodes the counts to whole microseconds: numpy and pandas do not know the name of the unit, or
+    /// do not support the reference date.
     pub is_in_microseconds: bool,
 }
 
 impl TimeCount {
-    /// Parses `days since 2000-01-01 12:00` and the name of a calendar, or returns `None` if they are invalid.
+    /// Parses units such as `days since 2000-01-01 12:00`, and the name of a calendar. Returns `None` if they are
+    /// invalid.
     pub fn parse(units: &str, calendar: &str) -> Option<TimeCount> {
         let (unit, date) = units.split_once(" since ")?;
         let date = CalendarDate::parse(&with_hyphens(date.trim()))?;
@@ -96,7 +99,7 @@ impl TimeCount {
             "360_day" => (Calendar::Days360, Calendar::Days360),
             _ => return None,
         };
-        // That calendar has no year 0.
+        // The Julian calendar has no year 0.
         if of_date == Calendar::Julian && date.year == 0 {
             return None;
         }
@@ -111,8 +114,8 @@ impl TimeCount {
     }
 }
 
-/// Returns a reference date with hyphens. A date without separators, or with slashes, must begin with a four-digit
-/// year.
+/// Returns a reference date in the form with hyphens. If the date has slashes or no separators, its year must have four
+/// digits.
 fn with_hyphens(date: &str) -> Cow<'_, str> {
     let length = date.find([' ', 'T']).unwrap_or(date.len());
     let (day, time) = date.split_at(length);
@@ -125,7 +128,7 @@ fn with_hyphens(date: &str) -> Cow<'_, str> {
     Cow::Owned(parts.join("-") + time)
 }
 
-/// Whether a unit has its long name, singular or plural.
+/// Whether a unit is written as a long name, in the singular or the plural.
 fn has_long_name(unit: &str) -> bool {
     let unit = unit.to_ascii_lowercase();
     unit.ends_with("second") || unit.ends_with("seconds") || {
@@ -134,7 +137,7 @@ fn has_long_name(unit: &str) -> bool {
     }
 }
 
-/// Returns the nanoseconds of a CF unit by its name in xarray, or `None` if it is unknown.
+/// Returns the length of a CF unit in nanoseconds, by a name that xarray knows. Returns `None` for other names.
 pub fn unit_of(name: &str) -> Option<i64> {
     let name = name.to_ascii_lowercase();
     Some(match name.as_str() {
@@ -151,7 +154,7 @@ pub fn unit_of(name: &str) -> Option<i64> {
     })
 }
 
-/// A date with a time of day, with the precision that is given.
+/// A date and a time of day, and how precisely the text states them.
 #[derive(Clone, Copy, Debug)]
 struct CalendarDate {
     year: i64,
@@ -159,9 +162,9 @@ struct CalendarDate {
     day: i64,
     /// Nanoseconds since midnight, minus the offset of the time zone.
     nanoseconds: i128,
-    /// Whether hour, minute and second are in range.
+    /// Whether the hour, the minute and the second exist.
     is_time: bool,
-    /// The smallest unit that is given.
+    /// The smallest unit that the text states.
     precision: Precision,
     /// Length of the parsed text in bytes.
     length: usize,
@@ -178,7 +181,7 @@ enum Precision {
 struct Digits<'a> {
     text: &'a str,
     at: usize,
-    /// Whether minutes and seconds need two digits, as in slices, where a step may follow.
+    /// Whether minutes and seconds must have two digits. In slices they must, since after a colon a step may follow.
     is_strict: bool,
 }
 
@@ -187,7 +190,8 @@ impl Digits<'_> {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    /// Parses one of `before`, followed by 1 to `most` digits without another digit behind them.
+    /// Parses a number of 1 to `most` digits. One of the characters `before` must precede it, if there are any, and no
+    /// digit may follow it.
     fn number(&mut self, before: &[char], most: usize) -> Option<i64> {
         let rest = self.rest();
         let digits = match before {
@@ -206,14 +210,14 @@ impl Digits<'_> {
 }
 
 impl CalendarDate {
-    /// Parses a date that is the whole text, possibly followed by a time zone.
+    /// Parses a date, which must be the whole text. A time zone may follow it.
     fn parse(text: &str) -> Option<CalendarDate> {
         let date = CalendarDate::leading(text, false)?;
         let rest = text.get(date.length..)?.trim();
         if ["", "Z", "UTC", "GMT"].contains(&rest) {
             return Some(date);
         }
-        // A sign directly after a day is not a time zone but part of another date format.
+        // A sign that directly follows a day does not begin a time zone: the text has another date format.
         let follows = !text.get(date.length..)?.starts_with(' ');
         let is_day = !matches!(date.precision, Precision::Nanoseconds(unit) if unit < DAY);
         if follows && is_day {
@@ -241,7 +245,7 @@ impl CalendarDate {
         })
     }
 
-    /// Parses the date at the front of a text.
+    /// Parses the date at the beginning of a text.
     fn leading(text: &str, is_strict: bool) -> Option<CalendarDate> {
         let mut digits = Digits {
             text,
@@ -271,7 +275,7 @@ impl CalendarDate {
         is_date.then_some(date)
     }
 
-    /// Parses the time of day; parts of it may be missing.
+    /// Parses the time of day. Seconds, or minutes and seconds, may be missing, and so may all of it.
     fn read_time(&mut self, digits: &mut Digits) {
         let units = [
             (&['T', ' '][..], 24, 3600 * SECOND),
@@ -317,13 +321,13 @@ impl CalendarDate {
     }
 }
 
-/// Returns the period that a date covers: a year, a month, a day, a minute.
+/// Returns the period that a date stands for: the whole year, month, day or minute if the text states no more.
 pub(crate) fn period_of(label: &str, calendar: Calendar) -> Option<Range<i128>> {
     let date = CalendarDate::parse(label.trim())?.in_calendar(calendar)?;
     Some(date.start(calendar)..date.end(calendar))
 }
 
-/// Splits a slice of times at its colons, except for colons within times.
+/// Splits a slice of times at its colons, except for the colons inside times.
 pub(crate) fn split_times(text: &str) -> Vec<&str> {
     let mut rest = text.trim();
     let mut parts = Vec::new();
@@ -346,7 +350,7 @@ pub(crate) fn split_times(text: &str) -> Vec<&str> {
 /// Formats a time as ISO 8601.
 pub fn time_text(time: i128, calendar: Calendar) -> String {
     let (days, within) = (time.div_euclid(DAY), time.rem_euclid(DAY));
-    // 2^47 days are beyond any count of seconds in 64 bits.
+    // 2^47 days are more than 2^63 seconds, so this clips no 64-bit count of seconds.
     let days = i64::try_from(days.clamp(-(1 << 47), 1 << 47)).unwrap_or(0);
     let (year, month, day) = calendar.date(days);
     let seconds = within / SECOND;
@@ -437,7 +441,7 @@ mod tests {
         };
         assert_eq!(hours("days since 2000-01-01 00:00 +0200"), Some(-2));
         assert_eq!(hours("days since 2000-01-01 -2:00"), Some(2));
-        // A three-byte sign and a digit are as long as hours and minutes.
+        // A time zone without a colon is split after two bytes. These characters take several bytes.
         for zone in ["+\u{20ac}1", "+", "-", "+1\u{e9}1", "++1", "+-1:00"] {
             let units = format!("days since 2000-01-01 {zone}");
             assert_eq!(hours(&units), None, "{units}");

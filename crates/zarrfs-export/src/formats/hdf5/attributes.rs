@@ -1,6 +1,6 @@
 //! Encodes attributes for HDF5: numbers, texts, lists, and references between dimensions and datasets.
 //!
-//! A value without an HDF5 type is written as JSON text, so no attribute is left out.
+//! A value for which HDF5 has no type is written as JSON text, so no attribute is left out.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ use zarr_format::model::{Array, Attributes, DataType};
 
 /// The value of an attribute.
 pub(super) enum HdfValue {
-    /// Elements of a data type with these dimensions, or a scalar.
+    /// Elements of a data type, with these lengths of dimensions. Without dimensions, a scalar.
     Elements {
         kind: Vec<u8>,
         lengths: Vec<u64>,
@@ -31,16 +31,16 @@ pub(super) enum HdfValue {
     Text(String),
     /// Texts of variable length.
     Texts(Vec<String>),
-    /// The scale of each dimension of a dataset, by object number.
+    /// The object number of each dimension's scale (`DIMENSION_LIST`); `None` for a dimension without a scale.
     Scales(Vec<Option<usize>>),
-    /// The datasets and dimensions that use a scale.
+    /// The datasets that use a scale, by object number, and the index of the dimension (`REFERENCE_LIST`).
     Scaled(Vec<(usize, u32)>),
 }
 
 impl HdfValue {
     /// Returns integers of one type, as a scalar or a list.
     fn integers(width: usize, lengths: Vec<u64>, numbers: &[i128]) -> Option<HdfValue> {
-        // Integers that do not fit a signed type need the unsigned one.
+        // Integers beyond 2^63 need an unsigned type.
         let signed = numbers.iter().map(|&number| i64::try_from(number).ok());
         let is_signed = signed.clone().all(|number| number.is_some());
         let bytes = numbers.iter().map(|&number| {
@@ -58,12 +58,13 @@ impl HdfValue {
         })
     }
 
-    /// Returns the number of a scale's dimension.
+    /// Returns the value of `_Netcdf4Dimid`: the number of the dimension that a scale belongs to.
     pub(super) fn dimension_number(number: u64) -> Option<HdfValue> {
         HdfValue::integers(4, Vec::new(), &[i128::from(i32::try_from(number).ok()?)])
     }
 
-    /// Returns the message of an attribute, or `None` if it is too long. References are resolved by `addresses`.
+    /// Returns the message of an attribute, or `None` if it is too long. `addresses` has the address of each object,
+    /// for references.
     pub(super) fn message(
         &self,
         name: &str,
@@ -113,7 +114,7 @@ fn fixed_text(text: &str) -> Option<ValueMessages> {
     })
 }
 
-/// Returns the value of `REFERENCE_LIST`: the datasets and dimensions that use a scale.
+/// Returns the messages of `REFERENCE_LIST`: the datasets that use a scale, and for which of their dimensions.
 fn scaled(users: &[(usize, u32)], addresses: &[u64]) -> Option<ValueMessages> {
     let parts = [
         ("dataset", 0, reference()),
@@ -155,7 +156,7 @@ pub(crate) fn is_fill(data_type: &DataType, value: &Value) -> bool {
     elements.is_some_and(|(lengths, _)| lengths.iter().all(|&length| length == 1))
 }
 
-/// Returns the attributes of an array with this element type, which its fill value gets as well.
+/// Returns the attributes of an array whose elements have this type. Its fill value is written in the same type.
 pub(super) fn of_array(array: &Array, kind: &HdfType) -> Vec<(String, HdfValue)> {
     let typed = |lengths: Vec<u64>, decoded: &[u8]| HdfValue::Elements {
         kind: kind.message.clone(),
@@ -168,7 +169,7 @@ pub(super) fn of_array(array: &Array, kind: &HdfType) -> Vec<(String, HdfValue)>
         .get(FILL)
         .is_none_or(|value| is_fill(&array.data_type, value));
     let names = unique_names(values.keys(), |name| {
-        // netCDF rejects a fill value of another type.
+        // netCDF rejects a `_FillValue` that has another type than the variable.
         is_own(name) && (name != FILL || is_fill)
     });
     let is_integer = matches!(array.data_type, DataType::Int(_) | DataType::UInt(_));
@@ -197,7 +198,7 @@ pub(super) fn of_array(array: &Array, kind: &HdfType) -> Vec<(String, HdfValue)>
     list
 }
 
-/// Whether an attribute is the user's own, and not one of those that HDF5 or netCDF reserve for dimensions.
+/// Whether a name is free for attributes of users. HDF5 and netCDF reserve some names for their dimensions.
 fn is_own(name: &str) -> bool {
     let is_reserved = [
         "CLASS",
@@ -240,7 +241,7 @@ fn number_of(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
     Some(fill::parse(data_type, &number).ok()?.bytes)
 }
 
-/// Returns a text as netCDF-C writes it, with a fixed length if possible.
+/// Returns a text as netCDF-C writes it: with a fixed length if HDF5 can store it so.
 pub(super) fn text(text: String) -> HdfValue {
     let is_short = text.len() < ObjectHeader::MAX_MESSAGE / 2;
     if is_short && !text.contains('\0') {
@@ -250,7 +251,7 @@ pub(super) fn text(text: String) -> HdfValue {
     }
 }
 
-/// Returns the value of an attribute. Numbers that JSON lacks, such as NaN, become doubles.
+/// Returns the value of an attribute. A list with numbers that JSON does not have, such as NaN, becomes doubles.
 fn value_of(attributes: &Attributes, name: &str, value: &Value) -> HdfValue {
     let is_number = attributes.is_beyond_json(name, value);
     let numbers = is_number.then(|| of_type(&DataType::Float(8), value));
@@ -279,7 +280,7 @@ fn encoded(value: &Value) -> HdfValue {
         .collect();
     match (texts, value) {
         (_, Value::String(string)) => text(string.clone()),
-        // Each text of a list takes an address, so long lists do not fit a message.
+        // In a message, each text of a list takes an address in the heap, so longer lists do not fit.
         (Some(texts), Value::Array(_)) if texts.len() < 4000 => HdfValue::Texts(texts),
         _ if list.len() > 7000 => text(value.to_string()),
         _ => {

@@ -15,11 +15,11 @@ pub(super) struct HdfType {
     pub(super) message: Vec<u8>,
     /// Size in bytes of an element of the dataset.
     pub(super) size: usize,
-    /// The conversion of the array's elements.
+    /// The conversion of the array's elements to this type; `None` if they are written as decoded.
     pub(super) conversion: Option<Arc<dyn Conversion>>,
-    /// The length of an additional dimension for the characters of a text.
+    /// If elements are texts or bytes of a fixed length, the length of an additional dimension for their characters.
     pub(super) letters: Option<u64>,
-    /// The name of the committed type that netCDF requires; names of structures get a number.
+    /// If netCDF requires a committed type, the name of this type. Several structures share a name and are numbered.
     pub(super) own_name: Option<&'static str>,
     /// Whether elements are variable-length texts, which are stored in the heap.
     pub(super) is_text: bool,
@@ -43,20 +43,21 @@ impl HdfType {
     pub(super) fn of(array: &Array) -> Option<HdfType> {
         let found = match &array.data_type {
             DataType::Text | DataType::Object => Some(HdfType::text()),
-            // Texts of variable length are read when a file is opened.
+            // These become texts of variable length, which are all read when the file is opened, so the array must be
+            // small.
             DataType::FixedText(_) if array.byte_length().ok()? <= MAX_READ_AT_OPEN => {
                 Some(HdfType::text())
             }
             data_type => HdfType::of_fixed_length(data_type),
         };
-        // Messages of structures may be longer.
+        // Only the message of a structure with many fields can be longer.
         found.filter(|found| found.message.len() <= 1 << 14)
     }
 
     fn of_fixed_length(data_type: &DataType) -> Option<HdfType> {
         let size = data_type.size().filter(|&size| size > 0)?;
         let plain = || Some(HdfType::plain(message_of(data_type)?, size));
-        // Big-endian, which readers support regardless of their byte order.
+        // A big-endian type, which all readers support, whatever the byte order of the machine.
         let widened = |conversion: Arc<dyn Conversion>| HdfType {
             conversion: Some(conversion),
             ..HdfType::plain(single(true), 4)
@@ -92,7 +93,7 @@ impl HdfType {
         }
     }
 
-    /// Returns the type of texts stored as characters along an additional dimension.
+    /// Returns the type of texts that are stored as characters along an additional dimension.
     fn letters(length: usize, conversion: Option<Arc<dyn Conversion>>) -> HdfType {
         let message = [&[0x13, 1, 0, 0], &1_u32.to_le_bytes()[..]].concat();
         HdfType {
@@ -115,7 +116,7 @@ impl HdfType {
     }
 }
 
-/// Returns the message of a type whose elements are written as decoded, or `None`.
+/// Returns the message of a type whose elements are written as decoded. Returns `None` if HDF5 has no such type.
 fn message_of(data_type: &DataType) -> Option<Vec<u8>> {
     Some(match data_type {
         DataType::Bool => integer(1, true),
@@ -154,11 +155,11 @@ pub(super) fn double() -> Vec<u8> {
     float(8, 52, 1023)
 }
 
-/// Returns the message of a float with this number of mantissa bits; its highest bit is the sign, and the others are
-/// the exponent.
+/// Returns the message of a float with this number of mantissa bits. The highest bit is the sign, and the exponent is
+/// between sign and mantissa.
 fn float(width: u8, mantissa: u8, bias: u32) -> Vec<u8> {
     let bits = width * 8;
-    // The first bit of the mantissa is implied.
+    // The first bit of the mantissa is always 1 and not stored.
     let head = [0x11, 0x20, bits - 1, 0, width, 0, 0, 0, 0, 0, bits, 0];
     let places = [mantissa, bits - 1 - mantissa, 0, mantissa];
     [&head[..], &places, &bias.to_le_bytes()].concat()

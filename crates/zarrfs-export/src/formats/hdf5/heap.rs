@@ -1,7 +1,8 @@
 //! The global heap of an HDF5 file, and the texts of arrays in it.
 //!
-//! A heap stores values without a fixed length, in collections with a limited number of objects (File Format
-//! Specification, III.E). The place of an object depends only on the objects before it and on the heap's address.
+//! A heap stores values without a fixed length. It consists of collections with a limited number of objects (File
+//! Format Specification, III.E). The place of an object depends only on the objects before it and on the address of the
+//! heap.
 
 use crate::formats::group::{GroupContents, MemberTexts};
 use crate::formats::hdf5::tree::HdfTree;
@@ -17,9 +18,9 @@ const HEAD: usize = 16;
 pub(super) struct GlobalHeap {
     /// The address of the first collection.
     address: u64,
-    /// Total bytes of the collections returned by `take`.
+    /// Total bytes of the collections that `take` has returned.
     taken: u64,
-    /// Complete collections.
+    /// The bytes of complete collections that `take` has not returned yet.
     closed: Vec<u8>,
     /// The objects of the current collection.
     objects: Vec<u8>,
@@ -35,11 +36,11 @@ impl GlobalHeap {
         }
     }
 
-    /// Adds an object of `count` elements and returns the reference to it: the count and the place. Even an empty
-    /// text is stored as an object, since R crashes otherwise.
+    /// Adds an object of `count` elements and returns a reference to it: the count, and where the object is. An empty
+    /// text is stored as an object too, since R crashes without one.
     pub(super) fn put(&mut self, count: usize, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut out = u32::try_from(count).ok()?.to_le_bytes().to_vec();
-        // As in the HDF5 library, a collection takes no more objects beyond 64 KiB.
+        // As in the HDF5 library, an object that would exceed 64 KiB starts a new collection.
         if self.objects.len() + bytes.len() > 1 << 16 || self.count == u16::MAX {
             self.close();
         }
@@ -62,14 +63,14 @@ impl GlobalHeap {
             return;
         }
         let used = HEAD + self.objects.len();
-        // The minimum size of a collection.
+        // HDF5 demands this minimum size of a collection.
         let length = used.max(4096);
         self.closed.extend(b"GCOL\x01\0\0\0");
         self.closed.extend((length as u64).to_le_bytes());
         self.closed.append(&mut self.objects);
         let free = length - used;
         if free >= HEAD {
-            // Object 0 is the free space.
+            // Object 0 stands for the free space.
             self.closed.extend([0; 8]);
             self.closed.extend((free as u64).to_le_bytes());
             self.closed.resize(self.closed.len() + free - HEAD, 0);
@@ -79,13 +80,13 @@ impl GlobalHeap {
         self.count = 0;
     }
 
-    /// Removes and returns the complete collections.
+    /// Removes the complete collections and returns their bytes, so that they need not stay in memory.
     pub(super) fn take(&mut self) -> Vec<u8> {
         self.taken += self.closed.len() as u64;
         std::mem::take(&mut self.closed)
     }
 
-    /// Returns the rest of the heap, without the collections that `take` returned.
+    /// Completes the heap and returns the bytes that `take` has not returned.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.close();
         self.closed
@@ -97,12 +98,12 @@ impl GlobalHeap {
 pub(super) struct TextsOfFile {
     heap: ReservedBytes,
     references: ReservedBytes,
-    /// For each array its object number, and the offset of its first reference among all references.
+    /// The object number of each array, and the offset of its first reference in `references`.
     begins: Vec<(usize, u64)>,
 }
 
 impl TextsOfFile {
-    /// Reads the texts of a file; they are placed at the address `begin`.
+    /// Reads the texts of a file. The heap will be at the address `begin`, and the references follow it.
     pub(super) fn read(
         context: &RequestContext,
         tree: &HdfTree,
@@ -132,12 +133,12 @@ impl TextsOfFile {
         })
     }
 
-    /// Returns their size in bytes.
+    /// Returns the size in bytes of the heap and the references.
     pub(super) fn len(&self) -> u64 {
         (self.heap.len() + self.references.len()) as u64
     }
 
-    /// Returns for each array its object number and the offset of its references.
+    /// Returns the object number of each array, and the offset of its references from the beginning of the heap.
     pub(super) fn places(&self) -> impl Iterator<Item = (usize, u64)> {
         let heap = self.heap.len() as u64;
         let begins = self.begins.iter();

@@ -1,9 +1,10 @@
 //! `GROUP.nc4` and `GROUP.h5`: a group and everything below it as one netCDF-4 (HDF5) file.
 //!
-//! Datasets are contiguous: they follow the headers one after the other, the smallest first. Headers are written
-//! twice, first without addresses, since their lengths do not depend on them. `datatype` and `attributes` encode
-//! values, `tree` collects the objects, `object` and `heap` write the low-level structures. Texts of arrays are in
-//! the heap; for these the layout is made when the file is opened.
+//! Datasets are contiguous: they follow the headers one after the other, the smallest first. All headers are made
+//! twice. The first time, addresses are unknown and only the lengths of the headers count, since these do not depend on
+//! addresses. `datatype` and `attributes` encode values, `tree` collects the objects, `object` and `heap` write the
+//! low-level structures. Texts of arrays are in the heap, so the layout of a file with texts is made when the file is
+//! opened.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -41,7 +42,7 @@ pub(crate) const NETCDF: GroupFormat = GroupFormat {
     plan,
 };
 
-/// The same format with the file ending that HDF5 programs know.
+/// The same format, with the file ending that programs for HDF5 expect.
 pub(crate) const HDF5: GroupFormat = GroupFormat {
     extension: "h5",
     ..NETCDF
@@ -79,7 +80,7 @@ fn too_long() -> String {
     "names, attributes or lengths are too large for the format".to_string()
 }
 
-/// Makes the layout of a file with texts, which are read for it.
+/// Reads the texts of a file and makes its layout.
 fn make_layout(context: &RequestContext, contents: &GroupContents) -> Result<GroupLayout> {
     let too_large = || Error::too_large("group", too_long());
     let tree = HdfTree::of(contents).ok_or_else(too_large)?;
@@ -101,11 +102,11 @@ fn make_layout(context: &RequestContext, contents: &GroupContents) -> Result<Gro
 struct HdfPlaces {
     objects: Vec<u64>,
     heap: u64,
-    /// The address of each dataset's elements, by object number.
+    /// The address of each dataset's elements, by the object number of the dataset.
     data: Vec<u64>,
 }
 
-/// Encoded object headers and the heap.
+/// The encoded object headers, and the heap with the texts of attributes.
 struct WrittenObjects {
     objects: Vec<Vec<u8>>,
     heap: Vec<u8>,
@@ -113,12 +114,12 @@ struct WrittenObjects {
 
 /// A file with final addresses.
 struct AssembledFile<'a> {
-    /// The bytes before the elements of fixed length.
+    /// All bytes before the elements of fixed length.
     parts: Vec<Cow<'a, [u8]>>,
     variables: Vec<PlacedVariable>,
 }
 
-/// Returns the addresses of the objects, and the end of the heap.
+/// Returns the addresses of the objects, and the address after the heap.
 fn place_objects(tree: &HdfTree) -> Option<(HdfPlaces, u64)> {
     let count = tree.objects.len();
     let unknown = HdfPlaces {
@@ -129,7 +130,7 @@ fn place_objects(tree: &HdfTree) -> Option<(HdfPlaces, u64)> {
     places_of(&write(tree, &unknown)?)
 }
 
-/// Assembles a file; `None` if a part of it is too long.
+/// Assembles a file. Returns `None` if a length in it is too large for the format.
 fn assemble<'a>(
     tree: &HdfTree,
     contents: &GroupContents,
@@ -161,7 +162,7 @@ fn assemble<'a>(
     })
 }
 
-/// Returns the addresses of objects, whose lengths are known, and the end of the heap.
+/// Returns the addresses that these objects have one after the other, and the address after the heap.
 fn places_of(written: &WrittenObjects) -> Option<(HdfPlaces, u64)> {
     let mut next = SUPERBLOCK;
     let mut objects = Vec::new();
@@ -191,7 +192,7 @@ fn stored_datasets(tree: &HdfTree) -> Vec<(usize, &HdfDataset)> {
     stored
 }
 
-/// Returns the address of each object's elements, and the end of all.
+/// Returns the address of each object's elements, and the address after the last elements.
 fn place_elements(tree: &HdfTree, begin: u64) -> Option<(Vec<u64>, u64)> {
     let mut data = vec![UNDEFINED; tree.objects.len()];
     let mut next = begin;
@@ -230,7 +231,7 @@ fn variables(
     placed.collect()
 }
 
-/// Writes all objects, or returns `None` if one is too long.
+/// Encodes all object headers and the heap. Returns `None` if a header is too long.
 fn write(tree: &HdfTree, places: &HdfPlaces) -> Option<WrittenObjects> {
     let mut heap = GlobalHeap::at(places.heap);
     let objects = tree.objects.iter().zip(&places.data);

@@ -26,9 +26,9 @@ pub(super) enum MessageKind {
 
 /// Returns the superblock of a file of `length` bytes whose root group is at `root`.
 pub(super) fn superblock(length: u64, root: u64) -> Vec<u8> {
-    // All versions are 0; addresses and lengths have eight bytes; then the ranks of group B-trees, which are unused,
-    // and no flags. Later superblock versions have a checksum, which programs rewrite even if they only change
-    // elements.
+    // All version numbers are 0, and addresses and lengths have eight bytes. Then come the ranks of group B-trees,
+    // which this file does not use, and no flags. Later versions of the superblock have a checksum, which programs
+    // rewrite even if they only change elements.
     let mut out = b"\x89HDF\r\n\x1a\n\0\0\0\0\0\x08\x08\0\x04\0\x10\0\0\0\0\0".to_vec();
     for address in [0, UNDEFINED, length, UNDEFINED] {
         out.extend(address.to_le_bytes());
@@ -55,7 +55,7 @@ impl ObjectHeader {
         self.add_flagged(kind, 0, body)
     }
 
-    /// Adds a shared message, which refers to the object that has it.
+    /// Adds a message that only refers to the object at `address`, which has the shared message itself.
     pub(super) fn add_shared(&mut self, kind: MessageKind, address: u64) -> Option<()> {
         self.add_flagged(kind, 2, &[&[3, 2], &address.to_le_bytes()[..]].concat())
     }
@@ -71,7 +71,7 @@ impl ObjectHeader {
 
     /// Returns the header, padded to eight bytes, or `None` if it is too long.
     pub(super) fn finish(self) -> Option<Vec<u8>> {
-        // The size of the messages has four bytes; no times are stored.
+        // The size of all messages is stored in four bytes. The header has no times.
         let mut out = b"OHDR\x02\x02".to_vec();
         out.extend(u32::try_from(self.messages.len()).ok()?.to_le_bytes());
         out.extend(self.messages);
@@ -81,7 +81,7 @@ impl ObjectHeader {
     }
 }
 
-/// Returns the dataspace message of a dataset or an attribute; without dimensions it is a scalar.
+/// Returns the dataspace message of a dataset or an attribute. Without dimensions, it is a scalar.
 pub(super) fn dataspace(lengths: &[u64]) -> Option<Vec<u8>> {
     let kind = u8::from(!lengths.is_empty());
     let mut out = vec![2, u8::try_from(lengths.len()).ok()?, 0, kind];
@@ -96,9 +96,9 @@ pub(super) fn null_dataspace() -> Vec<u8> {
     vec![2, 0, 0, 2]
 }
 
-/// Returns the fill value message; an all-zero value uses the default.
+/// Returns the fill value message. A value of zeros is not written, since it is the default.
 pub(super) fn fill_value(bytes: &[u8]) -> Option<Vec<u8>> {
-    // Late allocation; the fill value is written if it was set.
+    // The flags say that space is allocated late, and that the fill value is written if it is defined.
     if bytes.iter().all(|&byte| byte == 0) {
         return Some(vec![3, 0x0a]);
     }
@@ -123,7 +123,8 @@ pub(super) fn link_info(count: u64) -> Vec<u8> {
 
 /// Returns the link message of an object, the `order`th of its group.
 pub(super) fn link(name: &str, order: u64, address: u64) -> Option<Vec<u8>> {
-    // The creation order and the character set (UTF-8) are present; the length of the name has two bytes.
+    // The flags say that the link has a creation order and a character set (UTF-8), and that its name's length has two
+    // bytes.
     let mut out = vec![1, 0x15];
     out.extend(order.to_le_bytes());
     out.push(1);

@@ -1,9 +1,9 @@
 //! The objects of an HDF5 file before they have addresses.
 //!
-//! Objects are groups, datasets and scales. The scale of a dimension is the coordinate variable of its name, or a
-//! dataset without elements where netCDF needs one for the name. The objects of a group are its arrays in order,
-//! followed by the dimensions without a coordinate variable: netCDF does not read a dataset with scales for only some
-//! of its dimensions.
+//! Objects are groups, datasets and scales. In HDF5, a scale is the dataset that describes a dimension: the coordinate
+//! variable with the dimension's name, or else a dataset without elements, which netCDF needs for the name. The objects
+//! of a group are its arrays in order, and then the dimensions without a coordinate variable. Every dimension gets a
+//! scale, since netCDF does not read a dataset with scales for only some of its dimensions.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use zarr_format::model::{LEFT_OUT, bytes_of};
 /// The objects of a file; the first one is the root group.
 pub(super) struct HdfTree {
     pub(super) objects: Vec<HdfObject>,
-    /// A sentence about each array that is left out.
+    /// A sentence about each array that the file leaves out.
     pub(super) left_out: Vec<String>,
 }
 
@@ -33,9 +33,9 @@ pub(super) struct HdfObject {
 
 /// The content of an object.
 pub(super) enum ObjectBody {
-    /// A group: names with their object numbers.
+    /// A group: the names and the object numbers of its links.
     Group(Vec<(String, usize)>),
-    /// A committed datatype.
+    /// A committed datatype, to which datasets refer.
     Type(Vec<u8>),
     /// A dataset.
     Dataset(HdfDataset),
@@ -45,21 +45,21 @@ pub(super) enum ObjectBody {
 pub(super) struct HdfDataset {
     /// The datatype message, or the object number of a committed datatype.
     pub(super) kind: Result<Vec<u8>, usize>,
-    /// The name of its datatype, if that must be committed.
+    /// The name under which its datatype must be committed, if netCDF requires that.
     type_name: Option<&'static str>,
     pub(super) lengths: Vec<u64>,
     /// The fill value.
     pub(super) fill: Vec<u8>,
     /// Total bytes of the elements.
     pub(super) size: u64,
-    /// The member with its elements; `None` if it has no elements.
+    /// The number of the member with its elements; `None` for a scale without elements.
     pub(super) member: Option<usize>,
-    /// Whether its elements refer to texts, which are read when the file is opened.
+    /// Whether its elements are references to texts in the heap, which are read when the file is opened.
     pub(super) is_text: bool,
 }
 
 impl HdfTree {
-    /// Returns the objects of a file, or `None` if the format can hold none of the arrays.
+    /// Returns the objects of a file, or `None` if the format cannot hold any of the arrays.
     pub(super) fn of(contents: &GroupContents) -> Option<HdfTree> {
         let mut tree = HdfTree {
             objects: Vec::new(),
@@ -89,7 +89,8 @@ impl HdfTree {
         tree.share_types();
         let mut left_out = [&contents.left_out[..], &tree.left_out].concat();
         if !left_out.is_empty() {
-            // The group may itself have a list of omissions, which becomes one of the sentences.
+            // The attributes may already have a sentence under this name, such as that long attributes were left out.
+            // It becomes one of the sentences.
             if let Some(Value::String(own)) = contents.attributes.get(LEFT_OUT) {
                 left_out.push(own);
             }
@@ -101,7 +102,7 @@ impl HdfTree {
         Some(tree)
     }
 
-    /// Adds the groups and returns the object of each path.
+    /// Adds the groups, and returns the object number of each by its path.
     fn add_groups<'a>(&mut self, contents: &'a GroupContents) -> BTreeMap<&'a str, usize> {
         self.add(
             ObjectBody::Group(Vec::new()),
@@ -146,7 +147,7 @@ impl HdfTree {
         }
     }
 
-    /// Adds the datasets of a group, and the dimensions that no group above has.
+    /// Adds the datasets of a group, and the dimensions that the groups above do not have.
     fn add_members(
         &mut self,
         path: &str,
@@ -180,7 +181,7 @@ impl HdfTree {
         Some(())
     }
 
-    /// Adds to each scale the list of the datasets that use it, unless the list is too long for a message.
+    /// Adds to each scale the list of the datasets that use it. A list that is too long for a message is left out.
     fn refer_to_users(&mut self, scales: FileScales) {
         for (scale, users) in scales.users {
             if let Some(object) = self.objects.get_mut(scale)
@@ -220,7 +221,7 @@ impl HdfTree {
         names.find(is_free).unwrap_or_default()
     }
 
-    /// Returns the object number and the member number of each dataset of texts.
+    /// Returns the object number and the member number of each dataset whose elements are texts.
     pub(super) fn texts(&self) -> impl Iterator<Item = (usize, usize)> {
         let objects = self.objects.iter().enumerate();
         objects.filter_map(|(number, object)| match &object.body {
@@ -229,7 +230,7 @@ impl HdfTree {
         })
     }
 
-    /// Adds the committed types that netCDF requires, and lets datasets refer to them.
+    /// Adds the committed types that netCDF requires. Datasets of the same type refer to one of them.
     fn share_types(&mut self) {
         let mut known: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
         for number in 0..self.objects.len() {
@@ -257,7 +258,7 @@ impl HdfTree {
 }
 
 impl HdfObject {
-    /// Returns the name and the message of a dataset's type, if that must be committed.
+    /// Returns the name and the message of a dataset's type, if netCDF requires a committed type.
     fn own_type(&self) -> Option<(&'static str, Vec<u8>)> {
         match &self.body {
             ObjectBody::Dataset(dataset) => Some((dataset.type_name?, dataset.kind.clone().ok()?)),
@@ -266,7 +267,7 @@ impl HdfObject {
     }
 }
 
-/// Returns sentences as an attribute, shortened to the number that fits.
+/// Returns the sentences as an attribute. If there are more than 1000, the last one says how many are missing.
 fn shortened(mut sentences: Vec<String>) -> HdfValue {
     let more = sentences.len().saturating_sub(1000);
     if more > 0 {
@@ -284,13 +285,14 @@ impl HdfDataset {
             kind: Ok(placed.kind.message.clone()),
             type_name: placed.kind.own_name,
             fill: match placed.kind.letters {
-                // All elements are stored, so a fill value that is too long for a message is not needed.
+                // The file stores all elements, so readers do not need the fill value. One that is too long for a
+                // message is left out.
                 None if !placed.kind.is_text && fill.len() < ObjectHeader::MAX_MESSAGE / 2 => {
                     placed.kind.written(fill)
                 }
                 _ => Vec::new(),
             },
-            // An unknown size causes an error when the dataset gets its address.
+            // If the size overflows, `UNDEFINED` causes an error when the dataset gets its address.
             size: bytes_of(&placed.lengths, placed.kind.size).unwrap_or(UNDEFINED),
             lengths: placed.lengths.clone(),
             member: Some(placed.number),
@@ -298,7 +300,7 @@ impl HdfDataset {
         }
     }
 
-    /// Returns a dataset without elements as the scale of a dimension.
+    /// Returns the scale of a dimension that has no coordinate variable: a dataset without elements.
     fn scale(length: u64) -> HdfDataset {
         HdfDataset {
             kind: Ok(single(true)),
@@ -315,20 +317,20 @@ impl HdfDataset {
 /// Maximum number of dimensions of a dataset.
 const MAX_DIMENSIONS: usize = 32;
 
-/// A member to be written to a file.
+/// An array of the file, with its type and its dimensions.
 pub(super) struct PlacedMember<'a> {
-    /// Its number among all members.
+    /// The number of the array among all members.
     pub(super) number: usize,
     pub(super) name: &'a str,
     pub(super) member: &'a GroupMember,
     pub(super) kind: HdfType,
     pub(super) lengths: Vec<u64>,
-    /// The numbers of its dimensions.
+    /// The numbers of its dimensions in the file.
     pub(super) dimensions: Vec<u64>,
 }
 
 impl<'a> PlacedMember<'a> {
-    /// Returns a member with its type, or a message if the format cannot hold it.
+    /// Returns a member with its type, or a message that the format cannot hold it.
     fn of(
         number: usize,
         name: &'a str,
@@ -367,7 +369,7 @@ impl<'a> PlacedMember<'a> {
         self.dimensions = numbered.collect();
     }
 
-    /// Returns the attribute with the scales of its dimensions.
+    /// Returns the attribute `DIMENSION_LIST` with the scales of its dimensions.
     pub(super) fn scales(
         &self,
         scale_of: impl Fn(u64) -> Option<usize>,
@@ -382,21 +384,21 @@ impl<'a> PlacedMember<'a> {
     }
 }
 
-/// The dimensions of a group and their scales.
+/// The dimensions of a group, and the scale of each.
 struct GroupScales {
     /// Names and lengths of the dimensions, in the order of their numbers.
     dimensions: Vec<(String, u64)>,
-    /// The object number of each dimension's scale.
+    /// For each dimension, the object number of its scale.
     scales: Vec<usize>,
-    /// The first object that is only a dimension, without a variable.
+    /// The number of the first object that is only a dimension and not a variable.
     alone: usize,
-    /// The number of the group's first dimension in the file.
+    /// The number in the file of the group's first dimension.
     first: u64,
 }
 
 impl GroupScales {
-    /// Returns the scales of members whose objects begin at `base`, and whose dimensions have numbers from `first`
-    /// on.
+    /// Returns the scales of a group's dimensions. The objects of `members` are numbered from `base` on, the dimensions
+    /// from `first` on.
     fn new(
         dimensions: &GroupDimensions,
         members: &[PlacedMember],
@@ -428,7 +430,7 @@ impl GroupScales {
         }
     }
 
-    /// Returns the objects of the scales, in the order of the dimensions.
+    /// Returns the object numbers of the scales, in the order of the dimensions.
     fn objects(&self) -> &[usize] {
         &self.scales
     }
@@ -438,7 +440,7 @@ impl GroupScales {
         self.scales.contains(&object)
     }
 
-    /// Returns the attributes of a scale.
+    /// Returns the attributes that make an object a scale. `label` is its attribute `NAME`.
     fn attributes(&self, object: usize, label: &str) -> Option<Vec<(String, HdfValue)>> {
         let fixed = |text: &str| HdfValue::FixedText(format!("{text}\0"));
         let mut list = vec![
@@ -451,26 +453,26 @@ impl GroupScales {
         Some(list)
     }
 
-    /// Returns the attributes of a scale without a variable.
+    /// Returns the attributes of a scale that is not a variable.
     fn attributes_of_dimension(
         &self,
         object: usize,
         length: u64,
     ) -> Option<Vec<(String, HdfValue)>> {
-        // By this text netCDF recognizes that the dataset is not a variable.
+        // netCDF recognizes by this text that the dataset is not a variable.
         let label = format!("This is a netCDF dimension but not a netCDF variable. {length:>9}");
         self.attributes(object, &label)
     }
 
-    /// Returns object, name and length of each dimension without a variable.
+    /// Returns the object number, the name and the length of each dimension that is not a variable.
     fn without_variable(&self) -> impl Iterator<Item = (usize, &str, u64)> {
         let dimensions = self.dimensions.iter().zip(&self.scales);
         let alone = dimensions.filter(|&(_, &object)| object >= self.alone);
         alone.map(|((name, length), &object)| (object, name.as_str(), *length))
     }
 
-    /// Returns the name of a member in its group. With a prefix, netCDF recognizes a variable that has the name of a
-    /// dimension but is not its scale.
+    /// Returns the name under which a member is linked in its group. netCDF requires a prefix if the member has the
+    /// name of a dimension but is not the scale of the dimension.
     fn link_name(&self, name: &str, object: usize) -> String {
         let mut dimensions = self.dimensions.iter().zip(&self.scales);
         let is_other =
@@ -483,11 +485,11 @@ impl GroupScales {
 /// The scales of the dimensions in all groups.
 #[derive(Default)]
 struct FileScales {
-    /// The object of each dimension's scale, by the number of the dimension.
+    /// The object number of each dimension's scale, by the number of the dimension in the file.
     objects: Vec<usize>,
-    /// The dimensions visible to the arrays of a group, by the path of the group.
+    /// By the path of a group, the dimensions that its arrays and the groups below it can use.
     visible: BTreeMap<String, VisibleDimensions>,
-    /// The datasets that use a scale, with their dimension indices, by the object of the scale.
+    /// By the object number of a scale, the datasets that use it, each with the index of the dimension.
     users: BTreeMap<usize, Vec<(usize, u32)>>,
 }
 
@@ -505,7 +507,7 @@ impl FileScales {
         top.cloned().unwrap_or_default()
     }
 
-    /// Returns the object of a dimension's scale, or `None` if it has no scale.
+    /// Returns the object number of a dimension's scale, or `None` if there is no such dimension.
     fn of(&self, number: u64) -> Option<usize> {
         self.objects.get(usize::try_from(number).ok()?).copied()
     }

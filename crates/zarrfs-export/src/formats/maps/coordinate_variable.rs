@@ -11,7 +11,7 @@ use zarr_format::model::Attributes;
 pub struct CoordinateVariable {
     /// Its name.
     pub name: String,
-    /// The kind and the quantity of the dimension, by the variable's attributes or its name.
+    /// What the values mean, according to the variable's attributes or its name.
     pub meaning: CoordinateMeaning,
     /// The positions of the elements along the dimension.
     pub line: Line,
@@ -20,25 +20,25 @@ pub struct CoordinateVariable {
 /// The meaning of a coordinate variable's values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CoordinateMeaning {
-    /// X if the values increase eastward, Y if northward.
+    /// X if the values increase eastward, Y if they increase northward; other kinds for other variables.
     pub kind: AxisKind,
-    /// The quantity and its unit.
+    /// The quantity that the values measure, and its unit.
     pub quantity: Quantity,
 }
 
 /// The quantity of a coordinate variable.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Quantity {
-    /// Degrees of longitude or latitude.
+    /// Longitude or latitude in degrees.
     Degrees,
-    /// Other angles, of a rotated grid or as a satellite sees them, with the unit in radians.
+    /// Other angles, in a unit of this many radians: of a rotated grid, or from a satellite to the ground.
     Angles(f64),
-    /// Distances on a plane, with the unit in metres.
+    /// Distances on a plane, in a unit of this many metres.
     Lengths(f64),
-    /// Like `Lengths`, in the unit of the projected system itself: feet, or a multiple of a metre as rioxarray writes
-    /// it.
+    /// Distances in the unit of the projected system itself, which is this many metres: feet, or a multiple of a metre
+    /// as rioxarray writes it.
     OwnLengths(f64),
-    /// Anything else, or unknown.
+    /// Another quantity, or an unknown one.
     Unknown,
 }
 
@@ -52,17 +52,17 @@ pub enum Line {
         /// The distance between values; not 0.
         step: f64,
     },
-    /// A single element, at this position.
+    /// A single value, so that the spacing is unknown.
     Single(f64),
     /// Unequal spacing.
     Irregular,
-    /// The values are not numbers, for this reason.
+    /// The values are not numbers that can be read, for this reason.
     NoNumbers(String),
-    /// The values are in this unit, whose length is unknown.
+    /// The values are in this unit, of unknown length.
     UnknownUnit(String),
 }
 
-/// Names of coordinate variables that define their meaning if the attributes do not.
+/// The meaning of coordinate variables with these names, if their attributes do not define one.
 const NAMES: &[(&str, AxisKind, Quantity)] = &[
     ("lon", AxisKind::X, Quantity::Degrees),
     ("longitude", AxisKind::X, Quantity::Degrees),
@@ -80,7 +80,7 @@ const NAMES: &[(&str, AxisKind, Quantity)] = &[
     ("projection_y_coordinate", AxisKind::Y, Quantity::Unknown),
 ];
 
-/// Standard names of CF and their meaning.
+/// The meaning of CF's standard names.
 const STANDARD_NAMES: &[(&str, AxisKind, Quantity)] = &[
     ("longitude", AxisKind::X, Quantity::Degrees),
     ("latitude", AxisKind::Y, Quantity::Degrees),
@@ -102,7 +102,7 @@ const STANDARD_NAMES: &[(&str, AxisKind, Quantity)] = &[
 
 const DEGREE: f64 = std::f64::consts::PI / 180.0;
 
-/// Units and their quantity.
+/// The quantities that units measure.
 const UNITS: &[(&str, Quantity)] = &[
     ("degree", Quantity::Angles(DEGREE)),
     ("degrees", Quantity::Angles(DEGREE)),
@@ -123,7 +123,7 @@ const UNITS: &[(&str, Quantity)] = &[
     ("us-ft", Quantity::OwnLengths(1200.0 / 3937.0)),
 ];
 
-/// Returns the quantity of a unit: a name, or a number followed by a name, of at most 64 bytes.
+/// Returns the quantity that a unit measures. The unit is a name, or a number followed by a name, of at most 64 bytes.
 fn measured(units: &str) -> Option<Quantity> {
     if units.len() > 64 {
         return None;
@@ -152,11 +152,11 @@ fn measured(units: &str) -> Option<Quantity> {
     })
 }
 
-/// Returns the unit of a variable if it is not a known unit of maps.
+/// Returns the unit of a variable, shortened for a message, if it is none that coordinates of maps have.
 pub(crate) fn unknown_unit(attributes: &Attributes) -> Option<String> {
     let units = attributes.get("units")?;
     let units = units.as_str()?.trim();
-    // Times are recognized when the values are read.
+    // Variables with units of time are recognized later, when their values are read.
     let is_time = units.contains(" since ");
     let is_known =
         units.is_empty() || is_time || kind_of_units(units).is_some() || measured(units).is_some();
@@ -196,7 +196,8 @@ impl CoordinateMeaning {
             .flatten()
             .any(|(named, counted)| named == kind && counted == Quantity::Degrees);
         let quantity = match measured {
-            // Longitudes and latitudes whose unit does not say which of the two they are.
+            // The unit is just degrees, so the standard name or the name must say whether these are longitudes or
+            // latitudes.
             Some(Quantity::Angles(DEGREE)) if is_degrees => Quantity::Degrees,
             Some(measured) => measured,
             None if is_degrees && units.is_empty() => Quantity::Degrees,
@@ -211,14 +212,14 @@ impl CoordinateMeaning {
     }
 }
 
-/// Returns the kind of a coordinate variable by its name alone.
+/// Returns the kind of a coordinate variable if its name alone tells it.
 pub(crate) fn kind_of_name(name: &str) -> Option<AxisKind> {
     let name = name.to_ascii_lowercase();
     let known = NAMES.iter().find(|known| known.0 == name);
     known.map(|known| known.1)
 }
 
-/// Returns the kind of CF's units of longitude and latitude.
+/// Returns X for CF's units of longitude and Y for those of latitude, such as `degrees_east`.
 fn kind_of_units(units: &str) -> Option<AxisKind> {
     let units = units.to_ascii_lowercase();
     let rest = units
@@ -232,7 +233,8 @@ fn kind_of_units(units: &str) -> Option<AxisKind> {
 }
 
 impl Line {
-    /// Finds the spacing of values, which may be 32-bit floats, or longitudes that wrap from 180 to -180.
+    /// Finds out whether values are equally spaced. Values of 32-bit floats may be rounded; longitudes may wrap from
+    /// 180 to -180.
     pub fn of(values: &[f64], is_single: bool, is_longitude: bool) -> Line {
         let turned = is_longitude.then(|| turned(values));
         let values = turned.as_deref().unwrap_or(values);
@@ -245,8 +247,8 @@ impl Line {
         if !step.is_finite() || step == 0.0 {
             return Line::Irregular;
         }
-        // The maximum deviation from equal spacing: 1/1000 of it, or up to 1/20 if the values were rounded to 32-bit
-        // floats.
+        // Values may deviate from equal spacing by 1/1000 of a step. If they were rounded to 32-bit floats, by the
+        // rounding error, up to 1/20 of a step.
         let mut tolerance = 1e-3 * step.abs();
         if is_single {
             let largest = first.abs().max(last.abs());
@@ -255,7 +257,7 @@ impl Line {
         }
         let is_regular = values.iter().enumerate().all(|(number, value)| {
             let expected = first + step * number as f64;
-            // False for NaN.
+            // The comparison is false for NaN.
             (value - expected).abs() <= tolerance
         });
         if is_regular {
@@ -266,7 +268,7 @@ impl Line {
     }
 }
 
-/// Unwraps longitudes, so that neighbours differ by at most half a turn.
+/// Adds full turns to longitudes, so that neighbours differ by at most half a turn.
 fn turned(values: &[f64]) -> Vec<f64> {
     let mut turns = 0.0;
     let mut before = None;

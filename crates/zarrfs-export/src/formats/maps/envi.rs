@@ -1,6 +1,7 @@
 //! `.hdr` next to `.img`: ENVI raster files.
 //!
-//! Elements stay in array order: the names of the dimensions determine the interleave.
+//! Elements stay in the order of the array. The header states this order (bsq, bil or bip), which follows from the
+//! names of the dimensions.
 
 use crate::formats::axes::{AxisKind, AxisMeaning};
 use crate::formats::maps::geo_transform::GeoTransform;
@@ -10,13 +11,13 @@ use crate::formats::maps::{BandFacts, PlaneAxes, PlaneSize};
 use crate::formats::{FileParts, Subject};
 use zarr_format::model::DataType;
 
-/// The arrays that both files can hold.
+/// The arrays that the `.img` and the `.hdr` can hold.
 pub(crate) const NEEDS: &str = "bool, int16 to int64, uint8 to uint64, float32, float64, complex64 or complex128 in 2 \
     or 3 dimensions, none of length 0 or beyond 2^31 - 1";
 
-/// An array as bands with rows and columns.
+/// An array in the form that ENVI knows: bands of rows and columns.
 struct Bands {
-    /// The order of bands, rows and columns.
+    /// ENVI's name for the order of bands, rows and columns.
     interleave: &'static str,
     count: u64,
     size: PlaneSize,
@@ -97,7 +98,7 @@ pub(crate) fn header(subject: &Subject) -> Option<FileParts> {
     })
 }
 
-/// Returns the lines of reference system and place, and records the facts that they cannot express.
+/// Returns the lines of the reference system and the place. Adds what ENVI cannot express to `left_out`.
 fn map_lines(map: &mut Georeference) -> String {
     let system = map.system.take();
     let place = map.place.filter(|place| {
@@ -127,14 +128,15 @@ fn map_lines(map: &mut Georeference) -> String {
     }
 }
 
-/// Returns the line of a place. In ENVI, a positive pixel height means that north is up.
+/// Returns the line `map info` with a place. In ENVI, a positive pixel height means that north is up.
 fn map_info(system: &str, place: GeoTransform, more: &str) -> String {
     let GeoTransform { x, y, width, .. } = place;
     let height = -place.height;
     format!("map info = {{{system}, 1, 1, {x}, {y}, {width}, {height}{more}}}\n")
 }
 
-/// Returns the lines of a reference system with a place: a named system, or WKT 1.
+/// Returns the lines of a reference system and a place: a system that ENVI has a name for, or WKT 1. Returns `None` if
+/// there is neither.
 fn system_lines(system: &ReferenceSystem, place: GeoTransform) -> Option<String> {
     match system.code() {
         Some(4326) => {

@@ -1,6 +1,6 @@
 //! The geotransform of a map: the affine map from pixels to coordinates.
 //!
-//! Attributes have it as `GeoTransform` of GDAL, as `spatial:transform` of GeoZarr, or as `proj:transform` of STAC,
+//! Three attributes can state it: `GeoTransform` of GDAL, `spatial:transform` of GeoZarr, and `proj:transform` of STAC,
 //! which EOPF uses.
 
 use serde_json::Value;
@@ -9,7 +9,7 @@ use crate::formats::TakenDimension;
 use crate::formats::maps::PlaneSize;
 use zarr_format::model::Attributes;
 
-/// The affine map from pixels to the map. The fields are in GDAL's order.
+/// The affine map from pixel indices to coordinates of the map. The fields are in GDAL's order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct GeoTransform {
     /// The x coordinate of the first pixel's corner.
@@ -26,7 +26,7 @@ pub(crate) struct GeoTransform {
     pub(crate) height: f64,
 }
 
-/// A geotransform in attributes.
+/// A geotransform, and the attribute that states it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttributeTransform {
     pub(crate) transform: GeoTransform,
@@ -42,13 +42,13 @@ pub(crate) struct Pixels {
 }
 
 impl Pixels {
-    /// Returns the pixels around elements at equal distances.
+    /// Returns pixels of this step whose first centre is `first`.
     pub(crate) fn around(first: f64, step: f64) -> Pixels {
         let corner = first - step / 2.0;
         Pixels { corner, step }
     }
 
-    /// Whether they agree with others within a quarter of a pixel, along a line of this length.
+    /// Whether pixels agree with others within a quarter of a pixel, at both ends of a line of `length` pixels.
     pub(crate) fn is_near(self, other: Pixels, length: u64) -> bool {
         let most = other.step.abs() / 4.0;
         let between =
@@ -58,7 +58,7 @@ impl Pixels {
 }
 
 impl AttributeTransform {
-    /// Returns the geotransform in attributes.
+    /// Returns the geotransform that attributes state, or `None` if they state none.
     pub(crate) fn of(attributes: &Attributes) -> Option<AttributeTransform> {
         let of_gdal = attributes.get("GeoTransform").as_ref().and_then(numbers);
         let of_gdal = of_gdal.map(|found| (found, "GeoTransform"));
@@ -74,10 +74,11 @@ impl AttributeTransform {
 }
 
 impl GeoTransform {
-    /// Returns the geotransform of a plane of this size by the bounds of a map. The first row is at the top.
+    /// Returns the geotransform of a plane of this size that covers the bounds in the attributes of a map. The first
+    /// row is at the top.
     pub(crate) fn of_bounds(attributes: &Attributes, size: PlaneSize) -> Option<GeoTransform> {
         let [left, bottom, right, top] = bounds(attributes)?;
-        // The bounds of nodes are the centres of the outer pixels.
+        // If pixels are nodes, the bounds are the centres of the outer pixels, not their edges.
         let is_node = is_of_nodes(attributes);
         let steps = |count: u64| if is_node { count.saturating_sub(1) } else { count } as f64;
         let (width, height) = (
@@ -98,7 +99,7 @@ impl GeoTransform {
         GeoTransform::from([0.0, width, 0.0, 0.0, 0.0, height])
     }
 
-    /// Returns the geotransform of straight rows and columns.
+    /// Returns the geotransform whose rows run along x and whose columns run along y.
     pub(crate) fn from_pixels(columns: Pixels, rows: Pixels) -> GeoTransform {
         GeoTransform {
             x: columns.corner,
@@ -139,20 +140,20 @@ impl GeoTransform {
         self.numbers().iter().all(|number| number.is_finite())
     }
 
-    /// Whether rows and columns run aslant.
+    /// Whether rows or columns do not run along x and y.
     pub(crate) fn is_skewed(&self) -> bool {
         self.skew_x != 0.0 || self.skew_y != 0.0
     }
 
-    /// Whether the pixels do not overlap, and the numbers are not plain pixel indices, which programs write if they
-    /// know no place.
+    /// Whether this can be a place on a map: pixels have an area, and the numbers are not just pixel indices. Programs
+    /// write these if they know no place.
     fn is_place(&self) -> bool {
         let area = self.width * self.height - self.skew_x * self.skew_y;
         let is_identity = *self == GeoTransform::straight(1.0, 1.0);
         self.is_finite() && area != 0.0 && area.is_finite() && !is_identity
     }
 
-    /// Returns the geotransform with its numbers along x and y multiplied.
+    /// Returns the geotransform with its x coordinates multiplied by one factor and its y coordinates by another.
     pub(crate) fn scaled(self, along_x: f64, along_y: f64) -> GeoTransform {
         let [x, width, skew_x, y, skew_y, height] = self.numbers();
         let numbers = [
@@ -167,7 +168,7 @@ impl GeoTransform {
         numbers.map(|number| number + 0.0).into()
     }
 
-    /// Returns the geotransform of pixels that begin at the same corner and span several columns and rows each.
+    /// Returns the geotransform of larger pixels, each of several columns and rows, that begin at the same corner.
     pub(crate) fn coarsened(self, columns: f64, rows: f64) -> GeoTransform {
         GeoTransform {
             width: self.width * columns,
@@ -178,7 +179,7 @@ impl GeoTransform {
         }
     }
 
-    /// Returns the geotransform of pixels taken with a step; each is as wide as the step.
+    /// Returns the geotransform of the pixels that are taken with a step. Each is as wide as the step.
     pub(crate) fn taken(self, columns: &TakenDimension, rows: &TakenDimension) -> GeoTransform {
         let corner = |taken: &TakenDimension| taken.start as f64 + 0.5 - taken.step as f64 / 2.0;
         let (column, row) = (corner(columns), corner(rows));
@@ -193,7 +194,8 @@ impl GeoTransform {
         }
     }
 
-    /// Whether the geotransform in a group's attributes fits a plane of this size; it may belong to another array.
+    /// Whether the geotransform in a group's attributes fits a plane of this size. If not, it belongs to another array
+    /// of the group.
     pub(crate) fn fits(&self, group: &Attributes, size: PlaneSize) -> bool {
         if shape(group).is_some() {
             return fits_shape(group, size);
@@ -224,13 +226,13 @@ impl From<[f64; 6]> for GeoTransform {
     }
 }
 
-/// Whether attributes contain a shape or bounds, and a geotransform that fits a plane of this size.
+/// Whether attributes state a shape or bounds, and a geotransform that fits a plane of this size.
 pub(crate) fn has_fitting_transform(attributes: &Attributes, size: PlaneSize) -> bool {
     let found = AttributeTransform::of(attributes).filter(|_| has_extent(attributes));
     found.is_some_and(|found| found.transform.fits(attributes, size))
 }
 
-/// Whether attributes define the place in another way than by six numbers.
+/// Whether attributes say that the place is not an affine map.
 pub(crate) fn is_not_affine(attributes: &Attributes) -> bool {
     let kind = attributes.get("spatial:transform_type");
     kind.is_some_and(|kind| !kind.is_null() && kind != "affine")
@@ -244,7 +246,7 @@ fn of_geozarr(attributes: &Attributes) -> Option<GeoTransform> {
     if !is_of_nodes(attributes) {
         return Some(found);
     }
-    // The place is the first pixel's centre.
+    // The stated place is the centre of the first pixel.
     Some(GeoTransform {
         x: found.x - (found.width + found.skew_x) / 2.0,
         y: found.y - (found.skew_y + found.height) / 2.0,
@@ -257,7 +259,7 @@ fn of_stac(attributes: &Attributes) -> Option<GeoTransform> {
         let mut geo = attributes.get("geo")?;
         Some(geo.get_mut("proj")?.get_mut("transform")?.take())
     })?;
-    // Some programs write GDAL's order as text.
+    // Some programs write the six numbers as text, in GDAL's order.
     let is_text = value.is_string();
     if is_text {
         numbers(&value)
@@ -293,18 +295,18 @@ fn is_of_nodes(attributes: &Attributes) -> bool {
     kind.is_some_and(|kind| kind == "node")
 }
 
-/// Returns the list in the first of these attributes that is one.
+/// Returns the first of these attributes whose value is a list.
 fn list(attributes: &Attributes, names: [&str; 2]) -> Option<Vec<Value>> {
     let mut lists = names.iter().map(|name| attributes.get(name));
     lists.find_map(|list| list?.as_array().cloned())
 }
 
-/// Returns the shape of a map.
+/// Returns the shape of a map, as attributes state it.
 fn shape(attributes: &Attributes) -> Option<Vec<Value>> {
     list(attributes, ["spatial:shape", "proj:shape"])
 }
 
-/// Returns the bounds of a map: left, bottom, right and top.
+/// Returns the bounds of a map, as attributes state them: left, bottom, right and top.
 fn bounds(attributes: &Attributes) -> Option<[f64; 4]> {
     let bounds = list(attributes, ["spatial:bbox", "proj:bbox"])?;
     let bounds: Vec<f64> = bounds.iter().map(Value::as_f64).collect::<Option<_>>()?;
@@ -317,7 +319,7 @@ pub(crate) fn has_extent(attributes: &Attributes) -> bool {
     names.into_iter().any(|name| attributes.get(name).is_some())
 }
 
-/// Whether the attributes contain no shape, or this one.
+/// Whether attributes state this shape, or none.
 pub(crate) fn fits_shape(attributes: &Attributes, size: PlaneSize) -> bool {
     shape(attributes).is_none_or(|shape| {
         let shape: Vec<_> = shape.iter().rev().take(2).map(Value::as_u64).collect();
@@ -378,7 +380,7 @@ mod tests {
         let bounds = json!({"spatial:bbox": [0, 0, 90, 70]});
         assert!(fits(bounds.clone(), size(7, 9)));
         assert!(!fits(bounds, size(3, 4)));
-        // Arrays without dimension names have the place only if the group has a shape.
+        // Arrays without dimension names take the group's place only if the group states a shape.
         let is_fitting = |shape: Value| {
             let group =
                 json!({"spatial:transform": [10, 0, 0, 0, -10, 70], "spatial:shape": shape});

@@ -1,8 +1,9 @@
 //! Finds a map's reference system and the place of its first pixel.
 //!
-//! Reads the attributes of the array, of its grid mapping and of its group, as GDAL, GeoZarr, EOPF and CF write them,
-//! and the coordinate variables. If they contradict each other, the coordinate variables win: programs that cut a map
-//! keep its old attributes. Anything that a file cannot express is listed in `left_out` with the reason.
+//! Reads the attributes of the array, of its grid mapping and of its group, in the conventions of GDAL, GeoZarr, EOPF
+//! and CF, and the coordinate variables. If attributes contradict coordinate variables, the coordinate variables are
+//! right: programs that cut a map keep the old attributes. `left_out` lists everything that a file cannot express, with
+//! the reason.
 
 use serde_json::Value;
 
@@ -18,13 +19,14 @@ use zarr_format::model::Attributes;
 /// The georeference of a map, as far as a file can express it.
 #[derive(Default)]
 pub(crate) struct Georeference {
-    /// The reference system of the place's numbers.
+    /// The reference system in which the numbers of the place are.
     pub(crate) system: Option<ReferenceSystem>,
     /// The place of the first pixel.
     pub(crate) place: Option<GeoTransform>,
-    /// Whether the place is one on a map, not only the pixel spacing of an image.
+    /// Whether metadata give the array a place on a map or a reference system. If not, `place` is only the pixel
+    /// spacing of an image.
     pub(crate) is_map: bool,
-    /// The omitted facts, in the form of `FileParts::left_out`.
+    /// The facts that the file omits, in the form of `FileParts::left_out`.
     pub(crate) left_out: Vec<String>,
 }
 
@@ -59,7 +61,7 @@ pub(crate) fn map_axes(subject: &Subject) -> Vec<AxisMeaning> {
     axes
 }
 
-/// Returns the array's dimension for a dimension of the box.
+/// Returns the index of the array's dimension that a dimension of the box comes from.
 fn axis_of_array(subject: &Subject, place: usize) -> Option<usize> {
     match subject.taken {
         Some(taken) => Some(taken.get(place)?.axis),
@@ -95,7 +97,7 @@ pub(crate) fn georeference(
                 "the georeference: the rows and columns of the file do not run along y and x";
             left_out.push(sentence.to_string());
         }
-        // If the rows are heights, the spacing still counts; if x and y are exchanged, it does not.
+        // If the rows are heights, for example, the spacing is still right. If x and y are exchanged, it is not.
         let is_exchanged = y.kind == AxisKind::X || x.kind == AxisKind::Y;
         return Georeference {
             place: (!is_exchanged)
@@ -108,7 +110,7 @@ pub(crate) fn georeference(
     facts.into_georeference(subject, plane, MapAxes { y, x })
 }
 
-/// Returns the base level of derived levels, or `None` if its place is unknown.
+/// Returns the array as a base level from which others were derived, or `None` if its place on a map is unknown.
 pub(crate) fn level_base(subject: &Subject, source: LevelSource) -> Option<LevelBase> {
     let axes = map_axes(subject);
     let plane = PlaneAxes::of(&axes)?;
@@ -118,7 +120,7 @@ pub(crate) fn level_base(subject: &Subject, source: LevelSource) -> Option<Level
     Some(LevelBase::new(source, found.system, place, size))
 }
 
-/// Returns the place of the first pixel by the spacing and origin of the dimensions.
+/// Returns the place of the first pixel according to the spacing and the origin of the dimensions.
 fn place_by_spacing(subject: &Subject, y: &AxisMeaning, x: &AxisMeaning) -> Option<GeoTransform> {
     let axes = [y.clone(), x.clone()];
     let corner = |axis: &AxisMeaning| axis.origin - axis.step() / 2.0;
@@ -130,10 +132,11 @@ fn place_by_spacing(subject: &Subject, y: &AxisMeaning, x: &AxisMeaning) -> Opti
     has_scale(&axes).then(|| in_metres(subject, place()))
 }
 
-/// In radians: satellite angles are always below this, and no satellite map is this few metres wide.
+/// Numbers below this may be view angles in radians. No satellite map is this few metres wide.
 const MAX_ANGLE: f64 = 2.0;
 
-/// Returns a place in metres. CF stores satellite maps in view angles; angle times height is the distance.
+/// Returns a place in metres. CF stores the view angles of satellite maps, in radians. Times the height of the
+/// satellite, they are distances.
 fn in_metres(subject: &Subject, place: GeoTransform) -> GeoTransform {
     let mut numbers = place.numbers().into_iter();
     let is_angle = numbers.all(|number| number.abs() < MAX_ANGLE);
@@ -145,8 +148,8 @@ fn satellite_height(subject: &Subject) -> Option<f64> {
     map_attributes(subject).find_map(grid_mapping::satellite_height)
 }
 
-/// Returns the attributes that may give the place of a map: of the array, its grid mapping, its level and its group,
-/// and of the group of its level.
+/// Returns the attributes that may state the place of a map. These are the attributes of the array, its grid mapping,
+/// its resolution level and its group, and of the group that lists the level.
 fn map_attributes<'a>(subject: &Subject<'a>) -> impl Iterator<Item = &'a Attributes> {
     let around = subject.around;
     let own = [Some(&subject.array.attributes)];
@@ -154,15 +157,16 @@ fn map_attributes<'a>(subject: &Subject<'a>) -> impl Iterator<Item = &'a Attribu
     own.into_iter().chain(others).flatten()
 }
 
-/// Returns the attributes that apply to this array alone: its own, and the attributes of its grid mapping.
+/// Returns the attributes that apply to this array alone: its own, and those of the grid mapping that it names.
 fn own_attributes<'a>(subject: &Subject<'a>) -> impl Iterator<Item = &'a Attributes> {
     let own = &subject.array.attributes;
     let named = own.get("grid_mapping").and(subject.around.mapping);
     [Some(own), named].into_iter().flatten()
 }
 
-/// Whether the georeference of a group applies to this array: it has the dimensions of a map, or its own attributes
-/// say that it is a map, or it has no dimension names and this size. Tables may be in the same group as maps.
+/// Whether the georeference of the group applies to this array: a group may contain tables next to maps. It applies if
+/// the array has dimensions of a map, if its own attributes state a place, or if it has no dimension names and this
+/// size.
 fn is_map_of_group(subject: &Subject, size: PlaneSize) -> bool {
     let whole = Subject {
         shape: &subject.array.shape,
@@ -180,7 +184,7 @@ fn is_map_of_group(subject: &Subject, size: PlaneSize) -> bool {
                     .any(|attributes| geo_transform::has_fitting_transform(attributes, size)))
 }
 
-/// Whether a dimension is named as northing or easting, also by a standard name of CF.
+/// Whether a dimension is named as northing or easting. CF's standard names count as well.
 fn is_named(axis: &AxisMeaning, kind: AxisKind) -> bool {
     let name = axis
         .name
@@ -196,18 +200,19 @@ struct MapAxes<'a> {
     x: &'a AxisMeaning,
 }
 
-/// The facts found about the plane of an array.
+/// What metadata say about the place of an array.
 struct MapFacts<'a> {
     /// The size of the whole array.
     size: PlaneSize,
     system: Option<ReferenceSystem>,
-    /// The place in the attributes.
+    /// The place that attributes state.
     place: Option<AttributeTransform>,
-    /// Whether the attributes give the place of another array.
+    /// Whether the group states a place, which may be that of another array.
     is_of_others: bool,
-    /// Whether the attributes give the place in an unknown way.
+    /// Whether attributes state a place that is not an affine map.
     is_unknown: bool,
-    /// The place by the base level, or by the bounds of the map.
+    /// The place that follows from the base level or from the bounds of the map, if coordinate variables do not give
+    /// one.
     other: Option<Result<GeoTransform, String>>,
     y: Option<&'a CoordinateVariable>,
     x: Option<&'a CoordinateVariable>,
@@ -227,7 +232,8 @@ impl<'a> MapFacts<'a> {
             .into_iter()
             .chain(others)
             .find_map(AttributeTransform::of);
-        // The place in the attributes of a layout's group applies to the first level, unless it comes with a shape.
+        // A place in the attributes of the layout's group is that of the first level. It is used for a derived level
+        // only if the group also states a shape or bounds, which must fit.
         let is_made = around
             .level
             .is_some_and(|level| level.get(DERIVED_FROM).is_some());
@@ -270,7 +276,7 @@ impl<'a> MapFacts<'a> {
         self.system.is_some() || self.place.is_some() || self.y.is_some() && self.x.is_some()
     }
 
-    /// Returns the place that the coordinate variables give, in units of the reference system.
+    /// Returns the place that the coordinate variables give, in the unit of the reference system.
     fn of_coordinates(&self, subject: &Subject) -> Option<GeoTransform> {
         let pixels = |variable: Option<&CoordinateVariable>| match variable?.line {
             Line::Regular { first, step } => Some(Pixels::around(first, step)),
@@ -288,8 +294,8 @@ impl<'a> MapFacts<'a> {
         place.is_finite().then_some(place)
     }
 
-    /// Returns the factor from a coordinate variable's unit to the unit of the reference system, or `None` if it is
-    /// unknown.
+    /// Returns the factor from the unit of a coordinate variable to the unit of the reference system. Returns `None` if
+    /// the quantity is unknown.
     fn factor(&self, subject: &Subject, quantity: Quantity) -> Option<f64> {
         let degree = std::f64::consts::PI / 180.0;
         let system = self.system.as_ref();
@@ -322,7 +328,7 @@ impl<'a> MapFacts<'a> {
     fn is_of_degrees(&self) -> bool {
         let counts = |variable: Option<&CoordinateVariable>, kind: AxisKind, most: f64| {
             variable.is_some_and(|variable| match variable.line {
-                // Pixels may extend beyond the pole.
+                // The limits allow for pixels that extend beyond a pole.
                 Line::Regular { first, .. } | Line::Single(first) => {
                     variable.meaning.kind == kind
                         && variable.meaning.quantity == Quantity::Degrees
@@ -347,7 +353,7 @@ impl<'a> MapFacts<'a> {
         let is_of_degrees = self.is_of_degrees();
         let other = self.system.take_if(|own| is_of_degrees && own.is_plane());
         if let Some(other) = other {
-            // The reference system belongs to other maps of the group, and so does the place.
+            // The system is that of other maps in the group, so the place belongs to them too.
             let sentence = "the coordinates are longitudes and latitudes";
             left_out.push(format!(
                 "the reference system {}: {sentence}",
@@ -409,9 +415,9 @@ impl<'a> MapFacts<'a> {
         }
     }
 
-    /// Returns the place in the attributes, moved along y and x to the coordinate variables. Programs that cut rows
-    /// out of a map keep its old attributes. Returns `None` if no move fits. Coordinate variables cannot place skewed
-    /// rows.
+    /// Returns the place that attributes state, moved along y and x to where the coordinate variables are: programs
+    /// that cut rows out of a map keep the old attributes. Returns `None` if the coordinate variables are not evenly
+    /// spaced. Skewed rows are not moved, since coordinate variables cannot give their place.
     fn corrected(&self, subject: &Subject, own: GeoTransform) -> Option<GeoTransform> {
         if own.is_skewed() {
             return Some(own);
@@ -444,14 +450,15 @@ impl<'a> MapFacts<'a> {
         place.is_finite().then_some(place)
     }
 
-    /// Whether two places agree within a quarter of a pixel. Coordinate variables cannot place skewed rows.
+    /// Whether two places agree within a quarter of a pixel. A place with skewed rows counts as equal, since coordinate
+    /// variables cannot give such a place.
     fn are_same(&self, own: &GeoTransform, measured: &GeoTransform) -> bool {
         own.is_skewed()
             || own.columns().is_near(measured.columns(), self.size.columns)
                 && own.rows().is_near(measured.rows(), self.size.rows)
     }
 
-    /// Returns the reason why there is no place, or `None` if no user would expect one.
+    /// Returns the reason why the file has no place, or `None` if users would not expect one.
     fn missing_place_text(&self, subject: &Subject, axes: MapAxes<'_>) -> Option<String> {
         let because = |why: &str| Some(format!("the georeference: {why}"));
         let coordinates = subject.array.attributes.get("coordinates");
@@ -506,7 +513,7 @@ impl<'a> MapFacts<'a> {
     }
 }
 
-/// Returns the message for a grid mapping that an array names and that is unknown, or `None`.
+/// Returns the message that the grid mapping of an array is missing or unknown, or `None` if the array names none.
 fn missing_system_text(subject: &Subject) -> Option<String> {
     let named = subject.array.attributes.get("grid_mapping")?;
     let named = named.as_str().filter(|named| !named.trim().is_empty())?;
@@ -524,7 +531,8 @@ fn missing_system_text(subject: &Subject) -> Option<String> {
     ))
 }
 
-/// Returns the place of a box of an array with the place `whole`, or `None` if the box has no rows or no columns.
+/// Returns the place of a box, given the place `whole` of its array. Returns `None` if the box has no rows or no
+/// columns.
 fn taken_place(subject: &Subject, whole: GeoTransform, plane: PlaneAxes) -> Option<GeoTransform> {
     let Some(taken) = subject.taken else {
         return Some(whole);

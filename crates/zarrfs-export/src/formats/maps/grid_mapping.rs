@@ -1,7 +1,7 @@
 //! Writes the WKT of a CF grid mapping: a projection with parameters.
 //!
-//! The result is WKT 1, or WKT 2 for projections that WKT 1 lacks: rotated poles, and views of the earth from above.
-//! GDAL reads both.
+//! The result is WKT 1. For projections that WKT 1 does not have, it is WKT 2: rotated poles, and views of the earth
+//! from above. GDAL reads both.
 
 use std::fmt::Write;
 
@@ -10,10 +10,10 @@ use serde_json::Value;
 use crate::formats::netcdf::header::float;
 use zarr_format::model::Attributes;
 
-/// WKT names of parameters, with the CF attributes of their values.
+/// For each parameter of a projection, its WKT name and the CF attribute with its value.
 type Parameters = &'static [(&'static str, &'static str)];
 
-/// CF names and WKT names of projections, with their parameters.
+/// For each projection, its CF name, its WKT name and its parameters.
 const PROJECTIONS: &[(&str, &str, Parameters)] = &[
     (
         "transverse_mercator",
@@ -82,7 +82,8 @@ const PROJECTIONS: &[(&str, &str, Parameters)] = &[
             ("latitude_of_center", ORIGIN_LATITUDE),
             ("longitude_of_center", ORIGIN_LONGITUDE),
             ("azimuth", "azimuth_of_central_line"),
-            // CF has no attribute for this angle; it equals the azimuth of the central line.
+            // The angle from the skewed to the rectified grid. CF has no attribute for it; it equals the azimuth of the
+            // central line.
             ("rectified_grid_angle", "rectified_grid_angle"),
             ("scale_factor", "scale_factor_at_projection_origin"),
         ],
@@ -99,7 +100,8 @@ const CENTRE: Parameters = &[
     ("longitude_of_center", ORIGIN_LONGITUDE),
 ];
 
-/// Returns the height of a satellite above its map in metres, or `None` if the grid mapping has no satellite.
+/// Returns the height in metres of the satellite whose view a grid mapping describes, or `None` for other grid
+/// mappings.
 pub(crate) fn satellite_height(mapping: &Attributes) -> Option<f64> {
     let height = number(mapping, "perspective_point_height", 0);
     height.filter(|_| {
@@ -134,7 +136,7 @@ pub(crate) fn system_of(mapping: &Attributes) -> Option<String> {
     Some(text + ",UNIT[\"metre\",1]]")
 }
 
-/// Returns the WKT name of a projection, and its parameters.
+/// Returns the WKT name of a projection, and the parameters that it has with this grid mapping.
 fn projection(
     named: &str,
     mapping: &Attributes,
@@ -149,14 +151,15 @@ fn projection(
                 ("Mercator_1SP", vec![meridian, ORIGIN_SCALE])
             })
         }
-        // The first versions of CF lacked it, and programs chose their own attribute.
+        // The first versions of CF did not have this projection, and programs chose attributes of their own.
         "sinusoidal" => {
             let has_origin = mapping.get(ORIGIN_LONGITUDE).is_some();
             let other = "longitude_of_central_meridian";
             let meridian = if has_origin { ORIGIN_LONGITUDE } else { other };
             Some(("Sinusoidal", vec![("longitude_of_center", meridian)]))
         }
-        // A scale at the equator instead of a standard parallel: its latitude would depend on the ellipsoid.
+        // WKT needs a standard parallel, and this mapping has a scale at the equator. The parallel with this scale
+        // depends on the ellipsoid.
         "lambert_cylindrical_equal_area" if !has_parallel && has_scale(mapping) => None,
         "polar_stereographic" => Some(polar(mapping)),
         named => {
@@ -166,8 +169,8 @@ fn projection(
     }
 }
 
-/// Returns the name and the parameters of a polar projection. The latitude is that of the standard parallel, or else
-/// that of the pole, with a scale factor.
+/// Returns the WKT name and the parameters of a polar projection. Its latitude is the standard parallel, if the mapping
+/// has one, or else the pole, with a scale factor.
 fn polar(mapping: &Attributes) -> (&'static str, Vec<(&'static str, &'static str)>) {
     let has = |name| mapping.get(name).is_some();
     let straight = "straight_vertical_longitude_from_pole";
@@ -190,12 +193,12 @@ fn polar(mapping: &Attributes) -> (&'static str, Vec<(&'static str, &'static str
     ("Polar_Stereographic", parameters)
 }
 
-/// Whether a scale other than 1 is given at the origin.
+/// Whether a grid mapping has a scale other than 1 at its origin.
 fn has_scale(mapping: &Attributes) -> bool {
     number(mapping, "scale_factor_at_projection_origin", 0).is_some_and(|scale| scale != 1.0)
 }
 
-/// Returns the value of a parameter; if the attribute is missing, 1 for a scale and 0 for others.
+/// Returns the value of a parameter. If the attribute is missing, returns 1 for a scale and 0 for other parameters.
 fn parameter(mapping: &Attributes, name: &str, attribute: &str) -> f64 {
     let missing = if name == "scale_factor" { 1.0 } else { 0.0 };
     let second = name == SECOND_PARALLEL.0;
@@ -223,7 +226,7 @@ const METRE: &str = "LENGTHUNIT[\"metre\",1]";
 /// A parameter: its name, its value and its unit.
 type Parameter = (&'static str, f64, &'static str);
 
-/// Returns the WKT of a grid mapping with this name, or `None` if the name is another one or the height of the
+/// Returns the WKT 2 of the grid mapping `named`. Returns `None` if it can be written as WKT 1, or if the height of the
 /// viewpoint is missing.
 fn wkt2_of(named: &str, mapping: &Attributes) -> Option<String> {
     match named {
@@ -234,12 +237,12 @@ fn wkt2_of(named: &str, mapping: &Attributes) -> Option<String> {
     }
 }
 
-/// Returns an angle of an attribute in degrees, or 0 if it is missing.
+/// Returns an angle in degrees, or 0 if the attribute is missing.
 fn degrees(mapping: &Attributes, attribute: &str) -> f64 {
     number(mapping, attribute, 0).unwrap_or(0.0)
 }
 
-/// Returns the height of the viewpoint in metres.
+/// Returns the height of the viewpoint in metres, or `None` if the attribute is missing.
 fn height(mapping: &Attributes) -> Option<f64> {
     number(mapping, "perspective_point_height", 0)
 }
@@ -267,7 +270,7 @@ fn perspective(mapping: &Attributes) -> Option<String> {
     Some(projected(mapping, "Vertical Perspective", &parameters))
 }
 
-/// Returns the sweep axis of a satellite: the given one, or the other one than the fixed axis.
+/// Returns the axis along which a satellite's scanner sweeps. If only the fixed axis is given, it is the other one.
 fn swept_axis(mapping: &Attributes) -> char {
     let is_x = |name| mapping.get(name).as_ref().and_then(Value::as_str) == Some("x");
     let is_y = |name| mapping.get(name).as_ref().and_then(Value::as_str) == Some("y");
@@ -298,7 +301,8 @@ fn text_of((name, value, unit): &Parameter) -> String {
     format!(",PARAMETER[\"{name}\",{value},{unit}]")
 }
 
-/// Returns the WKT of a rotated-pole system: the place of its pole, and the longitude of the geographic pole in it.
+/// Returns the WKT of a system with a rotated pole: where this pole is, and the longitude of the geographic pole in the
+/// system.
 fn rotated(mapping: &Attributes) -> String {
     let parameters = [
         (
@@ -339,7 +343,8 @@ fn projected(mapping: &Attributes, method: &str, parameters: &[Parameter]) -> St
     )
 }
 
-/// Returns a finite number of an attribute; if it is a list, the element at `place`, or else the last one.
+/// Returns a finite number of an attribute. Of a list, returns the number at `place`, or the last one if the list is
+/// shorter.
 pub(crate) fn number(mapping: &Attributes, attribute: &str, place: usize) -> Option<f64> {
     let found = match mapping.get(attribute)? {
         Value::Array(list) => float(list.get(place).or(list.last())?),
@@ -353,14 +358,14 @@ pub(crate) fn number(mapping: &Attributes, attribute: &str, place: usize) -> Opt
 pub(crate) struct Ellipsoid {
     /// The semi-major axis in metres.
     pub(crate) major: f64,
-    /// The inverse flattening; 0 for a sphere.
+    /// The inverse flattening. By the convention of WKT, 0 means a sphere.
     pub(crate) flattening: f64,
     /// The prime meridian, in degrees east of Greenwich.
     pub(crate) meridian: f64,
 }
 
 impl Ellipsoid {
-    /// Returns the ellipsoid of a grid mapping; WGS 84 if it has none.
+    /// Returns the ellipsoid of a grid mapping, or that of WGS 84 if the mapping has none.
     pub(crate) fn of(mapping: &Attributes) -> Ellipsoid {
         let number = |name| number(mapping, name, 0);
         let major = number("semi_major_axis").or_else(|| number("earth_radius"));
@@ -386,7 +391,7 @@ impl Ellipsoid {
         }
     }
 
-    /// Returns the name of the prime meridian. Readers treat any meridian named Greenwich as Greenwich.
+    /// Returns a name for the prime meridian. For a meridian named Greenwich, readers ignore the longitude.
     pub(crate) fn meridian_name(&self) -> &'static str {
         if self.meridian == 0.0 {
             "Greenwich"
@@ -417,7 +422,7 @@ mod tests {
                     PARAMETER[\"false_easting\",7],PARAMETER[\"false_northing\",0]";
         assert!(text.contains(part), "{text}");
         assert!(text.contains("SPHEROID[\"unknown\",6371229,0]"), "{text}");
-        // A single parallel is used twice.
+        // A single standard parallel stands for both.
         let mapping =
             json!({"grid_mapping_name": "lambert_conformal_conic", "standard_parallel": 40});
         let text = system_of(&attributes(mapping)).unwrap();

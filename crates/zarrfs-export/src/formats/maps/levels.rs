@@ -1,4 +1,4 @@
-//! The levels of a map in GeoZarr's `multiscales`, and the placement of derived levels.
+//! The resolution levels of a map in GeoZarr's `multiscales`, and places of derived levels.
 
 use serde_json::Value;
 
@@ -7,45 +7,45 @@ use crate::formats::maps::reference_system::ReferenceSystem;
 use crate::formats::maps::{PlaneAxes, PlaneSize};
 use zarr_format::model::Attributes;
 
-/// The resolution levels of a group.
+/// The resolution levels that a group lists.
 pub(crate) struct MapLayout {
     levels: Vec<Value>,
 }
 
-/// Members with the path of a level; drafts of GeoZarr used the other name.
+/// Names of the member with the path of a level. Drafts of GeoZarr used the second one.
 const ASSET: &[&str] = &["asset", "group"];
 
-/// The member with the path of the level that a level was derived from.
+/// The member with the path of the level from which a level was derived.
 pub(crate) const DERIVED_FROM: &str = "derived_from";
 
-/// The derivation of a level from another one.
+/// How a level was derived from another level.
 #[derive(Clone, Debug)]
 struct Step {
-    /// Pixels of the other level per pixel, along each dimension.
+    /// For each dimension, the pixels of the other level per pixel of this one.
     scale: Vec<f64>,
     translation: Vec<f64>,
 }
 
-/// A level with a known place, and the steps that derive another level from it.
+/// A level whose place is known, and the steps by which another level was derived from it.
 #[derive(Clone, Debug)]
 pub struct LevelBase {
     name: String,
-    /// The reference system of the place.
+    /// The reference system of this place.
     pub(crate) system: Option<ReferenceSystem>,
     place: GeoTransform,
     size: PlaneSize,
-    /// Starts with the derived level's own step.
+    /// The first step is the one that leads to the derived level itself.
     steps: Vec<Step>,
 }
 
-/// The steps from a level to its base level.
+/// The base level that a level was derived from, over one or several steps.
 pub(crate) struct LevelSource {
-    /// The path of the base level from the group with the layout.
+    /// The path of the base level, relative to the group with the layout.
     pub path: String,
     steps: Vec<Step>,
 }
 
-/// Returns the first of these members that an object has; drafts used other names.
+/// Returns the first of these members that an object has. Drafts had other names for some members.
 fn member<'a>(object: &'a Value, names: &[&str]) -> Option<&'a Value> {
     names.iter().find_map(|name| object.get(*name))
 }
@@ -61,7 +61,7 @@ fn numbers(list: Option<&Value>) -> Option<Vec<f64>> {
 }
 
 impl MapLayout {
-    /// Returns the layout in the attributes of a group, or `None` if there is none.
+    /// Returns the layout in the attributes of a group, or `None` if the attributes have none.
     pub(crate) fn of(attributes: &Attributes) -> Option<MapLayout> {
         let mut multiscales = attributes.get("multiscales")?;
         match multiscales.get_mut("layout")?.take() {
@@ -75,10 +75,10 @@ impl MapLayout {
         levels.find(|level| path_in(level, ASSET) == Some(path))
     }
 
-    /// Returns the attributes of the level at a path from the group.
+    /// Returns the metadata that the layout has about the level at a path from the group.
     pub(crate) fn level(&self, path: &str) -> Option<Attributes> {
         let mut level = self.find(path)?.as_object()?.clone();
-        // Drafts stored the place next to the scale.
+        // In drafts, the place was stored next to the scale, in `transform`.
         if let Some(Value::Object(inner)) = level.get("transform").cloned() {
             let placed = inner
                 .into_iter()
@@ -86,14 +86,15 @@ impl MapLayout {
             let placed: Vec<_> = placed.collect();
             level.extend(placed);
         }
-        // Normalizes the name, so that other code need not know the variants.
+        // Other code only knows the current name of this member.
         if let Some(source) = self.source_of(self.find(path)?) {
             level.insert(DERIVED_FROM.to_string(), source.into());
         }
         Some(level.into())
     }
 
-    /// Returns the path of the level that a level was derived from: with a scale alone, the first level.
+    /// Returns the path of the level from which a level was derived. If the metadata only have a scale, this is the
+    /// first level.
     fn source_of(&self, level: &Value) -> Option<String> {
         let named = path_in(level, &[DERIVED_FROM, "derived_from_asset", "from_group"]);
         let first = path_in(self.levels.first()?, ASSET);
@@ -106,7 +107,8 @@ impl MapLayout {
         named.or(first).map(str::to_string)
     }
 
-    /// Returns the base level of the level at a path, over several steps if necessary; `None` if it was not derived.
+    /// Follows the derivations from the level at a path to a base level that is not derived. Returns `None` if the
+    /// level is not derived, or after 32 steps.
     pub(crate) fn source(&self, path: &str) -> Option<LevelSource> {
         let (mut path, mut steps) = (path.to_string(), Vec::new());
         loop {
@@ -114,7 +116,7 @@ impl MapLayout {
             let Some(source) = level.and_then(|level| self.source_of(level)) else {
                 return (!steps.is_empty()).then_some(LevelSource { path, steps });
             };
-            // Each step about halves the length.
+            // Each step about halves the length, so more than 32 steps are a loop.
             if steps.len() == 32 {
                 return None;
             }
@@ -129,7 +131,7 @@ impl MapLayout {
 }
 
 impl LevelBase {
-    /// Returns a base level with this size and place.
+    /// Returns a base level, given its size and place.
     pub(crate) fn new(
         source: LevelSource,
         system: Option<ReferenceSystem>,
@@ -145,8 +147,8 @@ impl LevelBase {
         }
     }
 
-    /// Returns the place of a derived level of this size, or why it is unknown; `None` if the
-    /// layout does not say how the level was derived.
+    /// Returns the place of a derived level of this size, or the reason why it is unknown. Returns `None` if the layout
+    /// does not say how the level was derived.
     pub(crate) fn place_of(
         &self,
         size: PlaneSize,
@@ -157,7 +159,8 @@ impl LevelBase {
         }
         let unknown = |why: &str| Some(Err(format!("the georeference: {why} {}", self.name)));
         let moves = |step: &Step| {
-            // An offset of at most half a pixel is the middle of the source pixels: programs write that, or 0.
+            // Programs write the offset 0, or the centre of the source pixels under a derived pixel, which is at most
+            // half a derived pixel. Neither moves the level.
             let most = step
                 .scale
                 .iter()
@@ -168,7 +171,7 @@ impl LevelBase {
         if self.steps.iter().any(moves) {
             return unknown("the layout shifts the level relative to");
         }
-        // Some programs write the scale relative to the first level instead of the previous one.
+        // Some programs write the scale relative to the first level, not to the level before.
         let alone = self.steps.first().map(std::slice::from_ref);
         let ways = [Some(&self.steps[..]), alone];
         let scales = ways.into_iter().flatten().flat_map(|steps| {

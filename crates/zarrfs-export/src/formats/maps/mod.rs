@@ -1,6 +1,6 @@
 //! Formats of maps, and what they share: rows, columns, and facts about bands.
 //!
-//! `georeference` finds the reference system and the place of the first pixel, with the help of the other files;
+//! `georeference` finds the reference system and the place of the first pixel, with the help of the other modules here;
 //! `envi` and `vrt` are formats.
 
 use serde_json::Value;
@@ -21,7 +21,7 @@ pub(crate) mod projjson;
 pub(crate) mod reference_system;
 pub(crate) mod vrt;
 
-/// The dimensions of rows and columns.
+/// The indices of the dimensions that are rows and columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlaneAxes {
     pub(crate) rows: usize,
@@ -36,7 +36,7 @@ pub(crate) struct PlaneSize {
 }
 
 impl PlaneAxes {
-    /// Finds rows and columns by the names of the dimensions, or else takes the last two dimensions.
+    /// Finds rows and columns by the names of the dimensions. If these do not tell both, takes the last two dimensions.
     pub(crate) fn of(axes: &[AxisMeaning]) -> Option<PlaneAxes> {
         let find = |kind| axes.iter().position(|axis| axis.kind == kind);
         match (find(AxisKind::Y), find(AxisKind::X)) {
@@ -48,7 +48,7 @@ impl PlaneAxes {
         }
     }
 
-    /// Whether a dimension is that of rows or that of columns.
+    /// Whether a dimension is the one of the rows or the one of the columns.
     pub(crate) fn contains(self, axis: usize) -> bool {
         axis == self.rows || axis == self.columns
     }
@@ -63,7 +63,7 @@ impl PlaneAxes {
     }
 }
 
-/// GDAL's per-band metadata, escaped for XML.
+/// Facts about a band that GDAL stores, escaped for XML.
 pub(crate) struct BandFacts {
     pub(crate) unit: Option<String>,
     pub(crate) offset: Option<String>,
@@ -73,7 +73,7 @@ pub(crate) struct BandFacts {
 }
 
 impl BandFacts {
-    /// Returns the facts of an array, the same for each band. A unit of more than 1024 bytes is left out.
+    /// Returns the facts of an array, which all of its bands share. A unit of more than 1024 bytes is left out.
     pub(crate) fn of(subject: &Subject) -> BandFacts {
         let attribute = |name| subject.array.attributes.get(name);
         let number = |name| {
@@ -92,12 +92,12 @@ impl BandFacts {
     }
 }
 
-/// Formats a number as GDAL reads it.
+/// Formats a fill value as GDAL reads it. Returns `None` if elements cannot have it.
 fn number_text(data_type: &DataType, value: &Value) -> Option<String> {
     if value.is_number() {
         return Some(value.to_string());
     }
-    // Only float elements can have NaN, or a float in base64.
+    // JSON strings can be NaN or a float in base64, which only float elements can have.
     let is_float = matches!(data_type, DataType::Float(_));
     let number = float(value).filter(|_| is_float)?;
     Some(match number {
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(float(json!(-9999.0)).as_deref(), Some("-9999.0"));
         assert_eq!(float(json!("NaN")).as_deref(), Some("nan"));
         assert_eq!(float(json!("-Infinity")).as_deref(), Some("-inf"));
-        // NaN and -9999 as xarray writes them.
+        // These are NaN and -9999 as xarray writes them.
         assert_eq!(float(json!("AAAAAAAA+H8=")).as_deref(), Some("nan"));
         assert_eq!(float(json!("AAAAAICHw8A=")).as_deref(), Some("-9999.0"));
         assert_eq!(float(json!("none")), None);

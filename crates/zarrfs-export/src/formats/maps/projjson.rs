@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Returns the WKT of a system, or `None` if it is invalid or of a kind that maps do not use.
+/// Returns the WKT of a system. Returns `None` if it is invalid, or a kind of system that maps do not have.
 pub(crate) fn wkt_of(system: &Value) -> Option<String> {
     system_text(system, 4)
 }
@@ -19,7 +19,7 @@ pub(crate) fn code_of(system: &Value) -> Option<String> {
     Some(format!("{authority}:{code}"))
 }
 
-/// Returns the WKT of a system that is nested less deeply than `depth`.
+/// Returns the WKT of a system, or `None` if systems are nested deeper than `depth`.
 fn system_text(system: &Value, depth: usize) -> Option<String> {
     let depth = depth.checked_sub(1)?;
     match kind_of(system)? {
@@ -43,7 +43,7 @@ fn system_text(system: &Value, depth: usize) -> Option<String> {
             conversion(system.get("conversion")?, "DERIVINGCONVERSION")?,
             axes(system)?
         )),
-        // A map uses only the horizontal part.
+        // The first component is the horizontal system, and a map uses only that.
         "CompoundCRS" => system_text(system.get("components")?.get(0)?, depth),
         "BoundCRS" => system_text(system.get("source_crs")?, depth),
         _ => None,
@@ -60,7 +60,7 @@ fn name(value: &Value) -> String {
     format!("\"{}\"", name.unwrap_or("unknown").replace('"', "\"\""))
 }
 
-/// Returns the WKT of the geographic system that a derived or projected one is based on.
+/// Returns the WKT of the geographic system from which a system is derived or projected.
 fn base(system: &Value, keyword: &str) -> Option<String> {
     Some(format!("{keyword}[{},{}]", name(system), datum(system)?))
 }
@@ -79,7 +79,7 @@ fn datum(system: &Value) -> Option<String> {
         }
         None => String::new(),
     };
-    // A datum ensemble becomes a plain datum, whose name lacks the suffix.
+    // The ensemble is written as a plain datum, whose name does not have this suffix.
     let named = name(datum).replace(" ensemble\"", "\"");
     Some(format!("DATUM[{named},{ellipsoid}]{meridian}"))
 }
@@ -104,7 +104,7 @@ fn ellipsoid(ellipsoid: &Value) -> Option<String> {
     ))
 }
 
-/// Returns a number with the WKT of its unit; a plain number has the unit `missing`.
+/// Returns a number, and the WKT of its unit. A number without a unit has the unit `missing`.
 fn measured(value: &Value, missing: &Value) -> Option<(f64, String)> {
     match value.as_f64() {
         Some(number) => Some((number, unit_text(missing)?)),
@@ -115,7 +115,7 @@ fn measured(value: &Value, missing: &Value) -> Option<(f64, String)> {
     }
 }
 
-/// Returns the WKT of a unit, which is a known name or a description.
+/// Returns the WKT of a unit. In PROJJSON, a unit is a known name or an object that describes it.
 fn unit_text(unit: &Value) -> Option<String> {
     if let Some(known) = unit.as_str() {
         return Some(

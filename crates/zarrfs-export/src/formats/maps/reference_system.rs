@@ -8,18 +8,18 @@ use zarr_format::model::Attributes;
 /// A reference system.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ReferenceSystem {
-    /// The form that GDAL reads: `EPSG:4326`, the code of another authority, a URL, or WKT.
+    /// The system in a form that GDAL reads: `EPSG:4326`, the code of another authority, a URL, or WKT.
     pub(crate) text: String,
-    /// The same as WKT 1, if available.
+    /// The same system as WKT 1, if the attributes have that.
     pub(crate) wkt1: Option<String>,
 }
 
 impl ReferenceSystem {
-    /// Returns the reference system in the attributes of a node.
+    /// Returns the reference system that the attributes of a node state, or `None` if they state none.
     pub(crate) fn of(attributes: &Attributes) -> Option<ReferenceSystem> {
         let made = grid_mapping::system_of(attributes);
         let texts = declared_texts(attributes);
-        // A code means the same system to all programs.
+        // A code comes first: all programs understand it in the same way.
         let numbered = texts.iter().find(|text| epsg(text).is_some());
         let text = numbered
             .or_else(|| texts.iter().find(|text| is_text(text)))
@@ -31,7 +31,7 @@ impl ReferenceSystem {
         Some(ReferenceSystem { text, wkt1 })
     }
 
-    /// Returns the reference system that the root of an EOPF product gives for all of its projected maps.
+    /// Returns the reference system that the root of an EOPF product states for all of its projected maps.
     pub(crate) fn of_product(root: &Attributes) -> Option<ReferenceSystem> {
         let others = root.get("other_metadata")?;
         let names = ["horizontal_CRS_code", "horizontal_crs_code"];
@@ -42,7 +42,7 @@ impl ReferenceSystem {
         })
     }
 
-    /// Returns the default system of longitudes and latitudes, WGS 84.
+    /// Returns WGS 84, the system that is assumed for longitudes and latitudes.
     pub(crate) fn of_degrees() -> ReferenceSystem {
         ReferenceSystem {
             text: "EPSG:4326".to_string(),
@@ -50,7 +50,7 @@ impl ReferenceSystem {
         }
     }
 
-    /// Returns its EPSG code.
+    /// Returns the EPSG code of the system, or `None` if it has none.
     pub(crate) fn code(&self) -> Option<u16> {
         epsg(&self.text)
     }
@@ -79,7 +79,7 @@ impl ReferenceSystem {
         }
     }
 
-    /// Returns its name for a message: the code, or the first name in its WKT.
+    /// Returns a name of the system for messages: the code, or the first name in the WKT.
     pub(crate) fn label(&self) -> String {
         let first = self.text.split('"').nth(1);
         let named = first.filter(|_| self.is_text());
@@ -128,13 +128,13 @@ fn declared_texts(attributes: &Attributes) -> Vec<String> {
     for name in ["crs_wkt", "spatial_ref"] {
         texts.extend(attributes.get(name).and_then(|text| normalized(&text)));
     }
-    // Other programs use this attribute for other values.
+    // Other programs also use the name `crs`, for values that are no reference system.
     let crs = attributes.get("crs").and_then(|text| normalized(&text));
     texts.extend(crs.filter(|text| is_text(text) || epsg(text).is_some()));
     texts
 }
 
-/// Returns a system as GDAL reads it: its EPSG code if it has one, or else the unchanged text.
+/// Returns a system in a form that GDAL reads: its EPSG code if it has one, or else the text as it is.
 fn normalized(value: &Value) -> Option<String> {
     let text = value.as_str()?.trim();
     match epsg(text) {
@@ -145,11 +145,11 @@ fn normalized(value: &Value) -> Option<String> {
     }
 }
 
-/// Returns the system of an EPSG code, which some programs write as text.
+/// Returns the system with an EPSG code. Some programs write the code as text.
 fn of_number(value: &Value) -> Option<String> {
     let code: u16 = match value {
         Value::String(text) => text.trim().parse().ok()?,
-        // Some writers have only floats; Rust formats a whole float without a point.
+        // In the JSON of some writers, all numbers are floats. Rust formats a float without a fraction as an integer.
         number => number.as_f64()?.to_string().parse().ok()?,
     };
     if code == 0 {
@@ -173,13 +173,13 @@ fn is_crs84(system: &str) -> bool {
 /// Returns the EPSG code of a system: of `EPSG:32633` and similar names, or of the last identifier in WKT.
 fn epsg(system: &str) -> Option<u16> {
     if is_crs84(system) {
-        // In a map, longitude always comes before latitude.
+        // Files put longitude before latitude in every system, so the two systems are the same here.
         return Some(4326);
     }
     let upper = system.to_ascii_uppercase();
     let (_, after) = upper.rsplit_once("EPSG")?;
     let is_text = is_text(system);
-    // The part after a plus is the vertical system.
+    // A vertical system may follow after a plus.
     let after = if is_text {
         after
     } else {
@@ -199,7 +199,7 @@ fn epsg(system: &str) -> Option<u16> {
     let is_plain = between
         .chars()
         .all(|letter| allowed.contains(&letter) || letter == '.' || digits(letter));
-    // The identifier belongs to the whole system only if it is closed together with it.
+    // In WKT, the identifier is that of the whole system only if two brackets close after it: its own and the system's.
     let closed = after.chars().filter(|&letter| letter == ']').count();
     let is_whole = !is_text || closed == 2;
     (is_plain && is_whole)
@@ -207,8 +207,8 @@ fn epsg(system: &str) -> Option<u16> {
         .flatten()
 }
 
-/// The first and last code of each run of two-dimensional geographic systems in EPSG 11.022; no run contains a
-/// projected one.
+/// The first and the last code of each run of two-dimensional geographic systems in EPSG 11.022. No projected system is
+/// within a run.
 const GEOGRAPHIC: &[u16] = &[
     3819, 3824, 3889, 3889, 3906, 3906, 4001, 4025, 4027, 4036, 4041, 4047, 4052, 4055, 4075, 4081,
     4120, 4216, 4218, 4326, 4463, 4463, 4470, 4470, 4475, 4483, 4490, 4490, 4555, 4558, 4600, 4646,
@@ -231,7 +231,7 @@ const GEOGRAPHIC: &[u16] = &[
     10606, 10623, 10623, 10628, 10628, 10671, 10673, 20033, 20041, 20046, 20046,
 ];
 
-/// The same for geographic systems of three dimensions, and geocentric ones.
+/// The first and the last code of each run of three-dimensional geographic systems and of geocentric systems.
 const OF_THREE_DIMENSIONS: &[u16] = &[
     3822, 3823, 3887, 3888, 4000, 4017, 4039, 4040, 4073, 4080, 4327, 4389, 4465, 4466, 4468, 4469,
     4472, 4473, 4479, 4482, 4556, 4557, 4882, 5012, 5244, 5245, 5250, 5251, 5262, 5263, 5322, 5323,
@@ -332,7 +332,7 @@ mod tests {
             assert!(!is_geographic(code), "{code}");
             assert!(is_plane(code), "{code}");
         }
-        // Three dimensions.
+        // Geographic systems of two or three dimensions, and geocentric ones.
         for code in [4326, 4979, 4978, 4937, 20045] {
             assert!(!is_plane(code), "{code}");
         }

@@ -1,7 +1,7 @@
 //! `.vrt`: XML that lets GDAL read the `.raw` file, one band per plane.
 //!
-//! Bands, rows and columns are offsets in the file, so the dimensions may have any order. The XML passes the
-//! attributes' reference system, place, unit and packing to GDAL.
+//! The XML states where each band, row and column is in the file, so the dimensions may have any order. It also gives
+//! GDAL the reference system, the place, the unit and the packing that the attributes state.
 
 use crate::formats::maps::georeference::{Georeference, escaped, georeference, map_axes};
 use crate::formats::maps::{BandFacts, PlaneAxes};
@@ -60,7 +60,7 @@ pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     })
 }
 
-/// Returns the step in bytes along each dimension.
+/// Returns the number of bytes from one element to the next along each dimension.
 fn steps(subject: &Subject) -> Option<Vec<u64>> {
     let mut step = subject.array.data_type.size()? as u64;
     let mut steps = Vec::new();
@@ -72,8 +72,8 @@ fn steps(subject: &Subject) -> Option<Vec<u64>> {
     Some(steps)
 }
 
-/// Returns the offset of each plane, in C order of the other dimensions, or `None` if there are more than 4096: each
-/// band takes about 300 bytes plus its unit.
+/// Returns the offset of each plane, in C order of the other dimensions. Returns `None` for more than 4096 planes: each
+/// band takes about 300 bytes of XML and its unit.
 fn offsets(subject: &Subject, steps: &[u64], plane: PlaneAxes) -> Option<Vec<u64>> {
     let mut offsets = vec![0];
     let dimensions = subject.shape.iter().zip(steps).enumerate();
@@ -92,7 +92,7 @@ fn offsets(subject: &Subject, steps: &[u64], plane: PlaneAxes) -> Option<Vec<u64
     Some(offsets)
 }
 
-/// Returns the lines about the values of a band.
+/// Returns the lines about a band's values: fill value, unit and packing.
 fn band_lines(subject: &Subject) -> String {
     let facts = BandFacts::of(subject);
     let lines = [
@@ -107,8 +107,8 @@ fn band_lines(subject: &Subject) -> String {
     lines.collect()
 }
 
-/// Returns the lines of reference system and place. Without an axis order, GDAL puts longitudes and eastings first in
-/// every system.
+/// Returns the lines of the reference system and the place. They state no axis order, so GDAL puts longitudes and
+/// eastings first in every system.
 fn place_lines(map: &Georeference) -> String {
     let mut text = String::new();
     if let Some(system) = &map.system {

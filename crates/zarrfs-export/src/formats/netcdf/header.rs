@@ -11,8 +11,8 @@ use crate::formats::conversion::{BigEndian, Conversion, Utf8, Widened, WidenedUn
 use crate::formats::netcdf::names::{is_name, unique_names};
 use zarr_format::model::{Array, Attributes, DataType, TimeUnit};
 
-/// Whether an attribute must have the type of its variable, according to CF. Limits of floats stay doubles, since
-/// they might be rounded.
+/// Whether CF demands that an attribute has the type of its variable. For limits such as `valid_max`, this returns true
+/// only for integers: as 32-bit floats, limits of floats might be rounded.
 pub(crate) fn has_variable_type(name: &str, is_integer: bool) -> bool {
     match name {
         FILL | "missing_value" => true,
@@ -30,14 +30,14 @@ pub(crate) enum Variant {
     Second,
 }
 
-/// The way in which elements get into a file.
+/// How the elements of an array get into the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ElementsIn {
-    /// Read from the store on demand, each by itself.
+    /// Any range is read from the store on demand.
     Store,
-    /// As numbers that are checked when the file is opened, since they must fit the type.
+    /// The numbers are read when the file is opened, to check that they fit the narrower type of the file.
     Numbers,
-    /// As characters, padded to the longest text.
+    /// The texts are read when the file is opened, and padded to the longest one.
     Texts,
 }
 
@@ -53,7 +53,8 @@ pub(crate) enum NetcdfType {
 }
 
 impl NetcdfType {
-    /// Returns the type for a data type and the way its elements get into a file, or `None` if there is no such type.
+    /// Returns the type for a data type, and how its elements get into the file. Returns `None` if netCDF has no such
+    /// type.
     pub(crate) fn of(data_type: &DataType) -> Option<(NetcdfType, ElementsIn)> {
         let (kind, come) = match data_type {
             DataType::Bool | DataType::Int(1) => (NetcdfType::Byte, ElementsIn::Store),
@@ -96,7 +97,7 @@ impl NetcdfType {
         }
     }
 
-    /// Returns the conversion from a data type to this type, or `None` if elements stay unchanged.
+    /// Returns the conversion from a data type to this type, or `None` if the elements are written as decoded.
     pub(crate) fn conversion(self, data_type: &DataType) -> Option<Arc<dyn Conversion>> {
         match (self.size(), data_type) {
             (_, DataType::FixedText(length)) => Some(Arc::new(Utf8 { size: 4 * length })),
@@ -111,7 +112,7 @@ impl NetcdfType {
         }
     }
 
-    /// Returns the fill value of an array in this type, or `None` if it does not fit.
+    /// Returns the fill value of an array in this type, or `None` if the type cannot hold it.
     fn fill_of(self, array: &Array) -> Option<Vec<u8>> {
         let fill = &array.fill_value.bytes;
         match NetcdfType::of(&array.data_type)? {
@@ -165,8 +166,9 @@ pub(crate) fn integer(value: &Value) -> Option<i128> {
     value.as_i64().map(i128::from).or_else(of_u64).or(of_float)
 }
 
-/// Whether the fill value of an array marks missing values without an attribute: xarray has named the dimensions in
-/// an attribute, and the fill value is not 0, the default of metadata without one.
+/// Whether the fill value of the array marks missing values although no attribute says so. This is assumed if xarray
+/// wrote the array (its dimension names are in an attribute), unless the fill value is 0, which may only be the
+/// default.
 pub(crate) fn has_implied_fill(array: &Array) -> bool {
     let is_xarray = array.attributes.get("_ARRAY_DIMENSIONS").is_some();
     let is_zero = array.fill_value.bytes.iter().all(|&byte| byte == 0);
@@ -178,7 +180,7 @@ pub(crate) fn has_implied_fill(array: &Array) -> bool {
     is_xarray && is_number && !has_none
 }
 
-/// Returns the attributes by which xarray recognizes booleans, times or durations, as it writes them itself.
+/// Returns the attributes that xarray writes for booleans, times and durations, and by which it recognizes them.
 pub(crate) fn xarray_attributes(array: &Array) -> Vec<(&'static str, String)> {
     match &array.data_type {
         DataType::Bool => vec![("dtype", "bool".to_string())],
@@ -191,7 +193,7 @@ pub(crate) fn xarray_attributes(array: &Array) -> Vec<(&'static str, String)> {
         }
         DataType::TimeDelta(unit) if array.attributes.get("units").is_none() => {
             let unit = cf_name_of(unit).map(|word| {
-                // The units of xarray's durations.
+                // xarray decodes durations only to seconds and finer units: `s`, `ms`, `us` and `ns`.
                 let is_own = unit.name.ends_with('s');
                 let own = if is_own { &unit.name } else { "s" };
                 let dtype = ("dtype", format!("timedelta64[{own}]"));
@@ -203,7 +205,8 @@ pub(crate) fn xarray_attributes(array: &Array) -> Vec<(&'static str, String)> {
     }
 }
 
-/// Returns a sentence about an array's unit of time, if CF lacks this unit and the attributes do not have one.
+/// Returns a sentence that the file loses the array's unit of time, or `None` if CF has this unit or the attributes
+/// state one.
 pub(crate) fn unit_left_out(path: &str, array: &Array) -> Option<String> {
     let (DataType::DateTime(unit) | DataType::TimeDelta(unit)) = &array.data_type else {
         return None;
@@ -230,7 +233,7 @@ fn cf_name_of(unit: &TimeUnit) -> Option<&'static str> {
     (unit.scale == 1).then_some(word)
 }
 
-/// Parses a float of an attribute: JSON has no NaN, and xarray writes fill values in base64.
+/// Parses a float of an attribute. JSON has no NaN, so it is a string; xarray writes fill values as bytes in base64.
 pub(crate) fn float(value: &Value) -> Option<f64> {
     match value.as_str() {
         Some("NaN") => Some(f64::NAN),
@@ -244,8 +247,8 @@ pub(crate) fn float(value: &Value) -> Option<f64> {
     }
 }
 
-/// Whether a value is a valid fill value for a variable of a type, which means that it is one number of this type.
-/// For the global attributes of a file, every value is.
+/// Whether a value is a valid `_FillValue` for a variable of a type, that is, one number of this type. A global
+/// attribute of that name may have any value.
 fn is_fill(variable: Option<NetcdfType>, value: &Value) -> bool {
     variable.is_none_or(|kind| of_type(kind, value).is_some_and(|(_, count, _)| count == 1))
 }
@@ -289,9 +292,9 @@ impl NetcdfAttribute {
         list
     }
 
-    /// Encodes attributes, of a variable of type `variable` or of the file. Texts, numbers and lists of numbers keep
-    /// their type; anything else becomes JSON text. An attribute is renamed if netCDF does not allow its name, and so
-    /// is a fill value that does not fit the variable.
+    /// Encodes the attributes of a variable of type `variable`, or of the file. Texts, numbers and lists of numbers
+    /// keep their type; other values become JSON text. An attribute is renamed if netCDF does not allow its name. A
+    /// `_FillValue` that does not fit the variable is renamed too.
     pub(crate) fn list(
         attributes: &Attributes,
         variable: Option<NetcdfType>,
@@ -321,7 +324,7 @@ impl NetcdfAttribute {
     }
 }
 
-/// Returns type, count and bytes of a number or a list of numbers, if the type can hold all of them.
+/// Returns a number or a list of numbers as a type, a count and bytes, or `None` if the type cannot hold all of them.
 fn of_type(kind: NetcdfType, value: &Value) -> Option<(NetcdfType, u64, Vec<u8>)> {
     let numbers = match value {
         Value::Array(list) if !list.is_empty() => &list[..],
@@ -366,7 +369,7 @@ fn encoded(value: &Value) -> (NetcdfType, u64, Vec<u8>) {
     (NetcdfType::Char, 0, Vec::new())
 }
 
-/// The tag of a list.
+/// The tag in front of a list in the header.
 #[derive(Clone, Copy)]
 pub(crate) enum ListTag {
     Dimensions = 10,
@@ -374,14 +377,14 @@ pub(crate) enum ListTag {
     Attributes = 12,
 }
 
-/// Writes a header. Each method returns `None` if a number does not fit the variant.
+/// Writes a header. Methods return `None` if a number is too large for the variant of the format.
 pub(crate) struct HeaderWriter {
     variant: Variant,
     bytes: Vec<u8>,
 }
 
 impl HeaderWriter {
-    /// Starts the header of a file without records.
+    /// Starts the header of a file without a record dimension.
     pub(crate) fn new(variant: Variant) -> HeaderWriter {
         let version = match variant {
             Variant::First => 1,
@@ -391,13 +394,13 @@ impl HeaderWriter {
         HeaderWriter { variant, bytes }
     }
 
-    /// Writes a non-negative count.
+    /// Writes a count, a 32-bit number that is not negative.
     pub(crate) fn count(&mut self, count: u64) -> Option<()> {
         self.bytes.extend(i32::try_from(count).ok()?.to_be_bytes());
         Some(())
     }
 
-    /// Writes the length of a dimension, which must leave room for the padding of a row.
+    /// Writes the length of a dimension. The length must leave room for the bytes that pad a row to a multiple of four.
     pub(crate) fn dimension(&mut self, length: u64) -> Option<()> {
         i32::try_from(length.checked_add(3)?).ok()?;
         self.count(length)
@@ -439,7 +442,8 @@ impl HeaderWriter {
         Some(())
     }
 
-    /// Writes the size of a variable with padding; if it does not fit, readers compute it themselves.
+    /// Writes the size of a variable with its padding. A size beyond 32 bits is written as the largest number; readers
+    /// then compute the size themselves.
     pub(crate) fn variable_size(&mut self, size: u64) {
         let size = u32::try_from(size).unwrap_or(u32::MAX);
         self.bytes.extend(size.to_be_bytes());

@@ -1,12 +1,12 @@
 //! `GROUP.nc`: the arrays of a group as one classic netCDF file (CDF-1 or CDF-2).
 //!
-//! CDF-2 is used for offsets beyond 2 GiB. The header has the dimensions, the attributes and the offset of each
-//! variable. Variables follow one after the other, the smallest first, big-endian and padded to four bytes; netCDF-C
-//! demands that their definitions have the same order. The format has no groups, so arrays of groups below are left
-//! out.
+//! CDF-2 is used if an offset exceeds 2 GiB. The header has the dimensions, the attributes and the offset of each
+//! variable. After it come the variables, the smallest first, big-endian and padded to four bytes. Their definitions in
+//! the header have the same order, as netCDF-C demands. The format has no groups, so the arrays of groups below are
+//! left out.
 //!
-//! 64-bit integers are narrowed to 32 bits, which they must fit, and texts become characters, padded to the longest
-//! one. The elements of both kinds are read when a file is opened, and come before the others.
+//! 64-bit integers are narrowed to 32 bits, which they must fit. Texts become characters, padded to the longest text.
+//! Both kinds of elements are read when a file is opened, and come before the other variables.
 
 pub(crate) mod header;
 pub(crate) mod names;
@@ -62,16 +62,16 @@ pub(crate) const FORMAT: GroupFormat = GroupFormat {
     },
 };
 
-/// The elements of a member that were read.
+/// The elements of a member that were read when the file was opened, in the form of the file.
 struct ReadElements {
-    /// The number of characters per text, if they are texts.
+    /// The number of characters per text after padding; unused for numbers.
     letters: u64,
-    /// Whether an element is a missing value.
+    /// Whether one of the elements is a missing value.
     has_none: bool,
     bytes: ReservedBytes,
 }
 
-/// The fill number in the file if the stored one does not fit int32.
+/// The number that marks missing values in the file, if the array's own one does not fit 32 bits.
 const NO_VALUE: i32 = i32::MIN;
 
 /// Whether the attributes mark the numbers as times, or as durations that xarray encoded.
@@ -84,7 +84,7 @@ fn counts_time(array: &Array) -> bool {
         || has("dtype", |dtype| dtype.starts_with("timedelta64"))
 }
 
-/// Returns the 64-bit element that marks missing values if it does not fit int32: NaT, or the fill value.
+/// Returns the 64-bit element that marks missing values, NaT or the fill value, if it does not fit 32 bits.
 fn wide_missing_value(array: &Array) -> Option<Vec<u8>> {
     // xarray also uses NaT in encoded times and durations.
     let not_a_time = || NOT_A_TIME.to_le_bytes().to_vec();
@@ -102,14 +102,15 @@ fn wide_missing_value(array: &Array) -> Option<Vec<u8>> {
     is_beyond.then_some(bytes)
 }
 
-/// Whether the elements of an array of the group are read when the file is opened.
+/// Whether the elements of this array are read when the file is opened.
 fn is_read(contents: &GroupContents, number: usize) -> bool {
     let member = contents.members.get(number);
     let kind = member.and_then(|member| NetcdfType::of(&member.array.data_type));
     kind.is_some_and(|(_, come)| come != ElementsIn::Store)
 }
 
-/// Makes a file with elements that are read; `Unsupported` if it cannot hold one of them.
+/// Reads the elements that the file needs at once, and makes the layout. Fails with `Unsupported` if the format cannot
+/// hold one of these elements.
 fn make_layout(context: &RequestContext, contents: &GroupContents) -> Result<GroupLayout> {
     let mut read = BTreeMap::new();
     for (number, member) in contents.members.iter().enumerate() {
@@ -135,7 +136,7 @@ fn make_layout(context: &RequestContext, contents: &GroupContents) -> Result<Gro
     })
 }
 
-/// Reads integers and narrows them to 32 bits.
+/// Reads the integers of a member and narrows them to 32 bits.
 fn read_numbers(
     context: &RequestContext,
     contents: &GroupContents,
@@ -172,7 +173,7 @@ fn read_numbers(
     })
 }
 
-/// Reads texts and pads them to one length.
+/// Reads the texts of a member and pads them to the length of the longest one.
 fn read_texts(
     context: &RequestContext,
     contents: &GroupContents,
@@ -196,7 +197,7 @@ fn read_texts(
     })
 }
 
-/// Returns the old and new names of attributes of a group or an array that netCDF files rename.
+/// Returns the attributes of a group or an array that netCDF files rename: their old and new names.
 pub(crate) fn renamed(attributes: &Attributes, array: Option<&Array>) -> Vec<(String, String)> {
     let values = attributes.in_files().to_map();
     let is_fill = array
@@ -209,14 +210,14 @@ pub(crate) fn renamed(attributes: &Attributes, array: Option<&Array>) -> Vec<(St
     pairs.filter(|(own, unique)| own != unique).collect()
 }
 
-/// A variable without an offset.
+/// A variable of the file before its offset is known.
 struct Variable<'a> {
-    /// The index of its member.
+    /// The index of the member that it is made of.
     member: usize,
     name: &'a str,
     dimensions: Vec<u64>,
     kind: NetcdfType,
-    /// Whether its elements are read when a file is opened.
+    /// Whether its elements are read when the file is opened.
     is_read: bool,
     attributes: Vec<NetcdfAttribute>,
     /// Size of the elements in bytes, without padding.
@@ -233,7 +234,7 @@ impl Variable<'_> {
         usize::try_from(self.padded()? - self.length).ok()
     }
 
-    /// Returns the variable at its offset in the file.
+    /// Returns the variable at an offset in the file.
     fn placed(&self, contents: &GroupContents, offset: u64) -> Option<PlacedVariable> {
         let padding = self.padding()?;
         let data_type = &contents.members.get(self.member)?.array.data_type;
@@ -254,19 +255,20 @@ impl Variable<'_> {
     }
 }
 
-/// The elements that were read, by member number; empty before a file is opened.
+/// The elements that were read when the file was opened, by member number. Empty while a file is only planned.
 type ReadMembers = BTreeMap<usize, ReadElements>;
 
-/// A file with final offsets.
+/// The header and the variables of a file, with their final offsets.
 struct AssembledFile {
     header: Vec<u8>,
-    /// The members whose elements follow the header directly, each with the number of padding bytes.
+    /// The members whose elements were read. These elements follow the header directly, each with this number of
+    /// padding bytes.
     read: Vec<(usize, usize)>,
     /// The variables whose elements stay in the store.
     variables: Vec<PlacedVariable>,
 }
 
-/// Assembles a file; the error names the array that does not fit.
+/// Assembles a file as CDF-1, or else as CDF-2. The error names the array that does not fit.
 fn assemble(contents: &GroupContents, read: &ReadMembers) -> OrReason<AssembledFile> {
     let first = assemble_variant(contents, read, Variant::First);
     first.or_else(|_| assemble_variant(contents, read, Variant::Second))
@@ -295,7 +297,8 @@ fn assemble_variant(
     })
 }
 
-/// Returns the arrays as variables, and their dimensions: first those that are read, then by size.
+/// Returns the arrays as variables, and their dimensions. Variables that are read when the file is opened come first;
+/// after that, smaller ones come first.
 fn variables_of<'a>(
     contents: &'a GroupContents,
     read: &ReadMembers,
@@ -316,8 +319,8 @@ fn variables_of<'a>(
     Ok((dimensions, variables))
 }
 
-/// Returns the header of a file and its variables with elements in the store, or `None` if a number does not fit the
-/// variant.
+/// Returns the header of a file, and the variables whose elements stay in the store. Returns `None` if a number is too
+/// large for the variant.
 fn lay_out(
     contents: &GroupContents,
     variant: Variant,
@@ -337,7 +340,7 @@ fn lay_out(
     Some((header, placed.collect::<Option<_>>()?))
 }
 
-/// Returns a member as a variable, or why the format cannot hold it.
+/// Returns a member as a variable, or the reason why the format cannot hold it.
 fn variable_of<'a>(
     place: usize,
     read: Option<&ReadElements>,
@@ -358,7 +361,7 @@ fn variable_of<'a>(
         return Err(format!("the format does not allow the name {name}"));
     }
     if array.shape.contains(&0) {
-        // A fixed dimension has at least one element; length 0 marks the record dimension.
+        // In the header, length 0 means the record dimension, so no fixed dimension can have it.
         return Err(format!(
             "the format does not allow dimensions of length 0, as in {name}"
         ));
@@ -390,7 +393,7 @@ fn variable_of<'a>(
     })
 }
 
-/// Returns the array with a `_FillValue` that the format can hold.
+/// Returns the array with a `_FillValue` that fits 32 bits, if it needs one.
 fn with_narrow_fill<'a>(array: &'a Array, read: Option<&ReadElements>) -> Cow<'a, Array> {
     let is_there = array.attributes.get(FILL).is_some();
     let is_needed = is_there || read.is_some_and(|read| read.has_none);
@@ -403,7 +406,8 @@ fn with_narrow_fill<'a>(array: &'a Array, read: Option<&ReadElements>) -> Cow<'a
     })
 }
 
-/// Returns a variable that is longer than the variant of the format allows. The last variable may have any length.
+/// Returns a variable that is too long for the variant of the format. The last variable may have any length, since no
+/// offset follows it.
 fn longest_misfit<'a>(variables: &'a [Variable<'a>], variant: Variant) -> Option<&'a Variable<'a>> {
     let most = match variant {
         Variant::First => u64::from(u32::MAX >> 1) - 3,
@@ -427,7 +431,7 @@ fn begins(variables: &[Variable], header: u64) -> Option<Vec<u64>> {
     begins.filter(|_| i64::try_from(next).is_ok())
 }
 
-/// Returns the header, or `None` if a number does not fit the variant.
+/// Returns the header, or `None` if a number is too large for the variant.
 fn header(
     dimensions: &GroupDimensions,
     global: &[NetcdfAttribute],

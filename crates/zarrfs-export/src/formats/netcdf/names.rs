@@ -1,7 +1,7 @@
 //! Names that netCDF allows, for dimensions, variables and attributes.
 //!
-//! As in NCO, an invalid character becomes an underscore, so nothing is left out because of its name. A group's arrays
-//! share dimensions, each with one name and one length.
+//! As in NCO, an invalid character becomes an underscore, so nothing is left out because of its name. The arrays of a
+//! group share dimensions; a dimension has one name and one length.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
@@ -20,7 +20,7 @@ pub(crate) struct GroupDimensions {
     numbers: NumberedDimensions,
     /// The number of the first dimension.
     first: u64,
-    /// The dimensions of the groups above; `used` has the ones that this group uses.
+    /// The dimensions of the groups above. `used` has those of them that an array of this group uses.
     above: VisibleDimensions,
     used: NumberedDimensions,
     /// Names that no dimension may get.
@@ -28,8 +28,8 @@ pub(crate) struct GroupDimensions {
 }
 
 impl GroupDimensions {
-    /// Returns the dimensions of a group below others. Their numbers start at `first`, and they get none of the names
-    /// in `taken`.
+    /// Returns the dimensions of a group, given those of the groups above it. The numbers of new dimensions start at
+    /// `first`, and no new dimension gets a name in `taken`.
     pub(crate) fn below(
         above: VisibleDimensions,
         first: u64,
@@ -44,13 +44,14 @@ impl GroupDimensions {
         }
     }
 
-    /// Returns the dimensions that groups below can use.
+    /// Returns the dimensions that the groups below this group can use.
     pub(crate) fn visible(self) -> VisibleDimensions {
         let own = Rc::new(self.numbers);
         std::iter::once(own).chain(self.above).collect()
     }
 
-    /// Adds the dimensions of coordinate variables first, so that they keep their names on a conflict.
+    /// Adds the dimensions of coordinate variables before all others. If several dimensions want one name, these keep
+    /// it.
     pub(crate) fn add_coordinates<'a>(
         &mut self,
         arrays: impl Iterator<Item = (&'a str, &'a Array)>,
@@ -64,8 +65,9 @@ impl GroupDimensions {
         }
     }
 
-    /// Returns the number of a dimension: of the group's own, or of one above with this name and length. On a
-    /// conflict with another length, the name gets its length as a suffix.
+    /// Returns the number of the dimension with this name and length, in the group or in a group above. Adds the
+    /// dimension if there is none. If the name belongs to a dimension of another length, the new one gets its length as
+    /// a suffix.
     pub(crate) fn number(&mut self, name: Option<&str>, length: u64) -> u64 {
         if let Some(name) = name.map(legal_name)
             && !self.numbers.contains_key(&name)
@@ -103,7 +105,7 @@ impl GroupDimensions {
         self.add(name, length)
     }
 
-    /// Returns the first unused number.
+    /// Returns the number that the next new dimension gets.
     pub(crate) fn next(&self) -> u64 {
         self.first + self.numbers.len() as u64
     }
@@ -141,7 +143,7 @@ fn starts_name(name: &str) -> bool {
     })
 }
 
-/// Returns a valid name: this one, or a similar one.
+/// Returns the name with invalid characters replaced, and shortened if it is too long.
 fn legal_name(name: &str) -> String {
     let blanks = name.len() - name.trim_end_matches(' ').len();
     let (name, ends) = name.split_at(name.len() - blanks);
@@ -156,7 +158,7 @@ fn legal_name(name: &str) -> String {
     legal
 }
 
-/// Shortens a name, so that there is room for an underscore and a number.
+/// Shortens a name so that an underscore and a number can be appended to it.
 fn shorten(name: &mut String) {
     let longest = MAX_NAME - 12;
     if name.len() <= longest {
@@ -166,8 +168,8 @@ fn shorten(name: &mut String) {
     name.truncate(end.unwrap_or(0));
 }
 
-/// Returns a unique valid name for each of several names; valid ones stay unchanged. An invalid name must become
-/// valid with an underscore and a number appended.
+/// Returns a unique valid name for each of these names. Valid names stay unchanged. The loop ends only if `is_valid`
+/// accepts an invalid name after `legal_name` changed it and a number was appended.
 pub(crate) fn unique_names<'a>(
     names: impl Iterator<Item = &'a String> + Clone,
     is_valid: impl Fn(&str) -> bool,

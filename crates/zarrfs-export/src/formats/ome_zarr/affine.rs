@@ -10,7 +10,7 @@ pub(crate) struct AffineMap {
     inputs: usize,
 }
 
-/// An input of which every `step`th place is taken, from `start` on.
+/// An input coordinate of which only every `step`th index is taken, from `start` on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TakenInput {
     pub(crate) input: usize,
@@ -131,8 +131,8 @@ impl AffineMap {
         for column in 0..rank {
             let part = |row: usize| (left[row][column] / largest[row]).abs();
             let pivot = (column..rank).max_by(|&a, &b| part(a).total_cmp(&part(b)))?;
-            // A row of zeros gives 0/0, which is NaN. A pivot below this fraction of its row's largest number is a
-            // rounding error.
+            // The number is NaN for a row of zeros (0/0). A pivot below this fraction of its row's largest number is
+            // only a rounding error, so the matrix has no inverse.
             if part(pivot).is_nan() || part(pivot) < 1e-12 {
                 return None;
             }
@@ -168,8 +168,8 @@ impl AffineMap {
         all.all(|number| number.is_finite())
     }
 
-    /// Returns, for each input, the only output that depends on it; `None` if an input affects several outputs, or an
-    /// output depends on several inputs.
+    /// Returns, for each input, the only output that depends on it. Returns `None` if an input affects several outputs,
+    /// or an output depends on several inputs.
     pub(crate) fn permutation(&self) -> Option<Vec<usize>> {
         if self.outputs() != self.inputs {
             return None;
@@ -184,8 +184,9 @@ impl AffineMap {
         is_all.then_some(places)
     }
 
-    /// Returns the map of the taken inputs, and the outputs that it has. Each other input is removed together with the
-    /// output that depends on it alone; `None` if it affects several outputs.
+    /// Returns the map from the taken inputs to the remaining outputs, and which outputs remain. Each other input is
+    /// removed together with the output that depends on it alone. Returns `None` if there is no such output, or if the
+    /// input also affects others.
     pub(crate) fn taken(&self, inputs: &[TakenInput]) -> Option<(AffineMap, Vec<usize>)> {
         let mut outputs: Vec<usize> = (0..self.outputs()).collect();
         let is_taken = |input: usize| inputs.iter().any(|taken| taken.input == input);

@@ -1,8 +1,8 @@
 //! The coordinate systems of an OME-Zarr image and its scene, and maps between them (RFC-5).
 //!
-//! Systems and transformations form a graph. A transformation of the image leads from one of its systems to another
-//! one or to one of its labels; a transformation of the scene above it connects systems of images and systems of the
-//! scene.
+//! Coordinate systems and transformations form a graph. A transformation of an image connects one of its systems with
+//! another one, or with a system of its labels. A transformation of the scene above the image connects systems of
+//! images with each other or with systems of the scene.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -32,19 +32,19 @@ pub(crate) struct DescribedAxis {
 pub(crate) struct LevelPlace {
     /// The name of the coordinate system, from 0.6 on.
     pub(crate) system: Option<String>,
-    /// The axes of the system; `None` if they are not described.
+    /// The axes of the system; `None` if the metadata do not describe them.
     pub(crate) axes: Option<Vec<DescribedAxis>>,
-    /// Maps indices to coordinates.
+    /// Maps indices of elements to coordinates.
     pub(crate) map: AffineMap,
 }
 
-/// Maximum number of coordinate systems read of an image or a scene; real ones have a few.
+/// Maximum number of coordinate systems that are read of an image or a scene. In practice they have a few.
 const MAX_SYSTEMS: usize = 64;
 
-/// Maximum number of transformations read of a scene; a tiled image has one per tile.
+/// Maximum number of transformations that are read of a scene. A tiled image has one per tile.
 pub(crate) const MAX_LINKS: usize = 1 << 16;
 
-/// An image or a scene, with the numbers of its transformations that are stored in arrays.
+/// The metadata of an image or a scene, and the numbers of its transformations that arrays store.
 #[derive(Clone, Copy)]
 pub(crate) struct Described<'a> {
     pub(crate) value: &'a Value,
@@ -53,14 +53,14 @@ pub(crate) struct Described<'a> {
 
 /// A coordinate system.
 struct System {
-    /// The path of the group that describes it, from the scene's group, or from the image's group if there is no
-    /// scene.
+    /// The path of the group that describes the system, relative to the scene's group. Without a scene, relative to the
+    /// image's group.
     group: String,
     name: String,
     axes: Vec<DescribedAxis>,
 }
 
-/// A coordinate system, by the path of its group and its name.
+/// A coordinate system at an end of a transformation: the path of its group, and its name.
 type End = (String, String);
 
 /// A transformation between two systems.
@@ -70,28 +70,29 @@ struct Link<'a> {
     stored: &'a [StoredNumbers],
 }
 
-/// The coordinate systems in which an image can be shown: those of its scene, then its own.
+/// The coordinate systems in which an image can be shown: first those of its scene, then those of the image.
 pub(crate) struct Systems<'a> {
     all: Vec<System>,
     links: Vec<Link<'a>>,
-    /// The path of the image from the scene; empty without a scene.
+    /// The path of the image relative to the scene's group; empty if there is no scene.
     image: String,
     stored: &'a [StoredNumbers],
 }
 
-/// The result of a search for systems beyond the image's own one.
+/// The result of a search for a coordinate system that is better than the image's own one.
 #[derive(Default)]
 pub(crate) struct OtherSystems {
-    /// The place in the system that is chosen instead of the image's own one.
+    /// The place of the image in the chosen system; `None` if the image's own system is best.
     pub(crate) chosen: Option<LevelPlace>,
     pub(crate) left_out: Vec<String>,
 }
 
-/// The map from the image's own system to another one, or why it does not exist.
+/// The map from the image's own system to another system, or the reason why there is none.
 type Way = Result<AffineMap, String>;
 
 impl<'a> Systems<'a> {
-    /// Reads the systems of an image, and of the scene together with the image's path in it.
+    /// Reads the coordinate systems of an image. `scene` has the scene above the image, and the path from there to the
+    /// image.
     pub(crate) fn of(image: Described<'a>, scene: Option<(Described<'a>, &[u8])>) -> Systems<'a> {
         let path = scene.map_or(&b""[..], |(_, path)| path);
         let path = plain_path(&String::from_utf8_lossy(path));
@@ -108,7 +109,7 @@ impl<'a> Systems<'a> {
         systems
     }
 
-    /// Adds the systems and transformations that a group describes.
+    /// Adds the systems and transformations in the metadata of a group.
     fn add(&mut self, described: Described<'a>, group: &str) {
         let found = items(described.value, "coordinateSystems").take(MAX_SYSTEMS);
         self.all.extend(found.filter_map(|system| {
@@ -138,15 +139,15 @@ impl<'a> Systems<'a> {
         TransformationReader::new(self.stored)
     }
 
-    /// Returns the indices of the image's own systems.
+    /// Returns the indices of the systems that the image itself has.
     fn of_image(&self) -> impl DoubleEndedIterator<Item = usize> + '_ {
         let all = self.all.iter().enumerate();
-        // The path of a scene's own systems is "", which an image in a scene never has.
+        // In a scene, the path of the image is not empty, so these are not the scene's own systems, whose path is "".
         let of_image = all.filter(|(_, system)| system.group == self.image);
         of_image.map(|(place, _)| place)
     }
 
-    /// Returns the index of the system that a level's transformation leads to, or else of the image's last one.
+    /// Returns the index of the system that a level's transformation leads to, or else of the last system of the image.
     pub(crate) fn own(&self, level: &Value) -> usize {
         let named = transformations(level).find_map(|step| {
             let end = end(step, "output", &self.image)?;
@@ -170,8 +171,8 @@ impl<'a> Systems<'a> {
         self.all.get(place).map(|system| system.axes.clone())
     }
 
-    /// Finds the system to show: the first one that can be reached and whose axes are described at least as well as
-    /// those of the image's own system.
+    /// Chooses the system in which the image is shown: the first one that transformations lead to, and whose axes have
+    /// units and orientations if those of the image's own system have them.
     pub(crate) fn others(&self, own: usize) -> OtherSystems {
         let mut found = OtherSystems::default();
         let Some(start) = self.all.get(own) else {
@@ -221,7 +222,7 @@ impl<'a> Systems<'a> {
         found
     }
 
-    /// Names at most 8 other images that the transformations of a scene without its own systems lead to.
+    /// If a scene has no systems of its own, names at most 8 systems of other images that its transformations lead to.
     fn of_other_images(&self) -> Vec<String> {
         if self.all.iter().any(|system| system.group != self.image) {
             return Vec::new();
@@ -245,7 +246,8 @@ impl<'a> Systems<'a> {
         said.collect()
     }
 
-    /// Finds the maps from a system to all other described ones, each over the fewest transformations.
+    /// Finds the maps from a system to all other systems that the metadata describe, each over as few transformations
+    /// as possible.
     fn ways(&self, start: &System) -> HashMap<End, Way> {
         let mut at: HashMap<&End, Vec<&Link>> = HashMap::new();
         for link in &self.links {
@@ -258,7 +260,7 @@ impl<'a> Systems<'a> {
         let mut missing: HashSet<End> = self.all.iter().map(System::end).collect();
         missing.remove(&first);
         let (mut next, mut failed) = (VecDeque::from([first]), VecDeque::new());
-        // Failed maps are continued last, so that a longer path that works is preferred.
+        // Ends whose map failed come last, so that a longer path without a failure is found first.
         while let Some(end) = next.pop_front().or_else(|| failed.pop_front()) {
             if missing.is_empty() {
                 break;
@@ -287,7 +289,7 @@ impl<'a> Systems<'a> {
         ways
     }
 
-    /// Continues a map along a link.
+    /// Returns the map to the other end of a transformation, given the map to one end of it.
     fn along(&self, link: &Link, from: &End, map: &AffineMap) -> Way {
         let mut reader = TransformationReader::new(link.stored);
         let next = if link.ends.0 == *from {
@@ -309,10 +311,10 @@ impl System {
     }
 }
 
-/// Returns the system that an end of a transformation names. `group` has the transformation.
+/// Returns the system at an end of a transformation. `group` is the path of the group that has the transformation.
 fn end(step: &Value, member: &str, group: &str) -> Option<End> {
     let end = step.get(member)?;
-    // In drafts an end was only a name.
+    // In drafts, an end had only the name of the system.
     let name = end.as_str().or_else(|| end.get("name")?.as_str())?;
     let path = end.get("path").and_then(Value::as_str).unwrap_or_default();
     let path = plain_path(&format!("{group}/{path}"));
@@ -330,7 +332,7 @@ pub(crate) fn transformations(described: &Value) -> impl Iterator<Item = &Value>
     items(described, "coordinateTransformations").take(MAX_STEPS + 1)
 }
 
-/// Parses a list of axes, or returns `None` if it is invalid. Before 0.4 an axis is only a name.
+/// Parses a list of axes, or returns `None` if it is invalid. Before version 0.4, an axis is only a name.
 pub(crate) fn axes_of(list: Option<&Value>) -> Option<Vec<DescribedAxis>> {
     let list = list?.as_array()?;
     if list.len() > MAX_RANK {
@@ -358,7 +360,7 @@ pub(crate) fn axes_of(list: Option<&Value>) -> Option<Vec<DescribedAxis>> {
         });
         is_space.push(of_type.as_deref() == Some("space"));
     }
-    // Names are arbitrary. The order is z, y, x.
+    // No axis has a name of a direction of space, so the order decides: z, y, x.
     let count = is_space.iter().filter(|&&is_space| is_space).count();
     if (1..=3).contains(&count) && !axes.iter().any(|axis| axis.kind.is_space()) {
         let kinds = [AxisKind::X, AxisKind::Y, AxisKind::Z];

@@ -1,8 +1,8 @@
-//! Reads OME-Zarr image metadata: the axes and the places of the levels.
+//! Reads OME-Zarr image metadata: axes of an image, and places of its resolution levels.
 //!
-//! Up to 0.5, an image has axes, and the transformations of the level are applied before those of the image. From 0.6
-//! (RFC-5) on, it has coordinate systems (`coordinate_systems.rs`): a level's transformation leads to one of them,
-//! the "intrinsic" one.
+//! Up to version 0.5, an image has axes; the transformations of a level are applied first, then those of the image.
+//! From 0.6 (RFC-5) on, an image has coordinate systems instead (`coordinate_systems.rs`). The transformation of a
+//! level leads to one of them, which the specification calls "intrinsic".
 
 pub(crate) mod affine;
 pub(crate) mod coordinate_systems;
@@ -30,13 +30,13 @@ pub(crate) fn multiscales(group: &Attributes) -> Vec<Value> {
     }
 }
 
-/// Whether a group has a multiscale image with a level at this path from the group.
+/// Whether an image of the group has a level at this path, which is relative to the group.
 pub(crate) fn names_level(group: &Attributes, path: &[u8]) -> bool {
     let images = multiscales(group);
     images.iter().any(|image| level_at(image, path).is_some())
 }
 
-/// Returns the path, from the group, of the image that the group has labels of; `None` if it has no labels.
+/// Returns the path from the group to the image that the group has labels for. Returns `None` if it has no labels.
 pub(crate) fn labelled_image(group: &Attributes) -> Option<String> {
     let label = match group.get("ome") {
         Some(mut ome) => ome.get_mut("image-label").map(Value::take),
@@ -47,7 +47,8 @@ pub(crate) fn labelled_image(group: &Attributes) -> Option<String> {
     Some(path.unwrap_or("../../").to_string())
 }
 
-/// Returns the scene of a group, which relates the images below it (RFC-5), or `None`.
+/// Returns the scene in the attributes of a group, or `None` if there is none. A scene (RFC-5) places the images below
+/// the group relative to one another.
 fn scene_of(group: &Attributes) -> Option<Value> {
     let mut ome = group.get("ome")?;
     let scene = ome.get_mut("scene").map(Value::take)?;
@@ -59,7 +60,7 @@ pub(crate) fn is_scene(group: &Attributes) -> bool {
     scene_of(group).is_some()
 }
 
-/// Whether an image of a group has coordinate systems, to which a scene can link.
+/// Whether an image of a group has coordinate systems, which the transformations of a scene can name.
 pub(crate) fn has_systems(group: &Attributes) -> bool {
     let images = multiscales(group);
     images
@@ -67,8 +68,8 @@ pub(crate) fn has_systems(group: &Attributes) -> bool {
         .any(|image| items(image, "coordinateSystems").next().is_some())
 }
 
-/// Returns the paths of the arrays with the numbers of a scene's transformations, from its group. Those that concern
-/// the image at the path `image` come first.
+/// Returns the paths of the arrays that have the numbers of a scene's transformations, relative to the scene's group.
+/// The transformations of the image at the path `image` come first.
 pub(crate) fn scene_number_paths(group: &Attributes, image: &[u8]) -> Vec<String> {
     let mut found = Vec::new();
     let scene = scene_of(group);
@@ -91,7 +92,7 @@ pub(crate) fn scene_number_paths(group: &Attributes, image: &[u8]) -> Vec<String
     found
 }
 
-/// Returns the paths of the arrays with the numbers of the images' transformations, from the group.
+/// Returns the paths of the arrays that have the numbers of the images' transformations, relative to the group.
 pub(crate) fn number_paths(group: &Attributes) -> Vec<String> {
     let mut found = Vec::new();
     for image in &multiscales(group) {
@@ -103,7 +104,7 @@ pub(crate) fn number_paths(group: &Attributes) -> Vec<String> {
     found
 }
 
-/// Adds the paths of the arrays with the numbers of a transformation.
+/// Adds the paths of the arrays that have the numbers of a transformation and of the transformations in it.
 fn add_number_paths(step: &Value, found: &mut Vec<String>) {
     let of_type = step.get("type").and_then(Value::as_str).unwrap_or_default();
     let path = step.get("path").and_then(Value::as_str);
@@ -126,7 +127,7 @@ fn add_number_paths(step: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// Maximum number of arrays read for the transformations of a group.
+/// Maximum number of arrays that are read for the transformations of a group.
 const MAX_ARRAYS: usize = 16;
 
 /// Returns the paths of the levels of a multiscale image, in order.
@@ -143,28 +144,29 @@ fn level_at<'a>(image: &'a Value, path: &[u8]) -> Option<&'a Value> {
     })
 }
 
-/// The description of a level by its image.
+/// What the metadata of an image say about one of its levels.
 #[derive(Default)]
 pub(crate) struct Level {
-    /// The axis of each dimension, if there is a description.
+    /// The axis of each dimension; `None` if the metadata do not describe the axes.
     pub(crate) axes: Option<Vec<DescribedAxis>>,
-    /// The place in the coordinate system that is chosen first; further places follow.
+    /// The places of the level in coordinate systems, that in the chosen system first.
     pub(crate) places: Vec<LevelPlace>,
-    /// The place of the first level's first voxel that its program wrote, if the axes have anatomical orientations.
+    /// The place of the first voxel of the image's first level, if ngff-zarr wrote it for axes with anatomical
+    /// orientations.
     pub(crate) first: Option<FirstVoxel>,
-    /// The facts that no file has, with the reasons.
+    /// The facts that no file format can express, with the reasons.
     pub(crate) left_out: Vec<String>,
 }
 
-/// Returns the description of a level with `rank` dimensions, or `None` if the group has no such level. Labels get
-/// the place of their image (`labelled`).
+/// Returns the description of a level with `rank` dimensions, or `None` if the group has no such level. If the array
+/// has labels, `labelled` is their image, and its place may become the place of the level.
 pub(crate) fn level_of(
     group: &ImageGroup,
     labelled: Option<&ImageGroup>,
     rank: usize,
 ) -> Option<Level> {
     let images = multiscales(group.attributes);
-    // If several images have the level, the first one counts.
+    // If several images have a level at this path, the first image counts.
     let mut found = images
         .iter()
         .filter_map(|image| Some((image, level_at(image, group.path)?)));
@@ -204,8 +206,8 @@ fn systems_of<'a>(
 }
 
 impl Level {
-    /// Copies anatomical orientations from the image's axes to the labels' axes of the same names, if these have
-    /// none.
+    /// If the axes of labels have no anatomical orientation, copies the orientations from the image's axes of the same
+    /// names.
     fn take_orientation(&mut self, labelled: &ImageGroup) {
         let places = self.places.iter_mut().map(|place| &mut place.axes);
         let axes = std::iter::once(&mut self.axes).chain(places).flatten();
@@ -229,15 +231,15 @@ impl Level {
     }
 }
 
-/// Returns the place of an image's first voxel that ngff-zarr wrote: it writes the origin of ITK or nibabel, whatever
-/// the orientation of the axes. The levels are placed relative to each other by the axes.
+/// Returns the place of an image's first voxel as ngff-zarr writes it: the origin of ITK or nibabel, in their
+/// coordinates. It does not follow the orientation of the axes. The places of the levels relative to each other do.
 fn first_voxel(
     image: &Value,
     systems: &Systems,
     stored: &[StoredNumbers],
     rank: usize,
 ) -> Option<FirstVoxel> {
-    // ngff-zarr writes `@type` since 0.1; images from NIfTI have a different value.
+    // ngff-zarr has written `@type` since 0.1. It writes another value for images from NIfTI.
     if image.get("@type")? != "ngff:Image" || image.get("coordinateTransformations").is_some() {
         return None;
     }
@@ -261,7 +263,7 @@ fn first_voxel(
     })
 }
 
-/// Returns the description of a level of an image up to 0.5.
+/// Returns the description of a level of an image in a version up to 0.5.
 fn read_level_of_axes(
     image: &Value,
     stored: &[StoredNumbers],
@@ -291,7 +293,7 @@ fn read_level_of_axes(
     found
 }
 
-/// Returns the description of a level of an image from 0.6 on.
+/// Returns the description of a level of an image in version 0.6 or later.
 fn read_level_of_systems(
     image: &Value,
     systems: &Systems,
@@ -305,7 +307,8 @@ fn read_level_of_systems(
         ..Level::default()
     };
     let steps: Vec<&Value> = transformations(level).collect();
-    // Each transformation with an `output` leads to its own system; without it they are steps, as before 0.6.
+    // If each transformation has an `output`, each leads to a coordinate system of its own, and the first is used.
+    // Otherwise they are the steps of one transformation, as before 0.6.
     let has_ends = steps.iter().all(|step| step.get("output").is_some());
     let has_no_ends = |step: &&Value| step.get("input").is_none() && step.get("output").is_none();
     let of_image = transformations(image).filter(has_no_ends);
@@ -347,12 +350,12 @@ fn read_level_of_systems(
     found
 }
 
-/// Returns the message for a level whose transformations cannot be applied.
+/// Returns the message for a level with a transformation that cannot be applied.
 fn unapplied_transformation(why: &str) -> String {
     format!("position of the elements: a transformation {why}")
 }
 
-/// Returns the place of the labels' coordinate system in the coordinate system in which their image is chosen.
+/// Finds the place of labels in the coordinate system that is chosen for their image.
 fn find_place_through_image(
     labelled: &ImageGroup,
     labels: &Systems,
@@ -393,7 +396,8 @@ fn find_place_through_image(
     }
 }
 
-/// Returns the place of an image for its labels. Axes are matched by name, since labels may lack channels.
+/// Returns the place of an image as a place of its labels. Axes are matched by name, since labels may have fewer axes:
+/// they often lack channels.
 fn place_by_axis_names(
     labels: &[DescribedAxis],
     image: &[DescribedAxis],

@@ -8,15 +8,15 @@ use crate::formats::ome_zarr::coordinate_systems::{DescribedAxis, LevelPlace};
 /// The anatomical direction of an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Orientation {
-    /// The text in the metadata.
+    /// The orientation as the metadata state it, such as `right-to-left`.
     pub(crate) text: String,
-    /// The axis of ITK's LPS space that it is parallel to (X to the left, Y to posterior, Z to superior), with 1.0
-    /// for the same direction and -1.0 for the opposite one. `None` for other directions.
+    /// The axis of ITK's LPS space to which the direction is parallel (X to the left, Y to posterior, Z to superior),
+    /// with 1.0 for the same direction and -1.0 for the opposite one. `None` for other directions.
     pub(crate) parallel: Option<(AxisKind, f64)>,
 }
 
-/// The directions along the axes of LPS space, and their opposites. Others, such as `dorsal-to-ventral`, depend on
-/// the animal and on the part of its body.
+/// The directions that are parallel to an axis of LPS space. Others, such as `dorsal-to-ventral`, depend on the animal
+/// and on the part of its body.
 const DIRECTIONS: [(&str, AxisKind, f64); 6] = [
     ("right-to-left", AxisKind::X, 1.0),
     ("left-to-right", AxisKind::X, -1.0),
@@ -27,8 +27,8 @@ const DIRECTIONS: [(&str, AxisKind, f64); 6] = [
 ];
 
 impl Orientation {
-    /// Parses the orientation of an axis: an object with a value, or only the value, as ngff-zarr writes it for
-    /// NIfTI.
+    /// Parses the orientation of an axis. It is an object with a `value`, or only the value, as ngff-zarr writes it for
+    /// images from NIfTI.
     pub(crate) fn of(axis: &Value) -> Option<Orientation> {
         let orientation = axis
             .get("orientation")
@@ -37,7 +37,7 @@ impl Orientation {
         let text = value.as_str().unwrap_or("unknown");
         let known = DIRECTIONS.iter().find(|(name, ..)| *name == text);
         Some(Orientation {
-            // The text is for messages.
+            // Messages show the text, so it is limited.
             text: text.chars().take(40).collect(),
             parallel: known.map(|&(_, kind, sign)| (kind, sign)),
         })
@@ -54,17 +54,17 @@ pub(crate) fn orientation_text(axes: &[DescribedAxis]) -> Option<String> {
     (!texts.is_empty()).then(|| format!("orientation of {}", texts.join(", ")))
 }
 
-/// The first voxel of an image, if its program wrote another place than the axes give.
+/// The place of an image's first voxel, if the program that wrote the image states another place than the axes give.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FirstVoxel {
-    /// Its coordinates.
+    /// The coordinates of the voxel along each axis.
     pub(crate) coordinates: Vec<f64>,
-    /// The signs that turn its x, y and z coordinates into ITK's LPS space.
+    /// The factors (1 or -1) that turn its x, y and z coordinates into coordinates of ITK's LPS space.
     pub(crate) signs: [f64; 3],
 }
 
-/// Returns a place in ITK's LPS space, in which the axes of space have the kinds X, Y and Z. Returns `None` if an
-/// axis of space has no orientation or one that is not parallel to an LPS axis, or two axes have the same one.
+/// Returns the place in ITK's LPS space, with axes of the kinds X, Y and Z. Returns `None` if an axis of space has no
+/// orientation, if its orientation is not parallel to an axis of LPS, or if two axes are parallel to the same one.
 pub(crate) fn anatomical_place(
     place: &LevelPlace,
     first: Option<&FirstVoxel>,
@@ -150,7 +150,8 @@ mod tests {
             signs: [1.0; 3],
         };
         let found = anatomical_place(&oriented, Some(&first)).unwrap();
-        // Left of the first voxel is its coordinate along x; this one is at 5 where that is at 3.
+        // The first voxel is at 1 along X of LPS space, which is its coordinate along the axis `x`. The first axis runs
+        // in the opposite direction, and the voxel is at 3 there; so its offset 5 is at 1 - (5 - 3) = -1.
         assert_eq!([0, 1, 2].map(|row| found.map.offset(row)), [-1.0, 0.0, 6.0]);
         for axes in [
             [("y", "left-to-right"), ("x", "right-to-left")],

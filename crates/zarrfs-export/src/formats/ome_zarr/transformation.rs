@@ -6,26 +6,26 @@ use crate::formats::ome_zarr::affine::AffineMap;
 use crate::formats::subject::StoredNumbers;
 use zarr_format::model::MAX_RANK;
 
-/// Maximum number of transformations of a level, including nested ones: real levels have a few, and each costs a
+/// Maximum number of transformations of a level, including nested ones. Images in practice have a few; each costs a
 /// matrix product.
 pub(crate) const MAX_STEPS: usize = 256;
 
-/// The types of transformations whose numbers are in a member of the same name, or in an array.
+/// The types of transformations that have numbers: in a member with the name of the type, or in an array.
 pub(crate) const NUMBERED: [&str; 4] = ["scale", "translation", "affine", "rotation"];
 
-/// Returns the items of a list in an object, or none if there is no such list.
+/// Returns the items of the list that a member of an object has, or no items if there is no such list.
 pub(crate) fn items<'a>(object: &'a Value, member: &str) -> impl Iterator<Item = &'a Value> {
     let list = object.get(member).and_then(Value::as_array);
     list.into_iter().flatten()
 }
 
-/// Parses transformations and counts them.
+/// Parses transformations, and counts them up to `MAX_STEPS`.
 pub(crate) struct TransformationReader<'a> {
     steps: usize,
     stored: &'a [StoredNumbers],
 }
 
-/// A map, or the rest of a message that begins with "the transformation".
+/// The map of a transformation, or why there is none: the rest of a message that begins with "the transformation".
 pub(crate) type Read = Result<AffineMap, String>;
 
 impl TransformationReader<'_> {
@@ -34,7 +34,7 @@ impl TransformationReader<'_> {
         TransformationReader { steps: 0, stored }
     }
 
-    /// Parses a sequence of transformations.
+    /// Parses transformations that are applied one after the other.
     pub(crate) fn sequence<'a>(
         &mut self,
         steps: impl Iterator<Item = &'a Value>,
@@ -54,7 +54,7 @@ impl TransformationReader<'_> {
         if self.steps > MAX_STEPS {
             return Err(format!("has more than {MAX_STEPS} steps"));
         }
-        // Before 0.4 the type could be missing.
+        // Before version 0.4, the type could be missing.
         let of_type = step.get("type").and_then(Value::as_str);
         let is_known = |name: &&str| step.get(*name).is_some();
         let member = ["scale", "translation"].into_iter().find(is_known);
@@ -88,11 +88,13 @@ impl TransformationReader<'_> {
         found.ok_or_else(|| unfitting(rank))
     }
 
-    /// Parses transformations that apply to some of the coordinates each.
+    /// Parses a `byDimension` transformation: a list of transformations, each from some of the inputs to some of the
+    /// outputs.
     fn by_dimension(&mut self, step: &Value, rank: usize) -> Result<Option<AffineMap>, String> {
         let mut rows: Vec<Option<(Vec<f64>, f64)>> = Vec::new();
         for part in items(step, "transformations") {
-            // Drafts used other names, and put the transformation in the place of its wrapper object.
+            // Drafts had other names for these two members. They also had no member `transformation`: the object itself
+            // was the transformation.
             let places = |names: [&str; 2]| {
                 let mut found = names.into_iter().filter_map(|name| part.get(name));
                 indices(found.next())
@@ -132,8 +134,8 @@ fn unfitting(rank: usize) -> String {
     format!("does not fit {rank} dimensions")
 }
 
-/// Parses a list of numbers; invalid and infinite ones become NaN. Returns `None` if the list is longer than a row of
-/// an affine map.
+/// Parses a list of numbers. An item becomes NaN if it is not a finite number, or if `can_be` is false for it. Returns
+/// `None` if the list is longer than a row of an affine map.
 fn numbers(list: Option<&Value>, can_be: impl Fn(f64) -> bool) -> Option<Vec<f64>> {
     let list = list?.as_array()?;
     if list.len() > MAX_RANK + 1 {
@@ -158,7 +160,7 @@ fn indices(list: Option<&Value>) -> Option<Vec<usize>> {
     }
     let mut found = Vec::new();
     for item in list {
-        // JSON has no integers of its own: some writers have 1.0.
+        // JSON does not distinguish integers from floats: some writers store 1.0.
         let number = item.as_f64().filter(|number| number.fract() == 0.0)?;
         let index = (0..MAX_RANK).find(|&index| index as f64 == number)?;
         if found.contains(&index) {
@@ -169,14 +171,14 @@ fn indices(list: Option<&Value>) -> Option<Vec<usize>> {
     Some(found)
 }
 
-/// Returns the map whose outputs are the inputs in the order of a list.
+/// Returns the map that reorders coordinates: output `i` is the input at index `i` of the list.
 fn permutation(list: Option<&Value>, rank: usize) -> Option<AffineMap> {
     let inputs = indices(list)?;
     let is_all = inputs.len() == rank && inputs.iter().all(|&input| input < rank);
     is_all.then(|| picked(inputs.into_iter().map(Some), rank))?
 }
 
-/// Returns the map whose outputs are some of the inputs, or 0 for `None`.
+/// Returns the map in which each output is the given input, or 0 for `None`.
 fn picked(inputs: impl Iterator<Item = Option<usize>>, rank: usize) -> Option<AffineMap> {
     let row = |input: Option<usize>| {
         let factor = |place| f64::from(u8::from(Some(place) == input));
@@ -224,7 +226,7 @@ fn matrix(rows: Option<&Value>, rank: usize, is_affine: bool) -> Option<AffineMa
     let mut rows: Vec<Vec<f64>> = rows.iter().map(row).collect::<Option<_>>()?;
     let mut offset = vec![0.0; rows.len()];
     if is_affine {
-        // Some programs write the constant last row as well.
+        // Some programs also write the last row of the matrix, which is constant: zeros and a 1.
         let is_last = |row: &Vec<f64>| {
             let (last, others) = row.split_last().unwrap_or((&0.0, &[]));
             *last == 1.0 && others.iter().all(|&number| number == 0.0)

@@ -17,7 +17,7 @@ use zarr_format::model::{Coding, DataType, NumberType, TimeUnit};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum RowNotation {
     Commas,
-    /// Rows of one value: an empty value would be a blank line, which CSV readers skip.
+    /// Commas, in a table with one column. Here an empty cell would make an empty line, which CSV readers skip.
     Alone,
     Json,
 }
@@ -28,7 +28,7 @@ pub(crate) enum TextCell {
     Truth,
     Signed(usize),
     Unsigned(usize),
-    /// The count of a duration; the smallest one is NaT.
+    /// A duration, written as a number without unit. The smallest number means NaT.
     Duration,
     Half,
     Single,
@@ -46,19 +46,19 @@ pub(crate) enum TextCell {
 /// The unit of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimeCell {
-    /// This many months since 1970 per count.
+    /// The number counts periods of this many months since 1970.
     Months(i64),
-    /// A unit of this many nanoseconds, counted since 1970.
+    /// The number counts periods of `unit` nanoseconds since 1970.
     Nanoseconds {
         unit: i128,
-        /// Number of decimals of the seconds, the same for all times, since pandas treats times of mixed forms as
-        /// text. `None` for days, which are written as dates.
+        /// Number of decimals of the seconds; `None` for days, which are written as dates. It is the same for all
+        /// times, since pandas reads a column of times in several forms as text.
         digits: Option<usize>,
     },
 }
 
 impl TextCell {
-    /// Returns the cell of a data type, or `None` if its elements have no text form.
+    /// Returns how elements of a data type are written, or `None` if they have no text form.
     pub(crate) fn of(data_type: &DataType) -> Option<TextCell> {
         Some(match data_type {
             DataType::Bool => TextCell::Truth,
@@ -69,7 +69,7 @@ impl TextCell {
             DataType::Float(8) => TextCell::Double,
             DataType::Small(number) if number.word == number.size => TextCell::Small(number),
             DataType::DateTime(unit) => TextCell::Time(TimeCell::of(unit)?),
-            // No form of durations is understood by all readers, so the count is written as a number.
+            // Readers disagree on the text form of durations, so these are written as numbers.
             DataType::TimeDelta(_) => TextCell::Duration,
             DataType::FixedText(_) => TextCell::Text,
             DataType::FixedBytes(_) => TextCell::Bytes,
@@ -131,7 +131,7 @@ impl TextCell {
 }
 
 impl RowNotation {
-    /// Returns the notation for rows of this many values.
+    /// Returns the notation for rows with this number of values.
     pub(crate) fn of_rows(self, values: u64) -> RowNotation {
         match self {
             RowNotation::Commas if values == 1 => RowNotation::Alone,
@@ -139,8 +139,8 @@ impl RowNotation {
         }
     }
 
-    /// Appends text in quotes, even where CSV does not need them: otherwise an empty text would look like a missing
-    /// value.
+    /// Appends text in quotes, even where CSV does not require them. Without quotes, readers would take an empty text
+    /// for a missing value.
     pub(crate) fn push_text(self, value: &str, text: &mut String) {
         match self {
             RowNotation::Commas | RowNotation::Alone => {
@@ -182,7 +182,8 @@ impl RowNotation {
         }
     }
 
-    /// Returns the text of NaN: alone in its row, the word that all readers know.
+    /// Returns the text of NaN, which is the text of a missing value. In a table with one column it is `NaN`, which all
+    /// readers know, since the line must not be empty.
     fn no_number(self) -> &'static str {
         match self {
             RowNotation::Alone => "NaN",
@@ -195,7 +196,7 @@ impl RowNotation {
 fn push_variable(data_type: &DataType, record: &[u8], notation: RowNotation, text: &mut String) {
     let is_object = *data_type == DataType::Object;
     match str::from_utf8(record) {
-        // Python writes these for `None` and for NaN, with which pandas marks a missing text.
+        // As objects, Python writes `null` for `None`, and `NaN` for the float by which pandas marks a missing text.
         Ok("null" | "NaN") if is_object => text.push_str(notation.nothing()),
         Ok(value) if !matches!(data_type, DataType::List(_)) => match notation {
             RowNotation::Json if is_object => text.push_str(&plain::line(data_type, record)),
@@ -206,7 +207,8 @@ fn push_variable(data_type: &DataType, record: &[u8], notation: RowNotation, tex
 }
 
 impl TimeCell {
-    /// Returns the cell of a numpy time unit, or `None` for units shorter than a nanosecond and for the generic unit.
+    /// Returns how times in a numpy unit are written. Returns `None` for units shorter than a nanosecond and for the
+    /// generic unit.
     fn of(unit: &TimeUnit) -> Option<TimeCell> {
         let (one, digits) = match unit.name.as_str() {
             "Y" => return Some(TimeCell::Months(12 * i64::from(unit.scale))),
@@ -227,7 +229,7 @@ impl TimeCell {
         })
     }
 
-    /// Appends a time, or a missing value for NaT and for times beyond 2^63 seconds.
+    /// Appends a time. NaT and times more than 2^63 seconds from 1970 are written as missing values.
     fn write(self, count: i64, notation: RowNotation, text: &mut String) -> std::fmt::Result {
         let count = Some(count).filter(|&count| count != i64::MIN);
         let Some(time) = count.and_then(|count| self.text(count)) else {
@@ -239,7 +241,7 @@ impl TimeCell {
         }
     }
 
-    /// Returns the time in ISO 8601, or `None` if it is too far away.
+    /// Returns the time in ISO 8601, or `None` if it is more than 2^63 seconds from 1970.
     fn text(self, count: i64) -> Option<String> {
         let (unit, digits) = match self {
             TimeCell::Months(months) => {
@@ -301,7 +303,7 @@ fn push_small(
     }
 }
 
-/// Returns the number with the fewest digits that has the same value in a narrower type.
+/// Returns the shortest decimal number for which `is_same` is true: it reads back as the same value in a narrower type.
 fn shortest(value: f64, is_same: impl Fn(f64) -> bool) -> f64 {
     if !value.is_finite() {
         return value;

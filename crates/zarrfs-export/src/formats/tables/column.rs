@@ -24,7 +24,7 @@ pub(crate) struct RowReader<'a> {
     block: Block,
 }
 
-/// The elements of some rows, with the position of the current element.
+/// The elements of a block of rows. The range has the bytes, or the index, of the current element.
 enum Block {
     Empty,
     Flat(ReadBytes, Range<usize>),
@@ -49,13 +49,14 @@ impl<'a> RowReader<'a> {
         })
     }
 
-    /// Returns the approximate size of a row in bytes. An element without a fixed length counts 64 bytes.
+    /// Returns the approximate size of a row in bytes. An element without a fixed length is assumed to have 64 bytes.
     fn row_bytes(&self) -> u64 {
         let element = self.flat.as_ref().map_or(64, |_| self.size as u64);
         element.saturating_mul(self.row)
     }
 
-    /// Returns the bytes of a row that are not reserved elsewhere; elements without a fixed length reserve their own.
+    /// Returns the bytes of a row for which memory must be reserved. Elements without a fixed length reserve theirs
+    /// themselves.
     fn uncounted_bytes(&self) -> u64 {
         (self.size as u64).saturating_mul(self.row)
     }
@@ -114,8 +115,8 @@ impl<'a> RowReader<'a> {
     }
 }
 
-/// Splits rows into blocks that need little memory. If memory allows, a block has whole chunks, so that no chunk is
-/// decoded twice.
+/// Divides rows into blocks, so that few elements are in memory at once. If memory allows, a block has whole chunks, so
+/// that no chunk is decoded twice.
 pub(crate) struct RowBlocks {
     rows: u64,
     block: u64,
@@ -123,9 +124,9 @@ pub(crate) struct RowBlocks {
 }
 
 impl RowBlocks {
-    /// Returns the blocks of `rows` rows, and reserves room for the elements of one block: at most 1/16 of `limit`
-    /// bytes, the memory budget of a file. The text and a decoded chunk already take nearly all memory
-    /// (`Limits::of_chunk`). A block has at least 4096 rows, unless they would take too much memory.
+    /// Divides `rows` rows into blocks, and reserves memory for the elements of one block: at most 1/16 of `limit`, the
+    /// memory budget of a file in bytes. The text of the file and a decoded chunk may take nearly all of the budget
+    /// (`Limits::of_chunk`). A block has at least 4096 rows, or as many as 1/16 of the budget allows.
     pub(crate) fn of(readers: &[RowReader<'_>], rows: u64, limit: u64) -> Result<RowBlocks> {
         let chunk = readers.iter().map(RowReader::chunk_rows).max();
         let row: u64 = readers.iter().map(RowReader::row_bytes).sum();
@@ -149,10 +150,10 @@ impl RowBlocks {
     }
 }
 
-/// The texts of the categories of a column, in order.
+/// The texts of all categories of a column, in the order of their codes.
 pub(crate) struct Labels {
     text: ReservedBytes,
-    /// The end of each text.
+    /// For each text, the index after its last byte in `text`.
     ends: Vec<usize>,
     _room: Reservation,
 }
@@ -200,7 +201,7 @@ impl Labels {
         })
     }
 
-    /// Returns the text of a category, or `None` if no category has this code.
+    /// Returns the text of the category with a code, or `None` if there is no such category.
     fn get(&self, code: u64) -> Option<&str> {
         let code = usize::try_from(code).ok()?;
         let end = *self.ends.get(code)?;
@@ -217,22 +218,22 @@ fn is_true(mask: &[u8]) -> bool {
     mask.iter().any(|&byte| byte != 0)
 }
 
-/// A column of a table: its readers, and the text form of its elements.
+/// A column of a table: which readers its elements come from, and how a cell is written.
 pub(crate) enum TextColumn {
-    /// One element, or one field of an element, per row.
+    /// Each cell is one element, or one field of an element.
     Plain {
         reader: usize,
         cell: TextCell,
-        /// The bytes of a field; `None` for the whole element.
+        /// The bytes of the field in an element; `None` for the whole element.
         field: Option<Range<usize>>,
     },
-    /// Elements with a mask for missing values.
+    /// Each cell is an element, or missing if the mask says so.
     Masked {
         reader: usize,
         mask: usize,
         cell: TextCell,
     },
-    /// Codes of categories.
+    /// Each element is the code of a category, and the cell is the text of the category.
     Coded {
         reader: usize,
         is_signed: bool,
@@ -242,7 +243,7 @@ pub(crate) enum TextColumn {
 }
 
 impl TextColumn {
-    /// Appends the cell of the current row; `Corrupt` if a code has no category.
+    /// Appends the cell of the current row. Fails with `Corrupt` if no category has the code.
     pub(crate) fn write(
         &self,
         readers: &[RowReader<'_>],

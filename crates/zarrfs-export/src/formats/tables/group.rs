@@ -1,8 +1,8 @@
 //! `GROUP.csv` and `GROUP.ndjson`: the arrays of a group as columns of a table.
 //!
-//! The arrays have one dimension each and the same length, as in a table of AnnData or a CF point set. A column of
-//! AnnData may be a group: categories with a code per row, or values with a mask. Elements are read when the file is
-//! opened.
+//! All arrays must have one dimension of the same length, as in a table of AnnData or a CF point set. A column of
+//! AnnData may be a group instead of an array: with categories and a code per row, or with values and a mask. All
+//! elements are read when the file is opened.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,26 +47,26 @@ pub(crate) const NDJSON: GroupFormat = GroupFormat {
     },
 };
 
-/// The group with the categories of all columns of a table, as AnnData wrote it before 0.8.
+/// AnnData before 0.8 stored the categories of all columns of a table in this group.
 const OLD_CATEGORIES: &str = "__categories";
 
-/// Whether a group is a column of a table, or has data for columns.
+/// Whether a group is a column of a table, or has the categories of columns.
 fn is_column(name: &str, attributes: &Attributes) -> bool {
     name == OLD_CATEGORIES || ColumnEncoding::of(attributes).is_some()
 }
 
-/// Whether a group is an AnnData table, which has its own encoding of values.
+/// Whether a group is an AnnData table. Such a table has AnnData's own encoding of values, and no CF attributes.
 pub(crate) fn is_annotated(contents: &GroupContents) -> bool {
     let names = ["_index", "encoding-type"];
     let mut names = names.iter();
     names.any(|name| contents.attributes.get(name).is_some()) || !contents.subgroups.is_empty()
 }
 
-/// AnnData's encoding of a column as a group.
+/// How AnnData encodes a column as a group.
 enum ColumnEncoding {
-    /// `codes` are indices into `categories`.
+    /// The array `codes` has indices into the array `categories`.
     Categorical,
-    /// `values`, and a `mask` of the missing ones.
+    /// The array `mask` says which elements of the array `values` are missing.
     Masked,
 }
 
@@ -82,7 +82,7 @@ impl ColumnEncoding {
     }
 }
 
-/// The member numbers of a column's elements.
+/// The numbers of the members with the values and with the mask of a column.
 struct Values {
     values: usize,
     mask: Option<usize>,
@@ -91,16 +91,16 @@ struct Values {
 /// A column of a table.
 struct Column {
     name: String,
-    /// The element of each row.
+    /// The values in each row, or the codes of their categories.
     rows: Values,
-    /// The categories, if `rows` are their codes.
+    /// The categories, if `rows` has codes.
     categories: Option<Values>,
     /// Whether the categories are ordered.
     is_ordered: bool,
 }
 
 impl Column {
-    /// Returns the members to read.
+    /// Returns the numbers of all members with elements of the column.
     fn members(&self) -> impl Iterator<Item = usize> {
         let all = std::iter::once(&self.rows).chain(&self.categories);
         all.flat_map(|values| std::iter::once(values.values).chain(values.mask))
@@ -128,7 +128,7 @@ fn plan(
     })
 }
 
-/// Reads the elements and makes the file.
+/// Reads the elements of all columns and makes the file.
 fn make_layout(
     context: &RequestContext,
     contents: &GroupContents,
@@ -196,8 +196,10 @@ fn cell_of(member: &GroupMember) -> Result<TextCell> {
 }
 
 impl Columns {
-    /// Returns the columns, at least one, in AnnData's order or else sorted by name. A group with one-dimensional
-    /// arrays of different lengths or dimensions is not a table, unless it names an index among them.
+    /// Returns the columns, at least one: in AnnData's order if there is one, else sorted by name.
+    ///
+    /// If one-dimensional arrays differ in length or dimension, the group is not a table. If the group names an index
+    /// column, however, it is a table, and arrays that do not fit the index are left out.
     fn of(contents: &GroupContents) -> OrReason<Columns> {
         let order = declared_order(contents);
         let mut left_out = Vec::new();
@@ -283,8 +285,8 @@ struct Extent {
 }
 
 impl Extent {
-    /// Returns why another column does not belong to the same table, or `None` if it does; `name` is the name of this
-    /// one.
+    /// Returns the reason why a column with the extent `other` does not belong to the table, or `None` if it does.
+    /// `name` is the name of the column with this extent.
     fn misfit(&self, name: &str, other: &Extent) -> Option<String> {
         if self.length != other.length {
             let (own, others) = (self.length, other.length);
@@ -333,7 +335,7 @@ impl<'a> TableNodes<'a> {
         }
     }
 
-    /// Returns the names of the nodes directly in the group, in order.
+    /// Returns the names of the nodes directly in the group, sorted.
     fn names(&self) -> Vec<&'a str> {
         let all = self.arrays.keys().chain(self.groups.keys()).copied();
         let mut names: Vec<&str> = all
@@ -343,7 +345,7 @@ impl<'a> TableNodes<'a> {
         names
     }
 
-    /// Returns a sentence for each name of a known order that no node has.
+    /// Returns a sentence for each name in AnnData's order of columns that no node has.
     fn missing(&self, order: &[String]) -> Vec<String> {
         let is_missing = |name: &&String| {
             let name = name.as_str();
@@ -358,7 +360,7 @@ impl<'a> TableNodes<'a> {
             .collect()
     }
 
-    /// Returns the column of a name, or why it is not a column.
+    /// Returns the column with a name, or the reason why the node is not a column.
     fn column(&self, name: &str) -> OrReason<Column> {
         let group = self.groups.get(name);
         let encoding = group.and_then(|attributes| ColumnEncoding::of(attributes));
@@ -407,7 +409,8 @@ impl<'a> TableNodes<'a> {
         })
     }
 
-    /// Returns the members with the values at a path: a one-dimensional array, or a group of values and a mask.
+    /// Returns the members with the values at a path, which is a one-dimensional array or a group with values and a
+    /// mask.
     fn values_at(&self, path: &str) -> OrReason<Values> {
         if self.groups.contains_key(path) {
             let values = self.array_at(&format!("{path}/values"))?;
@@ -432,7 +435,8 @@ impl<'a> TableNodes<'a> {
         Ok(Values { values, mask: None })
     }
 
-    /// Returns the number of a one-dimensional array whose elements have a text form.
+    /// Returns the number of the member at a path. It must be a one-dimensional array whose elements can be written as
+    /// text.
     fn array_at(&self, path: &str) -> OrReason<usize> {
         let number = self.arrays.get(path).copied();
         let member = number.and_then(|number| Some((number, self.contents.members.get(number)?)));
@@ -452,14 +456,14 @@ impl<'a> TableNodes<'a> {
     }
 }
 
-/// Whether a sentence about an omission begins with a name, or with a path that ends with it.
+/// Whether a sentence about an omitted node is about this name. Such a sentence begins with the path of the node.
 fn is_about(sentence: &str, name: &str) -> bool {
     let path = sentence.split_once(": ").map(|(path, _)| path);
     let before = path.and_then(|path| path.strip_suffix(name));
     before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
 }
 
-/// Returns AnnData's order of columns, the index first.
+/// Returns the names of columns in AnnData's order, the index first. Empty if the attributes state no order.
 fn declared_order(contents: &GroupContents) -> Vec<String> {
     let index = contents.attributes.get("_index");
     let order = match contents.attributes.get("column-order") {

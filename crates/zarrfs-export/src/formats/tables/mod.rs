@@ -35,7 +35,7 @@ pub(crate) struct TextTable<'a> {
 }
 
 impl TextTable<'_> {
-    /// Writes the table; fails as `ReservedBuffer::push` does, and with the error of an element that cannot be read.
+    /// Writes the table. Fails as `ReservedBuffer::push` does, and with the error of an element that cannot be read.
     pub(crate) fn write(
         mut self,
         context: &RequestContext,
@@ -43,7 +43,7 @@ impl TextTable<'_> {
         out: &mut ReservedBuffer<'_>,
     ) -> Result<()> {
         let count = self.columns.len() as u64;
-        // Each cell has at least one terminating character.
+        // Each cell takes at least one byte: the comma or the newline after it.
         out.check_room(self.rows.saturating_mul(count))?;
         let notation = notation.of_rows(count);
         let keys: Vec<String> = match notation {
@@ -81,7 +81,7 @@ impl TextTable<'_> {
     }
 }
 
-/// Returns the text before each cell of a JSON object.
+/// Returns for each cell the text that precedes it in a JSON object, such as `,"name":`.
 fn before_cells(names: &[String]) -> Vec<String> {
     let keys = names.iter().enumerate().map(|(place, name)| {
         let opening = if place == 0 { "{" } else { "," };
@@ -107,7 +107,8 @@ fn field(name: &str) -> String {
     text
 }
 
-/// Rows of comma-separated values; a line of names only for the fields of a structured type.
+/// Rows of comma-separated values. If the elements are structured, the first line has the names of the fields;
+/// otherwise there is no such line.
 pub(crate) const CSV: Format = Format {
     extension: "csv",
     needs: NEEDS,
@@ -118,7 +119,8 @@ pub(crate) const CSV: Format = Format {
     is_basic: false,
 };
 
-/// One JSON object per line: the array's name with an element or a row's list, or the fields of a structured type.
+/// One JSON object per line. For a structured type it has the fields of the element; otherwise it has one member, named
+/// like the array, with the element or the list of the row's elements.
 pub(crate) const NDJSON: Format = Format {
     extension: "ndjson",
     needs: NEEDS,
@@ -132,7 +134,8 @@ pub(crate) const NDJSON: Format = Format {
 const NEEDS: &str =
     "real numbers, times or strings in 1 or 2 dimensions, or fields of these in 1 dimension";
 
-/// Returns the parts of a file known from metadata: the header is everything that does not come from elements.
+/// Returns the parts of a file as far as metadata determine them. The header is not the beginning of the file, but all
+/// text that does not come from elements: the content number depends on it.
 fn parts(subject: &Subject, notation: RowNotation) -> Option<FileParts> {
     let array = subject.array;
     if let DataType::Struct(fields) = &array.data_type {
@@ -157,7 +160,7 @@ fn parts(subject: &Subject, notation: RowNotation) -> Option<FileParts> {
     })
 }
 
-/// Returns a sentence that durations are written as numbers without their unit, or `None` for other types.
+/// Returns a sentence that durations are written as numbers, without their unit. Returns `None` for other data types.
 pub(crate) fn unit_left_out(what: &str, data_type: &DataType) -> Option<String> {
     match data_type {
         DataType::TimeDelta(unit) => Some(format!(
@@ -234,7 +237,7 @@ fn write_lines(
     let RowShape { rows, row } = shape;
     let elements = row.unwrap_or(1);
     let notation = notation.of_rows(elements);
-    // Each element has at least one terminating character.
+    // Each element takes at least one byte: the comma or the newline after it.
     out.check_room(rows.saturating_mul(elements))?;
     let key = Value::from(member.path.as_str());
     let (begin, end) = match (notation, row) {
@@ -274,13 +277,13 @@ struct FieldColumns {
 
 struct FieldColumn {
     name: String,
-    /// The range of its bytes in an element.
+    /// The range of the field's bytes in an element.
     place: Range<usize>,
     cell: TextCell,
 }
 
 impl FieldColumns {
-    /// Returns the columns of fields, or `None` if there are too many.
+    /// Returns the columns of a structured type's fields, or `None` if there are too many.
     fn of(fields: &[Field]) -> Option<FieldColumns> {
         let mut columns = FieldColumns {
             found: Vec::new(),

@@ -1,7 +1,7 @@
 //! Writes TIFF directories of tags, with 32-bit offsets or, as BigTIFF, 64-bit ones.
 //!
-//! All directories come before the pixels, each followed by the values that do not fit into its entries, so a file is
-//! a header and elements.
+//! A value that does not fit into its entry follows the directory. All directories come before the pixels, so that a
+//! file is a header and elements.
 
 use crate::formats::format::ALIGNMENT;
 
@@ -32,7 +32,7 @@ pub(super) enum Tag {
     YResolution = 283,
     Planar = 284,
     ResolutionUnit = 296,
-    /// The directories of reduced-resolution copies.
+    /// The directories of copies with a lower resolution.
     SubIfds = 330,
     ExtraSamples = 338,
     SampleFormat = 339,
@@ -53,13 +53,13 @@ pub(super) enum TagValue {
     Long(u32),
     Rational(u32, u32),
     Double(Vec<f64>),
-    /// Offsets of pixels, relative to the first pixel of the file.
+    /// Offsets from the first pixel of the file, of which the file has offsets from its beginning.
     Places(Vec<u64>),
     /// Sizes in bytes.
     Sizes(Vec<u64>),
 }
 
-/// The directory of an image, and the directories of its reduced-resolution copies.
+/// The directory of an image, and the directories of the image's copies with a lower resolution.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TiffPage {
     pub(super) tags: Vec<(Tag, TagValue)>,
@@ -76,7 +76,7 @@ struct EncodedValue {
 /// The bytes of a directory and of its long values.
 struct WrittenPage {
     bytes: Vec<u8>,
-    /// The position of the next directory's offset.
+    /// The index in `bytes` where the offset of the next directory is.
     next: usize,
 }
 
@@ -88,7 +88,7 @@ impl OffsetSize {
         }
     }
 
-    /// Returns the type of an offset.
+    /// Returns the number of TIFF's data type for offsets.
     fn kind(self) -> u16 {
         match self {
             OffsetSize::Classic => 4,
@@ -96,7 +96,7 @@ impl OffsetSize {
         }
     }
 
-    /// Returns a number in the size of an offset, or `None` if it does not fit.
+    /// Returns a number with the size of an offset, or `None` if it is too large.
     fn offset(self, number: u64) -> Option<Vec<u8>> {
         Some(match self {
             OffsetSize::Classic => u32::try_from(number).ok()?.to_le_bytes().to_vec(),
@@ -114,7 +114,7 @@ impl OffsetSize {
 }
 
 impl TagValue {
-    /// Encodes the value; pixels begin at `data`.
+    /// Encodes the value. `data` is the offset of the first pixel of the file.
     fn encoded(&self, size: OffsetSize, data: u64) -> Option<EncodedValue> {
         let numbers = |numbers: &[u64], base: u64| {
             let numbers = numbers
@@ -150,7 +150,7 @@ impl TagValue {
 }
 
 impl TiffPage {
-    /// Returns the directory for a place at `address`; its reduced copies are at `smaller`.
+    /// Encodes the directory to be at `address`. `smaller` has the addresses of the directories of its copies.
     fn written(
         &self,
         size: OffsetSize,
@@ -187,7 +187,7 @@ impl TiffPage {
         Some(WrittenPage { bytes, next })
     }
 
-    /// Returns all tags sorted by number, including the one of the reduced copies.
+    /// Returns all tags sorted by number, and among them the one with the addresses of the copies' directories.
     fn encoded(
         &self,
         size: OffsetSize,
@@ -213,7 +213,7 @@ impl TiffPage {
     }
 }
 
-/// Returns the lengths of a directory and of its reduced copies' directories.
+/// Returns the lengths of a directory and of the directories of its copies.
 fn lengths(page: &TiffPage, size: OffsetSize) -> Option<Vec<u64>> {
     let all = std::iter::once(page).chain(&page.smaller);
     let own = |page: &TiffPage, copies: usize| {
@@ -226,7 +226,7 @@ fn lengths(page: &TiffPage, size: OffsetSize) -> Option<Vec<u64>> {
 }
 
 /// Returns the header of a file with `pixels` bytes of pixels, or `None` if an offset does not fit. All pages except
-/// the first have the same tags, and so the same length.
+/// the first must have the same tags, so that they have the same length.
 pub(super) fn header(pages: &[TiffPage], size: OffsetSize, pixels: u64) -> Option<Vec<u8>> {
     let mut out = size.signature();
     let first = lengths(pages.first()?, size)?;
@@ -258,13 +258,13 @@ pub(super) fn header(pages: &[TiffPage], size: OffsetSize, pixels: u64) -> Optio
             out.extend(smaller.written(size, place, &[], data)?.bytes);
         }
     }
-    // A page of another length would have moved all others.
+    // If a page had another length, the offsets of all pages after it would be wrong.
     (out.len() as u64 == end).then_some(())?;
     out.resize(usize::try_from(data).ok()?, 0);
     Some(out)
 }
 
-/// Like `header`, with 32-bit offsets if they are sufficient.
+/// Like `header`, with 32-bit offsets if all offsets fit, or else with 64-bit offsets.
 pub(super) fn shortest_header(pages: &[TiffPage], pixels: u64) -> Option<Vec<u8>> {
     let classic = header(pages, OffsetSize::Classic, pixels);
     classic.or_else(|| header(pages, OffsetSize::Big, pixels))

@@ -1,7 +1,8 @@
 //! `.tif` and `.ome.tif`: uncompressed images with rows and columns in array order.
 //!
-//! `.tif` is a GeoTIFF if the array has a georeference, or else an ImageJ TIFF if possible, or else a file of plain
-//! images, with 64-bit offsets if necessary. `stack` assigns the dimensions, `directory` writes the directories.
+//! `.tif` is a GeoTIFF if the array has a georeference. Otherwise it is an ImageJ TIFF, if ImageJ supports the array,
+//! or else a file of plain images, with 64-bit offsets if necessary. `stack` finds out which dimensions are images,
+//! `directory` writes the directories.
 
 use crate::formats::axes::AxisMeaning;
 use crate::formats::maps::BandFacts;
@@ -46,7 +47,7 @@ pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
             ..Georeference::default()
         };
     }
-    // Bands without a place are the last choice, for more planes than a file may have directories.
+    // The last choice is a single image with many bands: a file of plain images has at most `MAX_PAGES` directories.
     let parts = imagej(subject, &axes, stack()?)
         .or_else(|| plain(subject, stack()?))
         .or_else(|| geotiff(subject, Georeference::default(), stack()?));
@@ -56,7 +57,7 @@ pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     })
 }
 
-/// Returns a file of images in the order of the other dimensions, which get tifffile's names.
+/// Returns a file with one directory per image. A description in tifffile's form states the shape of the array.
 fn plain(subject: &Subject, stack: ImageStack) -> Option<FileParts> {
     let (count, size) = (stack.pages()?, stack.page_size()?);
     if count > MAX_PAGES {
@@ -83,8 +84,8 @@ fn plain(subject: &Subject, stack: ImageStack) -> Option<FileParts> {
     })
 }
 
-/// Returns a GeoTIFF: one image with bands as samples, and tags for reference system and place. Returns `None` if it
-/// has too many bands or bands of colours.
+/// Returns a GeoTIFF: one image whose samples are bands, and tags for the reference system and the place. Returns
+/// `None` if there are too many bands, or if the images have colours.
 fn geotiff(subject: &Subject, mut map: Georeference, mut stack: ImageStack) -> Option<FileParts> {
     let elements = stack.elements();
     if !stack.others.is_empty() {
@@ -119,10 +120,10 @@ fn geotiff(subject: &Subject, mut map: Georeference, mut stack: ImageStack) -> O
     })
 }
 
-/// Turns all images of a stack into samples of one image, or returns `None` if there are too many, or they have
+/// Turns all images of a stack into samples of one image. Returns `None` if there are too many, or if the images have
 /// colours.
 fn make_bands(stack: &mut ImageStack) -> Option<()> {
-    // Bands of colours would be additional bands.
+    // The colours of each image would become bands as well.
     if let Some((_, SampleOrder::Chunky)) = stack.samples {
         return None;
     }
@@ -138,7 +139,7 @@ fn make_bands(stack: &mut ImageStack) -> Option<()> {
     Some(())
 }
 
-/// Returns the tags of a georeference, whose numbers are in the order of GDAL's geotransform.
+/// Returns the tags that state a place.
 fn place_tags(place: GeoTransform) -> Vec<(Tag, TagValue)> {
     let [x, width, skew_x, y, skew_y, height] = place.numbers();
     if !place.is_skewed() && width > 0.0 && height < 0.0 {
@@ -159,7 +160,8 @@ fn place_tags(place: GeoTransform) -> Vec<(Tag, TagValue)> {
     vec![(Tag::Transformation, TagValue::Double(rows.concat()))]
 }
 
-/// Returns the tags of a reference system: its EPSG code, or else WKT that GDAL reads; `None` if it has neither.
+/// Returns the tags of a reference system: its EPSG code, or else WKT in a form that GDAL reads. Returns `None` if the
+/// system has neither.
 fn system_tags(system: &ReferenceSystem) -> Option<Vec<(Tag, TagValue)>> {
     let (model, key) = if system.is_geographic() {
         (2, 2048)
@@ -174,7 +176,7 @@ fn system_tags(system: &ReferenceSystem) -> Option<Vec<(Tag, TagValue)>> {
     if !system.is_text() {
         return None;
     }
-    // GeoTIFF allows only ASCII; names do not matter, since WKT has all numbers.
+    // GeoTIFF allows only ASCII. Replacing letters in names changes nothing, since WKT also states all numbers.
     let plain = |letter: char| match letter {
         '|' => ' ',
         letter if letter.is_ascii() => letter,
@@ -183,7 +185,7 @@ fn system_tags(system: &ReferenceSystem) -> Option<Vec<(Tag, TagValue)>> {
     let text: String = system.text.chars().map(plain).collect();
     let words = format!("ESRI PE String = {text}|");
     let length = u16::try_from(words.len()).ok()?;
-    // 32767 is a system without an EPSG code.
+    // The key 1024 has the value 32767 for a system without an EPSG code.
     let model = [1024, 0, 1, 32767];
     let citation = [3073, Tag::GeoKeyTexts as u16, length, 0];
     let keys = [version, model, area, citation];
@@ -193,7 +195,7 @@ fn system_tags(system: &ReferenceSystem) -> Option<Vec<(Tag, TagValue)>> {
     ])
 }
 
-/// Returns unit and packing of the numbers as GDAL writes them.
+/// Returns the unit and the packing of the bands as XML in GDAL's form.
 fn band_lines(facts: BandFacts, bands: u64) -> Option<String> {
     let items = [
         ("OFFSET", "offset", facts.offset),
@@ -213,16 +215,16 @@ fn band_lines(facts: BandFacts, bands: u64) -> Option<String> {
     (!text.is_empty()).then(|| format!("<GDALMetadata>\n{text}</GDALMetadata>\n"))
 }
 
-/// Returns an ImageJ TIFF, or `None` if ImageJ does not support such images: a hyperstack, described by lines of text
-/// in the first directory.
+/// Returns an ImageJ TIFF: a hyperstack, which lines of text in the first directory describe. Returns `None` if ImageJ
+/// does not support such images.
 ///
-/// If 32-bit offsets are too short for all images, or there are too many images, one directory is followed by all
-/// images, which ImageJ and tifffile read regardless of their size.
+/// If 32-bit offsets are too short, or if there are too many images, the file has only the directory of the first
+/// image. ImageJ and tifffile then read all images, which follow each other, whatever their total size.
 fn imagej(subject: &Subject, axes: &[AxisMeaning], mut stack: ImageStack) -> Option<FileParts> {
     if !is_of_imagej(&subject.array.data_type, &stack) || !stack.is_known() {
         return None;
     }
-    // ImageJ's order is frames of slices of channels.
+    // In ImageJ's order, channels are fastest, then slices, then frames.
     stack.others.sort_by_key(|axis| axis.kind);
     let (pages, page) = (stack.pages()?, stack.page_size()?);
     let pixels = page.checked_mul(pages)?;
@@ -240,7 +242,7 @@ fn imagej(subject: &Subject, axes: &[AxisMeaning], mut stack: ImageStack) -> Opt
         .and_then(|pages| header(&pages, OffsetSize::Classic, pixels));
     let header = match each {
         Some(header) => header,
-        // The directory has the offsets of the first image only.
+        // Only the first image needs an offset.
         None => header(&make(1)?, OffsetSize::Classic, page)?,
     };
     Some(FileParts {
@@ -262,7 +264,7 @@ fn is_of_imagej(data_type: &DataType, stack: &ImageStack) -> bool {
     }
 }
 
-/// Returns the first image's tags that describe the stack.
+/// Returns the tags of the first directory that describe the stack.
 fn imagej_tags(
     axes: &[AxisMeaning],
     stack: &ImageStack,
@@ -311,7 +313,8 @@ fn imagej_text(axes: &[AxisMeaning], stack: &ImageStack, pages: u64) -> Option<S
     Some(text)
 }
 
-/// Returns the name of a unit in ImageJ's notation, or `None` if it is not plain text.
+/// Returns the unit of a dimension as ImageJ writes it, or `None` if it has other characters than ASCII letters and
+/// digits.
 fn imagej_unit(axis: &AxisMeaning) -> Option<&str> {
     let own = axis.unit.as_deref()?;
     let is_plain = own.chars().all(|letter| letter.is_ascii_alphanumeric());
@@ -322,7 +325,7 @@ fn imagej_unit(axis: &AxisMeaning) -> Option<&str> {
     }
 }
 
-/// Returns pixels per unit as a fraction.
+/// Returns the number of pixels per unit, as a fraction.
 fn resolution(axis: Option<&AxisMeaning>) -> TagValue {
     let step = axis.and_then(|axis| axis.scale).map_or(1.0, f64::abs);
     let number = 1.0 / step;

@@ -1,7 +1,8 @@
 //! OME-TIFF: a stack with OME-XML, and the reduced copies of OME-Zarr's pyramid.
 //!
-//! OME-XML in the first directory gives the order of the images, so only rows and columns may have to be moved. A
-//! level with fewer images is left out, since reduced copies belong to an image each.
+//! OME-XML in the first directory states the order of the images. So the images stay in the order of the array, and
+//! only rows and columns may have to be moved. A reduced copy belongs to one image, so a level that does not have as
+//! many images as the first level is left out.
 
 use std::collections::{HashMap, HashSet};
 use std::iter;
@@ -23,7 +24,7 @@ use crate::formats::units::{self, Quantity, Unit};
 use crate::formats::{ElementForm, FileParts, Subject};
 use zarr_format::model::{Attributes, DataType, bytes_of};
 
-/// The image of an OME-Zarr group with its reduced copies.
+/// The first image of an OME-Zarr group, with its other levels as reduced copies.
 pub(crate) const PYRAMID: GroupFormat = GroupFormat {
     extension: "ome.tif",
     scope: GroupScope::Named(named_levels),
@@ -40,7 +41,7 @@ pub(crate) const PYRAMID: GroupFormat = GroupFormat {
     },
 };
 
-/// Maximum number of levels of an image.
+/// Maximum number of levels of an image that are read.
 const MAX_LEVELS: usize = 32;
 
 fn type_name(data_type: &DataType) -> Option<&'static str> {
@@ -59,7 +60,7 @@ fn type_name(data_type: &DataType) -> Option<&'static str> {
     })
 }
 
-/// Returns an array as a stack that fits a file, or `None` if it is not a stack of images.
+/// Returns an array as a stack that OME-TIFF can hold, or `None` if it is no such stack.
 fn stack_of(subject: &Subject, axes: &[AxisMeaning]) -> Option<ImageStack> {
     type_name(&subject.array.data_type)?;
     let stack = ImageStack::of(subject, axes)?;
@@ -80,7 +81,7 @@ pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     })
 }
 
-/// Returns the facts that the description of an image omits.
+/// Returns the facts that the OME-XML of an image omits.
 fn left_out(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Vec<String> {
     let mut left_out = dimensions_of(subject).left_out_without_directions();
     let backwards = axes.iter().filter(|axis| axis.step() < 0.0);
@@ -118,8 +119,8 @@ fn left_out(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Vec<
     left_out
 }
 
-/// Returns the directories of all images, which start with the first pixel of the file; the first one has the
-/// description.
+/// Returns the directories of all images in a stack, of which the first has the OME-XML. The first image begins with
+/// the first pixel of the file.
 fn described_pages(
     subject: &Subject,
     axes: &[AxisMeaning],
@@ -131,7 +132,8 @@ fn described_pages(
     Some(pages)
 }
 
-/// Returns the directories of all images; the first image begins at `offset` from the first pixel of the file.
+/// Returns the directories of all images in a stack. `offset` is the distance from the first pixel of the file to the
+/// first image.
 fn pages_of(stack: &ImageStack, offset: u64) -> Option<Vec<TiffPage>> {
     let page = stack.page_size()?;
     let offsets = (0..stack.pages()?).map(|number| offset.checked_add(number.checked_mul(page)?));
@@ -152,7 +154,7 @@ fn pyramid(contents: &GroupContents) -> Option<GroupPlan> {
     }];
     let mut others = Vec::new();
     let mut next = padded_size(member)?;
-    // A file has at most 65,536 directories: if there would be more, the smallest levels are left out.
+    // A file has at most 65,536 directories. If the levels need more, the smallest levels are left out.
     let most = (1 << 16) / pages.len().max(1);
     for &(number, member) in smaller {
         if placed.len() >= most {
@@ -198,7 +200,7 @@ fn pyramid(contents: &GroupContents) -> Option<GroupPlan> {
     })
 }
 
-/// A level of a pyramid, at an offset after the header.
+/// A level of a pyramid. Its offset is relative to the end of the header.
 struct PlacedLevel {
     member: usize,
     offset: u64,
@@ -206,7 +208,7 @@ struct PlacedLevel {
 }
 
 impl PlacedLevel {
-    /// Returns the level behind a header of this length, padded with zeros to the next multiple of 8.
+    /// Returns the level as a part of the file, if the header has this length. Zeros pad it to a multiple of 8 bytes.
     fn variable(self, contents: &GroupContents, header: u64) -> Option<PlacedVariable> {
         let array = &contents.members.get(self.member)?.array;
         let size = bytes_of(&array.shape, array.data_type.size()?).ok()?;
@@ -240,7 +242,7 @@ fn padded_size(member: &GroupMember) -> Option<u64> {
     size.checked_next_multiple_of(8)
 }
 
-/// Whether a level has a reduced copy of each image.
+/// Whether a level has a reduced copy of each image in the stack.
 fn is_copy(stack: &ImageStack, level: &ImageStack) -> bool {
     let others = |stack: &ImageStack| {
         let others = stack.others.iter().map(|axis| (axis.length, axis.kind));
@@ -252,7 +254,7 @@ fn is_copy(stack: &ImageStack, level: &ImageStack) -> bool {
         && level.columns.length <= stack.columns.length
 }
 
-/// Returns the paths of the levels of a group's first image, up to the maximum of a file.
+/// Returns the paths of the levels of a group's first image, at most `MAX_LEVELS`.
 fn named_levels(group: &Attributes) -> Vec<String> {
     let images = multiscales(group);
     let paths = images.first().into_iter().flat_map(level_paths);
@@ -261,8 +263,8 @@ fn named_levels(group: &Attributes) -> Vec<String> {
     paths.take(MAX_LEVELS).map(str::to_string).collect()
 }
 
-/// Returns the members that are the levels of a group's first image, with their numbers; each of them once, even if
-/// it is named repeatedly.
+/// Returns the members that are levels of the group's first image, with their numbers. A level that is named repeatedly
+/// is returned once.
 fn levels(contents: &GroupContents) -> Vec<(usize, &GroupMember)> {
     let images = multiscales(&contents.attributes);
     let paths = images.first().into_iter().flat_map(level_paths);
@@ -274,13 +276,14 @@ fn levels(contents: &GroupContents) -> Vec<(usize, &GroupMember)> {
     found.take(MAX_LEVELS).collect()
 }
 
-/// Returns OME's symbol of a unit, or `None` if it is not a unit of this quantity.
+/// Returns the symbol that OME has for the unit of a dimension. Returns `None` if the unit does not measure this
+/// quantity.
 fn unit(axis: &AxisMeaning, quantity: Quantity) -> Option<&'static str> {
     let unit = Unit::of(axis).filter(|unit| unit.quantity == quantity);
     unit.map(|unit| unit.symbol)
 }
 
-/// An attribute of OME-XML with a number along a dimension, and an attribute `NAMEUnit` with its unit.
+/// An attribute of OME-XML with a number along a dimension. Another attribute, `NAMEUnit`, has the unit of the number.
 struct Measure<'a> {
     axis: Option<&'a AxisMeaning>,
     name: &'static str,
@@ -288,7 +291,7 @@ struct Measure<'a> {
 }
 
 impl Measure<'_> {
-    /// Returns the dimension if its unit is known and fits the quantity.
+    /// Returns the dimension if its unit measures this quantity.
     fn axis_with_unit(&self) -> Option<&AxisMeaning> {
         self.axis.filter(|axis| unit(axis, self.quantity).is_some())
     }
@@ -299,7 +302,8 @@ impl Measure<'_> {
         format!(" {name}=\"{number}\"{}", unit.unwrap_or_default())
     }
 
-    /// Returns the spacing and its unit, or an empty text without a known unit: OME would assume its own default unit.
+    /// Returns the attributes with the spacing and its unit. Returns an empty text if the unit is unknown: OME would
+    /// assume a unit.
     fn step_xml(&self) -> String {
         let axis = self.axis_with_unit();
         let step = axis.and_then(|axis| Some(self.xml(axis, axis.scale?.abs())));
@@ -307,7 +311,7 @@ impl Measure<'_> {
     }
 }
 
-/// Returns the dimensions that have a spacing in OME.
+/// Returns the attributes for the spacing along x, y, z and time.
 fn spacings<'a>(axes: &'a [AxisMeaning], stack: &ImageStack) -> [Measure<'a>; 4] {
     let along = |kind| {
         let other = stack.others.iter().find(|axis| axis.kind == Some(kind));
@@ -328,8 +332,8 @@ fn spacings<'a>(axes: &'a [AxisMeaning], stack: &ImageStack) -> [Measure<'a>; 4]
     ]
 }
 
-/// Returns the line with the place and the time of the first image, if one of them is not 0. Programs apply them to
-/// all images.
+/// Returns the line with the place and the time of the first image, or an empty text if all of them are 0. Programs use
+/// this place for all images.
 fn place_line(spacings: &[Measure; 4]) -> String {
     let [x, y, z, time] = spacings.each_ref().map(|spacing| spacing.axis);
     if [x, y, z, time]
@@ -351,7 +355,8 @@ fn place_line(spacings: &[Measure; 4]) -> String {
             name,
             quantity,
         };
-        // A position may lack a unit, which means an unknown reference frame; a time without one would be in seconds.
+        // A position without a unit is valid: its reference frame is unknown. A time without a unit would be in
+        // seconds.
         let axis = match quantity {
             Quantity::Length => axis,
             _ => place.axis_with_unit(),
@@ -362,14 +367,14 @@ fn place_line(spacings: &[Measure; 4]) -> String {
     format!("<Plane TheZ=\"0\" TheC=\"0\" TheT=\"0\"{places}/>\n")
 }
 
-/// The dimensions other than rows and columns, with OME's letters.
+/// The kinds of dimensions along which images are stacked, with the letter that OME has for each.
 const KINDS: [(StackKind, char); 3] = [
     (StackKind::Channels, 'C'),
     (StackKind::Slices, 'Z'),
     (StackKind::Frames, 'T'),
 ];
 
-/// Returns the order of all dimensions of a stack, the fastest first.
+/// Returns the order of all dimensions of a stack as letters, the fastest dimension first.
 fn dimension_order(stack: &ImageStack) -> String {
     let mut order = "XY".to_string();
     let inner = stack.others.iter().rev().filter_map(|axis| axis.kind);
@@ -407,7 +412,7 @@ fn xml(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Option<St
     ))
 }
 
-/// Returns one line per channel.
+/// Returns the XML of the channels, one line for each.
 fn channel_lines(subject: &Subject, channels: u64, samples: u64) -> String {
     let described = described_channels(subject);
     let described = described.iter().map(Some).chain(iter::repeat(None));
@@ -417,7 +422,7 @@ fn channel_lines(subject: &Subject, channels: u64, samples: u64) -> String {
         .collect()
 }
 
-/// Returns OME-Zarr's description of an image's channels, in order.
+/// Returns what OME-Zarr's `omero` says about the channels of an image, in their order.
 fn described_channels(subject: &Subject) -> Vec<Value> {
     let image = subject.image();
     let group = |name| image.and_then(|image| image.attributes.get(name));
@@ -431,13 +436,13 @@ fn described_channels(subject: &Subject) -> Vec<Value> {
     }
 }
 
-/// Returns the line of a channel, with OME-Zarr's name and colour if available.
+/// Returns the line of a channel, with its name and its colour if OME-Zarr has them.
 fn channel_line(described: Option<&Value>, number: u64, samples: u64) -> String {
     let text = |name| described.and_then(|channel| channel.get(name)?.as_str());
     let label = text("label").map(|label| format!(" Name=\"{}\"", escaped(label)));
     let colour = text("color").filter(|text| text.len() == 6);
     let colour = colour.and_then(|text| u32::from_str_radix(text, 16).ok());
-    // The bytes are red, green, blue and alpha.
+    // OME has colours as one signed number with the bytes red, green, blue and alpha.
     let colour = colour.map(|colour| format!(" Color=\"{}\"", (colour << 8 | 0xff).cast_signed()));
     format!(
         "<Channel ID=\"Channel:0:{number}\" SamplesPerPixel=\"{samples}\"{}{}/>\n",

@@ -1,4 +1,4 @@
-//! Assigns an array's dimensions to rows, columns, samples and stacked images.
+//! Divides an array's dimensions into rows, columns, samples and stacked images.
 
 use crate::formats::axes::{AxisKind, AxisMeaning};
 use crate::formats::maps::PlaneAxes;
@@ -7,10 +7,11 @@ use crate::formats::tiff::directory::{Tag, TagValue, TiffPage};
 use crate::formats::{ElementForm, Subject};
 use zarr_format::model::DataType;
 
-/// Maximum number of images in a file; each has a directory.
+/// Maximum number of images in a file, since each has a directory.
 pub(super) const MAX_PAGES: u64 = 8192;
 
-/// Returns the meaning of each dimension. OME-Zarr images before 0.3 are always t, c, z, y, x, without names.
+/// Returns the meaning of each dimension. OME-Zarr images before version 0.3 do not name their dimensions, which are
+/// always t, c, z, y, x.
 pub(super) fn image_axes(subject: &Subject) -> Vec<AxisMeaning> {
     let mut axes = map_axes(subject);
     let is_image = subject
@@ -49,34 +50,34 @@ pub(super) enum StackKind {
     Channels,
 }
 
-/// A dimension of a stack.
+/// A dimension of the array in a stack.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StackAxis {
-    /// Its index among the dimensions of the array.
+    /// The index of the dimension in the array.
     pub(super) axis: usize,
     pub(super) length: u64,
-    /// Its kind; `None` for a fourth dimension beyond rows and columns.
+    /// The kind of the dimension. `None` for rows, columns and samples, and for more than three other dimensions.
     pub(super) kind: Option<StackKind>,
 }
 
 /// An array as a stack of images.
 pub(super) struct ImageStack {
-    /// The dimensions that count images, outermost first.
+    /// The dimensions along which images are stacked, outermost first.
     pub(super) others: Vec<StackAxis>,
     pub(super) rows: StackAxis,
     pub(super) columns: StackAxis,
-    /// The dimension of a pixel's samples.
+    /// The dimension of the samples that a pixel has, and how they are stored. `None` if a pixel has one sample.
     pub(super) samples: Option<(StackAxis, SampleOrder)>,
     /// Whether the samples are colours.
     pub(super) is_colour: bool,
     /// Size of a sample in bytes.
     size: u64,
-    /// TIFF's sample format number.
+    /// The number that TIFF has for the format of a sample.
     format: u16,
 }
 
 impl ImageStack {
-    /// Returns an array as a stack, or `None` if it is not one or TIFF lacks its data type.
+    /// Returns an array as a stack. Returns `None` if it has no images, or if TIFF does not have its data type.
     pub(super) fn of(subject: &Subject, axes: &[AxisMeaning]) -> Option<ImageStack> {
         let (size, format) = sample_type(&subject.array.data_type)?;
         if !subject.is_image(zarr_format::model::MAX_RANK) || subject.shape.len() < 2 {
@@ -92,7 +93,7 @@ impl ImageStack {
         let axis = |axis: usize| {
             let length = *subject.shape.get(axis)?;
             let kind = None;
-            // Directories have 32-bit lengths.
+            // Lengths in directories have 32 bits.
             u32::try_from(length).ok()?;
             Some(StackAxis { axis, length, kind })
         };
@@ -120,7 +121,7 @@ impl ImageStack {
         }
     }
 
-    /// Whether each of the other dimensions is assigned to frames, slices or channels.
+    /// Whether each dimension along which images are stacked is known to be frames, slices or channels.
     pub(super) fn is_known(&self) -> bool {
         self.others.iter().all(|axis| axis.kind.is_some())
     }
@@ -131,7 +132,7 @@ impl ImageStack {
         lengths.into_iter().try_fold(1_u64, u64::checked_mul)
     }
 
-    /// Whether another stack has the same samples.
+    /// Whether the pixels of another stack have the same number and type of samples, in the same order.
     pub(super) fn has_samples_of(&self, other: &ImageStack) -> bool {
         let samples = |stack: &ImageStack| {
             let order = stack.samples.map(|(axis, order)| (axis.length, order));
@@ -153,7 +154,7 @@ impl ImageStack {
             .checked_mul(self.size)
     }
 
-    /// Returns the length along the dimension of a kind, or 1 if there is none.
+    /// Returns the length of the dimension of a kind, or 1 if the stack has no such dimension.
     pub(super) fn length(&self, kind: StackKind) -> u64 {
         let found = self.others.iter().find(|axis| axis.kind == Some(kind));
         found.map_or(1, |axis| axis.length)
@@ -176,7 +177,8 @@ impl ImageStack {
         }
     }
 
-    /// Returns the directory of the image that begins at `offset` from the first pixel of the file.
+    /// Returns the directory of an image. `offset` is the distance from the first pixel of the file to the first pixel
+    /// of the image.
     pub(super) fn page(&self, offset: u64) -> Option<TiffPage> {
         let count = usize::try_from(self.sample_count()).ok()?;
         let colours = if self.is_colour { 3 } else { 1 };
@@ -211,8 +213,9 @@ impl ImageStack {
         })
     }
 
-    /// Returns the strips of an image: a single one, which readers split themselves, or, for an image with several
-    /// samples, strips of the size that readers take at once: about 64 KiB, and longer if there were more than 32,768.
+    /// Returns the strips of an image. It is a single strip, which readers split themselves. If each sample has its own
+    /// plane, strips have the size that readers process at once, about 64 KiB. They are longer if there were more than
+    /// 32,768.
     fn strips(&self, offset: u64, is_planar: bool) -> Option<Strips> {
         let samples = if is_planar { self.sample_count() } else { 1 };
         let image = self.page_size()? / samples.max(1);
@@ -250,7 +253,7 @@ struct Strips {
     sizes: Vec<u64>,
 }
 
-/// Returns the dimensions of rows and columns among those at these indices.
+/// Returns the dimensions of rows and columns, which must be among those with the indices `places`.
 fn plane_of(axes: &[AxisMeaning], places: &[usize]) -> Option<PlaneAxes> {
     let picked = places.iter().filter_map(|&axis| axes.get(axis).cloned());
     let plane = PlaneAxes::of(&picked.collect::<Vec<_>>())?;
@@ -272,8 +275,8 @@ fn sample_type(data_type: &DataType) -> Option<(u64, u16)> {
     })
 }
 
-/// Returns the dimension of a pixel's colours, of length 3 or 4: the last dimension, or, for bytes, the first of three
-/// dimensions.
+/// Returns the dimension of a pixel's colours, which has length 3 or 4. It is the last dimension. In an array of bytes
+/// with three dimensions, it may also be the first.
 fn colours(subject: &Subject, axes: &[AxisMeaning]) -> Option<(usize, SampleOrder)> {
     let is_colours = |axis: usize| {
         let named = axes.get(axis).is_some_and(|axis| {
@@ -296,8 +299,8 @@ fn colours(subject: &Subject, axes: &[AxisMeaning]) -> Option<(usize, SampleOrde
     }
 }
 
-/// Assigns kinds to the dimensions other than rows and columns: by name, and else from the remaining kinds, slices
-/// first.
+/// Assigns a kind to each dimension along which images are stacked. The names of dimensions decide first. Others get
+/// the kinds that are left, the last one slices if these are free.
 fn name_others(others: &mut [StackAxis], axes: &[AxisMeaning]) {
     let mut free = vec![StackKind::Channels, StackKind::Frames, StackKind::Slices];
     for other in others.iter_mut() {
@@ -311,7 +314,7 @@ fn name_others(others: &mut [StackAxis], axes: &[AxisMeaning]) {
             other.kind = Some(free.remove(place));
         }
     }
-    // Three unnamed dimensions are in ImageJ's order: frames, slices, channels.
+    // Without names, three such dimensions are in ImageJ's order: frames, slices, channels.
     if others.len() == 3 && free.len() == 3 {
         free = vec![StackKind::Frames, StackKind::Slices, StackKind::Channels];
     }

@@ -1,7 +1,7 @@
 //! `.fits`: one image of FITS 4.0, big-endian, in blocks of 2880 bytes.
 //!
-//! Integers whose signedness FITS lacks are stored with an offset of half their range, which `BZERO` removes. There
-//! are no checksums, since those would need every byte.
+//! FITS has unsigned bytes and signed longer integers. Other integers are stored with an offset of half their range,
+//! which readers remove because of `BZERO`. There are no checksums, since these would require reading all elements.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `.mha` and `.mhd`: ITK's MetaImage, in one file or as a header of `.raw`.
+//! `.mha` and `.mhd`: ITK's MetaImage, in one file or as a header for `.raw`.
 
 use crate::formats::axes::{AxisMeaning, Dimensions, dimensions_of, joined};
 use crate::formats::format::filling;
@@ -10,7 +10,7 @@ use zarr_format::model::DataType;
 /// Returns a file of header and elements.
 pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     let TextHeader { text, left_out } = header(subject, "LOCAL")?;
-    // A comment as padding, which programs ignore.
+    // Programs ignore comments, so a comment of dashes aligns the elements.
     let comment = |length| format!("Comment = {}\n", "-".repeat(length));
     let filling = filling(text.len() + comment(1).len());
     let header = comment(1 + filling) + &text;
@@ -38,7 +38,7 @@ fn type_name(data_type: &DataType) -> Option<&'static str> {
         DataType::UInt(2) => "MET_USHORT",
         DataType::Int(4) => "MET_INT",
         DataType::UInt(4) => "MET_UINT",
-        // The size of MET_LONG depends on the platform.
+        // The size of `MET_LONG` differs between platforms.
         DataType::Int(8) => "MET_LONG_LONG",
         DataType::UInt(8) => "MET_ULONG_LONG",
         DataType::Float(4) => "MET_FLOAT",
@@ -47,7 +47,7 @@ fn type_name(data_type: &DataType) -> Option<&'static str> {
     })
 }
 
-/// Returns the header of elements in another file, or in this file (`LOCAL`) behind the header.
+/// Returns the header. `file` is the name of the file with the elements, or `LOCAL` if they follow the header.
 fn header(subject: &Subject, file: &str) -> Option<TextHeader> {
     let type_name = type_name(&subject.array.data_type)?;
     if !subject.is_image(10) {
@@ -98,8 +98,8 @@ fn header(subject: &Subject, file: &str) -> Option<TextHeader> {
     })
 }
 
-/// Returns the anatomical side at which each dimension begins, in ITK's notation; `None` if the image has no three
-/// anatomical dimensions. The matrix is in LPS space (left, posterior, superior).
+/// Returns the anatomical side at which each dimension begins, in ITK's notation. Returns `None` unless the image has
+/// three anatomical dimensions. The directions are in LPS space (left, posterior, superior).
 fn sides(dimensions: &Dimensions, place: &Placement) -> Option<String> {
     let oblique = dimensions.oblique.as_ref()?;
     if oblique.orientation.is_none() || oblique.axes.len() != 3 {
@@ -118,7 +118,8 @@ fn is_length(axis: &AxisMeaning) -> bool {
     Unit::of(axis).is_some_and(|unit| unit.quantity == Quantity::Length)
 }
 
-/// Returns MetaIO's name of the common length unit, or `None` if the units differ or it has no name for them.
+/// Returns MetaIO's name for the unit of length. Returns `None` if dimensions have different units, or if MetaIO has no
+/// name for the unit.
 fn distance_unit(place: &Placement) -> Option<&'static str> {
     let units = place.units.iter().flatten();
     let mut lengths = units

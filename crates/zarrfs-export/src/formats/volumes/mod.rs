@@ -9,7 +9,7 @@ pub(crate) mod nifti;
 pub(crate) mod nrrd;
 pub(crate) mod vti;
 
-/// A header of text, and the facts that it omits.
+/// A header of text, and the metadata that the header omits.
 struct TextHeader {
     text: String,
     left_out: Vec<String>,
@@ -42,22 +42,22 @@ pub(crate) fn single(number: f64) -> [u8; 4] {
     (number as f32).to_le_bytes()
 }
 
-/// The place of an image in a space with as many dimensions as the image. All lists are in file order, with the
-/// fastest dimension first.
+/// The place of an image in space. The space has as many directions as the image has dimensions. All lists have the
+/// order of the file, with the fastest dimension first.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Placement {
     /// The distance between neighbouring elements along each dimension, positive.
     pub(crate) spacing: Vec<f64>,
     /// The position of the centre of the first element.
     pub(crate) origin: Vec<f64>,
-    /// The unit vector of each dimension's direction.
+    /// For each dimension, the unit vector of its direction.
     directions: Vec<Vec<f64>>,
     /// The unit of each direction of space.
     pub(crate) units: Vec<Option<String>>,
 }
 
 impl Placement {
-    /// Returns the placement of a box. Dimensions of space go in the directions of their names, the others in order.
+    /// Returns the placement of a box. `components` says in which direction of space each dimension runs.
     pub(crate) fn of(dimensions: &Dimensions) -> Placement {
         match &dimensions.oblique {
             Some(oblique) => Placement::of_oblique(oblique),
@@ -122,8 +122,9 @@ impl Placement {
     }
 }
 
-/// Returns the direction of space of each dimension, fastest first: its own index. X, Y and Z are sorted among their
-/// indices if each of them occurs once.
+/// Returns the direction of space in which each dimension runs, fastest first. This is the index of the dimension,
+/// except that the dimensions x, y and z share their indices in this order. They do not if one of them occurs twice, if
+/// y occurs without x, or if z occurs without x and y.
 fn components(kinds: &[AxisKind]) -> Vec<usize> {
     let mut components: Vec<usize> = (0..kinds.len()).collect();
     let places: Vec<usize> = (0..kinds.len())

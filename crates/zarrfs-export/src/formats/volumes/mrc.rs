@@ -1,7 +1,7 @@
 //! `.mrc`: images, volumes and stacks of volumes of MRC2014, little-endian.
 //!
-//! Cell lengths are in angstrom if the unit of the array is known. Minimum, maximum and mean are marked as
-//! undetermined, since they would need every element.
+//! Cell lengths are in angstrom if the unit of the array is known. The header marks minimum, maximum and mean as
+//! undetermined: computing them would require reading all elements.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::formats::volumes::{HeaderBytes, single};
 use crate::formats::{ElementForm, FileParts, Subject};
 use zarr_format::model::DataType;
 
-/// Returns the mode, the number of a data type in the header. MRC has no unsigned bytes; they are written as 16-bit
+/// Returns the mode: the number that MRC has for a data type. MRC has no unsigned bytes, so these are written as 16-bit
 /// numbers.
 fn mode(data_type: &DataType) -> Option<i32> {
     Some(match data_type {
@@ -52,7 +52,7 @@ fn header(subject: &Subject, axes: &[AxisMeaning], mode: i32) -> Option<Vec<u8>>
         .collect::<Option<_>>()?;
     let length = |place: usize| lengths.get(place).copied().unwrap_or(1);
     let sections = length(2).checked_mul(length(3))?;
-    // A stack of volumes, a volume, or an image.
+    // The space group is 401 for a stack of volumes, 1 for a volume and 0 for an image.
     let space_group = match lengths.len() {
         4 => 401,
         3 => 1,
@@ -64,7 +64,7 @@ fn header(subject: &Subject, axes: &[AxisMeaning], mode: i32) -> Option<Vec<u8>>
     for (place, number) in [length(0), length(1), sections, mode].iter().enumerate() {
         put(4 * place, number.to_le_bytes());
     }
-    // A minimum above the maximum, and so on, marks them as undetermined.
+    // MRC2014 marks the statistics as undetermined by maximum < minimum, mean < both, and RMS < 0.
     put(80, single(-1.0));
     put(84, single(-2.0));
     put(216, single(-1.0));

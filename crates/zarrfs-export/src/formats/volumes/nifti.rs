@@ -1,7 +1,7 @@
 //! `.nii`: NIfTI-1, or NIfTI-2 if a dimension is too long for it.
 //!
-//! Dimensions are x, y, z, time and channel, fastest first. If the array names all of its dimensions, they and the
-//! elements are put in that order; otherwise they keep their own.
+//! The order of NIfTI is x, y, z, time, channel, with x fastest. If all dimensions of the array are named as these,
+//! dimensions and elements are written in this order; otherwise in the order of the array.
 
 use crate::formats::axes::{AxisKind, AxisMeaning, Dimensions, Oblique, dimensions_of};
 use crate::formats::units::{self, Quantity, Unit};
@@ -11,7 +11,7 @@ use zarr_format::model::DataType;
 
 const MAX_RANK: usize = 7;
 
-/// The number of a data type in the header, and its bits.
+/// The number that NIfTI has for a data type, and the bits of an element.
 #[derive(Clone, Copy)]
 struct TypeCode {
     code: i16,
@@ -39,7 +39,7 @@ impl TypeCode {
     }
 }
 
-/// A dimension of the file: a dimension of the array with its index, or one of length 1.
+/// A dimension of the file: a dimension of the array with its index, or an additional dimension of length 1.
 struct FileAxis<'a> {
     length: u64,
     axis: Option<(usize, &'a AxisMeaning)>,
@@ -55,7 +55,7 @@ pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     let order = order_of(&described.axes);
     let mut dimensions = dimensions(subject, &described.axes, order.as_deref());
     if described.oblique.as_ref().is_some_and(is_upright) {
-        // ITK opens only x-y planes as planes; others need a volume of one plane.
+        // ITK reads a file of two dimensions only as an x-y plane. Other planes become volumes of one plane.
         while dimensions.len() < SPACE.end {
             dimensions.push(FileAxis {
                 length: 1,
@@ -128,8 +128,8 @@ fn left_out(described: &Dimensions, dimensions: &[FileAxis]) -> Vec<String> {
     left_out
 }
 
-/// Returns the array's dimensions in the order from channel to x, or `None` if one of them has another kind or occurs
-/// twice.
+/// Returns the array's dimensions in the order from channel to x, or `None` if a dimension has another kind or a kind
+/// occurs twice.
 fn order_of(axes: &[AxisMeaning]) -> Option<Vec<usize>> {
     let mut order: Vec<usize> = (0..axes.len()).collect();
     let kind = |&axis: &usize| axes.get(axis).map_or(AxisKind::Other, |axis| axis.kind);
@@ -169,7 +169,7 @@ fn dimensions<'a>(
     dimensions
 }
 
-/// A unit of the header: its code, and its power of ten in metres or seconds.
+/// A unit that the header can state: its code, and its power of ten in metres or seconds.
 #[derive(Clone, Copy)]
 struct HeaderUnit {
     quantity: Quantity,
@@ -177,7 +177,7 @@ struct HeaderUnit {
     exponent: i32,
 }
 
-/// The units of the header, the largest first.
+/// The units that the header can state, for each quantity the largest first.
 const UNITS: [HeaderUnit; 6] = [
     HeaderUnit::new(Quantity::Length, 1, 0),
     HeaderUnit::new(Quantity::Length, 2, -3),
@@ -196,7 +196,8 @@ impl HeaderUnit {
         }
     }
 
-    /// Returns the header unit for a unit: the largest one that does not exceed it, or the smallest one.
+    /// Returns the header's unit for numbers in `unit`: the largest one that does not exceed `unit`, or the smallest
+    /// one.
     fn for_unit(unit: Unit, quantity: Quantity) -> Option<HeaderUnit> {
         let of_quantity = || UNITS.into_iter().filter(|known| known.quantity == quantity);
         let not_larger = |known: &HeaderUnit| unit.in_power_of_ten(known.exponent) >= 1.0;
@@ -204,7 +205,7 @@ impl HeaderUnit {
         found.filter(|_| unit.quantity == quantity)
     }
 
-    /// Returns the factor from a unit to this one, or 1 if they measure different quantities.
+    /// Returns the factor from a unit to this header unit, or 1 if they measure different quantities.
     fn count(self, unit: Option<&str>) -> f64 {
         let unit = unit.and_then(Unit::named);
         let unit = unit.filter(|unit| unit.quantity == self.quantity);
@@ -212,7 +213,7 @@ impl HeaderUnit {
     }
 }
 
-/// The places of the space and time dimensions.
+/// The indices of the space dimensions and of the time dimension in the file.
 const SPACE: std::ops::Range<usize> = 0..3;
 const TIME: usize = 3;
 
@@ -226,7 +227,7 @@ impl World {
             let mut found = named.filter_map(|unit| HeaderUnit::for_unit(unit, quantity));
             found.next()
         };
-        // All space dimensions share one unit, so the others are converted to it.
+        // The header has one unit for all dimensions of space, so numbers in other units are converted to it.
         let of_space = unit_of(SPACE, Quantity::Length);
         let of_time = unit_of(TIME..TIME + 1, Quantity::Time);
         let count = |place: usize, unit: Option<&str>| {
@@ -269,7 +270,7 @@ impl World {
         world
     }
 
-    /// Applies the place of an oblique image.
+    /// Replaces the rows of the affine map by the place of an oblique image.
     fn place(
         &mut self,
         oblique: &Oblique,
@@ -287,7 +288,8 @@ impl World {
             };
             *is_placed = true;
             let count = count(axis.kind as usize, axis.unit.as_deref());
-            // NIfTI uses RAS space (right, anterior, superior).
+            // NIfTI has RAS coordinates (right, anterior, superior), and an image with an orientation has LPS (left,
+            // posterior, superior) here: x and y change their sign.
             let is_opposite = oblique.orientation.is_some() && axis.kind != AxisKind::Z;
             let count = if is_opposite { -count } else { count };
             for place in SPACE {
@@ -297,7 +299,8 @@ impl World {
             }
             row[3] = oblique.map.offset(output) * count + 0.0;
         }
-        // A row without any dimension gets the next unused dimension of the file.
+        // If no dimension runs along x, y or z, this row gets a dimension of the file that no other row uses: the map
+        // must be invertible.
         for row in SPACE.filter(|&row| !is_placed[row]) {
             let mut free = SPACE;
             let free = free.find(|&place| self.rows.iter().all(|row| row[place] == 0.0));
@@ -324,8 +327,8 @@ struct World {
     steps: [f64; MAX_RANK],
     /// The rows of the affine map to x, y and z.
     rows: [[f64; 4]; 3],
-    /// The place of the first element in the coordinate system without shear, if the map has shear; programs that do
-    /// not support shear use it.
+    /// If the map has shear: the place of the first element in a coordinate system of the image without shear. Programs
+    /// that do not support shear use this place.
     straight: Option<[f64; 3]>,
     /// The time of the first element.
     time: f64,
@@ -336,8 +339,8 @@ fn is_upright(oblique: &Oblique) -> bool {
     oblique.axes.iter().any(|axis| axis.kind == AxisKind::Z)
 }
 
-/// Whether the header can hold the place of an oblique image: its axes of space are x, y and z, each at most once,
-/// and its space dimensions are the first ones of the file.
+/// Whether the header can hold the place of an oblique image: its axes of space are x, y and z, each at most once, and
+/// its dimensions of space are the first dimensions of the file.
 fn fits(oblique: &Oblique, dimensions: &[FileAxis]) -> bool {
     let of_space = |output: &usize| oblique.axes[*output].kind.is_space();
     let outputs: Vec<usize> = (0..oblique.axes.len()).filter(of_space).collect();
@@ -372,7 +375,7 @@ fn first_version(dimensions: &[FileAxis], world: &World, type_code: TypeCode) ->
     }
     header.put(70, &type_code.code.to_le_bytes());
     header.put(72, &type_code.bits.to_le_bytes());
-    // pixdim[0] is the handedness (qfac) of the quaternion method.
+    // `pixdim[0]` is the handedness (`qfac`) that NIfTI uses to compute the map from a quaternion.
     header.put(76, &single(1.0));
     header.put(108, &single(352.0));
     header.put(112, &single(1.0));

@@ -1,7 +1,7 @@
 //! `.nrrd` and `.nhdr`: nearly raw raster data (teem's NRRD0005), with or without the elements.
 //!
-//! `.nhdr` is the header of the `.raw` file. Sizes are listed fastest first, so that elements stay in C order.
-//! Attributes become key/value pairs.
+//! `.nhdr` is only a header, for the elements in the `.raw` file. NRRD lists sizes with the fastest dimension first, so
+//! that elements stay in C order. Attributes become key/value pairs.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use zarr_format::model::{Attributes, DataType};
 /// Returns a file of header and elements.
 pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     let TextHeader { text, left_out } = header(subject)?;
-    // A comment as padding, and the empty line that ends the header.
+    // Aligns the elements with a comment of spaces. Then comes the empty line that ends the header.
     let filling = filling(text.len() + "#\n\n".len());
     let header = format!("{text}#{}\n\n", " ".repeat(filling));
     Some(FileParts {
@@ -37,7 +37,8 @@ pub(crate) fn detached(subject: &Subject) -> Option<FileParts> {
 const MAX_VALUE: usize = 1 << 10;
 const MAX_VALUES: usize = 32 << 10;
 
-/// Names of fields, which attributes cannot have: some programs do not distinguish fields from key/value pairs.
+/// Names of NRRD's fields. No attribute is written under these names, since some programs do not distinguish fields
+/// from key/value pairs.
 const FIELDS: [&str; 38] = [
     "dimension",
     "space dimension",
@@ -136,13 +137,13 @@ fn header(subject: &Subject) -> Option<TextHeader> {
     Some(TextHeader { text, left_out })
 }
 
-/// Whether the place is written as directions in space: if all dimensions are directions of space, or none has a
-/// known kind; and always for an oblique image, which cannot be written otherwise.
+/// Whether the place is written as directions in space instead of spacings. It is if all dimensions are directions of
+/// space, or if none has a known kind. For an oblique image, only directions can express the place.
 fn is_in_space(dimensions: &Dimensions) -> bool {
     use crate::formats::axes::AxisKind::Other;
     let axes = &dimensions.axes;
     if dimensions.oblique.is_some() {
-        // The maximum of a space in teem.
+        // teem supports spaces of at most 8 dimensions.
         return axes.len() <= 8;
     }
     let is_space = axes.iter().all(|axis| axis.kind.is_space());
@@ -150,8 +151,8 @@ fn is_in_space(dimensions: &Dimensions) -> bool {
     has_scale(axes) && axes.len() <= 3 && (is_space || is_unknown)
 }
 
-/// Returns the name of the anatomical space of an image, or `None` if it is not in one, or has another number of
-/// dimensions than such a space.
+/// Returns the name of the anatomical space of an image. Returns `None` if the image has no anatomical orientation, or
+/// if NRRD has no anatomical space with its dimensions.
 fn space_of_body(dimensions: &Dimensions) -> Option<&'static str> {
     use crate::formats::axes::AxisKind::{Time, X, Y, Z};
     let oblique = dimensions.oblique.as_ref();
@@ -187,7 +188,7 @@ fn space(place: &Placement, rank: usize) -> String {
     text + &format!("space origin: {}\n", vector(place.origin.clone()))
 }
 
-/// Returns the lines of spacing and origin of dimensions that are not all directions of space.
+/// Returns the lines of spacing and origin, for dimensions that are not all directions of space.
 fn spacings(axes: &[AxisMeaning]) -> String {
     let numbers = |value: fn(&AxisMeaning) -> f64| joined(axes.iter().rev().map(value));
     let mut text = format!("spacings: {}\n", numbers(AxisMeaning::step));
@@ -215,7 +216,7 @@ fn quoted<'a>(texts: impl Iterator<Item = Option<&'a str>>) -> String {
     joined(texts.map(quoted))
 }
 
-/// Returns the line of the elements' unit, if the unit is short and of one line.
+/// Returns the line with the unit of the elements. Returns an empty text if the unit is long or has several lines.
 fn sample_units(unit: &str) -> String {
     let is_plain = !unit.trim().is_empty() && !unit.contains(|letter: char| letter.is_control());
     if is_plain && unit.len() <= MAX_VALUE {
@@ -225,7 +226,7 @@ fn sample_units(unit: &str) -> String {
     }
 }
 
-/// Returns attributes as key/value pairs, and the names of those that are too long.
+/// Returns the attributes as key/value pairs. `left_out` names the attributes that are too long.
 fn pairs(attributes: &Attributes) -> TextHeader {
     let (mut text, mut long) = (String::new(), Vec::new());
     for (name, value) in attributes.to_map() {
@@ -248,7 +249,7 @@ fn pairs(attributes: &Attributes) -> TextHeader {
         }
     }
     let left_out = (!long.is_empty()).then(|| {
-        // At most 8 of them are named.
+        // The sentence names at most 8 attributes.
         let others = long.split_off(long.len().min(8));
         let more = if others.is_empty() { "" } else { " and others" };
         let (names, most) = (long.join(", "), MAX_VALUE);

@@ -42,7 +42,7 @@ pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     })
 }
 
-/// Returns the XML up to the underscore that the length of the elements and the elements follow.
+/// Returns the XML up to the underscore. After it, the file has the length of the elements in bytes, and the elements.
 fn xml(subject: &Subject, dimensions: &Dimensions, type_name: &str) -> Option<String> {
     let place = Placement::of(dimensions);
     let three = |list: &[f64], other: f64| {
