@@ -13,7 +13,7 @@ use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::sync::budget::{MemoryBudget, Reservation};
 use zarrfs_store::{ByteRange, EntryKind, Key, Meta, Store};
 
-/// Maximum time that a document waits for memory.
+/// Maximum time that reading a document waits until the budget has memory for it.
 const MEMORY_WAIT: Duration = Duration::from_secs(600);
 
 /// The store and the options of a check.
@@ -30,7 +30,7 @@ pub struct CheckContext {
     pub is_remote: bool,
     /// The number of nodes, and of chunks, that are checked in parallel.
     pub threads: usize,
-    /// Returns sentences about a node, reported as advice: which views leave it out.
+    /// Returns sentences about a node that are reported as advice, such as which views do not show it.
     pub notes: fn(&Arc<Arrays>, &Arc<NodeEntry>) -> Vec<String>,
     /// The progress of the check.
     pub progress: Arc<CheckProgress>,
@@ -45,7 +45,7 @@ pub struct CheckProgress {
     bytes: AtomicU64,
 }
 
-/// How much was checked.
+/// How many nodes, keys, chunks and bytes were checked.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckCounts {
     /// The number of nodes.
@@ -90,10 +90,10 @@ impl CheckContext {
         &**self.hierarchy.store()
     }
 
-    /// Returns a document and its reserved memory, or `None` if the document is missing.
+    /// Returns a document and the reservation for its memory, or `None` if the document is missing.
     ///
-    /// The size comes from the listing; without one, the store is asked. Fails as the store does, and with `TooLarge`
-    /// if the document is larger than `MAX_DOCUMENT`.
+    /// `listed` is the size from a listing; without it, the store is asked. Fails as the store does, and with
+    /// `TooLarge` if the document is larger than `MAX_DOCUMENT`.
     pub(crate) fn document(
         &self,
         key: &Key,
@@ -106,7 +106,7 @@ impl CheckContext {
                 None => return Ok(None),
             },
         };
-        // A document is in memory as bytes, as members, and as the data that it is compared with.
+        // A document is in memory as bytes and as members, and so is the document that it is compared with.
         let needed = size.min(MAX_DOCUMENT).saturating_mul(4);
         let needed = needed.min(self.memory.limit() / 4);
         let reservation = self.memory.reserve(needed, Instant::now() + MEMORY_WAIT)?;
@@ -114,13 +114,13 @@ impl CheckContext {
         Ok(object.map(|object| (object.bytes, reservation)))
     }
 
-    /// Asks the store for the size of an object.
+    /// Returns the size of an object, for which it makes a request.
     pub(crate) fn request_size(&self, key: &Key) -> Result<u64> {
         let reader = self.store().open(&UNLIMITED, key, None)?;
         Ok(reader.meta(&UNLIMITED)?.size)
     }
 
-    /// Returns at most the first `HEAD` bytes of an object; `None` if they cannot be read.
+    /// Returns the first bytes of an object, at most `HEAD`. Returns `None` if they cannot be read.
     pub(crate) fn read_head(&self, key: &Key, size: u64) -> Option<ObjectHead> {
         let range = ByteRange::Span(0..size.min(HEAD as u64));
         let object = self.store().get_range(&UNLIMITED, key, range).ok()??;
@@ -130,26 +130,28 @@ impl CheckContext {
         })
     }
 
-    /// Returns the size of an object, or `None` if finding it would cost a request.
+    /// Returns the size of an object. Returns `None` if a request would be needed to find it.
     pub(crate) fn size_of(&self, key: &Key, meta: Option<&Meta>) -> Option<u64> {
         match meta {
             Some(meta) => Some(meta.size),
             None if self.is_remote => None,
             None => match self.store().head(&UNLIMITED, key).ok()?? {
-                // The size of a link is the length of its target path.
+                // For a symbolic link, a listing has the length of the link's target path instead of the size of the
+                // file.
                 meta if meta.kind == EntryKind::Link => self.request_size(key).ok(),
                 meta => Some(meta.size),
             },
         }
     }
 
-    /// Reserves memory for the stored and the decoded chunk; fails with `TooLarge` if that can never fit.
+    /// Reserves memory for a chunk, both stored and decoded. Fails with `TooLarge` if the chunk can never fit in
+    /// memory.
     pub(crate) fn reserve_chunk(&self, size: u64, pipeline: &Pipeline) -> Result<Reservation> {
         self.reserve(size.saturating_add(decoded_bytes(size, pipeline)))
     }
 
-    /// Reserves memory for a shard: its bytes if it is read whole, one inner chunk, and the indexes. Fails with
-    /// `TooLarge` if that can never fit.
+    /// Reserves memory for a shard: for all of its bytes if it is read whole, for one inner chunk, and for the indexes.
+    /// Fails with `TooLarge` if these can never fit in memory.
     pub(crate) fn reserve_shard(&self, size: u64, pipeline: &Pipeline) -> Result<Reservation> {
         let whole = if size <= MAX_WHOLE { size } else { 0 };
         let encoded = size.min(pipeline.stored_bound());
@@ -158,13 +160,14 @@ impl CheckContext {
         self.reserve(whole.saturating_add(inner).saturating_add(indexes))
     }
 
-    /// Reserves memory for only the indexes of a shard; fails with `TooLarge` if that can never fit.
+    /// Reserves memory for the indexes of a shard, but for no chunks. Fails with `TooLarge` if they can never fit in
+    /// memory.
     pub(crate) fn reserve_indexes(&self, size: u64, pipeline: &Pipeline) -> Result<Reservation> {
         self.reserve(index_bytes(size, pipeline.shards()))
     }
 
-    /// Reserves memory from the budget. Fails with `TooLarge` for more than 3/4 of it, since nodes and the keys of copies
-    /// need the rest.
+    /// Reserves memory from the budget. Fails with `TooLarge` for more than 3/4 of the budget, since nodes and the keys
+    /// of copies in consolidated metadata need the rest.
     fn reserve(&self, bytes: u64) -> Result<Reservation> {
         let limit = self.memory.limit() / 4 * 3;
         if bytes > limit {
@@ -178,12 +181,12 @@ impl CheckContext {
     }
 }
 
-/// A shard of at most this many bytes is read whole if all of its inner chunks are needed.
+/// Maximum size in bytes of a shard that is read whole, if all of its inner chunks are needed.
 pub(crate) const MAX_WHOLE: u64 = 32 << 20;
 
-/// Returns the bytes of memory for the indexes of a shard of `size` bytes and their entries.
+/// Returns how many bytes of memory the indexes of a shard of `size` bytes and their entries take.
 fn index_bytes(size: u64, levels: &[ShardLevel]) -> u64 {
-    // Upper bound of the memory for an entry.
+    // No entry takes more memory than this.
     let entry_bytes = 96;
     let bytes = levels.iter().map(|level| {
         let entries = level.count() as u64;
@@ -196,8 +199,8 @@ fn index_bytes(size: u64, levels: &[ShardLevel]) -> u64 {
     all.min(size.saturating_mul(entry_bytes))
 }
 
-/// Returns the bytes of memory for decoding a chunk. Variable-length elements have a bound that they never reach, so
-/// a multiple of the stored size counts if it is smaller.
+/// Returns how many bytes of memory decoding a chunk takes. Variable-length elements hardly ever reach the maximum
+/// length of a chunk. For these, a multiple of the stored size is assumed, if it is smaller.
 fn decoded_bytes(size: u64, pipeline: &Pipeline) -> u64 {
     let decoded = pipeline.chunk_bytes() as u64;
     let decoded = if pipeline.has_fixed_length() {

@@ -1,7 +1,7 @@
 //! Describes one finding: its message, key, remedy and section of a specification.
 //!
-//! Each finding has a code that does not change between versions, so that programs can count findings by it. Text
-//! that comes from a store is kept as it is, and escaped when it is displayed.
+//! Each finding has a code that does not change between versions, so that programs can recognize and count it. Text
+//! from a store is unchanged in a finding, and escaped when the finding is displayed.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,8 @@ use zarrfs_store::Key;
 pub enum Severity {
     /// A MUST of the specification is violated, or data are lost.
     Error,
-    /// A SHOULD of the specification is violated, or a known writer deviates from it; every common reader copes.
+    /// A SHOULD of the specification is violated, or a MUST in the way of a known writer. All common readers cope with
+    /// it.
     Warning,
     /// Nothing is wrong, but something could be better.
     Advice,
@@ -31,7 +32,7 @@ impl Severity {
     }
 }
 
-/// The indentation of lines that belong to the finding above them.
+/// The indentation of the lines that follow the first line of a finding.
 pub const INDENT: &str = "    ";
 
 /// A message about one key.
@@ -43,15 +44,15 @@ pub struct Finding {
     pub code: &'static str,
     /// The key of the document, chunk or folder, or the path of the node.
     pub key: Key,
-    /// The member of the document, or the part of the chunk; empty if the finding is about all of the key.
+    /// The member of the document, or the part of the chunk. Empty if the finding is about the whole key.
     pub part: String,
     /// What is wrong and why it matters, without a full stop.
     pub message: String,
-    /// How to repair the fault, as an instruction; empty if the message implies it, or if only the user can know.
+    /// How to repair the fault, as an instruction. Empty if the message implies it, or if only the user can know it.
     pub remedy: String,
-    /// The section that demands it, or `None` if no specification mentions it.
+    /// The section whose demand is violated, or `None` if no specification mentions the fault.
     pub section: Option<SpecSection>,
-    /// The writer that is known to do this.
+    /// The writer that is known to cause this fault.
     pub habit: Option<&'static str>,
 }
 
@@ -91,7 +92,7 @@ impl Finding {
         Finding::new(Severity::Advice, code, key, message)
     }
 
-    /// Sets the section of the specification that demands it, if there is one.
+    /// Sets the section of the specification whose demand is violated, if there is one.
     pub(crate) fn with_section(mut self, section: impl Into<Option<SpecSection>>) -> Finding {
         self.section = section.into();
         self
@@ -103,13 +104,13 @@ impl Finding {
         self
     }
 
-    /// Sets the part of the key.
+    /// Sets the part of the key that the finding is about.
     pub(crate) fn with_part(mut self, part: impl Into<String>) -> Finding {
         self.part = part.into();
         self
     }
 
-    /// Names the writer that is known to do this; an error becomes a warning.
+    /// Names the writer that is known to cause this fault. An error becomes a warning.
     pub(crate) fn with_habit(mut self, writer: &'static str) -> Finding {
         self.habit = Some(writer);
         self.severity = self.severity.max(Severity::Warning);
@@ -117,7 +118,7 @@ impl Finding {
     }
 
     /// Returns the finding as text: a line with the fault, and indented lines with the remedy and the section. Control
-    /// characters are escaped, so that no terminal obeys them.
+    /// characters are escaped, so that text from a store cannot control the terminal.
     pub fn to_text(&self) -> String {
         let (word, key) = (self.severity.word(), &self.key);
         let mut text = format!("{word}: {key}: {}", printable(&self.message));

@@ -1,7 +1,7 @@
 //! Rebuilds consolidated metadata of a group and of the groups below it.
 //!
-//! Groups below are only rebuilt if they have consolidated metadata. This repairs all faults that a check finds in
-//! them, and writes nothing else. Nodes are found in the same way as in a check.
+//! A group below is only rebuilt if it already has consolidated metadata. This repairs all faults of consolidated
+//! metadata that a check finds, and writes nothing else. Nodes are found in the same way as in a check.
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::sync::pool::parallel_map;
 
-/// A document that may be stored.
+/// The key of a document, which may or may not be stored.
 struct KnownDocument {
     key: Key,
-    /// The folder of the entry point if the document belongs to a draft.
+    /// If the document belongs to a draft, the folder of the draft's entry point, which is its root.
     top: Option<Key>,
 }
 
@@ -37,7 +37,7 @@ struct NextNode {
     is_behind_link: bool,
 }
 
-/// The documents, holders of copies and children that were found at a node.
+/// What was found at a node: its documents, the documents that hold consolidated metadata, and its children.
 #[derive(Default)]
 struct FoundNode {
     documents: Vec<KnownDocument>,
@@ -45,12 +45,12 @@ struct FoundNode {
     children: Vec<NextNode>,
 }
 
-/// Rebuilds the consolidated metadata of a group, even if it has none, and of the groups below that have some.
-/// Returns the result for each document with copies.
+/// Rebuilds the consolidated metadata of a group, even if it has none, and of the groups below that have some. Returns
+/// the result for each document that holds consolidated metadata.
 ///
-/// Fails with `Unsupported` if the store cannot list names or the dialect has no consolidated metadata, with
-/// `Invalid` if the node cannot have consolidated metadata of its own, and with `Changed` if another program changes
-/// them at the same time.
+/// Fails with `Unsupported` if the store cannot list names or the dialect has no consolidated metadata, with `Invalid`
+/// if the node cannot have consolidated metadata of its own, and with `Changed` if another program changes them at the
+/// same time.
 pub fn rebuild_consolidated(
     context: &CheckContext,
     start: &Arc<NodeEntry>,
@@ -79,7 +79,7 @@ pub fn rebuild_consolidated(
     holders.iter().map(rebuild).collect()
 }
 
-/// Returns the documents that should hold the copies of a group, whether they exist or not.
+/// Returns the documents that hold the consolidated metadata of a group, even if these are not there yet.
 fn own_holders(context: &CheckContext, start: &NodeEntry) -> Result<Vec<ConsolidatedDocument>> {
     let path = &start.path;
     if start.is_array() {
@@ -118,7 +118,7 @@ fn own_holders(context: &CheckContext, start: &NodeEntry) -> Result<Vec<Consolid
     Ok(holders)
 }
 
-/// Finds the documents of a node and of all nodes below it, and the documents that hold copies.
+/// Finds the documents of a node and of all nodes below it, and the documents that hold consolidated metadata.
 fn find_below(context: &CheckContext, start: &Arc<NodeEntry>) -> Result<FoundNode> {
     let mut all = FoundNode::default();
     let first = visit(context, start, 0, false)?;
@@ -151,7 +151,7 @@ fn find_below(context: &CheckContext, start: &Arc<NodeEntry>) -> Result<FoundNod
     }
 }
 
-/// Visits a child of a group, unless it is too deep or behind a second symbolic link: a check stops there, too.
+/// Visits a child of a group. Like a check, stops at a child that is too deep or behind a second symbolic link.
 fn visit_child(context: &CheckContext, next: &NextNode) -> Result<FoundNode> {
     let is_behind_link = next.is_behind_link || next.child.is_link;
     if next.depth >= MAX_DEPTH || (next.is_behind_link && next.child.is_link) {
@@ -189,7 +189,7 @@ fn visit(
     Ok(node)
 }
 
-/// Finds the documents of a node in its own folder; returns its children.
+/// Finds the documents of a node whose documents are in its own folder. Returns its children.
 fn visit_folder_node(
     context: &CheckContext,
     entry: &NodeEntry,
@@ -219,7 +219,7 @@ fn visit_folder_node(
     Ok(content.folders)
 }
 
-/// Whether the document of a group has consolidated metadata, valid or not.
+/// Whether the document of a group contains consolidated metadata. They need not be valid.
 fn has_consolidated(context: &CheckContext, key: &Key) -> Result<bool> {
     let Some(object) = context.store().get(&UNLIMITED, key, MAX_DOCUMENT)? else {
         return Ok(false);
@@ -229,7 +229,7 @@ fn has_consolidated(context: &CheckContext, key: &Key) -> Result<bool> {
     Ok(member.is_some_and(|place| text.get(place) != Some("null")))
 }
 
-/// Finds the documents of a node of a draft; returns its children.
+/// Finds the documents of a node of a draft. Returns its children.
 fn visit_draft_node(
     context: &CheckContext,
     entry: &NodeEntry,

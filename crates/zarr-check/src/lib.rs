@@ -39,19 +39,20 @@
 //! # }
 //! ```
 //!
-//! A check only reads, and continues after a fault; only `fix` writes: it rebuilds consolidated metadata on request.
+//! In the words of this crate, a document is a metadata file, a draft is one of the drafts of Zarr v3, and copies are
+//! those that consolidated metadata have of documents. A check only reads, and continues after a fault. Only `fix`
+//! writes: it rebuilds consolidated metadata on request.
 //!
-//! - `walk` goes through the hierarchy in parallel: `node` checks one node, `folder`, `draft_folders` and `array_keys`
-//!   the keys in its folders, `shards` the indexes of shards; `chunk_data` decodes chunks. `work_queue` gives the work
-//!   to the threads and puts the nodes in order.
-//! - `rules` judges what the walk reads: `documents` the documents, `consolidated` the copies of them, `ome`,
-//!   `datasets` and `anndata` the attributes, `names` the names. `foreign` recognizes bytes that are neither a chunk
-//!   nor a document; `hints` suggests improvements. `nodes` and `keys` have the findings about whole nodes and single
-//!   keys.
+//! - `walk` goes through the hierarchy in parallel. `node` checks one node; `folder`, `draft_folders` and `array_keys`
+//!   check the keys in its folders, `shards` the indexes of shards; `chunk_data` decodes chunks. `work_queue` gives
+//!   tasks to the threads and puts finished nodes in order.
+//! - `rules` judges what `walk` has read. `documents` judges documents, `consolidated` the copies of them; `ome`,
+//!   `datasets` and `anndata` judge attributes, `names` names. `foreign` recognizes bytes that are neither a chunk nor
+//!   a document. `hints` suggests improvements. `nodes` and `keys` make the findings about whole nodes and single keys.
 //! - `fix` rebuilds consolidated metadata.
 //!
-//! Each `Finding` is passed on while the walk continues. In stores on a network, one listing covers many nodes;
-//! chunks are only requested one by one if the data are checked.
+//! Each `Finding` is passed to the caller while the walk continues. In stores on a network, one listing covers many
+//! nodes. Single chunks are only requested if all chunks are to be decoded.
 
 #![warn(missing_docs, unreachable_pub, clippy::all)]
 #![cfg_attr(

@@ -1,7 +1,7 @@
 //! Collects the findings of one node in bounded memory.
 //!
-//! Of many findings with the same code, only the first ones and the number of the others are listed. Findings are
-//! sorted by key, so that two checks of one store print the same.
+//! Of many findings with the same code, only the first ones are listed, with the number of the others. Findings are
+//! sorted by key, so that two checks of the same store print the same text.
 
 use std::collections::BTreeMap;
 use std::mem::take;
@@ -11,7 +11,7 @@ use crate::finding::{Finding, Severity};
 use zarr_format::error::{Error, Result};
 use zarrfs_store::Key;
 
-/// Maximum number of findings with the same code that are kept for a node.
+/// Maximum number of findings with the same code that are listed for a node.
 const MAX_LISTED: usize = 100;
 
 /// The findings of one node.
@@ -25,12 +25,12 @@ pub(crate) struct NodeFindings {
 struct AlikeFindings {
     listed: Vec<Finding>,
     dropped: u64,
-    /// Whether all of them, including dropped ones, have the same message.
+    /// Whether all findings with this code, including those that were dropped, have the same message.
     is_one_message: bool,
 }
 
 impl AlikeFindings {
-    /// Keeps the first `most` findings by key, without duplicates.
+    /// Drops all but the first `most` findings in the order of keys, and duplicates.
     fn cut(&mut self, most: usize) {
         self.listed
             .sort_by(|a, b| (&a.key, &a.part, &a.message).cmp(&(&b.key, &b.part, &b.message)));
@@ -53,18 +53,18 @@ impl NodeFindings {
             None => alike.dropped == 0,
         };
         alike.listed.push(finding);
-        // Sorting costs less for many at once.
+        // Sorting many findings at once costs less than sorting after each.
         if alike.listed.len() >= 2 * MAX_LISTED {
             alike.cut(MAX_LISTED);
         }
     }
 
-    /// Adds findings of another part of the node.
+    /// Adds findings of the same node.
     pub(crate) fn extend(&mut self, others: impl IntoIterator<Item = Finding>) {
         others.into_iter().for_each(|finding| self.add(finding));
     }
 
-    /// Adds all findings of another part of the node, with the number that was dropped there.
+    /// Adds all findings of the same node that were collected elsewhere, and the number that was dropped there.
     pub(crate) fn merge(&mut self, others: NodeFindings) {
         for (code, alike) in others.by_code {
             self.extend(alike.listed);
@@ -74,13 +74,14 @@ impl NodeFindings {
         }
     }
 
-    /// Merges findings that all inspected chunks of an array share into one finding about the array. `chunks` is the
-    /// number of stored chunks, `inspected` the number that was read if not all were.
+    /// If all inspected chunks of an array have the same finding, replaces these findings by one about the array.
+    /// `chunks` is the number of stored chunks. `inspected` is the maximum number that was inspected, or `None` if all
+    /// were.
     pub(crate) fn merge_chunks(&mut self, array: &Key, chunks: u64, inspected: Option<u64>) {
         for alike in self.by_code.values_mut() {
             alike.cut(MAX_LISTED);
             let count = alike.listed.len() as u64 + alike.dropped;
-            // Findings of one or two chunks stay as they are.
+            // Findings about one or two chunks are not merged.
             let Some(first) = alike.listed.first().filter(|_| count >= 3) else {
                 continue;
             };
@@ -106,8 +107,8 @@ impl NodeFindings {
         }
     }
 
-    /// Removes the findings with a code about keys of a kind. Returns the first key, and the number of findings.
-    /// Dropped findings count, too: their keys are unknown.
+    /// Removes the findings with this code whose key `is_kind` accepts. Returns the first of these keys, and the number
+    /// of findings. Dropped findings are counted as well, since their keys are unknown.
     pub(crate) fn take(
         &mut self,
         code: &str,
@@ -130,7 +131,7 @@ impl NodeFindings {
         first.map(|first| (first, count))
     }
 
-    /// Fails with `Unavailable` if a folder could not be listed.
+    /// Fails with `Unavailable` if one of the findings is that a folder could not be listed.
     pub(crate) fn check_listed(&self) -> Result<()> {
         let is_unlisted = |finding: &&Finding| finding.code == "folder-unlisted";
         let mut listed = self.by_code.values().flat_map(|alike| &alike.listed);
@@ -140,14 +141,14 @@ impl NodeFindings {
         }
     }
 
-    /// Whether there is an error.
+    /// Whether one of the findings is an error.
     pub(crate) fn has_error(&self) -> bool {
         self.by_code
             .keys()
             .any(|(severity, _)| *severity == Severity::Error)
     }
 
-    /// Whether there is an error about this member of a document.
+    /// Whether one of the findings is an error about this member of a document.
     pub(crate) fn has_error_of(&self, part: &str) -> bool {
         let mut errors = self.by_code.iter();
         errors.any(|((severity, code), alike)| {
@@ -158,8 +159,8 @@ impl NodeFindings {
         })
     }
 
-    /// Returns all findings, sorted by key, each with the number of findings that it represents. For dropped findings
-    /// of a code, one finding with their number is added.
+    /// Returns all findings, sorted by key, each with the number of findings that it stands for. If findings with some
+    /// code were dropped, one finding with their number is added.
     pub(crate) fn sorted(self, node: &Key) -> Vec<(Finding, u64)> {
         let mut all = Vec::new();
         let mut more = Vec::new();

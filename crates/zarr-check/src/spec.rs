@@ -28,7 +28,7 @@ pub(crate) enum Spec {
 }
 
 impl Spec {
-    /// Returns the specification of a dialect; the final Zarr v3 specification if there is no dialect.
+    /// Returns the specification of a dialect. Without a dialect, returns that of the final Zarr v3.
     pub(crate) fn of(dialect: Option<&str>) -> Spec {
         match dialect {
             Some("v2") => Spec::V2,

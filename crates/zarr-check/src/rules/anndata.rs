@@ -1,6 +1,6 @@
 //! Checks AnnData tables and matrices: missing parts and lengths that differ.
 //!
-//! These are faults for which anndata refuses to open the table or matrix and the object that contains it.
+//! With these faults, anndata opens neither the table or matrix nor the object that contains it.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use zarrfs_store::request_context::UNLIMITED;
 /// Maximum number of children or columns that are checked in one group.
 const MAX_LOOKED_AT: usize = 1000;
 
-/// Returns the faults of a group that has an encoding of anndata.
+/// Returns the faults of a group that anndata encoded, according to its attribute `encoding-type`.
 pub(crate) fn check(
     context: &CheckContext,
     entry: &NodeEntry,
@@ -53,19 +53,19 @@ struct Group<'a> {
     context: &'a CheckContext,
     path: &'a Key,
     attributes: &'a Attributes,
-    /// The heading in the anndata documentation on its encoding.
+    /// The heading in anndata's documentation under which the encoding of the group is described.
     heading: &'static str,
 }
 
-/// The node at a path.
+/// What is at a path in a group.
 enum Part {
     Missing,
-    /// The lengths along its dimensions; empty if they are unknown.
+    /// A node with these lengths along its dimensions; empty if the lengths are unknown.
     Stored(Vec<u64>),
 }
 
 impl Group<'_> {
-    /// Returns the node at a path relative to the group, with `/` between names.
+    /// Returns the key of a path relative to the group, and what is there.
     fn part(&self, name: &str) -> (Key, Part) {
         let Ok(key) = key_of(self.path, name) else {
             return (self.path.clone(), Part::Stored(Vec::new()));
@@ -73,7 +73,7 @@ impl Group<'_> {
         let part = match self.node(&key) {
             Ok(Some(node)) => Part::Stored(self.shape(&node)),
             Ok(None) => Part::Missing,
-            // The error is reported when that node is checked.
+            // The error is reported when this node is checked.
             Err(_) => Part::Stored(Vec::new()),
         };
         (key, part)
@@ -85,7 +85,8 @@ impl Group<'_> {
         Ok(node.filter(|node| node.node.is_err() || node.version != 0))
     }
 
-    /// Returns the shape of an array, or of the table, matrix or column that a group encodes.
+    /// Returns the shape of an array. If the node is a group, returns the shape of the table, matrix or column that it
+    /// encodes.
     fn shape(&self, node: &NodeEntry) -> Vec<u64> {
         let attributes = match node.node() {
             Ok(Node::Array(array)) => return array.shape.to_vec(),
@@ -115,7 +116,7 @@ impl Group<'_> {
         Some(self.attributes.get("_index")?.as_str()?.to_string())
     }
 
-    /// Returns the shape in the attributes of a sparse matrix.
+    /// Returns the shape of a sparse matrix, which is in its attributes.
     fn sparse_shape(&self) -> Vec<u64> {
         let shape = self.attributes.get("shape");
         let lengths = shape.as_ref().and_then(serde_json::Value::as_array);
@@ -131,7 +132,7 @@ impl Group<'_> {
             .with_section(Spec::Anndata.section(self.heading))
     }
 
-    /// Checks a table: its index and columns must have the same length.
+    /// Checks a table: all columns must have the same length as the index.
     fn frame(&self) -> Vec<Finding> {
         let Some(index) = self.index() else {
             return Vec::new();
@@ -168,7 +169,7 @@ impl Group<'_> {
         findings
     }
 
-    /// Checks a group of two arrays, which have one shape if `are_alike`.
+    /// Checks a group of two arrays. If `are_alike`, they must have the same shape.
     fn pair(&self, names: [&str; 2], are_alike: bool) -> Vec<Finding> {
         let shapes = names.map(|name| (name, self.part(name).1));
         let missing = shapes.iter().filter_map(|(name, part)| match part {
@@ -188,7 +189,7 @@ impl Group<'_> {
         findings
     }
 
-    /// Checks a sparse matrix that is compressed along an axis.
+    /// Checks a sparse matrix. `axis` is the axis along which it is compressed.
     fn sparse(&self, axis: usize) -> Vec<Finding> {
         let names = ["data", "indices", "indptr"];
         let mut lengths = [None; 3];
@@ -220,7 +221,7 @@ impl Group<'_> {
         findings
     }
 
-    /// Checks an AnnData object: the shape of each matrix must match the lengths of the tables.
+    /// Checks an AnnData object: the shape of each matrix must match the lengths of the tables `obs` and `var`.
     fn whole(&self) -> Vec<Finding> {
         let rows = |name: &str| match self.part(name).1 {
             Part::Stored(shape) => shape.first().copied(),
@@ -272,7 +273,7 @@ impl Group<'_> {
         names
     }
 
-    /// Reports a matrix whose lengths differ from the tables along its axes.
+    /// Reports a matrix with another length than the tables that describe its rows and columns.
     fn matrix_fault(
         &self,
         key: &Key,

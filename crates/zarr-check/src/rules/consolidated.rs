@@ -1,7 +1,8 @@
 //! Compares consolidated metadata with documents: differing, extra and missing copies.
 //!
-//! Each copy is compared here with its document. Documents without a copy are found when their nodes are visited, so
-//! the keys of the copies are passed down the walk (`CopiedKeys`).
+//! Consolidated metadata of a group contain copies of the documents below it. Each copy is compared here with its
+//! document. A document without a copy is found when its node is checked. For this, the nodes below the group inherit
+//! the keys of the copies (`CopiedKeys`).
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -29,18 +30,18 @@ use zarrfs_store::sync::budget::Reservation;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{EntryKind, Key};
 
-/// The keys of the documents that consolidated metadata have copies of.
+/// The keys of the documents of which consolidated metadata have copies.
 pub(crate) struct CopiedKeys {
     holder: ConsolidatedDocument,
     keys: HashSet<Key>,
     section: Option<SpecSection>,
-    /// The memory that the keys take.
+    /// The reservation for the memory of the keys.
     _reservation: Reservation,
 }
 
 impl CopiedKeys {
-    /// Returns a finding if a stored document should have a copy and has none. `top` is the folder of the entry point
-    /// if the document belongs to a draft.
+    /// If a stored document should have a copy and has none, returns a finding. If the document belongs to a draft,
+    /// `top` is the folder of the draft's entry point, which is its root.
     pub(crate) fn missing(&self, document: &Key, top: Option<&Key>) -> Option<Finding> {
         self.holder.expected_name(document, top)?;
         if self.keys.contains(document) || self.is_left_out(document) {
@@ -53,7 +54,7 @@ impl CopiedKeys {
         Some(finding.with_section(self.section))
     }
 
-    /// Whether writers may leave out a document: the entry point of a draft.
+    /// Whether writers may leave out the copy of a document. They may leave out that of a draft's entry point.
     fn is_left_out(&self, document: &Key) -> bool {
         let top = self.holder.top_of_draft();
         top.is_some() && document.parent().as_ref() == top && document.name() == b"zarr.json"
@@ -63,7 +64,7 @@ impl CopiedKeys {
 /// The remedy for faults in consolidated metadata.
 const FIX: &str = "run zarrfs check --fix consolidated";
 
-/// Compares the consolidated metadata in a document with the stored documents.
+/// Compares the consolidated metadata in the document `bytes` with the stored documents.
 pub(crate) fn check(
     context: &CheckContext,
     holder: ConsolidatedDocument,
@@ -113,11 +114,11 @@ pub(crate) fn check(
 /// A copy of a document in consolidated metadata.
 struct CopiedDocument {
     key: Key,
-    /// The bytes of the copy.
+    /// The byte range of the copy in the consolidated metadata.
     range: Range<usize>,
 }
 
-/// Compares copies part by part; passes the keys and findings of each part to `take`.
+/// Compares copies in batches. Passes the keys and the findings of each batch to `take`.
 fn compare_parts(
     context: &CheckContext,
     holder: &ConsolidatedDocument,
@@ -151,10 +152,10 @@ fn copy_of_no_document(key: &Key, name: &str) -> Finding {
     finding.with_part(name).with_remedy(FIX)
 }
 
-/// Reserves memory for the keys of `count` copies. Returns `None` if they need too much.
+/// Reserves memory for the keys of `count` copies. Returns `None` if the keys need too much memory.
 fn reserve_keys(context: &CheckContext, count: usize) -> Option<Reservation> {
     let count = u64::try_from(count).unwrap_or(u64::MAX);
-    // A key takes about 128 bytes. The keys of one document may take 1/16 of the budget: chunks need the rest.
+    // A key takes about 128 bytes. The keys of one document may take 1/16 of the budget, since chunks need the rest.
     let needed = count.saturating_mul(128);
     let is_small = needed <= context.memory.limit() / 16;
     is_small.then(|| context.memory.try_reserve(needed))?
@@ -166,7 +167,7 @@ fn too_many(key: &Key, count: usize) -> Finding {
     Finding::warning("consolidated-too-many", key, message).with_remedy("give more --memory")
 }
 
-/// Returns the key of the document of a copy, or `None` if no document can have it.
+/// Returns the key of the document that a copy is of. Returns `None` if no document can have this key.
 fn full_key(folder: &Key, relative: &Key) -> Option<Key> {
     if relative.is_root() {
         return None;
@@ -189,17 +190,17 @@ fn is_folder(context: &CheckContext, key: &Key) -> bool {
     meta.is_ok_and(|meta| meta.is_some_and(|meta| meta.kind == EntryKind::Directory))
 }
 
-/// Compares a copy with its document.
+/// Compares a copy with its document. Returns a finding if they differ or the document is missing.
 fn compare(context: &CheckContext, key: &Key, full: &Key, copy: &[u8]) -> Option<Finding> {
     let copy = str::from_utf8(copy).unwrap_or_default();
     let stored = match context.store().get(&UNLIMITED, full, MAX_DOCUMENT) {
         Ok(Some(object)) => object.bytes,
-        // Writers copy the attributes even of a node without any.
+        // Writers also copy the attributes of nodes that have none.
         Ok(None) if full.name() == ZATTRS.as_bytes() && json_text::is_empty(copy) => return None,
         Ok(None) => {
             let message = format!("{full} is in the consolidated metadata, but not in the store");
             let finding = Finding::error("consolidated-extra", key, message);
-            // The copy may be all that is left of the document of an array whose chunks are still stored.
+            // The array may have lost its document while its chunks are still stored. Then the copy can restore it.
             let remedy = match full.parent() {
                 Some(folder) if folder.is_root() => format!("write the copy to {full}"),
                 Some(folder) if is_folder(context, &folder) => {
@@ -209,7 +210,7 @@ fn compare(context: &CheckContext, key: &Key, full: &Key, copy: &[u8]) -> Option
             };
             return Some(finding.with_part(full.to_string()).with_remedy(remedy));
         }
-        // The document itself is reported with its node.
+        // The error is reported with the node of the document.
         Err(_) => return None,
     };
     let stored = String::from_utf8_lossy(&stored);
@@ -246,19 +247,19 @@ fn compare(context: &CheckContext, key: &Key, full: &Key, copy: &[u8]) -> Option
 /// The first difference of two documents.
 #[derive(Debug, PartialEq, Eq)]
 enum Difference {
-    /// They differ, but are too long to find out where.
+    /// The texts differ, but are too long to find out where.
     Somewhere,
-    /// A member: the names on the way to it, and its values in the document and in the copy, `None` where it is
-    /// missing.
+    /// A member differs. The fields are the names that lead to it, and its values in the document and in the copy,
+    /// `None` where the member is missing.
     Member(String, Option<String>, Option<String>),
 }
 
-/// Returns the first difference of a document and its copy, or `None` if readers see no difference.
+/// Returns the first difference between a document and its copy, or `None` if they mean the same to readers.
 fn difference(key: &Key, stored: &str, copy: &str) -> Option<Difference> {
     if json_text::is_same(stored, copy) {
         return None;
     }
-    // Documents of more than 4 MiB are not parsed into values.
+    // Documents of more than 4 MiB are compared as texts.
     if stored.len().max(copy.len()) > 4 << 20 {
         return (!is_same_without_copies(stored, copy)).then_some(Difference::Somewhere);
     }
@@ -271,7 +272,7 @@ fn difference(key: &Key, stored: &str, copy: &str) -> Option<Difference> {
     first_difference(&stored, &copy, String::new())
 }
 
-/// Whether two texts are equal without their consolidated metadata, which writers leave out of copies or empty.
+/// Whether two texts are the same apart from consolidated metadata: in copies, writers leave these out or empty.
 fn is_same_without_copies(stored: &str, copy: &str) -> bool {
     let none = [(MEMBER.to_string(), None)];
     let without = |text| Some(json_text::ObjectText::parse(text).ok()?.edited(&none, 1));
@@ -281,7 +282,7 @@ fn is_same_without_copies(stored: &str, copy: &str) -> bool {
     }
 }
 
-/// Whether two documents describe equal nodes with equal attributes.
+/// Whether two documents describe the same node with the same attributes.
 fn describe_same_node(key: &Key, stored: &str, copy: &str) -> bool {
     let Some((stored, copy)) = node_of(key, stored).zip(node_of(key, copy)) else {
         return false;
@@ -300,7 +301,7 @@ fn describe_same_node(key: &Key, stored: &str, copy: &str) -> bool {
         && has_same_attributes
 }
 
-/// Returns the node that a `.zarray` or `zarr.json` describes by itself.
+/// Returns the node that a `.zarray` or `zarr.json` describes without other documents.
 fn node_of(key: &Key, text: &str) -> Option<Node> {
     let dialect: &Dialect = match key.name() {
         name if name == ZARRAY.as_bytes() => &v2::DIALECT,
@@ -321,8 +322,8 @@ fn node_of(key: &Key, text: &str) -> Option<Node> {
     Some((dialect.parse)(&path, &documents).ok()??.node)
 }
 
-/// Removes everything that a reader assumes anyway: empty members, the default separator, and consolidated metadata.
-/// Attributes are kept as they are.
+/// Removes members that mean the same as a missing member: empty ones, the default separator, and consolidated
+/// metadata. Attributes are not changed.
 fn without_defaults(key: &Key, document: Value) -> Value {
     let is = |name: &str| key.name() == name.as_bytes();
     let Value::Object(mut members) = document else {
@@ -344,7 +345,7 @@ fn without_defaults(key: &Key, document: Value) -> Value {
             *encoding = json!({ "name": name });
         }
     }
-    // Members where a missing value differs from an empty one.
+    // In these members, an empty value does not mean the same as a missing one.
     let is_stated = |name: &str| ["fill_value", "shape", "codecs", "compressor"].contains(&name);
     let members = members
         .into_iter()
@@ -371,7 +372,7 @@ fn without_empty(value: Value) -> Value {
     }
 }
 
-/// Whether a value is empty: some writers write it where others leave out the member.
+/// Whether a value is empty. Some writers write such a value where others leave out the member.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
@@ -439,7 +440,7 @@ mod tests {
         assert_eq!(difference, member("b: c", Some("[1,2]"), Some("[1,3]")));
         let difference = compared(".zattrs", stored, r#"{"a": 1, "b": {"c": [1, 2]}}"#);
         assert_eq!(difference, member("d", Some("2.0"), None));
-        // Attributes are the user's: null is a value.
+        // The attributes belong to the user, so null is a value.
         assert!(compared(".zattrs", "{}", r#"{"a": null}"#).is_some());
     }
 
@@ -462,7 +463,7 @@ mod tests {
         let slash = r#""dimension_separator": "/""#;
         let expected = member("dimension_separator", None, Some(r#""/""#));
         assert_eq!(compared(".zarray", ZARRAY, &with(slash)), expected);
-        // The default separator is not reported as the difference.
+        // The other difference is reported, not the default separator.
         let both = with(r#""dimension_separator": ".""#).replace("[4]", "[5]");
         assert_eq!(
             compared(".zarray", ZARRAY, &both),
@@ -503,7 +504,7 @@ mod tests {
             compared("zarr.json", &stored, &attributes),
             member("attributes", None, Some(r#"{"a":1}"#))
         );
-        // A node that cannot be read is compared, too.
+        // A document is compared even if its node cannot be read.
         let unknown = document(r#""default""#, "7", "");
         assert_eq!(
             compared("zarr.json", &unknown, &document(slash, "7", more)),

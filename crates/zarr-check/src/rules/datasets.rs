@@ -1,8 +1,8 @@
 //! Checks the dimensions and CF attributes by which xarray opens a group as one dataset.
 //!
 //! Programs that open a group as one dataset treat dimensions of the same name as one dimension. Nodes arrive in the
-//! order of the hierarchy; the findings about a group are returned once all nodes below it have arrived. Images are
-//! exempt: their levels have the same dimensions with different lengths.
+//! order of the hierarchy, and the findings about a group are returned once all nodes below it have arrived. The levels
+//! of an image have dimensions with the same names and different lengths, so groups with images are not checked.
 
 use std::collections::{BTreeMap, HashSet};
 use std::mem::take;
@@ -18,15 +18,16 @@ use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_export::formats::cf::times::unit_of;
 use zarrfs_store::Key;
 
-/// Maximum numbers of array names of a group, and of names in attributes, that are kept; with more, none is checked.
+/// Maximum number of arrays of a group whose names are in memory, and of names in their attributes. If there are more,
+/// no missing array is reported.
 const MAX_ARRAYS: usize = 10_000;
 const MAX_NAMED: usize = 1000;
 
-/// The groups on the path to the last node.
+/// The groups above the node that arrived last, each with the arrays that have arrived.
 #[derive(Default)]
 pub(crate) struct SiblingArrays {
     open: Vec<GroupArrays>,
-    /// Whether all arrays of a group are known, since the store lists them.
+    /// Whether the store can list, so that all arrays of a group arrive.
     are_all_known: bool,
 }
 
@@ -34,34 +35,34 @@ pub(crate) struct SiblingArrays {
 struct GroupArrays {
     group: Key,
     is_image: bool,
-    /// At most 1000, each with at most 8 lengths.
+    /// The dimensions by name: at most 1000, each with at most 8 lengths.
     dimensions: BTreeMap<String, Dimension>,
-    /// The number of arrays with dimension names, and the first of them.
+    /// The number of arrays with dimension names, and the first such array.
     named: u64,
     first_named: Option<Key>,
-    /// At most 100 arrays without dimension names, and whether each is a v3 array.
+    /// At most 100 arrays without dimension names. The flag says whether the array has the dialect v3.
     unnamed: Vec<(Key, bool)>,
-    /// Whether an array is named like its only dimension.
+    /// Whether some array has one dimension and the same name as this dimension.
     has_coordinates: bool,
     /// The names of the arrays.
     arrays: HashSet<Vec<u8>>,
-    /// The arrays that attributes of the arrays name.
+    /// The names of other arrays in the attributes of these arrays.
     named_arrays: Vec<NamedArray>,
 }
 
-/// An array that an attribute of another array names.
+/// The name of an array in an attribute of another array.
 struct NamedArray {
     by: Key,
     attribute: &'static str,
     name: String,
 }
 
-/// A dimension.
+/// A dimension of a group.
 #[derive(Default)]
 struct Dimension {
-    /// Its lengths, each with the first array that has it.
+    /// Its lengths, each with the first array in which the dimension has this length.
     lengths: BTreeMap<u64, Key>,
-    /// Whether an array with its name contains its coordinates.
+    /// Whether there is an array with the dimension's name and only this dimension.
     has_coordinates: bool,
 }
 
@@ -73,7 +74,7 @@ impl SiblingArrays {
         }
     }
 
-    /// Adds the next node; returns findings about groups that are complete.
+    /// Adds the next node. Returns findings about the groups that are complete now.
     pub(crate) fn take(&mut self, node: &CheckedNode) -> Vec<Finding> {
         let mut findings = Vec::new();
         while let Some(last) = self
@@ -97,7 +98,7 @@ impl SiblingArrays {
         findings
     }
 
-    /// Returns findings about the remaining groups.
+    /// Returns findings about the groups that are not complete yet.
     pub(crate) fn end(mut self) -> Vec<Finding> {
         let mut findings = Vec::new();
         while let Some(last) = self.open.pop() {
@@ -106,8 +107,8 @@ impl SiblingArrays {
         findings
     }
 
-    /// Returns findings about a complete group. Arrays that are named but missing are passed to the group above,
-    /// since CF allows them there.
+    /// Returns findings about a complete group. Names of arrays that are not in the group are passed to the group
+    /// above, since CF allows the arrays there.
     fn close(&mut self, mut group: GroupArrays) -> Vec<Finding> {
         let mut missing = group.missing_arrays();
         if let Some(above) = self.open.last_mut() {
@@ -158,14 +159,14 @@ impl GroupArrays {
         }
     }
 
-    /// Removes and returns the named arrays that are not in the group.
+    /// Removes and returns the names in attributes of arrays that are not in the group.
     fn missing_arrays(&mut self) -> Vec<NamedArray> {
         let mut named = take(&mut self.named_arrays);
         if self.arrays.len() >= MAX_ARRAYS || named.len() >= MAX_NAMED {
             return Vec::new();
         }
         let group = &self.group;
-        // Without a named array in the group, these attributes may mean something else.
+        // If none of the named arrays is in the group, the attributes may mean something else than CF.
         let mut names = named.iter().map(|named| named.name.as_bytes());
         let is_dataset = self.has_coordinates || names.any(|name| self.arrays.contains(name));
         named.retain(|named| {
@@ -184,7 +185,7 @@ impl GroupArrays {
             return;
         }
         if names.iter().all(Option::is_none) {
-            // A wrong attribute is reported with the array.
+            // If the attribute with the names is wrong, that is reported for the array itself.
             let attributes = &array.attributes;
             let is_reported =
                 attributes.fault().is_some() || attributes.get("_ARRAY_DIMENSIONS").is_some();
@@ -206,7 +207,7 @@ impl GroupArrays {
         let is_own = |name: &str| names.len() == 1 && path.name() == name.as_bytes();
         for (name, &length) in names.iter().zip(&array.shape) {
             let Some(name) = name else { continue };
-            // A name that occurs twice is reported with the array.
+            // If a name occurs twice, that is reported for the array itself.
             if names
                 .iter()
                 .flatten()
@@ -241,7 +242,7 @@ impl GroupArrays {
         findings
     }
 
-    /// Reports a dimension with several lengths, as an interrupted append leaves them.
+    /// Reports a dimension that has different lengths in different arrays. An interrupted append leaves such a group.
     fn lengths_differ(&self, name: &str, dimension: &Dimension) -> Option<Finding> {
         if dimension.lengths.len() < 2 {
             return None;
@@ -265,7 +266,7 @@ impl GroupArrays {
         Some(finding.with_section(Spec::Xarray.section(ENCODING)))
     }
 
-    /// Reports an array without dimension names in a group where others have them.
+    /// Reports an array without dimension names in a group in which other arrays have them.
     fn names_missing(&self, path: &Key, is_v3: bool, is_error: bool) -> Option<Finding> {
         let (member, place) = if is_v3 {
             ("dimension_names", "zarr.json")
@@ -296,7 +297,7 @@ impl GroupArrays {
 /// The section of xarray's documentation on dimension names.
 const ENCODING: &str = "Zarr Encoding Specification";
 
-/// Returns the faults in the attributes by which an array is decoded.
+/// Returns the faults in the attributes that decide how an array is decoded.
 pub(crate) fn check(path: &Key, array: &Array) -> Vec<Finding> {
     let is_number = matches!(
         array.data_type,
@@ -314,12 +315,12 @@ pub(crate) fn check(path: &Key, array: &Array) -> Vec<Finding> {
         .collect()
 }
 
-/// Whether xarray treats an array as a variable: it is a scalar, or a dimension has a name.
+/// Whether xarray opens an array as a variable: it is a scalar, or one of its dimensions has a name.
 fn is_variable(array: &Array) -> bool {
     array.shape.is_empty() || array.dimension_names.iter().any(Option::is_some)
 }
 
-/// Reports a scale factor or an offset that is not a number.
+/// Reports a `scale_factor` or an `add_offset` that is not a number.
 fn packing_fault(path: &Key, array: &Array, name: &str) -> Option<Finding> {
     let value = array.attributes.get(name)?;
     let is_wrong = match &value {
@@ -343,7 +344,7 @@ fn packing_fault(path: &Key, array: &Array, name: &str) -> Option<Finding> {
     )
 }
 
-/// Reports units or a calendar that xarray cannot decode as times.
+/// Reports `units` or a `calendar` by which xarray cannot decode times.
 fn time_fault(path: &Key, array: &Array) -> Option<Finding> {
     let text = |name: &str| {
         let value = array.attributes.get(name)?;
@@ -393,7 +394,7 @@ fn time_fault(path: &Key, array: &Array) -> Option<Finding> {
         "noleap" | "365_day" => unit.starts_with("common_year"),
         _ => false,
     };
-    // Units without a fixed length, which xarray does not decode.
+    // These units have no fixed length, so xarray does not decode them.
     let units_of_no_length = ["week", "weeks", "month", "months", "year", "years"];
     if units_of_no_length.contains(&unit.as_str()) && !is_counted {
         let message = format!("units is {units:?}, but {unit} have no fixed length; {refused}");
@@ -413,12 +414,12 @@ fn time_fault(path: &Key, array: &Array) -> Option<Finding> {
     fault("units", &units, "time unit since a date", remedy)
 }
 
-/// Whether a text may begin with a date; only text that no reader accepts is rejected.
+/// Whether a text may begin with a date. Returns false only if no reader accepts the text.
 fn is_like_date(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     let day = text.split([' ', 't', '_', ',']).next().unwrap_or_default();
     let is_worded = day.bytes().any(|byte| byte.is_ascii_alphabetic());
-    // Readers look at the first letters of a month alone.
+    // Readers use only the first three letters of a month's name.
     let mut months = [
         "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
     ]
@@ -436,7 +437,7 @@ fn is_like_date(text: &str) -> bool {
     }
 }
 
-/// Returns the arrays that the attributes of an array name, each with the attribute.
+/// Returns each attribute of an array that names other arrays, with a name in it.
 fn named_arrays(array: &Array) -> Vec<(&'static str, String)> {
     let mut named = Vec::new();
     for name in [
@@ -453,14 +454,14 @@ fn named_arrays(array: &Array) -> Vec<(&'static str, String)> {
         let words = text
             .split_whitespace()
             .map(|word| word.trim_end_matches(':'));
-        // Paths lead to other groups.
+        // A path names an array of another group, which is not checked.
         let words = words.filter(|word| !word.is_empty() && !word.contains('/'));
         named.extend(words.map(|word| (name, word.to_string())));
     }
     named
 }
 
-/// Checks `_ARRAY_DIMENSIONS`, xarray's dimension names in Zarr v2.
+/// Checks the attribute `_ARRAY_DIMENSIONS`, in which xarray stores dimension names in Zarr v2.
 fn dimension_names(path: &Key, array: &Array) -> Option<Finding> {
     let name = "_ARRAY_DIMENSIONS";
     let names = array

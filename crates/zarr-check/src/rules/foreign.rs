@@ -6,29 +6,30 @@ use zarr_format::model::{Array, CodecSpec};
 use zarrfs_array::hierarchy::{NodeEntry, OtherFormat};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// The number of bytes of an object that are enough to recognize it.
+/// The number of first bytes from which an object is recognized.
 pub(crate) const HEAD: usize = 512;
 
-/// Foreign bytes in the place of a chunk or a document.
+/// Bytes of another format in the place of a chunk or a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Foreign {
-    /// A description, with its article.
+    /// What the bytes are, with an article.
     pub(crate) what: String,
     /// The remedy.
     pub(crate) remedy: Remedy,
-    /// The name of a codec that makes such bytes contains one of these words; empty if no codec makes them.
+    /// Words by which codecs are recognized that make such bytes: the codec's name contains one of them. Empty if no
+    /// codec does.
     codecs: &'static [&'static str],
-    /// Whether uncompressed elements hardly ever begin like this.
+    /// Whether the elements of an uncompressed chunk hardly ever begin with these bytes.
     is_sure: bool,
 }
 
-/// The remedy for foreign bytes, or for a lost chunk or document.
+/// The remedy for foreign bytes, or for a chunk or document that was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remedy {
     CopyAgain,
-    /// An error page was stored in place of the data.
+    /// For an error page of a server that was stored instead of the data.
     FetchAgain,
-    /// The bytes are a compressed stream of another codec.
+    /// For a stream of another codec than the metadata state.
     StateCodec,
     LfsPull,
     AnnexGet,
@@ -49,7 +50,7 @@ impl From<Remedy> for String {
     }
 }
 
-/// The first bytes, the description, the remedy, and the codecs that make such bytes.
+/// The first bytes, the description, the remedy, and words in the names of the codecs that make such bytes.
 type Signature = (&'static [u8], &'static str, Remedy, &'static [&'static str]);
 
 /// Signatures at the first byte.
@@ -126,7 +127,7 @@ const SIGNATURES: [Signature; 35] = [
     ),
 ];
 
-/// Signatures of texts, in lower case, after white space and a byte order mark.
+/// Texts by which an object is recognized, in lower case. White space and a byte order mark may precede them.
 const TEXTS: [(&str, &str, Remedy); 9] = [
     ("<!doctype html", "an HTML page", FetchAgain),
     ("<html", "an HTML page", FetchAgain),
@@ -140,7 +141,7 @@ const TEXTS: [(&str, &str, Remedy); 9] = [
 ];
 
 impl Foreign {
-    /// Returns the message about foreign bytes in the place of a chunk, or of a part of one.
+    /// Returns the message about foreign bytes in a chunk, or in a part of one.
     pub(crate) fn message(&self, part: &str, array: &Array) -> String {
         let what = &self.what;
         if self.codecs.is_empty() {
@@ -163,11 +164,11 @@ impl Foreign {
 /// The first bytes of an object or of a part of one.
 pub(crate) struct ObjectHead {
     pub(crate) bytes: Vec<u8>,
-    /// The length of all bytes.
+    /// The length of the object or of the part.
     pub(crate) size: u64,
 }
 
-/// Recognizes foreign bytes in the place of a chunk; `None` if a codec of the array makes such bytes.
+/// Recognizes foreign bytes in the place of a chunk. Returns `None` if a codec of the array makes such bytes.
 pub(crate) fn in_place_of_chunk(head: &ObjectHead, array: &Array) -> Option<Foreign> {
     let foreign = recognized(&head.bytes, head.size)?;
     let is_own = names_of(&array.codecs)
@@ -176,19 +177,19 @@ pub(crate) fn in_place_of_chunk(head: &ObjectHead, array: &Array) -> Option<Fore
     (!is_own).then_some(foreign)
 }
 
-/// Recognizes foreign bytes in the place of a shard. Unsure matches are excluded, as a shard may begin with elements.
+/// Recognizes foreign bytes in the place of a shard. A shard may begin with elements, so matches must be sure.
 pub(crate) fn in_place_of_shard(head: &ObjectHead, array: &Array) -> Option<Foreign> {
     in_place_of_chunk(head, array).filter(|foreign| foreign.is_sure)
 }
 
-/// Recognizes foreign bytes in the place of a document; `None` if they may be JSON.
+/// Recognizes foreign bytes in the place of a document. Returns `None` if the bytes may be JSON.
 pub(crate) fn in_place_of_document(bytes: &[u8]) -> Option<Foreign> {
     let is_json = matches!(plain(bytes).first(), None | Some(b'{' | b'[' | b'"'));
     let size = bytes.len() as u64;
     recognized(bytes.chunks(HEAD).next().unwrap_or_default(), size).filter(|_| !is_json)
 }
 
-/// Recognizes bytes by their first ones.
+/// Recognizes what an object of `size` bytes is by its first bytes.
 fn recognized(head: &[u8], size: u64) -> Option<Foreign> {
     let sure = |what: &str, remedy, codecs| Foreign {
         what: what.to_string(),
@@ -235,7 +236,7 @@ fn text(head: &[u8]) -> Option<Foreign> {
         })
     };
     let start = str::from_utf8(plain(head)).or_else(|error| {
-        // The head may end within a character.
+        // The first bytes may end in the middle of a character.
         let end = error.valid_up_to();
         let is_cut = error.error_len().is_none();
         str::from_utf8(plain(head).get(..end).filter(|_| is_cut).unwrap_or(b"\0"))
@@ -283,7 +284,8 @@ fn plain(bytes: &[u8]) -> &[u8] {
         .trim_ascii_start()
 }
 
-/// Whether bytes begin with the header of a Blosc 1 or 2 chunk, which states the total length.
+/// Whether bytes begin with the header of a Blosc 1 or 2 chunk. The header states the length of the chunk, which must
+/// be `size`.
 fn is_blosc(head: &[u8], size: u64) -> bool {
     let Some(header) = head.first_chunk::<16>() else {
         return false;
@@ -297,7 +299,7 @@ fn is_zlib(head: &[u8]) -> bool {
     matches!(head, [0x78, 0x01 | 0x5e | 0x9c | 0xda, _, _, ..])
 }
 
-/// Returns the names of codecs in lower case, and the text of codec lists inside shards.
+/// Returns the names of codecs in lower case. For a shard, also returns the lists of its inner codecs as text.
 fn names_of(codecs: &[CodecSpec]) -> Vec<String> {
     let mut names = Vec::new();
     for codec in codecs {
@@ -310,7 +312,7 @@ fn names_of(codecs: &[CodecSpec]) -> Vec<String> {
     names
 }
 
-/// Returns a finding if the folder has another format; it is not checked for Zarr nodes then.
+/// If the folder is recognized as another format, returns a finding. It is then not checked for Zarr nodes.
 pub(crate) fn other_format(context: &CheckContext, top: &NodeEntry) -> Option<Finding> {
     if top.version != 0 || top.node.is_err() || !context.store().info().lists {
         return None;
@@ -379,7 +381,7 @@ mod tests {
         ] {
             assert_eq!(named(bytes), None, "{bytes:?}");
         }
-        // The head ends within a character.
+        // The first bytes end in the middle of a character.
         assert!(named("gr\u{f6}\u{df}er \u{f6}".as_bytes().split_last().unwrap().1).is_some());
     }
 

@@ -1,4 +1,4 @@
-//! Suggests improvements: layouts that are valid but cost time, memory or space.
+//! Suggests improvements of layouts that are valid but cost time, memory or space.
 
 use crate::finding::Finding;
 use crate::walk::array_keys::ChunkStats;
@@ -21,7 +21,7 @@ pub(crate) fn check(open: &OpenArray, stats: &ChunkStats) -> Vec<Finding> {
     findings
 }
 
-/// Reports chunks that are small and many, or too large.
+/// Reports chunks that are too large, and many chunks that are small.
 fn chunk_sizes(open: &OpenArray, array: &Array, pipeline: Option<&Pipeline>) -> Option<Finding> {
     let element = array.element_size().ok()?;
     let path = open.path();
@@ -36,7 +36,7 @@ fn chunk_sizes(open: &OpenArray, array: &Array, pipeline: Option<&Pipeline>) -> 
         return Some(large_chunks(path, &decoded.to_string()));
     }
     let count = open.stored_grid().map_or(0, zarr_format::grid::Grid::len);
-    // A request or an open file costs more than the bytes of a small chunk.
+    // For a small chunk, the request or opening the file takes longer than reading the bytes.
     (count >= 1_000_000 && stored <= 16 << 10).then(|| {
         let message = format!("{count} chunks of only {stored} bytes are slow to read and write");
         let remedy = "write larger chunks, or use shards";
@@ -50,7 +50,7 @@ fn large_chunks(path: &Key, bytes: &str) -> Finding {
     Finding::advice("large-chunks", path, message).with_remedy("write chunks of at most 1 GiB")
 }
 
-/// Reports shards of a single inner chunk.
+/// Reports shards with only one inner chunk.
 fn shards(open: &OpenArray, pipeline: &Pipeline) -> Option<Finding> {
     let is_single = pipeline.shards().first()?.count() <= 1;
     is_single.then(|| {
@@ -60,7 +60,7 @@ fn shards(open: &OpenArray, pipeline: &Pipeline) -> Option<Finding> {
     })
 }
 
-/// Reports compressors that do not make chunks smaller.
+/// Reports a compressor that does not make the chunks smaller.
 fn compression(open: &OpenArray, pipeline: &Pipeline, stats: &ChunkStats) -> Option<Finding> {
     let array = open.array();
     if !pipeline.shards().is_empty() || !pipeline.has_compressors() {
@@ -69,7 +69,7 @@ fn compression(open: &OpenArray, pipeline: &Pipeline, stats: &ChunkStats) -> Opt
     let chunk = bytes_of(&array.chunk_shape, array.element_size().ok()?).ok()?;
     let decoded = u128::from(chunk) * u128::from(stats.measured);
     let stored = u128::from(stats.bytes);
-    // The ratio of a few bytes means nothing.
+    // For a few bytes, the compression ratio says nothing.
     let is_idle = decoded >= 64 << 10 && stored * 100 >= decoded * 98;
     is_idle.then(|| {
         let codec = array.codecs.last().map_or("", |codec| codec.name.as_str());

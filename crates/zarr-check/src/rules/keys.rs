@@ -8,14 +8,14 @@ use zarr_format::error::{Error, Kind};
 use zarr_format::model::Array;
 use zarrfs_store::{Key, Store};
 
-/// Reports a folder in the place of a document.
+/// Reports a folder that has the name of a document.
 pub(crate) fn document_is_folder(key: &Key, spec: Spec) -> Finding {
     let message = "a directory has the name of a metadata file; readers find no metadata";
     let finding = Finding::error("document-is-folder", key, message);
     finding.with_section(spec.metadata())
 }
 
-/// Reports names that look like chunks in the folder of a node without a document: an array that lost its document.
+/// Reports names that look like chunks in the folder of a node without a document. The array has lost its document.
 pub(crate) fn undescribed_chunks(node: &Key, count: u64, first: &Key, document: &str) -> Finding {
     let names = match count {
         1 => format!("{first} looks like a chunk"),
@@ -26,7 +26,7 @@ pub(crate) fn undescribed_chunks(node: &Key, count: u64, first: &Key, document: 
     Finding::error("chunks-undescribed", node, message).with_remedy(remedy)
 }
 
-/// Reports a document whose name is only wrong in case; readers do not find it.
+/// Reports a document whose name has letters in the wrong case. Readers do not find it.
 pub(crate) fn document_miscased(key: &Key, right: &str) -> Finding {
     let message = format!("the name differs from {right} only in case; readers do not find it");
     Finding::error("document-miscased", key, message).with_remedy(format!("rename it to {right}"))
@@ -49,13 +49,13 @@ pub(crate) fn store_unlisted(root: &Key) -> Finding {
     Finding::warning("store-unlisted", root, message)
 }
 
-/// Reports a link to a folder, which would show one node under two paths.
+/// Reports a symbolic link to a folder, which would show one node under two paths.
 pub(crate) fn folder_link(key: &Key) -> Finding {
     let message = "symbolic link to a directory of the store; the check does not follow it";
     Finding::warning("link-to-folder", key, message)
 }
 
-/// Reports a link that cannot be followed.
+/// Reports a symbolic link that cannot be followed.
 pub(crate) fn broken_link(store: &dyn Store, key: &Key, error: &Error) -> Finding {
     let code = match error.kind() {
         Kind::Denied => "link-leaves-store",
@@ -70,7 +70,7 @@ pub(crate) fn broken_link(store: &dyn Store, key: &Key, error: &Error) -> Findin
     Finding::error(code, key, message)
 }
 
-/// The file of a write of zarrfs that was interrupted.
+/// The file that an interrupted write of zarrfs left.
 pub(crate) const UNFINISHED_WRITE: &str = "unfinished write of zarrfs";
 
 /// Reports a file that the store hides.
@@ -87,13 +87,13 @@ pub(crate) fn hidden(key: &Key, what: &str) -> Finding {
 /// A stored chunk, or an inner chunk of a shard.
 pub(crate) struct ChunkPart<'a> {
     pub(crate) key: &'a Key,
-    /// The inner chunk of the shard; empty for the chunk or shard itself.
+    /// The name of the inner chunk in messages; empty for the chunk or the shard itself.
     pub(crate) part: &'a str,
     pub(crate) array: &'a Array,
 }
 
 impl ChunkPart<'_> {
-    /// Returns its name in messages.
+    /// Returns the name of the part in messages.
     pub(crate) fn name(&self) -> &str {
         if self.part.is_empty() {
             "the chunk"
@@ -103,8 +103,8 @@ impl ChunkPart<'_> {
     }
 }
 
-/// Returns the finding for an error of a chunk. `head` returns the first bytes of the part and its size, to recognize
-/// foreign bytes.
+/// Returns the finding for an error of a chunk. `head` reads the first bytes of the part, from which foreign bytes are
+/// recognized.
 pub(crate) fn chunk_fault(
     chunk: &ChunkPart<'_>,
     error: &Error,
@@ -153,13 +153,13 @@ enum Pattern {
     Is(&'static str),
     Begins(&'static str),
     Ends(&'static str),
-    /// A predicate, for names with a generated ending.
+    /// A function that recognizes names with a generated ending.
     Looks(fn(&[u8]) -> bool),
 }
 
 use Pattern::{Begins, Ends, Is, Looks};
 
-/// Patterns, and the origin of such names.
+/// Patterns of names, and which program or system leaves files with such names.
 const LEFTOVERS: [(Pattern, &str); 29] = [
     (
         Begins(".zarrfs-arriving-"),
@@ -204,25 +204,25 @@ const LEFTOVERS: [(Pattern, &str); 29] = [
     (Is(".ipynb_checkpoints"), "Jupyter"),
 ];
 
-/// Reports a key that belongs to no node, or a leftover of a writer.
+/// Reports a key that no node has: as a leftover if a program is known to leave such a name, or else as a stray file.
 pub(crate) fn orphan_or_leftover(key: &Key) -> Finding {
     leftover(key).unwrap_or_else(|| orphan(key))
 }
 
-/// Reports a key that belongs to no node.
+/// Reports a key that no node has.
 pub(crate) fn orphan(key: &Key) -> Finding {
     let message = "stray file: belongs to no array or group";
     Finding::warning("orphan-key", key, message)
 }
 
-/// Reports a leftover of a writer or an operating system, or returns `None` if no program leaves such a name.
+/// Reports what a writer or an operating system left behind. Returns `None` if no known program leaves such a name.
 pub(crate) fn leftover(key: &Key) -> Option<Finding> {
     let origin = origin_of(key.name())?;
     let message = format!("leftover of {origin}");
     Some(Finding::warning("leftover", key, message).with_remedy("remove it"))
 }
 
-/// Returns the origin of a name, or `None` if no program leaves such a name.
+/// Returns which program leaves files with such a name, or `None` if no known program does.
 fn origin_of(name: &[u8]) -> Option<&'static str> {
     let fits = |pattern: &Pattern| match pattern {
         Is(whole) => name == whole.as_bytes(),
@@ -234,7 +234,8 @@ fn origin_of(name: &[u8]) -> Option<&'static str> {
     leftover.map(|(_, origin)| *origin)
 }
 
-/// Whether a name has a dot in front, and ends with a dot and six letters or digits in mixed case.
+/// Whether a name begins with a dot, and ends with a dot and six letters or digits in mixed case, as rsync's temporary
+/// files.
 fn is_of_rsync(name: &[u8]) -> bool {
     let Some((stem, end)) = name.strip_prefix(b".").and_then(|name| parts(name, 6)) else {
         return false;
@@ -243,7 +244,8 @@ fn is_of_rsync(name: &[u8]) -> bool {
     !stem.is_empty() && is_mixed && end.iter().all(u8::is_ascii_alphanumeric)
 }
 
-/// Whether a name ends with a dot and eight hexadecimal digits in mixed case.
+/// Whether a name ends with a dot and eight hexadecimal digits in mixed case, as temporary files of the AWS command
+/// line.
 fn is_of_aws(name: &[u8]) -> bool {
     let Some((stem, end)) = parts(name, 8) else {
         return false;
@@ -254,7 +256,7 @@ fn is_of_aws(name: &[u8]) -> bool {
     !stem.is_empty() && has_letters && has_digits && end.iter().all(u8::is_ascii_hexdigit)
 }
 
-/// Splits a name at its last dot, if `length` bytes follow it.
+/// Splits a name at its last dot. Returns `None` unless `length` bytes follow the dot.
 fn parts(name: &[u8], length: usize) -> Option<(&[u8], &[u8])> {
     let (stem, end) = name.split_at_checked(name.len().checked_sub(length + 1)?)?;
     let end = end.strip_prefix(b".")?;

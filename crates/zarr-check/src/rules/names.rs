@@ -1,4 +1,4 @@
-//! Checks names of nodes: specifications, portability and similar siblings.
+//! Checks names of nodes: rules of specifications, portability, and almost equal names of siblings.
 
 use std::collections::HashMap;
 
@@ -51,7 +51,7 @@ fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)
 }
 
-/// Returns the reason why some system cannot store a name, or `None` if all can.
+/// Returns the reason why some system cannot store a name, or `None` if every system can.
 fn portability(path: &Key) -> Option<String> {
     let Ok(name) = str::from_utf8(path.name()) else {
         return Some("is not UTF-8, which buckets, macOS and Windows require".to_string());
@@ -79,8 +79,8 @@ fn portability(path: &Key) -> Option<String> {
     is_device.then(|| "is the name of a Windows device".to_string())
 }
 
-/// Reports names that differ from an earlier one only in case (an error in the draft of 2019), or only in how Unicode
-/// composes their letters.
+/// Reports names that differ from another name of the group only in case, which is an error in the draft of 2019, or
+/// only in how Unicode composes letters.
 pub(crate) fn check_siblings(
     group: &Key,
     names: &[Vec<u8>],
@@ -112,7 +112,7 @@ pub(crate) fn check_siblings(
     findings
 }
 
-/// Returns a name as macOS compares it: in lower case, with decomposed letters.
+/// Returns a name in the form in which macOS compares names: in lower case, with decomposed letters.
 fn folded(name: &str) -> String {
     let lower = name.to_lowercase();
     if lower.is_ascii() {

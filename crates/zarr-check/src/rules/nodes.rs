@@ -1,4 +1,4 @@
-//! Reports faults of whole nodes: unreadable nodes, missing documents, collisions.
+//! Reports faults of whole nodes: unreadable nodes, missing documents, and documents that contradict each other.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Reports a node that cannot be read: its documents are invalid, or this program does not support it.
+/// Reports a node that cannot be read: its documents are invalid, or zarrfs does not support what they state.
 pub(crate) fn node_fault(path: &Key, error: &Error) -> Finding {
     let why = error.within(&path.to_string());
     match error.kind() {
@@ -31,7 +31,7 @@ pub(crate) fn node_fault(path: &Key, error: &Error) -> Finding {
     }
 }
 
-/// Reports an array whose chunks cannot be decoded, whatever they contain.
+/// Reports an array none of whose chunks can be decoded, because of its metadata.
 pub(crate) fn undecodable(path: &Key, error: &Error, dialect: Option<&str>) -> Finding {
     let why = error.within(&path.to_string());
     let finding = match error.kind() {
@@ -39,7 +39,7 @@ pub(crate) fn undecodable(path: &Key, error: &Error, dialect: Option<&str>) -> F
             let message = format!("the codecs do not work together: {why}");
             Finding::error("codecs-impossible", path, message)
         }
-        // An array whose chunks cannot be numbered is too large whatever the options are.
+        // If the chunks cannot be numbered, no option such as a larger memory budget helps.
         Kind::TooLarge if matches!(why.subject(), "chunk_grid" | "shape") => {
             let message = format!("the array is too large: {why}");
             Finding::warning("array-too-large", path, message)
@@ -67,7 +67,7 @@ pub(crate) fn undecodable(path: &Key, error: &Error, dialect: Option<&str>) -> F
     finding.with_section(heading.map_or_else(|| spec.codecs(), |heading| spec.section(heading)))
 }
 
-/// Reports an array without stored chunks: it was never written, contains only the fill value, or lost its chunks.
+/// Reports an array of which no chunk is stored. It was never written, has only the fill value, or lost its chunks.
 pub(crate) fn chunks_missing(open: &OpenArray) -> Option<Finding> {
     let array = open.array();
     let chunks = open.stored_grid().ok()?.len();
@@ -100,8 +100,8 @@ pub(crate) fn chunks_missing(open: &OpenArray) -> Option<Finding> {
     )
 }
 
-/// Whether writers are likely to have such an array with only the fill value, which they do not store: masks, counts,
-/// and scalars that carry attributes.
+/// Whether it is likely that all elements of the array are the fill value, so that writers store no chunks. This is
+/// usual for masks, counts, and scalars that only carry attributes.
 fn is_likely_unwritten(array: &Array, chunks: u64) -> bool {
     let is_small = chunks == 1 && array.shape.iter().all(|&length| length == 1);
     let is_whole = matches!(
@@ -111,14 +111,15 @@ fn is_likely_unwritten(array: &Array, chunks: u64) -> bool {
     is_small || (chunks == 1 && is_whole)
 }
 
-/// Reports a node of another dialect than the group above it; readers of that dialect ignore the node.
+/// Reports a node whose dialect differs from that of the group above it. Readers of the group's dialect do not see the
+/// node.
 pub(crate) fn other_dialect(path: &Key, own: &str, above: &str) -> Finding {
     let message =
         format!("the node is {own}, but its parent is {above}; readers of {above} do not see it");
     Finding::warning("dialect-differs", path, message)
 }
 
-/// Reports consolidated metadata of v2 in a folder without a v2 group: readers do not open it.
+/// Reports `.zmetadata` in a folder that is not a v2 group. Readers do not open such a folder.
 pub(crate) fn copies_without_group(path: &Key) -> Finding {
     let message = format!("{ZMETADATA} has no {ZGROUP} next to it; readers cannot open the group");
     Finding::error("group-implied", path, message)
@@ -126,8 +127,8 @@ pub(crate) fn copies_without_group(path: &Key) -> Finding {
         .with_section(Spec::V2.section("Groups"))
 }
 
-/// Returns the heading in the Zarr v3 specification about a reason other than a codec that makes an array
-/// undecodable.
+/// Returns the heading in the specification of Zarr v3 that applies if an array cannot be decoded for this reason.
+/// Returns `None` if a codec is the reason.
 fn heading_of(reason: &str) -> Option<&'static str> {
     let (member, why) = reason.split_once(": ")?;
     match member {
@@ -138,7 +139,7 @@ fn heading_of(reason: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the remedy for a missing document of a group.
+/// Returns the remedy if the document of a group is missing.
 fn group_remedy(name: &str) -> String {
     let text = match name {
         ZGROUP => r#"{"zarr_format": 2}"#,
@@ -147,7 +148,7 @@ fn group_remedy(name: &str) -> String {
     format!("write {text} to {name}, or copy it from another copy of the store")
 }
 
-/// Reports a group without a document, in dialects that demand one.
+/// Reports a group without a document, if its dialect demands one.
 pub(crate) fn implied_group(path: &Key, dialect: Option<&'static str>) -> Option<Finding> {
     let (section, name) = match dialect {
         Some("v2") => (Spec::V2.section("Groups"), ZGROUP),
@@ -160,7 +161,7 @@ pub(crate) fn implied_group(path: &Key, dialect: Option<&'static str>) -> Option
     Some(finding.with_section(section).with_habit(writers))
 }
 
-/// Reports documents of several nodes in one folder, and attributes without a node.
+/// Reports documents of several nodes in one folder, and attributes in a folder without a node.
 pub(crate) fn collisions(documents: &[(Key, DocumentKind)]) -> Vec<Finding> {
     let has = |name: &str| {
         let mut keys = documents.iter().map(|(key, _)| key);
@@ -187,8 +188,8 @@ pub(crate) fn collisions(documents: &[(Key, DocumentKind)]) -> Vec<Finding> {
     findings
 }
 
-/// Returns a finding about the start of a check that has nodes below it but no document. Returns `None` if it is a
-/// folder of stores.
+/// Reports that the node at which the check starts has no document although there are nodes below it. Returns `None` if
+/// it is just a folder with stores in it.
 pub(crate) fn undescribed_top(
     context: &CheckContext,
     top: &NodeEntry,
@@ -222,7 +223,7 @@ pub(crate) fn undescribed_top(
     let finding = finding
         .with_remedy(group_remedy(document))
         .with_section(Spec::of(Some(dialect)).metadata());
-    // Writers of single arrays create no group, but a dataset is never written without one.
+    // A program that writes single arrays creates no group above them. A dataset of several arrays always has a group.
     let is_dataset = has_attributes || nodes.iter().any(|node| is_coordinates(node));
     Some(if is_dataset {
         finding

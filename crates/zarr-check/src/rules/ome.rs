@@ -1,7 +1,7 @@
 //! Checks the attributes of OME-Zarr images, labels, plates and wells.
 //!
-//! A path in an attribute is relative to the node with that attribute. Findings cite OME-Zarr 0.5 if the attributes
-//! are in `ome`, else 0.4.
+//! A path in an attribute is relative to the node that has the attribute. Findings cite the specification of OME-Zarr
+//! 0.5 if the attributes are in `ome`, and that of 0.4 otherwise.
 
 use std::sync::Arc;
 
@@ -19,9 +19,9 @@ use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::sync::pool::parallel_map;
 
-/// A node that an attribute names.
+/// A node whose path is in an attribute.
 struct NamedNode {
-    /// The attribute, and the place in it.
+    /// The attribute, and where in it the path is.
     part: String,
     path: String,
     is_level: bool,
@@ -29,16 +29,17 @@ struct NamedNode {
     section: SpecSection,
 }
 
-/// A check of one group: its path, and the version of OME-Zarr that its attributes follow.
+/// The check of one group, and the version of OME-Zarr that it cites.
 struct ImageCheck<'a> {
     context: &'a CheckContext,
     group: &'a Key,
     spec: Spec,
-    /// The beginning of the names of attributes.
+    /// The text before names of attributes in findings, such as `ome: `.
     prefix: &'static str,
 }
 
-/// Checks images, labels, plates and wells of OME-Zarr: the nodes that they name, and the levels of images.
+/// Checks the images, labels, plates and wells in the attributes of a group: whether the nodes that they name exist,
+/// and the resolution levels of images.
 pub(crate) fn check(
     context: &CheckContext,
     entry: &NodeEntry,
@@ -77,17 +78,18 @@ pub(crate) fn check(
     findings
 }
 
-/// The heading on the levels of images; headings are the same in both versions of OME-Zarr.
+/// The heading under which both versions of OME-Zarr describe the levels of images.
 const MULTISCALES: &str = "multiscales metadata";
 
 fn items(list: Option<&Value>) -> Vec<Value> {
     list.and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
-/// The result of looking up a named node.
+/// The result of looking up a node whose path is in an attribute.
 struct FoundNode {
     named: NamedNode,
-    /// The node; `None` if it is missing or cannot be read, which is reported with that node.
+    /// The node. `None` if it is missing (then `fault` says so), or if it cannot be read, which is reported with that
+    /// node.
     node: Option<Arc<NodeEntry>>,
     fault: Option<Finding>,
 }
@@ -102,7 +104,7 @@ impl ImageCheck<'_> {
         })
     }
 
-    /// Returns the images that a group of labels names.
+    /// Returns the images that the attribute `labels` names.
     fn labels(&self, labels: Option<&Value>) -> Vec<NamedNode> {
         if self.group.name() != b"labels" {
             return Vec::new();
@@ -118,7 +120,7 @@ impl ImageCheck<'_> {
         named.collect()
     }
 
-    /// Returns the wells of a plate, or the images of a well.
+    /// Returns the wells that a plate lists, or the images that a well lists.
     fn listed(
         &self,
         heading: &'static str,
@@ -134,7 +136,7 @@ impl ImageCheck<'_> {
         named.collect()
     }
 
-    /// Looks up nodes in parallel; a missing node is a fault.
+    /// Looks up nodes in parallel. A missing node has a fault.
     fn look_up(&self, named: Vec<NamedNode>) -> Vec<FoundNode> {
         let look_up = |named: NamedNode| {
             let node = key_of(self.group, &named.path)
@@ -166,7 +168,8 @@ impl ImageCheck<'_> {
         )
     }
 
-    /// Checks the levels of an image: arrays with one dimension for each axis, from the largest to the smallest.
+    /// Checks the resolution levels of an image. They must be arrays with one dimension per axis, from the largest to
+    /// the smallest.
     fn levels(&self, part: &str, image: &Value) -> Vec<Finding> {
         let datasets = items(image.get("datasets"));
         let named = datasets.iter().enumerate().map(|(number, dataset)| {
@@ -203,7 +206,7 @@ impl ImageCheck<'_> {
         findings
     }
 
-    /// Reports an image without levels, or with a level without a path; `named` levels have one.
+    /// Reports an image without levels, or with a level without a path. `named` is the number of levels with a path.
     fn unnamed(&self, part: &str, image: &Value, named: usize) -> Option<Finding> {
         let datasets = image.as_object()?.get("datasets");
         let is_right =
@@ -222,7 +225,8 @@ impl ImageCheck<'_> {
         )
     }
 
-    /// Compares the axes of an image with the dimensions of a level, and with their names if it has any.
+    /// Compares the axes of an image with the dimensions of a level: their number and, if the dimensions have names,
+    /// their names.
     fn axes(&self, named: &NamedNode, image: &Value, array: &Array) -> Option<Finding> {
         let axes = axes_of(image)?;
         let rank = array.shape.len();
@@ -256,12 +260,13 @@ impl ImageCheck<'_> {
         )
     }
 
-    /// Reports a level without a scale. OME-Zarr demands one since 0.4, as nothing else states the pixel size.
+    /// Reports a level without a scale. OME-Zarr has demanded a scale since 0.4, since nothing else states the size of
+    /// a pixel.
     fn scale(&self, named: &NamedNode, image: &Value, dataset: &Value) -> Option<Finding> {
         let version = image.get("version").and_then(Value::as_str);
         let is_older = match version.filter(|_| self.spec == Spec::Ome04) {
             Some(version) => matches!(version, "0.1" | "0.2" | "0.3"),
-            // Axes were plain names before 0.4.
+            // Without a version, axes that are only names show that it is older than 0.4.
             None => {
                 self.spec == Spec::Ome04
                     && axes_of(image).is_none_or(|axes| !axes.iter().any(Value::is_object))
@@ -290,7 +295,7 @@ impl ImageCheck<'_> {
         )
     }
 
-    /// Compares the scales and translations of a level with its number of dimensions.
+    /// Reports scales and translations of a level that do not have one number per dimension.
     fn transformations(
         &self,
         named: &NamedNode,
@@ -323,7 +328,7 @@ impl ImageCheck<'_> {
         })
     }
 
-    /// Reports a scale that contains 0, or something other than numbers.
+    /// Reports a scale that contains 0, or a value that is not a number.
     fn no_scale(&self, named: &NamedNode, list: &[Value]) -> Option<Finding> {
         let scales = list.iter().filter_map(|one| one.get("scale"));
         scales.into_iter().find_map(|scale| {
@@ -344,7 +349,7 @@ impl ImageCheck<'_> {
         })
     }
 
-    /// Reports wells whose row or column number contradicts their path.
+    /// Reports wells whose row or column number does not match their path.
     fn wells(&self, plate: Option<&Value>) -> Vec<Finding> {
         let plate = plate.unwrap_or(&Value::Null);
         let wells = items(plate.get("wells")).into_iter().enumerate();
@@ -373,7 +378,7 @@ impl ImageCheck<'_> {
 }
 
 impl NamedNode {
-    /// Adds the attribute and its section to a finding.
+    /// Adds to a finding which attribute it is about, and the section of the specification on this attribute.
     fn annotate(&self, finding: Finding) -> Finding {
         finding
             .with_part(self.part.clone())
@@ -381,7 +386,8 @@ impl NamedNode {
     }
 }
 
-/// Returns the finding about the first level, and adds the number of other levels with the same fault.
+/// Merges findings about levels with the same fault. Returns the first one, with the number of the others in its
+/// message.
 fn merge_alike(alike: Vec<Finding>) -> Option<Finding> {
     let more = alike.len().saturating_sub(1);
     let mut first = alike.into_iter().next()?;
@@ -395,20 +401,20 @@ fn merge_alike(alike: Vec<Finding>) -> Option<Finding> {
     Some(first)
 }
 
-/// Returns the axes of an image; since version 0.6 they are in its first coordinate system.
+/// Returns the axes of an image. Since version 0.6, they are those of its first coordinate system.
 fn axes_of(image: &Value) -> Option<&Vec<Value>> {
     let systems = image.get("coordinateSystems").and_then(Value::as_array);
     let first = systems.and_then(|systems| systems.first()?.get("axes"));
     image.get("axes").or(first)?.as_array()
 }
 
-/// Reports an `ome` attribute with a wrong or missing version, or in a Zarr v2 store. OME-Zarr 0.5 introduced it for
-/// Zarr v3.
+/// Reports an attribute `ome` that has a wrong version or none, or that is in a Zarr v2 store. OME-Zarr 0.5 introduced
+/// this attribute for Zarr v3.
 fn version_fault(entry: &NodeEntry, ome: &Value) -> Option<Finding> {
     let names = ["version", "multiscales", "plate", "well", "labels"];
     let is_ome = names.iter().any(|name| ome.get(name).is_some());
     let version = ome.get("version").filter(|_| is_ome);
-    // Some writers leave it out in groups of labels and wells, and readers do not need it there.
+    // Some writers leave out the version in groups of labels and wells. Readers do not need it there.
     let needs_version = ["multiscales", "plate"]
         .iter()
         .any(|name| ome.get(name).is_some());
@@ -434,7 +440,7 @@ fn version_fault(entry: &NodeEntry, ome: &Value) -> Option<Finding> {
     } else {
         let version = version?;
         let first = version.as_str().and_then(|version| {
-            // Pre-releases have letters after their numbers: 0.6.dev3, 0.6rc0.
+            // In a pre-release, letters follow the numbers: 0.6.dev3, 0.6rc0.
             let mut numbers = version.split(['.', '-']).map(|part| {
                 let end = part.find(|letter: char| !letter.is_ascii_digit());
                 part.get(..end.unwrap_or(part.len()))?.parse::<u32>().ok()

@@ -1,6 +1,7 @@
 //! Checks the keys below an array: chunks of its grid, and foreign keys.
 //!
-//! Chunks are not read: sizes come from listings. Of local shards, only the index is read.
+//! The sizes of chunks come from listings. Few chunks are read: the indexes of local shards, and the first bytes of at
+//! most `MAX_INSPECTED` chunks, which are decoded if they look foreign.
 
 use std::fmt;
 
@@ -31,14 +32,14 @@ pub(crate) struct ChunkStats {
     pub(crate) measured: u64,
     /// The total bytes of the chunks whose size is known.
     pub(crate) bytes: u64,
-    /// The number of chunks whose key has a separator that the metadata do not state.
+    /// The number of chunks whose key has `/` although the metadata state no separator.
     pub(crate) with_other_separator: u64,
 }
 
-/// Keys that look like chunk keys in another encoding.
+/// Keys that would be chunk keys if the metadata stated another encoding.
 struct MisnamedKeys {
     count: u64,
-    /// Their encoding.
+    /// The encoding in which they would be chunk keys.
     form: KeyForm,
     first: Key,
 }
@@ -58,25 +59,26 @@ pub(crate) struct ArrayKeys<'a> {
     places: ChunkPlaces<'a>,
     /// All keys below this folder belong to the array.
     folder: &'a Key,
-    /// The folder of the array's documents, or `None` if they are in another folder than `folder`.
+    /// The folder of the array's documents. `None` if they are not in `folder`, as in a draft.
     documents: Option<&'a Key>,
-    /// The documents that are stored there, with their sizes if the listing had them.
+    /// The documents stored in that folder, with their sizes if the listing had them.
     stored_documents: Vec<(Key, Option<u64>)>,
     stats: ChunkStats,
     misnamed: Option<MisnamedKeys>,
-    /// The last folder that was found to belong to no node; its keys get no findings of their own.
+    /// The last folder that was found to belong to no node. It has a finding, so the keys below it get none of their
+    /// own.
     foreign: Option<Key>,
-    /// The number of chunks whose content may still be inspected.
+    /// The number of chunks whose first bytes may still be read to recognize foreign bytes.
     inspections_left: u32,
     findings: NodeFindings,
 }
 
-/// Maximum number of chunks of an array that are inspected if not all are decoded. A git-lfs pointer or an HTML page
-/// from a server usually replaces all of them.
+/// Maximum number of chunks of an array whose first bytes are read if not all chunks are decoded. If a git-lfs pointer
+/// or an HTML page from a server replaced a chunk, it usually replaced all of them.
 pub(crate) const MAX_INSPECTED: u32 = 8;
 
 impl<'a> ArrayKeys<'a> {
-    /// Checks all keys below the folder of an array; its documents are in the folder `documents`, if that is given.
+    /// Checks all keys below `folder`. `documents` is the folder of the array's documents, if that is the same one.
     pub(crate) fn check(
         context: &'a CheckContext,
         array: &'a OpenArray,
@@ -109,7 +111,7 @@ impl<'a> ArrayKeys<'a> {
         }
     }
 
-    /// Checks an entry; returns whether the walk enters the folder.
+    /// Checks an entry. If the entry is a folder, returns whether the entries in it are to be visited.
     fn visit(&mut self, entry: StoredEntry) -> bool {
         self.context.progress.add_key();
         match entry {
@@ -155,7 +157,8 @@ impl<'a> ArrayKeys<'a> {
         }
     }
 
-    /// Whether a folder is entered: it may hold chunks, or it belongs to no node.
+    /// Whether the entries in a folder are visited. They are not if the folder itself has a finding that explains all
+    /// of them.
     fn enters(&mut self, key: &Key) -> bool {
         if let Some(finding) = leftover(key) {
             self.findings.add(finding);
@@ -187,7 +190,7 @@ impl<'a> ArrayKeys<'a> {
         foreign.is_some_and(|foreign| key.below(foreign).is_some())
     }
 
-    /// Checks a stored chunk: its size must be possible, and the index of a shard must be valid.
+    /// Checks a stored chunk: its size must be possible, and if it is a shard, its index must be valid.
     fn chunk(&mut self, key: &Key, indices: &[u64], meta: Option<&Meta>) {
         let Some(size) = self.context.size_of(key, meta) else {
             return;
@@ -215,7 +218,7 @@ impl<'a> ArrayKeys<'a> {
             };
             self.findings.add(finding.with_section(spec.chunks()));
         } else if self.context.is_remote || self.context.data {
-            // Remote chunks are only read if all chunks are read.
+            // In a remote store, chunks are only read if all of them are decoded, which is done later.
         } else if !pipeline.shards().is_empty() {
             shards::check_index(self.context, &pipeline, &chunk, size, &mut self.findings);
         } else if pipeline.stored_length().is_none() && self.foreign_in(&chunk, size).is_some() {
@@ -230,8 +233,8 @@ impl<'a> ArrayKeys<'a> {
         }
     }
 
-    /// Returns the kind of foreign bytes in the place of a chunk. Only the first chunks are inspected: usually all
-    /// are alike.
+    /// Returns what foreign bytes are in the place of a chunk, or `None` if there are none. Reads only the first chunks
+    /// of an array, since usually all are alike.
     fn foreign_in(&mut self, chunk: &ChunkPart<'_>, size: u64) -> Option<Foreign> {
         self.inspections_left = self.inspections_left.checked_sub(1)?;
         let head = self.context.read_head(chunk.key, size)?;
@@ -255,7 +258,7 @@ impl<'a> ArrayKeys<'a> {
         self.findings.add(finding.with_section(section));
     }
 
-    /// Reports a key that does not belong to the array: it belongs to a node below the array, or to no node.
+    /// Reports a key that is not a chunk of the array: it may belong to a node below the array, or to no node.
     fn foreign_key(&mut self, key: &Key) {
         let within = key.below(self.folder).unwrap_or_default();
         let mut names = within.names();
@@ -287,13 +290,13 @@ impl<'a> ArrayKeys<'a> {
         self.foreign = Some(top);
     }
 
-    /// Whether the folder name is `C`, where chunks need `c`.
+    /// Whether a folder is named `C` although the keys of chunks have `c`.
     fn is_miscased(&self, name: &[u8]) -> bool {
         let form = &self.places.form;
         form.has_c && form.separator == '/' && name == b"C" && self.stats.count == 0
     }
 
-    /// Reports chunk keys with a separator that the metadata do not state.
+    /// Reports chunk keys with `/` if `.zarray` states no separator.
     fn check_separators(&mut self) {
         let (other, all) = (self.stats.with_other_separator, self.stats.count);
         if other == 0 {
@@ -313,7 +316,7 @@ impl<'a> ArrayKeys<'a> {
         });
     }
 
-    /// Records a key that looks like a chunk key in another encoding.
+    /// Records a key that would be a chunk key in another encoding.
     fn misnamed(&mut self, key: &Key, form: KeyForm) {
         let misnamed = self.misnamed.get_or_insert_with(|| MisnamedKeys {
             count: 0,
@@ -323,7 +326,7 @@ impl<'a> ArrayKeys<'a> {
         misnamed.count += 1;
     }
 
-    /// Reports all keys that do not match the stated encoding in one finding: no reader finds these chunks.
+    /// Reports in one finding all keys that would be chunk keys in another encoding. No reader finds these chunks.
     fn check_misnamed(&mut self) {
         let Some(MisnamedKeys { count, form, first }) = self.misnamed.take() else {
             return;
@@ -353,7 +356,8 @@ impl<'a> ArrayKeys<'a> {
     }
 }
 
-/// Returns the code of a wrong chunk length, if the size alone shows that it is wrong.
+/// Returns the code for a chunk that is too short or too long, if its size alone shows this. `needed` is the length
+/// that all chunks have, if it is fixed.
 fn length_fault(size: u64, needed: Option<u64>) -> Option<&'static str> {
     match needed {
         Some(needed) if size != needed => Some("chunk-length"),
@@ -375,7 +379,7 @@ fn wrong_length(
     Finding::error(code, chunk.key, message).with_remedy(Remedy::CopyAgain)
 }
 
-/// The encoding of chunk keys, with the names of Zarr v3: `default` has `c` before the indices, `v2` has no prefix.
+/// An encoding of chunk keys, as Zarr v3 names it: `default` has `c` before the indices, `v2` has no prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyForm {
     pub(crate) has_c: bool,
@@ -391,26 +395,26 @@ impl fmt::Display for KeyForm {
 
 /// The relation of a key to an array.
 pub(crate) enum ChunkPlace {
-    /// A chunk of the grid, and whether its key has a separator that the metadata do not state.
+    /// The key of a chunk in the grid, and whether it has a separator that the metadata do not state.
     Chunk(Coordinates, bool),
-    /// A chunk outside the grid.
+    /// The key of a chunk outside the grid.
     Outside(Coordinates),
     /// A key that would be a chunk key in this encoding.
     Misnamed(KeyForm),
-    /// A folder above the chunks.
+    /// The folder of the chunks, or a folder above it.
     Ancestor,
     /// A key that does not belong to the array.
     Other,
 }
 
-/// The key scheme and the grid of an array.
+/// The keys that the chunks of an array have.
 pub(crate) struct ChunkPlaces<'a> {
     pub(crate) keys: &'a KeyScheme,
-    /// `None` if the chunks cannot be numbered.
+    /// The grid, or `None` if the chunks cannot be numbered.
     pub(crate) grid: Option<&'a Grid>,
-    /// The encoding of keys that the metadata state.
+    /// The encoding of chunk keys that the metadata state.
     pub(crate) form: KeyForm,
-    /// The common prefix of keys in both encodings of Zarr v3; `None` in other dialects.
+    /// The prefix that chunk keys of Zarr v3 have in both encodings; `None` in dialects other than v2 and v3.
     base: Option<Vec<u8>>,
     rank: usize,
 }
@@ -436,7 +440,7 @@ impl<'a> ChunkPlaces<'a> {
         }
     }
 
-    /// Classifies a key.
+    /// Returns how a key relates to the array.
     pub(crate) fn of(&self, key: &Key) -> ChunkPlace {
         let path = key.as_bytes();
         if self.rank == 0 {
@@ -463,7 +467,7 @@ impl<'a> ChunkPlaces<'a> {
         self.misnamed_or_other(path)
     }
 
-    /// Classifies a key that does not match the stated encoding.
+    /// Returns how a key relates to the array if it does not have the stated encoding.
     fn misnamed_or_other(&self, path: &[u8]) -> ChunkPlace {
         let with_separator = |separator| KeyForm {
             separator,
@@ -476,7 +480,7 @@ impl<'a> ChunkPlaces<'a> {
         }
     }
 
-    /// Returns the other encoding of Zarr v3 if the key is a chunk key in it.
+    /// If the key would be a chunk key in the other encoding of Zarr v3, returns this encoding.
     fn other_encoding_of(&self, path: &[u8]) -> Option<KeyForm> {
         let has_c = !self.form.has_c;
         let within = str::from_utf8(path.strip_prefix(self.base.as_ref()?.as_slice())?).ok()?;
@@ -497,13 +501,13 @@ impl<'a> ChunkPlaces<'a> {
         ['/', '.'].into_iter().find_map(form)
     }
 
-    /// Whether a text is chunk indices with this separator, inside or outside the grid.
+    /// Whether a text consists of the indices of a chunk with this separator. The chunk may be outside the grid.
     fn are_indices(&self, text: &str, separator: char) -> bool {
         let numbers: Option<Vec<u64>> = text.split(separator).map(parse_index).collect();
         numbers.is_some_and(|numbers| numbers.len() == self.rank)
     }
 
-    /// Returns the other separator if the key is a chunk key with it.
+    /// If the key would be a chunk key with the other separator, returns this separator.
     fn other_separator_of(&self, path: &[u8]) -> Option<char> {
         let stated = self.keys.separator;
         let other = if stated == '/' { '.' } else { '/' };

@@ -1,4 +1,4 @@
-//! Checks the folders of a draft: separate trees for documents and for chunks.
+//! Checks the folders of a Zarr v3 draft: separate trees for documents and for chunks.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use zarr_format::error::Result;
 use zarr_format::model::document::ZARR_JSON;
 use zarrfs_store::Key;
 
-/// The documents and the folder of a child in the document tree.
+/// What the document tree has of a child: its documents, and whether it has a folder.
 #[derive(Default)]
 struct NamedChild {
     array: Option<Key>,
@@ -22,7 +22,7 @@ struct NamedChild {
     is_link: bool,
 }
 
-/// Returns the children of a group, and reports names in its folders that belong to no node.
+/// Returns the children of a group. Reports names in the folders of the group that belong to no node.
 pub(crate) fn children(
     context: &CheckContext,
     entry: &EntryPoint,
@@ -48,7 +48,7 @@ pub(crate) fn children(
     Ok(children.collect())
 }
 
-/// Returns the children for which the group's document folder has a document or a folder.
+/// Returns the children that have a document or a folder in the group's folder of the document tree.
 fn named_children(
     context: &CheckContext,
     entry: &EntryPoint,
@@ -85,12 +85,12 @@ fn named_children(
     Ok(named)
 }
 
-/// Returns the keys of consolidated metadata, if the draft defines them.
+/// Returns the key of the consolidated metadata, if the draft defines them.
 fn copies(entry: &EntryPoint) -> Result<Vec<Key>> {
     Ok(entry.consolidated()?.into_iter().collect())
 }
 
-/// Reports a node with two documents, and nodes below an array.
+/// Reports a child with documents of both an array and a group, and an array with nodes below it.
 fn collision(child: &NamedChild, spec: Spec) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let (Some(array), Some(group)) = (&child.array, &child.group) {
@@ -106,7 +106,7 @@ fn collision(child: &NamedChild, spec: Spec) -> Vec<Finding> {
     findings
 }
 
-/// Checks the chunk folder of a group: it may only contain folders of children.
+/// Checks the folder of a group in the tree of chunks. It may only contain folders of children.
 fn check_data(
     context: &CheckContext,
     entry: &EntryPoint,
@@ -133,7 +133,7 @@ fn orphan_folder(key: &Key, why: &str) -> Finding {
     Finding::warning("orphan-folder", key, format!("stray directory: {why}"))
 }
 
-/// Checks the folder of the entry point, and the folders between it and the documents and chunks.
+/// Checks the folder of the entry point, which is the root of the draft, and the folders from there to the two trees.
 fn check_top(
     context: &CheckContext,
     entry: &EntryPoint,

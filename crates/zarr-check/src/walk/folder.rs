@@ -1,10 +1,10 @@
 //! Visits the entries of folders, and reads the folders of groups.
 //!
-//! Keys below a folder come from one flat listing if the store supports it, else from a listing of each folder. Only
-//! the listings in progress are held in memory.
+//! If the store supports it, one flat listing has all keys below a folder. Otherwise each folder is listed by itself.
+//! Only the listings in progress are in memory.
 //!
-//! Symbolic links and files that a local store hides (its temporary files, pipes) are reported separately, as these
-//! faults are invisible through the store.
+//! A local store hides some files (its temporary files, pipes) and follows symbolic links. Since these faults are
+//! invisible through the store, they are found here on the disk and reported.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -34,11 +34,11 @@ use zarrfs_store::{EntryKind, Key, Listing, Meta, Name, Store};
 pub(crate) enum StoredEntry {
     /// An object, with its metadata if the listing has them.
     Object(Key, Option<Meta>),
-    /// A folder; the visitor decides whether it is entered.
+    /// A folder. The visitor decides whether the entries in it are visited.
     Folder(Key),
     /// A folder without entries.
     EmptyFolder(Key),
-    /// A symbolic link to a folder of the store; it is not entered.
+    /// A symbolic link to a folder of the store. The entries behind it are not visited.
     FolderLink(Key),
     /// A symbolic link that cannot be followed, and the reason.
     BrokenLink(Key, Error),
@@ -48,7 +48,7 @@ pub(crate) enum StoredEntry {
     Unlisted(Key, Error),
 }
 
-/// Visits all entries below a folder; makes no request if an earlier listing covers it.
+/// Visits all entries below a folder. If an earlier listing has them, makes no request.
 pub(crate) fn visit_below(
     context: &CheckContext,
     folder: &Key,
@@ -75,7 +75,7 @@ pub(crate) fn visit_below(
     Ok(())
 }
 
-/// Visits the direct entries of a folder; a missing folder is empty.
+/// Visits the entries directly in a folder. A missing folder counts as empty.
 pub(crate) fn visit_folder(
     store: &dyn Store,
     folder: &Key,
@@ -101,7 +101,8 @@ pub(crate) fn visit_folder(
     Ok(())
 }
 
-/// Visits folder by folder; enters a folder if the visitor returns true.
+/// Visits the entries below a folder, one folder after the other. Visits those in a folder only if the visitor returned
+/// true for it.
 fn visit_folders(
     store: &dyn Store,
     top: &Key,
@@ -125,7 +126,7 @@ fn visit_folders(
             Some(entry) => visit(entry),
             None => false,
         };
-        // No array has folders of chunks that deep.
+        // Folders of chunks are never that deep.
         if enters && open.len() < 100 {
             enter(store, key, &mut open, visit);
         }
@@ -133,7 +134,7 @@ fn visit_folders(
     Ok(())
 }
 
-/// Starts to list a folder; visits it as an entry if it is empty or cannot be listed.
+/// Starts to list a folder. If it is empty or cannot be listed, visits it as such an entry.
 fn enter(
     store: &dyn Store,
     key: Key,
@@ -158,7 +159,7 @@ fn enter(
     }
 }
 
-/// Lists a folder, after visiting its hidden files.
+/// Visits the hidden files of a folder, and then starts to list it.
 fn open_folder(
     store: &dyn Store,
     key: &Key,
@@ -170,7 +171,7 @@ fn open_folder(
     store.list(&UNLIMITED, key)
 }
 
-/// Returns the entry of a name; links are followed as the store follows them.
+/// Returns the entry with a name. A symbolic link is resolved as the store does it.
 fn entry_of(store: &dyn Store, key: Key, name: &Name) -> Option<StoredEntry> {
     match name.kind {
         EntryKind::File => Some(StoredEntry::Object(key, name.meta)),
@@ -179,7 +180,7 @@ fn entry_of(store: &dyn Store, key: Key, name: &Name) -> Option<StoredEntry> {
     }
 }
 
-/// Returns the entry of a symbolic link.
+/// Returns the entry for a symbolic link: what is behind it.
 fn link(store: &dyn Store, key: Key) -> StoredEntry {
     match store.open(&UNLIMITED, &key, None) {
         Ok(_) => StoredEntry::Object(key, None),
@@ -194,13 +195,13 @@ fn local_path(store: &dyn Store, key: &Key) -> Option<PathBuf> {
     Some(folder.join(OsStr::from_bytes(key.as_bytes())))
 }
 
-/// Whether a folder of a local store is a symbolic link; the store follows it without a trace.
+/// Whether a folder of a local store is a symbolic link. The store follows it, so its listings do not show that.
 fn is_followed_link(store: &dyn Store, key: &Key) -> bool {
     let meta = local_path(store, key).and_then(|path| fs::symlink_metadata(path).ok());
     meta.is_some_and(|meta| meta.is_symlink())
 }
 
-/// Whether a local symbolic link points to git-annex content that was not fetched.
+/// Whether a local symbolic link points to a file of git-annex whose content was not fetched.
 pub(crate) fn is_unfetched_annex_link(store: &dyn Store, key: &Key) -> bool {
     let is_of_annex = |target: &Path| {
         let mut parts = target.components().map(|part| part.as_os_str());
@@ -212,12 +213,12 @@ pub(crate) fn is_unfetched_annex_link(store: &dyn Store, key: &Key) -> bool {
     })
 }
 
-/// Returns the files that the store hides among the first 2^20 names of a local folder.
+/// Returns the files in a local folder that the store hides. Only the first 2^20 names are inspected.
 fn hidden_files(store: &dyn Store, key: &Key) -> Vec<(Key, &'static str)> {
     let Some(path) = local_path(store, key) else {
         return Vec::new();
     };
-    // A link may lead out of the store, where nothing is inspected.
+    // A link may lead out of the store, and nothing is inspected there.
     let is_link = fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_symlink());
     let Some(entries) = fs::read_dir(path).ok().filter(|_| !is_link) else {
         return Vec::new();
@@ -236,7 +237,7 @@ fn hidden_files(store: &dyn Store, key: &Key) -> Vec<(Key, &'static str)> {
     files
 }
 
-/// Returns the kind of a file that the store hides, or `None` if it is visible.
+/// Returns what kind of file the store hides, or `None` if the store shows the file.
 fn hidden_kind(entry: &fs::DirEntry) -> Option<&'static str> {
     let kind = entry.file_type().ok()?;
     if local::is_reserved_name(entry.file_name().as_bytes()) {
@@ -252,21 +253,21 @@ fn hidden_kind(entry: &fs::DirEntry) -> Option<&'static str> {
     is_device.then_some("device")
 }
 
-/// Maximum number of children of a group that are checked.
+/// Maximum number of children of a group that are checked. It is an error if a group has more.
 pub(crate) const MAX_CHILDREN: usize = 1_000_000;
 
 /// A child of a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct GroupChild {
     pub(crate) name: Vec<u8>,
-    /// Whether it is a symbolic link; only one is followed on the way to a node.
+    /// Whether it is a symbolic link. On the way to a node, only one symbolic link is followed.
     pub(crate) is_link: bool,
 }
 
 /// The direct content of a folder.
 #[derive(Default)]
 pub(crate) struct FolderContent {
-    /// Objects that the caller wants, such as documents.
+    /// The objects that the caller asked for, such as documents.
     pub(crate) objects: Vec<Key>,
     /// Folders, sorted by name.
     pub(crate) folders: Vec<GroupChild>,
@@ -275,7 +276,7 @@ pub(crate) struct FolderContent {
 }
 
 impl FolderContent {
-    /// Reads a folder; objects that are not `wanted` are reported as keys of no node.
+    /// Reads a folder. Objects for which `wanted` is false are reported as keys that belong to no node.
     pub(crate) fn read(
         context: &CheckContext,
         folder: &Key,
@@ -319,7 +320,7 @@ impl FolderContent {
         content
     }
 
-    /// Reports folders that are named like documents, and removes them; returns whether there are any.
+    /// Removes folders that have the name of a document, and reports them. Returns whether there are any.
     pub(crate) fn remove_documents(
         &mut self,
         group: &Key,
@@ -337,8 +338,8 @@ impl FolderContent {
         !named.is_empty()
     }
 
-    /// Removes names that look like chunks, in the folder of a node that may be an array. Returns their number and the
-    /// first of them. A folder with such a name and a document is a node, and stays.
+    /// Removes names that look like chunks from the folder of a node that may be an array. Returns their number and the
+    /// first of them. A folder with such a name stays if it has a document, since then it is a node.
     pub(crate) fn remove_chunks(
         &mut self,
         context: &CheckContext,
@@ -365,15 +366,15 @@ impl FolderContent {
         Some((count + bare.len() as u64, first))
     }
 
-    /// Whether the folder has an object of this name.
+    /// Whether the folder has an object with this name, among those that were asked for.
     pub(crate) fn has(&self, name: &str) -> bool {
         let mut names = self.objects.iter().map(Key::name);
         names.any(|other| other == name.as_bytes())
     }
 }
 
-/// Whether a folder without a document contains only chunks of an array, and nothing that may be a node: folders
-/// named like indices down to objects named like indices.
+/// Whether a folder without a document contains chunks of an array and nothing that may be a node. That is so if
+/// folders named like indices lead to objects named like indices.
 pub(crate) fn has_only_chunks(context: &CheckContext, folder: &Key) -> bool {
     let mut folder = folder.clone();
     for _ in 0..=MAX_RANK {
@@ -397,7 +398,8 @@ pub(crate) fn has_only_chunks(context: &CheckContext, folder: &Key) -> bool {
     false
 }
 
-/// Removes the finding about a document whose name is only wrong in case; returns its key and the right name.
+/// Removes the finding about a key that has the name of a document in the wrong case. Returns the key and the right
+/// name.
 pub(crate) fn remove_miscased(findings: &mut NodeFindings) -> Option<(Key, &'static str)> {
     let mut names = [ZARR_JSON, ZARRAY, ZGROUP].into_iter();
     names.find_map(|name| {

@@ -1,9 +1,9 @@
 //! Walks through a hierarchy in parallel and reports findings in order.
 //!
-//! Each thread takes the next node or chunk when it is done with one, so that the allowed number of requests is
-//! always in flight. Only the names of children of the groups on the path and a bounded number of finished nodes are
-//! queued: the memory of a check is bounded by the depth of the store and its largest group, not by the number of
-//! nodes.
+//! Each thread takes the next node or chunk when it is done with one, so that the allowed number of requests is always
+//! in flight. In memory are the names of the children of each group on the path to the present node, and a bounded
+//! number of finished nodes. So the memory of a check depends on the depth of the store and on its largest group, not
+//! on the number of nodes.
 
 use std::collections::BTreeSet;
 use std::mem::take;
@@ -48,7 +48,7 @@ pub struct CheckSummary {
     pub arrays: u64,
     /// The number of nodes that cannot be read.
     pub unreadable: u64,
-    /// The numbers of errors, warnings and pieces of advice.
+    /// The numbers of errors, of warnings and of pieces of advice.
     pub findings: [u64; 3],
     is_described: bool,
 }
@@ -76,7 +76,7 @@ impl CheckSummary {
     }
 }
 
-/// Checks a node and all nodes below it; passes each finding to `report`, node by node.
+/// Checks a node and all nodes below it. Passes each finding to `report`, node by node.
 pub fn check(
     context: &CheckContext,
     start: &Arc<NodeEntry>,
@@ -118,7 +118,7 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// Works until the check has ended.
+    /// Does tasks until the check has ended.
     fn run(&self) {
         let guard = AbortGuard(&self.queue);
         while let Some(work) = self.queue.wait_for_work() {
@@ -144,7 +144,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Accepts a checked node; if the data are checked, the chunks of an array are decoded first.
+    /// Takes the result of checking a node. If it is an array and chunks are to be decoded, the node is finished after
+    /// that.
     fn take_node(&self, ticket: Ticket, mut node: CheckedNode) {
         match node.array.take().filter(|_| self.context.data) {
             Some((array, folder)) => {
@@ -165,7 +166,7 @@ impl Worker<'_> {
         self.release(task.of);
     }
 
-    /// Finishes an array once no thread holds a chunk of it.
+    /// Drops a reference to an array. With the last one, all chunks are decoded and the node is finished.
     fn release(&self, of: Arc<ArrayData>) {
         if let Some((ticket, node)) = Arc::into_inner(of).map(ArrayData::into_node) {
             self.queue.finish(ticket, node);
@@ -173,7 +174,7 @@ impl Worker<'_> {
     }
 }
 
-/// Ends the check if a thread panics: others would wait for its node forever.
+/// Ends the check if the thread panics. Otherwise, the other threads would wait for its node forever.
 struct AbortGuard<'a>(&'a WorkQueue);
 
 impl Drop for AbortGuard<'_> {
@@ -188,13 +189,14 @@ impl Drop for AbortGuard<'_> {
 struct Reporter<'a> {
     summary: CheckSummary,
     siblings: SiblingArrays,
-    /// The number of chunks of an array that are inspected, if not all are.
+    /// If not all chunks of an array are inspected, the maximum number of those that are.
     inspected: Option<u64>,
     report: &'a mut dyn FnMut(&Finding),
 }
 
 impl Reporter<'_> {
-    /// Reports nodes as they are finished, until the end; does the work itself if no thread could be started.
+    /// Reports each node when it is finished, until the check has ended. Also does the tasks if no thread could be
+    /// started.
     fn follow(&mut self, worker: &Worker<'_>, has_threads: bool) {
         while !worker.queue.has_ended() {
             if let Some(node) = worker.queue.take_finished() {
@@ -251,7 +253,7 @@ impl Reporter<'_> {
     }
 }
 
-/// Whether a node without a document has the two folders of a draft.
+/// Whether a node without a document has the folders `meta` and `data`, as the root of a draft has them.
 fn has_folders_of_draft(context: &CheckContext, node: &Key) -> bool {
     ["meta", "data"].into_iter().all(|name| {
         let folder = node.child(name.as_bytes());
@@ -288,12 +290,12 @@ fn check_child(context: &CheckContext, next: &NextChild) -> CheckedNode {
     }
 }
 
-/// Whether listings are prefetched: the store is on a network and can list.
+/// Whether listings are prefetched. This is useful in a store on a network, and possible if the store can list.
 fn prefetches_listings(context: &CheckContext) -> bool {
     context.is_remote && context.store().info().lists
 }
 
-/// Prefetches the listings below children of one group.
+/// Prefetches the listings of all keys below some children of one group.
 fn prefetch_listings(context: &CheckContext, nodes: &[NextChild]) {
     for (top, folders) in folders_by_parent(nodes) {
         context
@@ -303,7 +305,7 @@ fn prefetch_listings(context: &CheckContext, nodes: &[NextChild]) {
     }
 }
 
-/// Returns the folders with the keys of children of one group, grouped by their parent folder.
+/// Returns the folders with the keys of some children of one group, by the folders above them.
 fn folders_by_parent(nodes: &[NextChild]) -> Vec<(Key, Vec<Key>)> {
     let Some(first) = nodes.first() else {
         return Vec::new();
@@ -318,7 +320,8 @@ fn folders_by_parent(nodes: &[NextChild]) -> Vec<(Key, Vec<Key>)> {
         .collect()
 }
 
-/// Returns the folders in which the keys of a group's children lie: drafts have one for documents and one for chunks.
+/// Returns the folders that contain the folders of a group's children. In a draft, these are one for documents and one
+/// for chunks.
 fn parent_folders(group: &NodeEntry) -> Result<Vec<Key>> {
     match group.entry_point() {
         None => Ok(vec![group.path.clone()]),
@@ -326,7 +329,7 @@ fn parent_folders(group: &NodeEntry) -> Result<Vec<Key>> {
     }
 }
 
-/// Returns the advice for an archive of OME-Zarr that differs from the layout that RFC-9 recommends.
+/// Returns advice if an archive of OME-Zarr does not have the layout that RFC-9 recommends.
 fn ozx_layout(context: &CheckContext, top: &Key) -> Option<Finding> {
     let layout = context.store().info().ozx_layout.as_ref()?;
     let mut differences = Vec::new();
@@ -354,7 +357,8 @@ fn ozx_layout(context: &CheckContext, top: &Key) -> Option<Finding> {
     Some(Finding::advice("ozx-layout", top, message).with_remedy(remedy))
 }
 
-/// Returns a finding for each hidden entry at or below a node. In a bucket, they are only known after a listing.
+/// Returns a finding for each entry at or below a node that the store hides. In a bucket, such entries are only known
+/// after a listing.
 fn hidden_entries(context: &CheckContext, top: &Key) -> Vec<Finding> {
     let entries = context.store().info().hidden_entries.all();
     let findings = entries.iter().filter_map(|entry| finding_of(entry, top));

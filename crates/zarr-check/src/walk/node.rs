@@ -1,4 +1,4 @@
-//! Checks one node: its name, documents, keys, consolidated copies and codecs.
+//! Checks one node: its name, documents, keys, consolidated metadata and codecs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,9 +80,9 @@ struct NodeCheck<'a> {
     scope: NodeScope,
     findings: NodeFindings,
     children: Vec<GroupChild>,
-    /// The stored documents and their kinds.
+    /// The keys of the stored documents, and the kind of each.
     documents: Vec<(Key, DocumentKind)>,
-    /// The sizes of the documents of an array, if its listing had them.
+    /// The sizes of an array's documents, if the listing had them.
     sizes: BTreeMap<Key, u64>,
     array: Option<(Arc<OpenArray>, Key)>,
     /// The number of stored chunks of the array.
@@ -102,7 +102,7 @@ impl NodeCheck<'_> {
         }
         self.check_documents();
         if self.findings.has_error_of("codecs") {
-            // The fault in the document already explains this.
+            // The finding about the document already explains this one.
             self.findings.take("codecs-impossible", &|_| true);
         }
         self.check_reading();
@@ -118,7 +118,7 @@ impl NodeCheck<'_> {
         Ok(())
     }
 
-    /// Finds documents, children and keys of a node whose documents are in its folder.
+    /// Finds the documents and children of a node whose documents are in its own folder, and checks the keys there.
     fn read_node_folder(&mut self) -> Result<()> {
         let path = &self.entry.path;
         let keys = if !self.context.store().info().lists {
@@ -138,7 +138,8 @@ impl NodeCheck<'_> {
         let is_n5 = self.dialect == Some("n5");
         let has = |name: &str| keys.iter().any(|key| key.name() == name.as_bytes());
         let is_v2 = has(ZGROUP);
-        // The attributes belong to the group that the consolidated metadata describe.
+        // If the folder has only `.zmetadata` and `.zattrs`, the attributes are those of the group that `.zmetadata`
+        // describes.
         let is_lone = has(ZMETADATA) && !is_v2 && !has(ZARRAY) && !has(ZARR_JSON);
         for key in keys {
             let is = |name: &str| key.name() == name.as_bytes();
@@ -154,8 +155,8 @@ impl NodeCheck<'_> {
         Ok(())
     }
 
-    /// Reports a node whose dialect differs from that of the nearest group with a document, unless it has documents
-    /// of both.
+    /// Reports a node whose dialect differs from the dialect of the nearest group above that has a document. If the
+    /// node has documents of both dialects, nothing is reported.
     fn check_dialect(&mut self) {
         let (Some(own), Some(above)) = (self.entry.dialect(), self.scope.dialect) else {
             return;
@@ -168,7 +169,7 @@ impl NodeCheck<'_> {
         }
     }
 
-    /// Reports consolidated metadata of v2 in a folder without a v2 document, and still compares them.
+    /// Reports `.zmetadata` in a folder without a v2 document. The copies in it are compared nevertheless.
     fn check_lone_copies(&mut self, copies: &Key) -> Result<()> {
         let path = &self.entry.path;
         if self.entry.is_array() || !matches!(self.entry.dialect(), None | Some("v2")) {
@@ -180,13 +181,13 @@ impl NodeCheck<'_> {
         Ok(())
     }
 
-    /// Finds documents, children and keys of a node of a draft, whose documents and chunks are in separate trees.
+    /// Finds the documents and children of a node of a draft, whose documents and chunks are in separate trees.
     fn read_draft(&mut self, draft: &EntryPoint) -> Result<()> {
         let path = &self.entry.path;
         let known = self.known_documents();
         for (role, key) in draft.documents(path)? {
-            // For a node from consolidated metadata, the stored documents are unknown; a missing one is skipped when
-            // it is read.
+            // If the node comes from consolidated metadata, its stored documents are unknown. A missing document is
+            // skipped later, when it is read.
             if known.contains(&key) || self.entry.documents.is_none() {
                 self.documents
                     .push((key, DocumentKind::OfDraft(draft.name(), role)));
@@ -212,7 +213,7 @@ impl NodeCheck<'_> {
         Ok(())
     }
 
-    /// Returns the keys of the documents that the hierarchy has read.
+    /// Returns the keys of the node's documents, as far as the hierarchy has read them.
     fn known_documents(&self) -> Vec<Key> {
         let read = self.entry.documents.as_deref().unwrap_or_default();
         let broken = self
@@ -225,7 +226,7 @@ impl NodeCheck<'_> {
             .collect()
     }
 
-    /// Checks the keys of an array; returns the keys of its documents.
+    /// Checks the keys of an array. Returns the keys of its documents.
     fn check_array_keys(&mut self, folder: &Key, documents: Option<&Key>) -> Result<Vec<Key>> {
         let open = self.context.arrays.open(self.entry)?;
         let keys = ArrayKeys::check(self.context, &open, folder, documents);
@@ -249,7 +250,7 @@ impl NodeCheck<'_> {
         Ok(keys.documents.into_iter().map(|(key, _)| key).collect())
     }
 
-    /// Checks the folder of a group; returns the keys of its documents.
+    /// Checks the folder of a group. Returns the keys of its documents.
     fn check_group_keys(&mut self) -> Vec<Key> {
         let path = &self.entry.path;
         let is_document = |key: &Key| is_in_node_folder(key.name());
@@ -269,7 +270,7 @@ impl NodeCheck<'_> {
             && let Some(finding) = self.undescribed(&mut content, &mut findings)
         {
             self.findings.add(finding);
-            // The attributes belong to the node whose document is missing.
+            // `.zattrs` belongs to the node whose document is missing.
             content
                 .objects
                 .retain(|key| key.name() != ZATTRS.as_bytes());
@@ -280,7 +281,8 @@ impl NodeCheck<'_> {
         content.objects
     }
 
-    /// Returns the fault of a folder without a document: it has a wrong name, was lost, or was never written.
+    /// Returns the finding about a folder without a document. The document has a wrong name, was lost, or was never
+    /// written.
     fn undescribed(
         &self,
         content: &mut FolderContent,
@@ -316,7 +318,7 @@ impl NodeCheck<'_> {
         }
     }
 
-    /// Advises to consolidate the metadata of a remote v2 hierarchy.
+    /// If a remote v2 hierarchy has no consolidated metadata, advises to add them.
     fn advise_copies(&mut self, has_copies: bool, children: usize) {
         let is_top = self.scope.depth == 1 && self.entry.dialect() == Some("v2");
         if is_top && !has_copies && children > 1 && self.context.is_remote {
@@ -330,7 +332,7 @@ impl NodeCheck<'_> {
         }
     }
 
-    /// Finds documents and children of a node in a store that cannot list keys.
+    /// Finds the documents and children of a node in a store that cannot list keys, by asking for each document.
     fn probe_documents(&mut self) -> Result<Vec<Key>> {
         if self.scope.depth == 1 {
             self.findings.add(store_unlisted(&self.entry.path));
@@ -366,7 +368,7 @@ impl NodeCheck<'_> {
         Ok(stored)
     }
 
-    /// Takes the children from consolidated metadata.
+    /// Adds the children that are known without a listing, such as those in consolidated metadata.
     fn known_children(&mut self) -> Result<()> {
         let mut listing = self
             .context
@@ -381,7 +383,8 @@ impl NodeCheck<'_> {
         Ok(())
     }
 
-    /// Checks each document, the consolidated metadata in it, and whether it has the copies that it should have.
+    /// Checks each document of the node. Also checks the consolidated metadata in it, and whether the consolidated
+    /// metadata of groups above have a copy of it.
     fn check_documents(&mut self) {
         for (key, kind) in self.documents.clone() {
             let (bytes, _reservation) =
@@ -402,8 +405,8 @@ impl NodeCheck<'_> {
         }
     }
 
-    /// Reports copies that a document should have but has not. A document that is not an object cannot have copies,
-    /// and attributes without members need none.
+    /// Reports consolidated metadata that should have a copy of a document but have none. A document that is no JSON
+    /// object cannot have a copy, and attributes without members need none.
     fn check_copied(&mut self, key: &Key, bytes: &[u8]) {
         let top = self.entry.entry_point().map(|draft| draft.top());
         let copies = self.scope.copies.iter();
@@ -416,7 +419,7 @@ impl NodeCheck<'_> {
         }
     }
 
-    /// Checks the consolidated metadata of the group with this document.
+    /// Checks the consolidated metadata that belong to a group. `key` is the group's document, and may contain them.
     fn check_own_copies(&mut self, key: &Key, bytes: &[u8]) {
         let path = self.entry.path.clone();
         if self.entry.is_array() || self.entry.entry_point().is_some() {
@@ -436,7 +439,7 @@ impl NodeCheck<'_> {
         }
     }
 
-    /// Checks a document of consolidated metadata, if it exists.
+    /// Checks the document that holds consolidated metadata, if it exists.
     fn check_copies(&mut self, holder: ConsolidatedDocument) {
         let key = holder.key();
         let (bytes, _reservation) = match self.context.document(key, None) {
@@ -454,7 +457,8 @@ impl NodeCheck<'_> {
         self.scope.copies.extend(copies);
     }
 
-    /// Checks conventional attributes: those of xarray at arrays, of OME-Zarr and anndata at groups.
+    /// Checks attributes that have a meaning by convention: those of xarray at arrays, and those of OME-Zarr and
+    /// anndata at groups.
     fn check_attributes(&mut self) {
         let (context, entry) = (self.context, self.entry);
         match entry.node() {
@@ -469,7 +473,7 @@ impl NodeCheck<'_> {
         }
     }
 
-    /// Reports a node that cannot be read although no rule is broken, and attributes that cannot be read.
+    /// Reports a node that cannot be read although its documents break no rule, and attributes that cannot be read.
     fn check_reading(&mut self) {
         match self.entry.node() {
             Err(error) if !self.findings.has_error() => {
@@ -504,17 +508,17 @@ fn is_empty(bytes: &[u8]) -> bool {
     text_of_bytes(bytes).is_ok_and(json_text::is_empty)
 }
 
-/// Whether a document is a JSON object; the opposite is reported elsewhere.
+/// Whether a document is a JSON object. If it is not, `check_document` reports that.
 fn is_object(bytes: &[u8]) -> bool {
     text_of_bytes(bytes).is_ok_and(|text| visit_members(text, &mut |_, _| {}).is_ok())
 }
 
-/// The state that a node inherits from its ancestors.
+/// What a node inherits from the groups above it.
 #[derive(Clone, Default)]
 pub(crate) struct NodeScope {
-    /// The dialect of the nearest ancestor with a document.
+    /// The dialect of the nearest group above that has a document.
     pub(crate) dialect: Option<&'static str>,
-    /// The consolidated metadata that should contain copies of its documents.
+    /// The consolidated metadata of groups above that should have copies of the node's documents.
     pub(crate) copies: Vec<Arc<CopiedKeys>>,
     /// Whether a symbolic link was followed on the way to the node.
     pub(crate) is_behind_link: bool,
@@ -534,13 +538,13 @@ pub(crate) struct CheckedNode {
     pub(crate) path: Key,
     pub(crate) entry: Option<Arc<NodeEntry>>,
     pub(crate) findings: NodeFindings,
-    /// Its children, sorted by name, until they are checked.
+    /// The children, sorted by name. They are moved to the queue when the node is finished.
     pub(crate) children: Vec<GroupChild>,
     /// Whether it has children.
     pub(crate) has_children: bool,
-    /// The state that its children inherit.
+    /// What the children inherit.
     pub(crate) scope: NodeScope,
-    /// The array whose chunks will be decoded, and the folder that contains them.
+    /// If chunks are to be decoded, the array, and the folder in which its chunks are.
     pub(crate) array: Option<(Arc<OpenArray>, Key)>,
     /// The number of stored chunks of the array.
     pub(crate) chunks: u64,
@@ -549,7 +553,7 @@ pub(crate) struct CheckedNode {
 }
 
 impl CheckedNode {
-    /// Builds a node of which nothing is known but an optional finding.
+    /// Creates a node about which nothing is known except perhaps one finding.
     pub(crate) fn unknown(path: &Key, finding: Option<Finding>) -> CheckedNode {
         let mut findings = NodeFindings::default();
         findings.extend(finding);

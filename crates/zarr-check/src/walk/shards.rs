@@ -1,8 +1,9 @@
 //! Checks shard indexes and locates inner chunks.
 //!
-//! Each entry must be inside the shard, outside the index, and apart from other entries; bytes without an entry are
-//! unused. An inner chunk that overlaps an earlier one is reported but not read. So the bytes of a shard are read
-//! once per level, and indexes whose entries all point to the same bytes do not multiply from level to level.
+//! The byte range of each entry must be inside the shard, and overlap neither the index nor another entry. Bytes in no
+//! range are unused. Of two inner chunks that overlap, the second is reported and not read. So the bytes of a shard are
+//! read at most once per level of nesting. Otherwise, an index whose entries all point to the same bytes could multiply
+//! the work at each level.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -19,10 +20,10 @@ use zarr_format::model::Array;
 use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::{ByteRange, Key};
 
-/// The section on the layout of shards.
+/// The section of the specification on the layout of shards.
 const FORMAT: SpecSection = Spec::Sharding.section("Binary shard format");
 
-/// A shard, a nested shard or an inner chunk in its object.
+/// A part of a stored object: a shard, a shard nested in it, or an inner chunk.
 pub(crate) struct ObjectPart {
     /// Its name in messages; empty for the whole object.
     pub(crate) name: String,
@@ -68,12 +69,12 @@ pub(crate) struct ShardReader<'a> {
     context: &'a CheckContext,
     key: &'a Key,
     array: &'a Array,
-    /// Its bytes, if they are in memory.
+    /// All bytes of the shard, if they are in memory.
     whole: Option<Vec<u8>>,
 }
 
 impl<'a> ShardReader<'a> {
-    /// Prepares to read a shard of `size` bytes; reads it whole if everything is wanted and it is small.
+    /// Prepares to read a shard of `size` bytes. If all of it is wanted and it is small, reads it whole.
     pub(crate) fn new(
         context: &'a CheckContext,
         shard: &ChunkPart<'a>,
@@ -95,7 +96,7 @@ impl<'a> ShardReader<'a> {
         })
     }
 
-    /// Reads a part of the shard.
+    /// Reads a byte range of the shard.
     pub(crate) fn read(&self, range: &Range<u64>) -> Result<Vec<u8>> {
         if let Some(whole) = &self.whole {
             let place = usize::try_from(range.start)
@@ -128,7 +129,7 @@ impl<'a> ShardReader<'a> {
         Error::corrupt(self.key, "the shard is too short")
     }
 
-    /// Walks through the levels of a shard.
+    /// Reads the indexes of a shard and of the shards nested in it. Passes each innermost chunk to `visit`.
     pub(crate) fn walk(
         &self,
         levels: &[ShardLevel],
@@ -163,7 +164,8 @@ impl<'a> ShardReader<'a> {
         }
     }
 
-    /// Reports an index that cannot be read; the object may be something other than a shard.
+    /// Reports an index that cannot be read. If the object is recognized as something other than a shard, the finding
+    /// says so.
     fn index_fault(&self, part: &ObjectPart, error: &Error) -> Finding {
         let head = self.read_head(part);
         let foreign = head
@@ -196,7 +198,7 @@ impl<'a> ShardReader<'a> {
         level.decode_index(&encoded, size)
     }
 
-    /// Returns the inner chunks in an index, and reports those outside the shard.
+    /// Returns the numbers and byte ranges of the inner chunks in an index. Reports those outside the shard.
     fn entries(
         &self,
         part: &ObjectPart,
@@ -219,8 +221,8 @@ impl<'a> ShardReader<'a> {
         entries
     }
 
-    /// Reports entries that overlap each other or the index, and bytes without an entry. Returns the inner chunks that
-    /// overlap an earlier one or the index.
+    /// Reports byte ranges that overlap each other or the index, and bytes that are in no range. Returns the numbers of
+    /// the inner chunks that overlap the index or a chunk before them.
     fn check_entries(
         &self,
         part: &ObjectPart,
@@ -263,7 +265,7 @@ impl<'a> ShardReader<'a> {
         overlapping
     }
 
-    /// Reports two overlapping parts of a shard, each an inner chunk or the index. The index, or the first of two chunks,
+    /// Reports that two inner chunks, or an inner chunk and the index, overlap. Of them, the index or the first chunk
     /// is still read.
     fn overlap(&self, part: &ObjectPart, last: Option<usize>, number: Option<usize>) -> Finding {
         let name_of = |number: Option<usize>| match number {

@@ -1,9 +1,9 @@
 //! Queues the nodes and chunks of a check, and returns finished nodes in order.
 //!
-//! Threads take one task at a time, chunks before nodes; no thread waits while there is work that it can do. Nodes are
-//! reported in the order of the hierarchy: each before its children, siblings sorted by name. Threads take the first
-//! node in that order that is not taken, so they only wait for the store, not for each other. The number of nodes that
-//! may be taken after an unfinished one is bounded, which bounds the memory of finished nodes.
+//! A thread takes one task at a time, chunks before nodes, and waits only if there is no task that it can do. Nodes are
+//! reported in the order of the hierarchy: each before its children, siblings sorted by name. A thread takes the first
+//! node in this order that no thread has taken. So threads wait for the store, but hardly for each other. Finished
+//! nodes wait in memory until all nodes before them are finished; their number is bounded.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use crate::walk::folder::GroupChild;
 use crate::walk::node::{CheckedNode, NextChild, NodeScope};
 use zarrfs_array::hierarchy::NodeEntry;
 
-/// The next task of a thread.
+/// A task for a thread.
 pub(crate) enum Work {
     /// Decode a chunk.
     Chunk(ChunkTask),
-    /// The next task in the order of nodes.
+    /// Do the next task in the order of nodes.
     Node(Task),
 }
 
-/// The work of a check.
+/// The tasks of a check, and the nodes that are not reported yet.
 pub(crate) struct WorkQueue {
     state: Mutex<WorkState>,
-    /// Signals that there may be work.
+    /// Signals that there may be a task for a thread.
     has_work: Condvar,
-    /// Signals that a node may be finished.
+    /// Signals that the next node to report may be finished.
     has_finished: Condvar,
     max_chunks: usize,
 }
@@ -50,7 +50,7 @@ impl WorkState {
 }
 
 impl WorkQueue {
-    /// Starts with the node at which the check starts.
+    /// Creates a queue with one task: to check the node at which the check starts.
     pub(crate) fn new(threads: usize, prefetches: bool) -> WorkQueue {
         WorkQueue {
             state: Mutex::new(WorkState {
@@ -64,7 +64,7 @@ impl WorkQueue {
         }
     }
 
-    /// Waits for work; returns `None` when the check has ended.
+    /// Waits for a task. Returns `None` when the check has ended.
     pub(crate) fn wait_for_work(&self) -> Option<Work> {
         let mut state = self.state.lock();
         loop {
@@ -78,12 +78,12 @@ impl WorkQueue {
         }
     }
 
-    /// Returns work without waiting, or `None` if there is no work now.
+    /// Returns a task without waiting, or `None` if there is none now.
     pub(crate) fn try_work(&self) -> Option<Work> {
         self.state.lock().next()
     }
 
-    /// Queues a chunk; returns it if the queue is full.
+    /// Queues a chunk. If the queue is full, returns the chunk, so that the caller decodes it.
     pub(crate) fn offer(&self, task: ChunkTask) -> Option<ChunkTask> {
         let mut state = self.state.lock();
         if state.chunks.len() >= self.max_chunks {
@@ -95,20 +95,20 @@ impl WorkQueue {
         None
     }
 
-    /// Marks children of a group as ready after their prefetch.
+    /// Makes children of a group available after their listings were prefetched.
     pub(crate) fn mark_prefetched(&self, ticket: Ticket, children: Vec<NextChild>) {
         self.state.lock().order.mark_prefetched(ticket, children);
         self.has_work.notify_all();
     }
 
-    /// Records the result for a node.
+    /// Records the result of checking a node.
     pub(crate) fn finish(&self, ticket: Ticket, node: CheckedNode) {
         self.state.lock().order.finish(ticket, node);
         self.has_work.notify_all();
         self.has_finished.notify_one();
     }
 
-    /// Removes and returns the next node in the order of the hierarchy, if it is finished.
+    /// If the next node in the order of the hierarchy is finished, removes and returns it.
     pub(crate) fn take_finished(&self) -> Option<CheckedNode> {
         let mut state = self.state.lock();
         let node = state.order.take_finished();
@@ -118,7 +118,7 @@ impl WorkQueue {
         node
     }
 
-    /// Waits until a node is finished or the check has ended.
+    /// Waits until a node is finished or the check ends.
     pub(crate) fn wait_for_finished(&self) {
         let mut state = self.state.lock();
         if !state.has_ended && !state.order.has_finished() {
@@ -131,7 +131,7 @@ impl WorkQueue {
         self.state.lock().has_ended
     }
 
-    /// Ends the check, since a task will never be finished.
+    /// Ends the check at once. A thread that panicked never finishes its task, so the others would wait forever.
     pub(crate) fn abort(&self) {
         self.state.lock().has_ended = true;
         self.has_work.notify_all();
@@ -139,7 +139,7 @@ impl WorkQueue {
     }
 }
 
-/// Maximum number of unreported nodes per thread that may precede the next node.
+/// For each thread, the maximum number of unreported nodes before a node that is taken.
 const AHEAD: usize = 16;
 
 /// Identifies a task.
@@ -150,46 +150,46 @@ pub(crate) struct Ticket(u64);
 pub(crate) enum Task {
     /// Check the node at which the check starts.
     Start(Ticket),
-    /// Prefetch the listings of children of a group, which are ready afterwards.
+    /// Prefetch the listings of some children of a group. These children are then available.
     Prefetch(Ticket, Vec<NextChild>),
     /// Check a node.
     Check(Ticket, NextChild),
 }
 
-/// A place in the order.
+/// An element of the order of nodes.
 enum Place {
-    /// The start node, not taken yet.
+    /// The node at which the check starts, which no thread has taken.
     Start,
-    /// A node that a thread has taken.
+    /// A node that a thread is checking.
     Taken(Ticket),
     /// A node that was checked but not reported yet.
     Finished(Box<CheckedNode>),
-    /// Children of a group that no thread has taken.
+    /// The children of a group that no thread has taken.
     Children(OpenGroup),
 }
 
-/// A group with children that are not taken yet.
+/// A group and those of its children that no thread has taken.
 struct OpenGroup {
     group: Arc<NodeEntry>,
     scope: NodeScope,
     names: IntoIter<GroupChild>,
-    /// Children that can be taken.
+    /// Children that threads can take, since their listings were prefetched.
     ready: VecDeque<NextChild>,
-    /// The ticket of the prefetch that is in progress.
+    /// The ticket of the prefetch for this group that is in progress.
     prefetching: Option<Ticket>,
 }
 
-/// All places that are not reported yet, in order.
+/// The order of all nodes that are not reported yet.
 struct NodeOrder {
     places: VecDeque<Place>,
     threads: usize,
-    /// Whether listings are prefetched before children are checked.
+    /// Whether the listings of children are prefetched before the children are checked.
     prefetches: bool,
     last_ticket: u64,
 }
 
 impl NodeOrder {
-    /// Starts with the node at which the check starts.
+    /// Creates an order with the node at which the check starts.
     fn new(threads: usize, prefetches: bool) -> NodeOrder {
         NodeOrder {
             places: VecDeque::from([Place::Start]),
@@ -204,10 +204,10 @@ impl NodeOrder {
         Ticket(self.last_ticket)
     }
 
-    /// Returns the next task for a thread, or `None` while it depends on other threads.
+    /// Returns the next task for a thread. Returns `None` if there is none before other threads finish theirs.
     fn next_task(&mut self) -> Option<Task> {
         let window = AHEAD * self.threads;
-        // Beyond 8 windows of places, over all depths, threads only take nodes near the front.
+        // If there are more than 8 windows of places over all depths, threads only take nodes near the front.
         let is_full = self.places.len() > 8 * window;
         let max_before = if is_full { self.threads } else { window };
         let ticket = self.ticket();
@@ -232,7 +232,7 @@ impl NodeOrder {
         None
     }
 
-    /// Inserts a place for a node that a thread has taken.
+    /// Marks the node of a task as taken.
     fn take(&mut self, index: usize, task: &Task) {
         match task {
             Task::Start(ticket) => self.places[index] = Place::Taken(*ticket),
@@ -241,7 +241,7 @@ impl NodeOrder {
         }
     }
 
-    /// Marks children as ready after their prefetch.
+    /// Makes children available after their listings were prefetched.
     fn mark_prefetched(&mut self, ticket: Ticket, children: Vec<NextChild>) {
         let open = self.places.iter_mut().find_map(|place| match place {
             Place::Children(open) if open.prefetching == Some(ticket) => Some(open),
@@ -253,7 +253,7 @@ impl NodeOrder {
         }
     }
 
-    /// Records the result for a node, and inserts its children after it.
+    /// Records the result of checking a node, and inserts the children of the node after it.
     fn finish(&mut self, ticket: Ticket, mut node: CheckedNode) {
         let is_it = |place: &Place| matches!(place, Place::Taken(other) if *other == ticket);
         let Some(index) = self.places.iter().position(is_it) else {
@@ -267,7 +267,7 @@ impl NodeOrder {
         }
     }
 
-    /// Removes and returns the next node in the order, if it is finished.
+    /// If the next node in the order is finished, removes and returns it.
     fn take_finished(&mut self) -> Option<CheckedNode> {
         while let Some(Place::Children(open)) = self.places.front() {
             if !open.is_done() {
@@ -284,7 +284,7 @@ impl NodeOrder {
         }
     }
 
-    /// Whether the next node in the order may be finished.
+    /// Whether `take_finished` may return a node.
     fn has_finished(&self) -> bool {
         match self.places.front() {
             Some(Place::Finished(_)) | None => true,
@@ -293,14 +293,14 @@ impl NodeOrder {
         }
     }
 
-    /// Whether all nodes were removed.
+    /// Whether all nodes were reported.
     fn has_ended(&self) -> bool {
         self.places.is_empty()
     }
 }
 
 impl OpenGroup {
-    /// Takes the children of a node, or returns `None` if it has none.
+    /// Moves the children out of a checked node. Returns `None` if the node has no children.
     fn of(node: &mut CheckedNode) -> Option<OpenGroup> {
         let group = node.entry.clone().filter(|_| node.has_children)?;
         Some(OpenGroup {
@@ -312,7 +312,8 @@ impl OpenGroup {
         })
     }
 
-    /// Returns the next task for the children. The next ones are prefetched while others are still ready.
+    /// Returns the next task for the children. If listings are prefetched, this is done for the next children while
+    /// there are still others to check.
     fn next_task(&mut self, prefetches: bool, ticket: Ticket, window: usize) -> Option<Task> {
         if !prefetches {
             return Some(Task::Check(ticket, self.next_child()?));

@@ -9,7 +9,7 @@ use super::values::{demand, element_kind, list, object, separator};
 use crate::spec::Spec;
 use zarr_format::dialect::draft::DocumentRole;
 
-/// Why members that a draft does not define are reported.
+/// The reason in findings about members that a draft does not define.
 const UNDEFINED: &str = "the draft does not define it";
 const RESERVED: &str = "the draft reserves all names that it does not define";
 
@@ -158,7 +158,7 @@ fn is_uri(value: Option<&Value>) -> bool {
         .is_some_and(|text| text.contains("://"))
 }
 
-/// The URI of the core specification, version 3 or 3.x.
+/// Accepts the URI of the core specification, version 3 or 3.x.
 fn uri(value: &Value, _: &Members) -> Verdict {
     let version = value.as_str().unwrap_or_default().trim_end_matches('/');
     let version = version.rsplit('/').next().unwrap_or_default();
@@ -208,7 +208,7 @@ fn extensions(value: &Value, _: &Members) -> Verdict {
     )
 }
 
-/// An identifier, or an object of an extension.
+/// Accepts an identifier, or an object for a type of an extension.
 fn data_type(value: &Value, _: &Members) -> Verdict {
     let expected = "a name, or an object with \"extension\" and \"type\"";
     match value {
@@ -268,7 +268,7 @@ fn codecs_2022(value: &Value, _: &Members) -> Verdict {
     codec_uris(value, "type")
 }
 
-/// A list of objects, each with a URI in `member`.
+/// Accepts a list of objects, each of which has a URI in `member`.
 fn codec_uris(value: &Value, member: &str) -> Verdict {
     let has_uri = |codec: &Value| is_uri(codec.get(member));
     let holds = value
@@ -300,7 +300,7 @@ fn compressor(value: &Value, _: &Members) -> Verdict {
     }
 }
 
-/// A value of the data type, or null.
+/// Accepts a value of the data type, or null.
 fn fill_value(value: &Value, members: &Members) -> Verdict {
     let name = members
         .get("data_type")
@@ -316,7 +316,7 @@ fn fill_value(value: &Value, members: &Members) -> Verdict {
     }
 }
 
-/// A value of the data type; null is not permitted, but an example in the specification has it.
+/// Accepts a value of the data type. The draft does not permit null, but one of its examples has it.
 fn fill_value_2022(value: &Value, members: &Members) -> Verdict {
     if value.is_null() {
         return Verdict::Habit(

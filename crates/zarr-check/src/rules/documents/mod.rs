@@ -1,8 +1,8 @@
 //! Checks metadata documents against the specifications of their dialects.
 //!
-//! Each member is checked by itself, so that no fault hides another. A document is checked by its text alone. `node`
-//! checks whether the node can be read: a node that cannot, although no rule was broken, gets an error of its own.
-//! Copies of documents are checked by `consolidated`.
+//! Each member is checked by itself, so that no fault hides another. Only the text of the document is checked here.
+//! Whether the node can be read is checked by `walk::node`: if it cannot although no rule is broken, that is an error
+//! of its own. `consolidated` checks copies of documents.
 
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
@@ -30,11 +30,11 @@ use rules::{DocumentRules, Members};
 /// The kind of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DocumentKind {
-    /// A document in the folder of its node; its file name gives its role.
+    /// A document in the folder of its node. The dialect follows from the file name.
     InNodeFolder,
-    /// The entry point of a draft.
+    /// The entry point of this draft: the `zarr.json` at its root.
     EntryPoint(&'static str),
-    /// The document of a node of a draft.
+    /// The document of a node in this draft, for an array or a group.
     OfDraft(&'static str, DocumentRole),
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn check_document(kind: DocumentKind, key: &Key, bytes: Vec<u8>) -> V
     findings
 }
 
-/// Reports a document that is not a JSON object, and guesses what it is instead.
+/// Reports a document that is not a JSON object. The finding says what the document is instead, if that is recognized.
 fn no_object(key: &Key, document: &Document, error: &Error) -> Finding {
     let text = document.text().ok().flatten();
     if text.is_some_and(is_other_json) {
@@ -125,12 +125,12 @@ fn no_object(key: &Key, document: &Document, error: &Error) -> Finding {
     }
 }
 
-/// Whether a text is valid JSON but not an object.
+/// Whether a text is valid JSON other than an object.
 fn is_other_json(text: &str) -> bool {
     !text.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
-/// Returns the faults for which a strict JSON parser would reject a document that is accepted here.
+/// Returns the faults for which a strict JSON parser rejects a document. zarrfs accepts the document.
 fn strict_faults(key: &Key, bytes: &[u8]) -> Vec<Finding> {
     let mut findings = Vec::new();
     if bytes.starts_with(b"\xef\xbb\xbf") {
@@ -163,8 +163,8 @@ fn strict_faults(key: &Key, bytes: &[u8]) -> Vec<Finding> {
     findings
 }
 
-/// Restores members that the parser skips because they may be long, if their value is not an object. A list or string
-/// of more than 4 KiB is replaced by "...".
+/// Adds members to `members` that the parser leaves out because they may be long. Only members that are no objects are
+/// added. A list or string of more than 4 KiB becomes "...".
 fn restore(text: &str, members: &mut Members) {
     for name in ["attributes", "consolidated_metadata"] {
         let place = find_member(text, name).ok().flatten();

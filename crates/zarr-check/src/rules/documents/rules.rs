@@ -1,7 +1,7 @@
 //! Applies tables of rules to the members of a document.
 //!
-//! All faults of a document are found, not only the first. A rule covers one member, usually without regard to the
-//! others. A violation that this program accepts, because a known writer makes it, is a warning that names the
+//! All faults of a document are found, not only the first. A rule is about one member, and usually looks at no other.
+//! If a known writer breaks a rule and zarrfs reads the document all the same, the finding is a warning that names the
 //! writer.
 
 use serde_json::{Map, Value};
@@ -17,36 +17,36 @@ pub(crate) type Members = Map<String, Value>;
 pub(crate) enum Verdict {
     /// The value is valid.
     Holds,
-    /// The value breaks a MUST; has the demand of the specification.
+    /// The value breaks a MUST. The text is what the specification demands.
     Fails(String),
-    /// The value breaks a SHOULD; has the recommendation of the specification.
+    /// The value breaks a SHOULD. The text is what the specification recommends.
     Discouraged(String),
-    /// The value breaks a MUST, but Zarr libraries and this program read it; has the demand of the specification.
+    /// The value breaks a MUST, but Zarr libraries and zarrfs read it. The text is what the specification demands.
     Tolerated(String),
-    /// The value breaks a MUST in the way of a known writer; has the demand of the specification, and the writer.
+    /// The value breaks a MUST as a known writer does. The texts are what the specification demands, and the writer.
     Habit(String, &'static str),
 }
 
-/// The meaning of a missing member.
+/// What it means if the member is missing.
 enum Absence {
-    /// The specification demands it.
+    /// It breaks the specification.
     Fails,
-    /// The specification demands it, but a known writer leaves it out.
+    /// It breaks the specification, but this known writer leaves out the member.
     Habit(&'static str),
-    /// The specification demands it, unless this other member of older versions is present.
+    /// It breaks the specification, unless this member is present, which older versions had instead.
     FailsWithout(&'static str),
-    /// The specification does not demand it.
+    /// The member is optional.
     Allowed,
 }
 
-/// Checks the value of a member; also receives all members of the document.
+/// Checks the value of a member. The second argument has all members of the document.
 type CheckValue = fn(&Value, &Members) -> Verdict;
 
 /// The rule for one member.
 pub(crate) struct MemberRule {
     name: &'static str,
     absent: Absence,
-    /// `None` for the section of the document.
+    /// The section on the member; `None` for the section on the document.
     section: Option<SpecSection>,
     check: CheckValue,
 }
@@ -94,7 +94,7 @@ pub(crate) const fn left_out_by(
 }
 
 impl MemberRule {
-    /// Sets the section on the member, if it is not the section of the document.
+    /// Sets the section on the member, for members that the section on the document does not describe.
     pub(crate) const fn in_section(self, section: SpecSection) -> MemberRule {
         MemberRule {
             section: Some(section),
@@ -102,7 +102,7 @@ impl MemberRule {
         }
     }
 
-    /// Returns the finding about a missing member.
+    /// Returns the finding about a document in which the member is missing.
     fn absent(&self, key: &Key, members: &Members) -> Option<Finding> {
         let fact = format!("the member {} is missing", self.name);
         let finding = Finding::error("member-missing", key, fact);
@@ -122,12 +122,12 @@ pub(crate) struct DocumentRules {
     pub(crate) members: &'static [MemberRule],
     /// The rule for members that the specification does not define.
     pub(crate) others: fn(&str, &Value) -> Verdict,
-    /// Its section; `None` for the section of the document.
+    /// The section on undefined members; `None` for the section on the document.
     pub(crate) others_section: Option<SpecSection>,
 }
 
 impl DocumentRules {
-    /// Applies the rules to a document; returns all faults.
+    /// Applies the rules to a document. Returns findings about all faults.
     pub(crate) fn apply(&self, key: &Key, members: &Members) -> Vec<Finding> {
         let mut findings = Vec::new();
         for rule in self.members {
@@ -165,14 +165,14 @@ impl DocumentRules {
     }
 }
 
-/// A demand of a specification.
+/// The parts of a message about a broken rule.
 struct Demand {
     code: &'static str,
     /// What is stored.
     fact: String,
-    /// The words between the fact and what a MUST demands.
+    /// The words between `fact` and what a MUST demands.
     must: &'static str,
-    /// The words between the fact and what a SHOULD recommends.
+    /// The words between `fact` and what a SHOULD recommends.
     should: &'static str,
 }
 
@@ -200,7 +200,7 @@ impl Demand {
     }
 }
 
-/// Returns a value as text of at most 100 bytes, and `...` if it was longer.
+/// Returns a value as text. If it has more than 100 bytes, it is cut off and ends with `...`.
 pub(crate) fn shortened(value: &Value) -> String {
     let mut text = value.to_string();
     let limit = 100;

@@ -43,7 +43,7 @@ pub(crate) static GROUP: DocumentRules = DocumentRules {
     others_section: Some(Spec::V3.section("must_understand")),
 };
 
-/// The rules for a document with an unknown node type.
+/// The rules for a document whose `node_type` is neither array nor group.
 pub(crate) static OTHER: DocumentRules = DocumentRules {
     section: Spec::V3.section("Array metadata"),
     members: &[rule("zarr_format", format), rule("node_type", node_type)],
@@ -69,13 +69,13 @@ fn unknown(name: &str, value: &Value) -> Verdict {
     demand(is_optional, expected)
 }
 
-/// Whether a value is an empty list, or the empty object that R writes for one.
+/// Whether a value is an empty list, or an empty object, which R writes for an empty list.
 fn is_empty(value: &Value) -> bool {
     let is_list = value.as_array().is_some_and(Vec::is_empty);
     is_list || value.as_object().is_some_and(Map::is_empty)
 }
 
-/// A name, or an object with a name and an optional configuration ("Extension definition").
+/// Accepts a name, or an object with a name and an optional configuration ("Extension definition").
 fn extension(value: &Value) -> Verdict {
     let has_name = value.is_string() || value.get("name").is_some_and(Value::is_string);
     let configuration = value.get("configuration");
@@ -185,7 +185,7 @@ fn codecs(value: &Value, members: &Members) -> Verdict {
     })
 }
 
-/// Whether elements of a type have a byte order; false for unknown types.
+/// Whether elements of a data type have a byte order. Returns false for unknown types.
 fn has_byte_order(data_type: &str) -> bool {
     match element_kind(data_type) {
         Some(ElementKind::Int(bits) | ElementKind::UInt(bits) | ElementKind::Float(bits)) => {
@@ -196,7 +196,7 @@ fn has_byte_order(data_type: &str) -> bool {
     }
 }
 
-/// Whether a codec `bytes`, also inside shards, lacks a byte order that it needs.
+/// Whether a codec `bytes` states no byte order although its elements need one. Codecs inside shards are checked, too.
 fn needs_byte_order(codecs: &[Value], of_elements: bool) -> bool {
     codecs.iter().any(|codec| {
         let configuration = codec.get("configuration");
@@ -280,7 +280,7 @@ fn level(stated: Option<&Value>, range: std::ops::RangeInclusive<i64>, codec: &s
     }
 }
 
-/// Whether a list is a permutation of 0..rank.
+/// Whether a list contains each number of 0..rank once.
 fn is_permutation(order: Option<&Value>, rank: Option<usize>) -> bool {
     let Some(order) = order.and_then(lengths) else {
         return false;
@@ -300,7 +300,8 @@ fn fill_value(value: &Value, members: &Members) -> Verdict {
         .and_then(Value::as_str)
         .unwrap_or_default();
     match (element_kind(name), name) {
-        // A name in the spelling of numpy is not a v3 type, so it must be the type of an extension.
+        // A name in numpy's spelling, such as `<f4`, is no type of v3. So it must be the type of an extension, whose
+        // fill values are unknown.
         (Some(kind), _) if name.starts_with(|c: char| c.is_ascii_lowercase()) => {
             values::fill_value(kind, value, &FLOAT_WORDS)
         }
@@ -356,7 +357,7 @@ fn storage_transformers(value: &Value, _: &Members) -> Verdict {
     }
 }
 
-/// Only the flag is checked here; the copies are not among these members, and `consolidated` checks them.
+/// Checks only the flag `must_understand`. The copies are left out of these members, and `consolidated` checks them.
 fn consolidated(value: &Value, _: &Members) -> Verdict {
     let expected = "an object with \"must_understand\": false".to_string();
     match value.get("must_understand") {

@@ -8,7 +8,7 @@ use zarr_format::dialect::fill::is_python_number;
 /// Strings that are valid fill values of floats in Zarr v2 and v3.
 pub(crate) const FLOAT_WORDS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
-/// Returns `Holds` if the condition does, else `Fails` with the expected value.
+/// Returns `Holds` if the condition is true, and otherwise `Fails` with what is expected.
 pub(crate) fn demand(holds: bool, expected: &str) -> Verdict {
     if holds {
         Verdict::Holds
@@ -17,22 +17,22 @@ pub(crate) fn demand(holds: bool, expected: &str) -> Verdict {
     }
 }
 
-/// Any value.
+/// Accepts any value.
 pub(crate) fn anything(_: &Value, _: &Members) -> Verdict {
     Verdict::Holds
 }
 
-/// An object.
+/// Accepts an object.
 pub(crate) fn object(value: &Value, _: &Members) -> Verdict {
     demand(value.is_object(), "an object")
 }
 
-/// A list.
+/// Accepts a list.
 pub(crate) fn list(value: &Value, _: &Members) -> Verdict {
     demand(value.is_array(), "a list")
 }
 
-/// A list of non-negative whole numbers.
+/// Accepts a list of whole numbers that are not negative.
 pub(crate) fn shape(value: &Value, _: &Members) -> Verdict {
     let expected = "a list of integers from 0 to 2^64 - 1";
     match lengths(value) {
@@ -41,10 +41,10 @@ pub(crate) fn shape(value: &Value, _: &Members) -> Verdict {
     }
 }
 
-/// A writer that stores a list of one value as the value alone.
+/// The name of a writer that stores a list of one value as the value alone.
 pub(crate) const JSON_OF_R: &str = "R's jsonlite with auto_unbox";
 
-/// Returns a list of lengths, or a single length as a list; `None` for other values.
+/// Returns the lengths in a list, or a single length as a list. Returns `None` for other values.
 pub(crate) fn lengths(value: &Value) -> Option<Vec<u64>> {
     match value {
         Value::Array(list) => list.iter().map(Value::as_u64).collect(),
@@ -52,7 +52,7 @@ pub(crate) fn lengths(value: &Value) -> Option<Vec<u64>> {
     }
 }
 
-/// The number of the format; some writers store it as a float.
+/// Accepts the number of the format. Some writers store it as a float.
 pub(crate) fn format(value: &Value, number: u32) -> Verdict {
     let expected = number.to_string();
     if value.as_u64() == Some(u64::from(number)) {
@@ -64,7 +64,7 @@ pub(crate) fn format(value: &Value, number: u32) -> Verdict {
     }
 }
 
-/// A chunk shape: one length for each dimension of the array, none of them zero.
+/// Accepts a chunk shape: one length for each dimension of the array, none of them 0.
 pub(crate) fn chunk_lengths(value: Option<&Value>, shape: Option<&Value>) -> Verdict {
     let Some(chunk) = value.and_then(lengths) else {
         return Verdict::Fails("a list of integers above 0".to_string());
@@ -90,23 +90,23 @@ pub(crate) fn chunk_lengths(value: Option<&Value>, shape: Option<&Value>) -> Ver
     Verdict::Holds
 }
 
-/// `.` or `/`.
+/// Accepts `.` or `/`.
 pub(crate) fn separator(value: &Value, _: &Members) -> Verdict {
     demand(matches!(value.as_str(), Some("." | "/")), "\".\" or \"/\"")
 }
 
-/// The kinds of elements that have different fill values.
+/// The kinds of elements, which differ in the fill values that are valid.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ElementKind {
     Bool,
     Int(u32),
     UInt(u32),
     Float(u32),
-    /// A complex number; the number is the bits of one part.
+    /// A complex number. Each of its two parts has this number of bits.
     Complex(u32),
 }
 
-/// Returns the kind of a data type by its name in Zarr v3 or numpy; `None` for other types.
+/// Returns the kind of elements with a data type, given its name in Zarr v3 or numpy. Returns `None` for other types.
 pub(crate) fn element_kind(name: &str) -> Option<ElementKind> {
     let plain = name.trim_start_matches(['<', '>', '|', '=']);
     let bits = |digits: &str, unit: u32| digits.parse::<u32>().ok()?.checked_mul(unit);
@@ -132,7 +132,7 @@ pub(crate) fn element_kind(name: &str) -> Option<ElementKind> {
         .or_else(|| number("float", "f", ElementKind::Float))
 }
 
-/// A fill value of an element kind; `words` are the strings for special floats.
+/// Accepts a fill value for elements of a kind. `words` are the strings that stand for special floats.
 pub(crate) fn fill_value(kind: ElementKind, value: &Value, words: &[&str]) -> Verdict {
     if !matches!(kind, ElementKind::Complex(_))
         && let Some([one]) = value.as_array().map(Vec::as_slice)
@@ -162,7 +162,7 @@ pub(crate) fn fill_value(kind: ElementKind, value: &Value, words: &[&str]) -> Ve
     }
 }
 
-/// A complex number: a list of two floats. GDAL writes only the real part.
+/// Accepts a complex number: a list of two floats. GDAL writes only the real part.
 fn complex(value: &Value, bits: u32, words: &[&str]) -> Verdict {
     let expected = "a list of two numbers";
     let holds = |part: &Value| matches!(float(part, bits, words), Verdict::Holds);
@@ -173,7 +173,7 @@ fn complex(value: &Value, bits: u32, words: &[&str]) -> Verdict {
     }
 }
 
-/// A whole number in the range `least..end`.
+/// Accepts a whole number in the range `least..end`.
 fn whole_number(value: &Value, least: i128, end: i128) -> Verdict {
     let expected = || format!("an integer from {least} to {}", end - 1);
     let number = value
@@ -193,7 +193,7 @@ fn whole_number(value: &Value, least: i128, end: i128) -> Verdict {
     }
 }
 
-/// A number, one of the words, or the bits in hexadecimal.
+/// Accepts a number, one of `words`, or the bits of a float in hexadecimal.
 fn float(value: &Value, bits: u32, words: &[&str]) -> Verdict {
     let digits = usize::try_from(bits / 4).unwrap_or_default();
     let is_hex = |text: &str| {
@@ -212,7 +212,7 @@ fn float(value: &Value, bits: u32, words: &[&str]) -> Verdict {
     }
 }
 
-/// A list of objects that each have `member` with a string.
+/// Accepts a list of objects, each of which has a string in `member`.
 pub(crate) fn named_objects(value: &Value, member: &str) -> Verdict {
     let is_named = |codec: &Value| codec.get(member).is_some_and(Value::is_string);
     let holds = value
