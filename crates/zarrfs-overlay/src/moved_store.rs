@@ -93,6 +93,7 @@ mod tests {
     use zarrfs_store::backend::memory::MemoryStore;
     use zarrfs_store::request_context::UNLIMITED;
     use zarrfs_store::tree::{OpenMode, RenameMode, Tree};
+    use zarrfs_store::{Condition, PutBody, Store as _};
 
     /// Name of the case, the changes, and the keys that the store has after a move.
     type Case<'a> = (&'a str, &'a dyn Fn(&Overlay), &'a [&'a str]);
@@ -188,6 +189,53 @@ mod tests {
         change(&upper, &old, |overlay| write(overlay, "zarr.json"));
         assert!(is_accepted(&upper, &store(&["zarr.json", "x"])));
         assert!(!is_accepted(&upper, &store(&["x"])));
+    }
+
+    fn create(overlay: &Overlay, path: &str) {
+        let body = PutBody::Bytes(b"new");
+        overlay
+            .put(&UNLIMITED, &key(path), body, &Condition::Any)
+            .unwrap();
+    }
+
+    /// The old store had no such keys, so they say nothing about the new one.
+    #[test]
+    fn keys_made_in_the_overlay_do_not_count() {
+        let old = store(&["zarr.json"]);
+        let folder = tempfile::tempdir().unwrap();
+        let upper = folder.path().join("upper");
+        change(&upper, &old, |overlay| {
+            write(overlay, "zarr.json");
+            create(overlay, "made");
+        });
+        assert!(!is_accepted(&upper, &store(&["made"])));
+        // The root document still decides, although its version is another one.
+        assert!(is_accepted(&upper, &store(&["x", "zarr.json"])));
+    }
+
+    #[test]
+    fn any_store_is_accepted_if_no_key_of_the_old_one_changed() {
+        let old = store(&["zarr.json"]);
+        let folder = tempfile::tempdir().unwrap();
+        let upper = folder.path().join("upper");
+        change(&upper, &old, |overlay| create(overlay, "made"));
+        assert!(is_accepted(&upper, &store(&["x"])));
+        assert!(is_accepted(&upper, &store(&[])));
+    }
+
+    #[test]
+    fn a_root_document_of_the_same_version_is_enough() {
+        let old = store(&["zarr.json", "b"]);
+        let folder = tempfile::tempdir().unwrap();
+        let upper = folder.path().join("upper");
+        change(&upper, &old, |overlay| {
+            write(overlay, "zarr.json");
+            write(overlay, "b");
+        });
+        old.erase(&key("b"));
+        assert!(is_accepted(&upper, &old));
+        old.set(key("zarr.json"), b"another version".to_vec());
+        assert!(!is_accepted(&upper, &old));
     }
 
     #[test]
