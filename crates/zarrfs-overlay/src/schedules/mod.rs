@@ -277,7 +277,7 @@ fn commit_writer_and_reader() {
     .explore();
 }
 
-/// A commit of a renamed object, then a writer, and a reader that has the file open all the time.
+/// A commit of a renamed object, then a writer, a reader that has the file open all the time, and one that opens it.
 #[test]
 fn commit_then_write_of_renamed_key() {
     Scenario {
@@ -289,7 +289,7 @@ fn commit_then_write_of_renamed_key() {
                 write(core)
             },
             hold,
-            |_| vec![Some(1)],
+            read,
         ],
         is_right: |[written, opened, read], stored| {
             let seen = [opened, read];
@@ -376,7 +376,7 @@ fn two_renames_over_one_name() {
     .explore();
 }
 
-/// A commit of a renamed object, whose new name must exist at all times.
+/// A commit of a renamed object, whose new name must exist at all times, and whose old name never.
 #[test]
 fn renamed_key_is_found() {
     Scenario {
@@ -384,26 +384,26 @@ fn renamed_key_is_found() {
         renamed: Some(('b', 'a')),
         actors: [
             commit,
-            |_| vec![Some(1)],
+            |core| vec![core.is_there('b').then_some(1)],
             |core| vec![core.is_there('a').then_some(1)],
         ],
-        is_right: |[_, opened, read], stored| {
-            [opened, read].iter().all(|reads| reads[..] == [Some(1)]) && stored == [('a', 1)]
+        is_right: |[_, old_name, new_name], stored| {
+            old_name[..] == [None] && new_name[..] == [Some(1)] && stored == [('a', 1)]
         },
         ..Scenario::EMPTY
     }
     .explore();
 }
 
-/// A commit of a renamed object, and a reader of its new name.
+/// A commit of a renamed object, and readers of both names.
 #[test]
 fn renamed_key_is_read() {
     Scenario {
         objects: &[('b', 1)],
         renamed: Some(('b', 'a')),
-        actors: [commit, |_| vec![Some(1)], read],
-        is_right: |[_, opened, read], stored| {
-            [opened, read].iter().all(|reads| reads[..] == [Some(1)]) && stored == [('a', 1)]
+        actors: [commit, |core| vec![core.get('b')], read],
+        is_right: |[_, old_name, new_name], stored| {
+            old_name[..] == [None] && new_name[..] == [Some(1)] && stored == [('a', 1)]
         },
         ..Scenario::EMPTY
     }
