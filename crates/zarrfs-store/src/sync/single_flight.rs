@@ -307,6 +307,29 @@ mod tests {
     }
 
     #[test]
+    fn no_caller_joins_a_call_whose_result_is_published() {
+        let flights: SingleFlight<u8, u8> = SingleFlight::default();
+        let begun = AtomicUsize::new(0);
+        let results = thread::scope(|scope| {
+            let mut later_call = None;
+            let publish = |_: &Result<u8>| {
+                later_call = Some(scope.spawn(|| {
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    flights.run(&UNLIMITED, &1, later(), || Ok(2))
+                }));
+                while begun.load(Ordering::SeqCst) == 0 {
+                    thread::yield_now();
+                }
+                // Time to join, if that was possible.
+                thread::sleep(Duration::from_millis(20));
+            };
+            let first = flights.run_and_publish(&UNLIMITED, &1, later(), || Ok(1), publish);
+            (first.unwrap(), later_call.unwrap().join().unwrap().unwrap())
+        });
+        assert_eq!(results, (1, 2));
+    }
+
+    #[test]
     fn a_result_is_published_before_joined_callers_get_it() {
         let flights: SingleFlight<u8, u8> = SingleFlight::default();
         let call = Mutex::new(None);
