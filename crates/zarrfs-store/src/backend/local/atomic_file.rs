@@ -305,16 +305,27 @@ mod tests {
     fn link_fails_for_an_existing_file_and_replace_succeeds() {
         let (there, fd) = folder();
         for make in [AtomicFile::new, AtomicFile::named] {
+            let content = || fs::read(there.path().join("a")).unwrap();
             let mut file = make(&fd, b"a").unwrap();
+            rustix::io::write(file.file(), b"old").unwrap();
             file.link_noreplace().unwrap();
             drop(file);
-            assert_eq!(names(&there), ["a"]);
+            assert_eq!(
+                (names(&there), content()),
+                (vec!["a".into()], b"old".into())
+            );
             let mut other = make(&fd, b"a").unwrap();
+            rustix::io::write(other.file(), b"newer").unwrap();
             assert_eq!(other.link_noreplace(), Err(Errno::EXIST));
+            assert_eq!(content(), b"old");
             other.lock_key().unwrap();
+            assert_eq!(content(), b"old");
             other.replace().unwrap();
             drop(other);
-            assert_eq!(names(&there), ["a"]);
+            assert_eq!(
+                (names(&there), content()),
+                (vec!["a".into()], b"newer".into())
+            );
             fs::remove_file(there.path().join("a")).unwrap();
         }
     }
