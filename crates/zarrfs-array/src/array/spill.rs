@@ -389,6 +389,22 @@ mod tests {
     }
 
     #[test]
+    fn a_full_disk_is_no_error_and_is_not_tried_again() {
+        let full = File::options().read(true).write(true).open("/dev/full");
+        let (version, mut file) = (Version::of(b"1"), file(1000));
+        assert!(file.write(chunk(1, 1), version, &[6; 100]));
+        let disk = std::mem::replace(&mut file.file, full.unwrap());
+        assert!(!file.write(chunk(1, 2), version, &[7; 100]));
+        assert!(!file.has(&chunk(1, 2)) && file.read(&chunk(1, 2), version, 100).is_none());
+        file.file = disk;
+        // Chunks from before are still there, and no more are added until the file is empty.
+        assert_eq!(file.read(&chunk(1, 1), version, 100), Some(vec![6; 100]));
+        assert!(!file.has_room_for(1) && !file.write(chunk(1, 3), version, &[8; 200]));
+        file.remove(&chunk(1, 1));
+        assert!(file.write(chunk(1, 3), version, &[8; 200]));
+    }
+
+    #[test]
     fn a_spill_folder_that_is_missing_is_no_error() {
         let config = SpillConfig {
             folders: vec!["/nowhere".into()],
