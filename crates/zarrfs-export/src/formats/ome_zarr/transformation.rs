@@ -277,7 +277,6 @@ mod tests {
             json!({"type": "affine", "affine": [[1, 0, 0], [0, 1]]}),
             json!({"type": "affine", "affine": [[1, 0, 0], [0, 1, "x"]]}),
             json!({"type": "affine", "affine": vec![many.clone(); 2]}),
-            json!({"type": "affine", "affine": []}),
             json!({"type": "rotation", "rotation": [[1, 0], [0, 1], [0, 0, 0]]}),
             json!({"type": "byDimension", "transformations": [
                 {"transformation": {"type": "scale", "scale": [2]}, "inputAxes": [0], "outputAxes": [63]}]}),
@@ -289,8 +288,20 @@ mod tests {
         ];
         for step in &refused {
             let found = read(step, 2);
-            let is_refused = found.as_ref().map_or(true, |map| map.outputs() != 2);
-            assert!(is_refused, "{step}: {found:?}");
+            assert!(found.is_err(), "{step}: {found:?}");
+        }
+    }
+
+    /// Those who use a map check its number of outputs.
+    #[test]
+    fn a_matrix_has_as_many_outputs_as_rows() {
+        for (rows, outputs) in [
+            (json!([]), 0),
+            (json!([[1, 0, 0]]), 1),
+            (json!([[1, 0, 0], [0, 1, 0], [1, 1, 0]]), 3),
+        ] {
+            let map = read(&json!({"type": "affine", "affine": rows}), 2).unwrap();
+            assert_eq!((map.inputs(), map.outputs()), (2, outputs), "{rows}");
         }
     }
 
