@@ -387,6 +387,39 @@ mod tests {
         }
     }
 
+    /// Checks that the text of a number reads back as the same bytes.
+    fn assert_reads_back<const N: usize, T: std::str::FromStr>(
+        name: &str,
+        element: [u8; N],
+        bytes_of: impl Fn(T) -> [u8; N],
+    ) {
+        for notation in [RowNotation::Commas, RowNotation::Alone, RowNotation::Json] {
+            let text = written(&cell_of(name), &element, notation);
+            let read = text.parse().ok().map(&bytes_of);
+            assert_eq!(read, Some(element), "{name} {notation:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn written_numbers_read_back_as_the_same_bytes() {
+        // Multiples of an odd number: all bits take both values.
+        let numbers = (0..2000_u64).map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        for number in numbers.chain([0, 1, 1 << 31, 1 << 63, u64::MAX, u64::MAX >> 1]) {
+            let wide = number.to_le_bytes();
+            let narrow = *wide.first_chunk::<4>().unwrap();
+            assert_reads_back("int64", wide, i64::to_le_bytes);
+            assert_reads_back("uint64", wide, u64::to_le_bytes);
+            assert_reads_back("int32", narrow, i32::to_le_bytes);
+            assert_reads_back("uint32", narrow, u32::to_le_bytes);
+            if f64::from_le_bytes(wide).is_finite() {
+                assert_reads_back("float64", wide, f64::to_le_bytes);
+            }
+            if f32::from_le_bytes(narrow).is_finite() {
+                assert_reads_back("float32", narrow, f32::to_le_bytes);
+            }
+        }
+    }
+
     #[test]
     fn a_nat_duration_is_written_as_a_missing_value() {
         let unit = TimeUnit {
