@@ -448,9 +448,13 @@ mod tests {
         };
         layer.record(vec![written]).unwrap();
         let syncs = || layer.lock().records.marks.epoch();
-        let before = syncs();
+        let synced = || layer.lock().records.marks.synced(&key("a"));
+        let before = (syncs(), synced());
+        assert_eq!(before.1, None);
         file.sync(&UNLIMITED).unwrap();
-        assert_eq!(syncs(), before + 1);
+        assert_eq!(syncs(), before.0 + 1);
+        // The sync of everything includes the later content; the first one is not the content of the key.
+        assert_eq!(synced(), Some(mark));
     }
 
     #[test]
