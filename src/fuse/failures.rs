@@ -171,14 +171,18 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_document_is_not_a_failure_of_its_flush() {
+    fn an_invalid_document_is_a_failure_of_its_release_and_not_of_its_flush() {
         let (failures, stats) = failures();
         let invalid = Error::invalid("a/attributes.json", "not JSON");
         let flush = KernelRequest::new(RequestClass::Flush, "flush", Ino::ROOT, 0);
         failures.report(&flush, &invalid);
         assert_eq!(stats.failures.to_text(), "");
+        let release = KernelRequest::new(RequestClass::Flush, "release", Ino::ROOT, 0);
+        failures.report(&release, &invalid);
+        let expected = ["release", "/", "a/attributes.json", "not JSON", "1"];
+        assert_eq!(cells(&stats), [expected]);
         failures.report(&flush, &Error::unavailable("a", "no answer"));
-        assert_eq!(stats.failures.count(), 1);
+        assert_eq!(stats.failures.count(), 2);
     }
 
     #[test]
