@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use zarr_check::Severity;
+use zarr_check::{Finding, Severity};
 use zarrfs_store::backend::memory::MemoryStore;
 
 use crate::checks::fixture::{How, run};
@@ -18,6 +18,11 @@ const DATA: How = How {
 
 /// Checks a store within a time limit. Returns the codes of the findings.
 fn codes(store: MemoryStore) -> Vec<&'static str> {
+    findings(store).iter().map(|finding| finding.code).collect()
+}
+
+/// Checks a store within a time limit.
+fn findings(store: MemoryStore) -> Vec<Finding> {
     let began = Instant::now();
     let found = run(Arc::new(store), DATA).0;
     assert!(
@@ -25,7 +30,7 @@ fn codes(store: MemoryStore) -> Vec<&'static str> {
         "{:?}",
         began.elapsed()
     );
-    found.iter().map(|finding| finding.code).collect()
+    found
 }
 
 fn array(shape: Value, chunk: Value, codecs: Value) -> MemoryStore {
@@ -34,25 +39,56 @@ fn array(shape: Value, chunk: Value, codecs: Value) -> MemoryStore {
     store
 }
 
+/// Each store has the chunks `c/0` and `c/1` of 4 bytes. A check that visited the whole grid would exceed the time
+/// limit.
 #[test]
-fn grids_of_any_size_are_checked() {
-    let bytes = json!([{"name": "bytes"}]);
+fn grids_of_any_size_are_checked_in_the_time_of_the_stored_chunks() {
+    let bytes = || json!([{"name": "bytes"}]);
     let huge = u64::MAX;
-    codes(array(
-        json!([1_000_000_000_000_000_u64]),
-        json!([1]),
-        bytes.clone(),
-    ));
-    codes(array(
-        json!([huge, huge, huge]),
-        json!([1, 1, 1]),
-        bytes.clone(),
-    ));
-    codes(array(json!([huge]), json!([huge]), bytes.clone()));
-    codes(array(json!(vec![1; 64]), json!(vec![1; 64]), bytes.clone()));
-    codes(array(json!(vec![1; 65]), json!(vec![1; 65]), bytes.clone()));
-    codes(array(json!([huge]), json!([1_u64 << 50]), sharding(1)));
-    codes(array(json!([1 << 20]), json!([1 << 20]), sharding(1)));
+    let is_too_large = "the array is too large";
+    let is_stray = "belongs to no array";
+    let is_outside = "is outside the grid of [1] chunks";
+    let cases = [
+        (
+            array(json!([1_000_000_000_000_000_u64]), json!([1]), bytes()),
+            vec![
+                "1000000000000000 chunks of only 1 bytes",
+                "c/0: the chunk has 4 bytes, but must have 1",
+                "c/1: the chunk has 4 bytes, but must have 1",
+            ],
+        ),
+        (
+            array(json!([huge, huge, huge]), json!([1, 1, 1]), bytes()),
+            vec![is_too_large, is_stray, is_stray],
+        ),
+        (
+            array(json!([huge]), json!([huge]), bytes()),
+            vec![is_too_large, "more than 2^63 bytes", is_outside],
+        ),
+        (
+            array(json!(vec![1; 64]), json!(vec![1; 64]), bytes()),
+            vec!["the only chunk is not stored", is_stray, is_stray],
+        ),
+        (
+            array(json!(vec![1; 65]), json!(vec![1; 65]), bytes()),
+            vec!["65 dimensions exceed the limit of 64"],
+        ),
+        (
+            array(json!([huge]), json!([1_u64 << 50]), sharding(1)),
+            vec!["the chunks are too large", "1125899906842624 bytes"],
+        ),
+        (
+            array(json!([1 << 20]), json!([1 << 20]), sharding(1)),
+            vec!["4 bytes are too short for an index", is_outside],
+        ),
+    ];
+    for (store, expected) in cases {
+        let found: Vec<String> = findings(store).iter().map(Finding::to_text).collect();
+        assert_eq!(found.len(), expected.len(), "{found:?}");
+        for (text, part) in found.iter().zip(expected) {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
 }
 
 #[test]
