@@ -223,6 +223,9 @@ fn a_renamed_key_that_was_changed_and_restored_is_a_conflict() {
     assert_eq!(commit(&overlay, false), ["f"]);
     assert_eq!(fs::read(path.join("f")).unwrap(), b"old");
     assert!(!path.join("g").exists());
+    // A commit would put the copied content, which the store has lost again.
+    let found = overlay.get(&UNLIMITED, &key("g"), 99).unwrap().unwrap();
+    assert_eq!(found.bytes, b"other");
 }
 
 /// The content that a commit has put is the base of the next change, also for a file that stays open.
