@@ -9,8 +9,8 @@ use zarrfs_overlay::commit::{CommitConfig, Outcome};
 use zarrfs_store::tree::OpenMode;
 use zarrfs_store::{Condition, Key, PutBody, Store};
 
-use crate::overlay::fixture::{Fixture, Lower, key, shown};
-use crate::overlay::hooked::{Hook, Hooked};
+use crate::overlay::fixture::{Fixture, Lower, folder, key, shown};
+use crate::overlay::hooked::{Hook, Hooked, Trap};
 use crate::overlay::random::assert_same;
 use crate::overlay::reference::{Shown, Tree};
 use crate::overlay::steps::Step;
@@ -277,7 +277,12 @@ fn a_change_between_the_check_and_the_removal_is_a_conflict() {
 
 #[test]
 fn a_commit_and_a_discard_without_changes_do_nothing() {
-    let fixture = Fixture::new(Lower::Memory, &HELD);
+    let plain = Fixture::new(Lower::Memory, &HELD);
+    let trap = Arc::new(Trap::new(false));
+    let hooked = Hooked::new(plain.lower.clone(), trap.clone());
+    let fixture = Fixture::over(folder(), Arc::new(hooked));
+    // Any request to the store fails.
+    trap.set(1);
     let nothing = commit(&fixture, false).unwrap();
     assert_eq!(
         (nothing.put, nothing.erased, conflicts(&nothing).len()),
@@ -288,6 +293,7 @@ fn a_commit_and_a_discard_without_changes_do_nothing() {
         .discard(&UNLIMITED, &key("a"))
         .unwrap_err();
     assert_eq!(nothing.kind(), Kind::NotFound);
+    assert!(!trap.has_sprung(), "a request to the store");
 }
 
 /// A program reads a content of the upper folder, a commit stores that content, and the program puts a content derived
