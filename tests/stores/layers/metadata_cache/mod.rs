@@ -491,11 +491,15 @@ fn pages_are_listed_in_parallel_once_their_starts_are_known() {
 
 #[test]
 fn a_walk_of_an_unordered_store_finds_the_whole_tree() {
-    let keys = grid(5);
+    let keys = grid(12);
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     let fake = Fake::holding(&keys, Order::Neither);
     let memo = fake.memo(LONG);
     assert_eq!(tree(&memo, &Key::root()), tree(&fake.memory, &Key::root()));
+    // A flat listing has 12 pages. The first one shows that they have no order, and no other is asked for.
+    let asked = fake.asked();
+    let pages = asked.iter().filter(|request| request.starts_with("page"));
+    assert_eq!(pages.count(), 1, "{asked:?}");
 }
 
 /// A group of 40 arrays that has been listed.
