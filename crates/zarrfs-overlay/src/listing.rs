@@ -35,31 +35,52 @@ pub(crate) fn open(
     source: LayerSource,
     prefix: &Key,
 ) -> Result<Box<dyn Listing>> {
-    let layered = source();
+    loop {
+        let layered = source();
+        let began = layered.info.changes.position();
+        if let Some(lower) = find_directory(context, &layered, prefix)? {
+            return layered.lower.list(context, &lower);
+        }
+        let mut merged = MergedListing {
+            source: source.clone(),
+            prefix: prefix.clone(),
+            upper: VecDeque::new(),
+            covered: HashSet::new(),
+            lower: None,
+            position: 0,
+            moved: None,
+            began: LogPosition::default(),
+            passes: 0,
+        };
+        merged.begin(context)?;
+        if !merged.upper.is_empty() || merged.lower.is_some() {
+            return Ok(Box::new(merged));
+        }
+        // The directory is empty, or a rename has moved it away since it was found, and maybe back.
+        find_directory(context, &source(), prefix)?;
+        if !layered.info.changes.changed_since(began, prefix) {
+            return Ok(Box::new(merged));
+        }
+    }
+}
+
+/// Finds a directory; fails like `open`. Returns the key of the store whose listing is that of the directory, or `None`
+/// if the names of the upper folder and the store have to be merged.
+fn find_directory(
+    context: &RequestContext,
+    layered: &LayeredStore,
+    prefix: &Key,
+) -> Result<Option<Key>> {
     let found = layered.find(context, prefix)?;
     let found = found.ok_or_else(|| Error::not_found(prefix))?;
     if LayeredStore::kind(&found) != EntryKind::Directory {
         return Err(wrong_kind(prefix, false));
     }
-    if let (Resolved::Lower(lower, _), true) = (found, layered.shows_all(prefix))
-        && lower == *prefix
-        && layered.renamed_from(prefix).is_none()
-    {
-        return layered.lower.list(context, &lower);
-    }
-    let mut merged = MergedListing {
-        source,
-        prefix: prefix.clone(),
-        upper: VecDeque::new(),
-        covered: HashSet::new(),
-        lower: None,
-        position: 0,
-        moved: None,
-        began: LogPosition::default(),
-        passes: 0,
+    let Resolved::Lower(lower, _) = found else {
+        return Ok(None);
     };
-    merged.begin(context)?;
-    Ok(Box::new(merged))
+    let is_own = lower == *prefix && layered.renamed_from(prefix).is_none();
+    Ok(Some(lower).filter(|_| is_own && layered.shows_all(prefix)))
 }
 
 /// A directory that merges the upper folder's names with the store's.
@@ -316,10 +337,60 @@ fn from_flat_listing(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+    use crate::testing;
     use crate::testing::key;
     use zarrfs_store::backend::memory::MemoryStore;
     use zarrfs_store::request_context::UNLIMITED;
+    use zarrfs_store::tree::{RenameMode, Tree};
+
+    /// Lists the directory `x` of the upper folder with `file` in it, which is moved to `y` before the directory is
+    /// read, and back before look number `back` at the layers.
+    fn names_beside_renames(back: usize) -> Result<Vec<Name>> {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(MemoryStore::default());
+        let overlay = Arc::new(testing::open(&folder.path().join("upper"), &store));
+        let body = zarrfs_store::PutBody::Bytes(b"1");
+        let condition = zarrfs_store::Condition::Any;
+        overlay
+            .put(&UNLIMITED, &key("x/file"), body, &condition)
+            .unwrap();
+        let looks = AtomicUsize::new(0);
+        let moved = overlay.clone();
+        let rename = move |from: &str, to: &str| {
+            let mode = RenameMode::Replace;
+            Tree::rename(&*moved, &UNLIMITED, &key(from), &key(to), mode).unwrap();
+        };
+        let core = overlay.0.clone();
+        let source: LayerSource = Arc::new(move || {
+            let look = looks.fetch_add(1, Ordering::Relaxed);
+            if look == 1 {
+                rename("x", "y");
+            }
+            if look == back {
+                rename("y", "x");
+            }
+            core.top()
+        });
+        let mut listing = open(&UNLIMITED, source, &key("x"))?;
+        let names = std::iter::from_fn(|| listing.next(&UNLIMITED).transpose());
+        names.collect()
+    }
+
+    #[test]
+    fn a_directory_moved_away_while_it_is_opened_is_missing_and_not_empty() {
+        let error = names_beside_renames(usize::MAX).unwrap_err();
+        assert_eq!(error.kind(), Kind::NotFound);
+    }
+
+    #[test]
+    fn a_directory_moved_away_and_back_while_it_is_opened_has_its_names() {
+        let names = names_beside_renames(3).unwrap();
+        let names: Vec<_> = names.iter().map(|name| &name.name[..]).collect();
+        assert_eq!(names, [b"file"]);
+    }
 
     #[test]
     fn a_flat_listing_equals_the_listings_of_folders() {

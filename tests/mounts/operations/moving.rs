@@ -10,7 +10,7 @@ use std::thread;
 
 use crate::common::waiting;
 use zarr_format::error::{Kind, Result};
-use zarrfs::vfs::{Caller, Ino, NameIn, NewNode, OpenOptions, Vfs, VfsConfig};
+use zarrfs::vfs::{Caller, DirEntry, Ino, NameIn, NewNode, OpenOptions, Vfs, VfsConfig};
 use zarrfs::view::store::StoreView;
 use zarrfs_overlay::{Overlay, OverlayConfig};
 use zarrfs_store::StoreConfig;
@@ -115,10 +115,17 @@ fn answer<T>(ask: impl Fn() -> Result<T>) -> T {
 }
 
 #[test]
-fn a_moving_folder_can_be_opened() {
+fn a_moving_folder_is_listed_with_its_names() {
     beside_moves(|vfs, ino, caller| {
         let fh = vfs.opendir(&UNLIMITED, ino, caller).unwrap();
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        let mut sink = |entry: DirEntry<'_>| {
+            names.push(entry.name.to_vec());
+            true
+        };
+        vfs.readdir(&UNLIMITED, fh, 0, &mut sink).unwrap();
         vfs.releasedir(fh);
+        assert!(names.contains(&b"file".to_vec()), "{names:?}");
     });
 }
 
