@@ -2,9 +2,9 @@
 //!
 //! The kernel faults and clears every page of fresh memory, which costs as much as decoding into it. So buffers of
 //! encoded chunks, of responses and of evicted chunks go to a small pool, and the next buffer is taken from there. The
-//! old content of a buffer has no meaning. The bytes that the pool keeps, and the freed memory that the allocator still
-//! holds, are reserved from the memory of a mount before any other budget (`set_aside`). `empty_pool` frees all of it
-//! when the program has been idle.
+//! old content of a buffer has no meaning. `set_aside` reserves memory of a mount for the pool, and for freed memory
+//! that the allocator has not yet returned to the kernel, before any other budget is computed. `empty_pool` frees all
+//! of it when the program has been idle.
 
 #![expect(unsafe_code, reason = "advice about memory takes addresses")]
 
@@ -19,11 +19,11 @@ pub const MIN_POOLED_BYTES: usize = 64 << 10;
 const MAX_POOL_BYTES: usize = 32 << 20;
 /// Maximum number of bytes set aside, for the pool and for memory freed within the last second.
 const MAX_ASIDE: u64 = MAX_POOL_BYTES as u64 + (8 << 20);
-/// 1/N of the memory is set aside.
+/// `set_aside` takes 1/8 of a mount's memory, but at most `MAX_ASIDE`.
 const ASIDE_SHARE: u64 = 8;
 
-/// The smallest page size of all machines, in bytes. Where pages are larger the kernel refuses the advice, which
-/// costs only speed.
+/// The smallest page size of all machines, in bytes. On a machine with larger pages the kernel may refuse `madvise`;
+/// the pages are then populated on first access, which is only slower.
 const PAGE: usize = 4 << 10;
 
 static POOL: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
@@ -52,8 +52,8 @@ pub fn empty_pool() {
     drop(std::mem::take(&mut *POOL.lock()));
 }
 
-/// Whether a buffer can serve for `length` bytes. No budget counts the unused rest of a buffer, so that rest is
-/// bounded.
+/// Whether a buffer has room for `length` bytes and is at most about twice as long: its unused rest is charged to no
+/// budget.
 fn fits(buffer: &Vec<u8>, length: usize) -> bool {
     buffer.capacity() >= length && buffer.capacity() / 2 <= length
 }
@@ -75,13 +75,13 @@ pub fn is_pooled(length: usize) -> bool {
     length >= MIN_POOLED_BYTES && POOL.lock().iter().any(|buffer| fits(buffer, length))
 }
 
-/// Has the kernel populate the pages of a fresh block that will soon be filled: one page fault for each 4 KiB costs as
-/// much as decoding into them. The content of the block does not change.
+/// Has the kernel populate the pages of a fresh block that will soon be filled. Otherwise every 4 KiB cause a page
+/// fault, and the faults cost as much as decoding into the block. The content of the block does not change.
 fn request_pages(block: &mut [MaybeUninit<u8>]) {
     let start = block.as_mut_ptr();
     let (skipped, length) = (start.align_offset(PAGE), block.len());
     let whole = length.saturating_sub(skipped) / PAGE * PAGE;
-    // A longer block may stay mostly empty.
+    // A longer block may never be filled; populating all its pages would waste memory.
     if whole == 0 || length > 32 << 20 {
         return;
     }
@@ -104,7 +104,7 @@ fn prepare(spare: &mut [MaybeUninit<u8>]) {
 pub fn with_capacity(capacity: usize) -> Vec<u8> {
     let mut buffer = pooled(capacity, fits);
     buffer.clear();
-    // If the allocation fails, the caller sees it by the capacity.
+    // If the allocation fails, the capacity is too small; the caller checks it.
     if capacity > buffer.capacity() && buffer.try_reserve_exact(capacity).is_ok() {
         prepare(buffer.spare_capacity_mut());
     }
@@ -156,8 +156,8 @@ impl Buffer {
         of_length(length).into()
     }
 
-    /// Returns a buffer of `length` bytes with arbitrary content and a spare capacity of at most 1/32 of them, for data
-    /// that are kept for long.
+    /// Returns a buffer of `length` bytes with arbitrary content and a spare capacity of at most 1/32 of `length`. It
+    /// is for data that stay in memory for long, where more spare capacity would waste memory.
     pub fn exact(length: usize) -> Buffer {
         let is_exact = |buffer: &Vec<u8>, length: usize| {
             (length..=length + length / 32).contains(&buffer.capacity())

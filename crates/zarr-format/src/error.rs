@@ -61,7 +61,7 @@ pub enum Kind {
     NotPermitted,
     /// An extended attribute that is not set.
     NoAttribute,
-    /// A file that already has the maximum number of names.
+    /// A file that already has the maximum number of hard links.
     TooManyLinks,
     /// The process or the machine has too many open files.
     TooManyFiles,
@@ -155,7 +155,7 @@ pub struct Error {
     kind: Kind,
     subject: String,
     detail: String,
-    /// The error before `about` put a wider subject in front.
+    /// The error as it was before `about` added a wider subject.
     inner: Option<Box<Error>>,
 }
 
@@ -237,8 +237,8 @@ impl Error {
         Error::new(kind, subject, error)
     }
 
-    /// Like `os`, for a file that this process keeps for itself. `TooLarge` becomes `NoSpace`: if the own file cannot
-    /// grow, the request was not too large.
+    /// Like `os`, for a file that this process keeps for its own use. `TooLarge` becomes `NoSpace`: it means that this
+    /// file cannot grow, not that the request was too large.
     pub fn os_own_file(subject: impl fmt::Display, error: impl Into<std::io::Error>) -> Error {
         let mut error = Error::os(subject, error);
         if error.kind == Kind::TooLarge {

@@ -1,8 +1,8 @@
 //! Builds a chain of codecs and runs them one after the other.
 //!
-//! The invariant: after every step, the number of bytes is the one that the metadata promise, or at most a stated cap
-//! if they leave it open. Any other number is `Corrupt`, or `TooLarge` if it may be right. Each codec is in its own
-//! file; `mod.rs` decides which parts of a shard can be fetched alone.
+//! The number of bytes is checked after every codec: it must equal the number that follows from the metadata, or, if
+//! none follows, not exceed an upper bound. Otherwise the chunk is `Corrupt`, or `TooLarge` if a longer result may be
+//! valid. Each codec is in its own file; `mod.rs` decides which parts of a shard can be fetched alone.
 
 use crate::error::{Error, Result};
 use crate::model::CodecSpec;
@@ -96,7 +96,8 @@ impl Chain {
         self.decode_within(encoded, usize::MAX)
     }
 
-    /// Like `decode`. If the length is not known in advance, more than `most` bytes are `Corrupt` or `TooLarge`.
+    /// Like `decode`, but a result whose length does not follow from the metadata has at most `most` bytes; a longer
+    /// one is `Corrupt` or `TooLarge`.
     pub(super) fn decode_within<'a>(&self, encoded: Data<'a>, most: usize) -> Result<Data<'a>> {
         let mut data = encoded;
         for step in self.compressors.iter().rev() {
@@ -140,7 +141,7 @@ impl Chain {
 struct ChainBuilder {
     repr: ArrayRepr,
     context: ChainContext,
-    /// The upper bound of intermediate lengths that the metadata leave open, in bytes.
+    /// The upper bound, in bytes, of data between two codecs whose length does not follow from the metadata.
     cap: usize,
     filters: Vec<ChainStep<dyn ArrayToArray>>,
     serializer: Option<ChainStep<dyn ArrayToBytes>>,

@@ -135,10 +135,10 @@ impl Pipeline {
         self.chain.encoded_length().upper_bound() as u64
     }
 
-    /// Decodes one subchunk into exactly `chunk_bytes()` bytes, C order and little-endian (core specification, "Decoding
-    /// procedure"), or into at most that many if elements have no fixed length. If no codec changes a byte, returns the
-    /// buffer itself. `Corrupt` for bytes that do not decode, `TooLarge` if elements without a fixed length exceed the
-    /// maximum of a chunk.
+    /// Decodes one subchunk into exactly `chunk_bytes()` bytes, C order and little-endian (core specification,
+    /// "Decoding procedure"), or into at most that many if elements have no fixed length. If no codec changes a byte,
+    /// returns the buffer itself. `Corrupt` for bytes that do not decode, `TooLarge` if elements without a fixed length
+    /// exceed the maximum of a chunk.
     pub fn decode<'a>(&self, encoded: impl Into<Cow<'a, [u8]>>) -> Result<Vec<u8>> {
         let encoded = encoded.into();
         if !self.chain.has_compressors() {
@@ -168,7 +168,7 @@ impl Pipeline {
 
     /// Returns the maximum number of decoded copies of a subchunk in memory while it is decoded.
     pub fn decoded_copies(&self) -> u64 {
-        // Each step holds its input and its output; the input of the first step is the encoded subchunk.
+        // A codec has its input and its output in memory, but the input of the first one is the encoded subchunk.
         self.chain.steps().min(2) as u64
     }
 

@@ -1,11 +1,11 @@
 //! Splits and joins records: elements without a fixed length.
 //!
-//! A record is an element's length in bytes (u32, little-endian) followed by its bytes. A truncated record ends the
-//! data; the caller checks the number of records.
+//! A record is an element's length in bytes (u32, little-endian) followed by its bytes. Reading stops at a truncated
+//! record; the caller notices that from the number of records.
 
 use crate::error::{Error, Result};
 
-/// Length in bytes of the count (u32, little-endian) before an element without a fixed length.
+/// Size of a record's length field (u32, little-endian) in bytes.
 pub(super) const LENGTH_PREFIX: usize = size_of::<u32>();
 
 /// Splits off the first record. Returns `None` at the end, or if the record is truncated.

@@ -70,7 +70,7 @@ impl ArrayRepr {
     }
 }
 
-/// The number of bytes that a step must give.
+/// The number of bytes between two codecs, which decoding must give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Length {
     /// Exactly N bytes.
@@ -106,8 +106,8 @@ impl Length {
         }
     }
 
-    /// Returns the length of data derived from this length, with at most `bytes`: `Limited` if this one is, else
-    /// `AtMost`.
+    /// Returns an upper bound of `bytes` for data that are derived from data of this length: `Limited` if this length
+    /// is `Limited`, else `AtMost`.
     pub(super) fn bounding(self, bytes: usize) -> Length {
         match self {
             Length::Exact(_) | Length::AtMost(_) => Length::AtMost(bytes),
@@ -242,11 +242,11 @@ impl ChainContext {
 
 /// The position of a codec in a chain, for its constructor.
 pub(super) struct ChainPosition<'a> {
-    /// The array after the codecs before.
+    /// The array that the preceding codecs give.
     pub(super) repr: &'a ArrayRepr,
     /// Bytes of an element, or 1 if the data are no longer elements.
     pub(super) element_size: usize,
-    /// Whether the codecs before give bytes and not an array.
+    /// Whether the preceding codecs give bytes and not an array.
     pub(super) after_bytes: bool,
     /// The parameters of the chain.
     pub(super) context: ChainContext,

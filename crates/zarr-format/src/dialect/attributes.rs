@@ -1,9 +1,9 @@
 //! Reads and edits the user's attributes in the documents of each dialect.
 //!
-//! They are a member, a whole document, or the remaining members of one. Attributes that do not parse become attributes
-//! that state the fault, never an error: the data can be read without them.
-//! An edit keeps the place and the bytes of all other members; the caller reads the changed documents to check that they
-//! still describe the same node.
+//! The attributes are a member of a document, a document of their own, or the members that the dialect does not define.
+//! Attributes that do not parse become attributes that state the fault, never an error: the data can be read without
+//! them. An edit keeps the place and the bytes of all other members; the caller checks that the changed documents still
+//! describe the same node.
 
 use crate::dialect::DocumentMap;
 use crate::dialect::document::{Document, part_of_document, text_of};

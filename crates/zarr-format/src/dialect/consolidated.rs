@@ -1,8 +1,9 @@
 //! Consolidated metadata: documents that hold copies of other documents.
 //!
 //! Finds the copies in the formats of three dialects, and edits them; all parts that are not edited keep every byte.
-//! Names that are not valid keys are skipped, and the hierarchy decides whether to use the copies. In final v3 the copy
-//! of a group has no copies of its own, as zarr-python writes it: the outer copies already include all nodes below.
+//! Names that are not valid keys are skipped, and the hierarchy decides whether to use the copies. If a final-v3 group
+//! is copied, its own copies are left out, as in zarr-python: the outer document already has copies of all nodes below
+//! that group.
 
 use std::ops::Range;
 
@@ -18,10 +19,10 @@ use crate::model::document::{
 /// The longest document that is searched for copies or copied itself: 64 MiB.
 pub const MAX_DOCUMENT: u64 = 64 << 20;
 
-/// The member of a final-v3 group with consolidated metadata.
+/// The member of a final-v3 group's document that holds consolidated metadata.
 pub const MEMBER: &str = "consolidated_metadata";
 
-/// The member of consolidated metadata with the documents.
+/// The member of consolidated metadata that holds the copied documents.
 pub const DOCUMENTS: &str = "metadata";
 
 /// How a document names its copies of other documents.
@@ -138,8 +139,8 @@ impl ConsolidatedDocument {
         below.is_some_and(|rest| rest.names().next() == Some(meta.as_bytes()))
     }
 
-    /// Returns the name of the copy of `document` in this one, or `None` if the document has another dialect or is in a
-    /// folder that this one does not cover.
+    /// Returns the name that a copy of `document` has in this consolidated document, or `None` if `document` has
+    /// another dialect or is in a folder that this consolidated document does not cover.
     pub fn copy_name(&self, document: &Key) -> Option<String> {
         let is_kind = if self.is_draft {
             self.is_of_meta(document) && is_draft_document(document.name())
@@ -178,8 +179,8 @@ impl ConsolidatedDocument {
         self.is_draft.then_some(&self.folder)
     }
 
-    /// Returns the name that the copy of `document` should have in this one, or `None` if it should not be copied.
-    /// `top` is the folder of the entry point if the document belongs to a draft.
+    /// Returns the name that the copy of `document` should have in this consolidated document, or `None` if it should
+    /// not be copied. `top` is the folder of the entry point if the document belongs to a draft.
     pub fn expected_name(&self, document: &Key, top: Option<&Key>) -> Option<String> {
         let is_kind = if self.is_draft {
             top == Some(&self.folder)
@@ -189,7 +190,8 @@ impl ConsolidatedDocument {
         is_kind.then(|| self.name_of(document)).flatten()
     }
 
-    /// Returns the name of the copy of `document`, whatever its dialect, or `None` if it can have no name here.
+    /// Returns the name that a copy of `document`, of whatever dialect, has in this consolidated document, or `None` if
+    /// the consolidated document cannot hold such a copy.
     pub fn name_of(&self, document: &Key) -> Option<String> {
         let copied = match self.naming {
             EntryNaming::ByKey => document.below(&self.folder)?,
@@ -221,8 +223,8 @@ impl ConsolidatedDocument {
         Some(self.copied(&text).trim().to_string())
     }
 
-    /// Returns the document `bytes` with its copies replaced by the copies in `other`, another text of it. Returns
-    /// `None` if one of them has no copies, or if the document holds only copies.
+    /// Returns `bytes`, a text of this document, with its copies replaced by the copies in `other`, another text of
+    /// this document. Returns `None` if one of the texts has no copies, or if the document holds only copies.
     pub fn with_copies_of(&self, bytes: &[u8], other: &[u8]) -> Option<Vec<u8>> {
         let other = self.member(other)?;
         let own = self.member(bytes)?;
@@ -243,7 +245,8 @@ impl ConsolidatedDocument {
         }
     }
 
-    /// Returns the member that holds the copies, or `None` if the document holds only copies.
+    /// Returns the value of the member that holds the copies. Returns `None` if there is no such member, if the text
+    /// does not parse, or if the document holds only copies.
     fn member<'a>(&self, bytes: &'a [u8]) -> Option<&'a str> {
         let text = text_of(bytes).ok().filter(|_| self.is_member())?;
         let found = find_member(text, MEMBER).ok()??;
@@ -256,7 +259,7 @@ impl ConsolidatedDocument {
         !self.is_member() || bytes.windows(member.len()).any(|part| part == member)
     }
 
-    /// Returns the text of a document as its copy here has it.
+    /// Returns the text of the copy of `document` in this consolidated document.
     fn copied(&self, document: &ObjectText<'_>) -> String {
         let is_group = document
             .value("node_type")

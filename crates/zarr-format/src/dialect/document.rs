@@ -24,7 +24,7 @@ pub struct Document {
     pub key: Key,
     /// The content, or `None` if the document is missing.
     pub bytes: Option<Bytes>,
-    /// Why an existing document was not read: it is too long.
+    /// The reason why an existing document was not read (it is too long), or `None`.
     pub refusal: Option<String>,
 }
 
@@ -41,8 +41,8 @@ impl Document {
     }
 
     /// Parses the members of the document, or returns `None` if it is missing. `Corrupt` if it is not a JSON object,
-    /// `TooLarge` if its members are longer than any metadata. Attributes are reduced to the filters that a draft takes
-    /// for metadata, and consolidated metadata to `must_understand`.
+    /// `TooLarge` if the members to be parsed are longer than 4 MiB. Of the attributes only `filters` is parsed, which
+    /// a draft reads as metadata; of consolidated metadata only `must_understand`.
     pub fn object(&self) -> Result<Option<Map<String, Value>>> {
         self.object_of(|_| true)
     }
@@ -126,7 +126,7 @@ fn parsed(text: &str, members: Vec<(String, Range<usize>)>) -> Result<Map<String
     Ok(values)
 }
 
-/// Returns an object with only the member `part`; empty if that does not parse or is too long.
+/// Returns an object with only the member `part`; empty if this member is missing, does not parse or is too long.
 fn reduced(text: &str, part: &str) -> Value {
     let place = find_member(text, part).ok().flatten();
     let value = place.and_then(|place| text.get(place));

@@ -1,7 +1,7 @@
-//! Digests the encoding of an array's chunks, to detect that it was replaced.
+//! Digests the encoding of an array's chunks, to detect that the array was replaced.
 //!
-//! Attributes, dimension names and the shape are excluded: chunks remain valid when they change. Digests are stored and
-//! compared later, so they are made of final-v3 metadata, whatever the dialect.
+//! Attributes, dimension names and the shape are excluded: chunks remain valid when these change. Digests are stored
+//! and compared later, so they are made of final-v3 metadata, whatever the dialect.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -40,7 +40,7 @@ pub fn of_array(path: &Key, array: &Array) -> Option<EncodedBy> {
     Some(of_draft_array(document, folder, array))
 }
 
-/// Like `of_array`, for an array of a draft with its document and the folder of its chunks.
+/// Like `of_array`, for an array of a draft; the caller knows its document and the folder of its chunks.
 pub fn of_draft_array(document: Key, folder: Key, array: &Array) -> EncodedBy {
     EncodedBy {
         document,
@@ -125,7 +125,8 @@ pub fn draft_documents(folder: &Key, read: &ReadEntryPoint<'_>) -> Result<Vec<Ke
 }
 
 /// Returns the entry points of drafts in all folders whose subfolder `name` contains the key or is the key, the
-/// outermost first. If there is no entry point, the hierarchy may be of the draft of 2019.
+/// outermost first. In a folder without an entry point, the hierarchy may be of the draft of 2019, so the entry point
+/// that this draft implies is returned.
 fn entry_points_above(key: &Key, name: &str, read: &ReadEntryPoint<'_>) -> Result<Vec<EntryPoint>> {
     let folders = std::iter::successors(Some(key.clone()), Key::parent);
     let named = folders.filter(|folder| folder.name() == name.as_bytes());
@@ -140,7 +141,8 @@ fn entry_points_above(key: &Key, name: &str, read: &ReadEntryPoint<'_>) -> Resul
     Ok(entries)
 }
 
-/// Returns the entry point in a folder, or `None` if it does not parse or is a final-v3 document.
+/// Returns the entry point in a folder; if there is no `zarr.json`, the one of a hierarchy of the draft of 2019.
+/// Returns `None` if `zarr.json` does not parse or is a final-v3 document.
 fn entry_point(top: &Key, read: &ReadEntryPoint<'_>) -> Result<Option<EntryPoint>> {
     let key = top.child(ZARR_JSON.as_bytes())?;
     let Some(bytes) = read(&key)? else {
@@ -242,8 +244,8 @@ fn is_self_describing(codec: &str) -> bool {
 
 /// Removes from codecs all members that do not affect decoding, so that two documents compare equal if a library only
 /// rewrote one of them: zarr-python adds the defaults of compressors when it changes an attribute or consolidates
-/// metadata, and drops the byte order if elements are single bytes. `element` is the size of an element in bytes, `word`
-/// that of the units whose bytes have an order.
+/// metadata, and drops the byte order if elements are single bytes. `element` is the size of an element in bytes,
+/// `word` the size of a word, the unit of byte order.
 fn normalize(codecs: &mut Value, element: usize, word: usize) {
     for codec in codecs.as_array_mut().into_iter().flatten() {
         let Some(members) = codec.as_object_mut() else {

@@ -1,8 +1,8 @@
 //! Reads fill values from all their JSON forms, and writes the form of final v3.
 //!
-//! Final v3, "Fill value" and the specifications of the data types; v2 has the same
-//! forms, and base64 for bytes and structures. A null is all zero bytes, or empty if elements have no fixed length, as
-//! in the reference implementations. Numbers as text, as n5-zarr writes them, are read as Python reads them.
+//! The forms are in final v3, "Fill value", and in the specifications of the data types. v2 has the same forms, and in
+//! addition base64 for bytes and structures. A null is all zero bytes, or empty if elements have no fixed length, as in
+//! the reference implementations. Numbers as text, as n5-zarr writes them, are read as Python reads them.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -1,8 +1,9 @@
 //! Reads the documents of each Zarr dialect into the model, and edits attributes.
 //!
-//! A dialect does no I/O, and no module further down depends on the dialect of a node. A plain dialect is determined
-//! for each node: a file or folder with a `DIALECT` and a line in `DIALECTS`. A draft is determined by the entry point of a
-//! hierarchy and applies to all nodes below it: a file with a `DRAFT` and a line in `draft_of`.
+//! A dialect does no I/O, and no module further down depends on the dialect of a node. There are two kinds. A plain
+//! dialect is determined for each node; it has a file or folder with a constant `DIALECT`, and a line in `DIALECTS`. A
+//! draft is determined by the entry point of a hierarchy and applies to all nodes below it; it has a file with a
+//! constant `DRAFT`, and a line in `draft_of`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -47,7 +48,7 @@ pub type DocumentMap = Vec<(Key, Vec<u8>)>;
 pub struct Parsed {
     /// The node.
     pub node: Node,
-    /// A warning for the user about how it was read.
+    /// A warning for the user about how the node was read.
     pub warning: Option<String>,
 }
 

@@ -72,8 +72,8 @@ fn edit(documents: &[Document], new: &Attributes) -> Result<DocumentMap> {
     })
 }
 
-/// Whether the members describe a dataset and not an unrelated document of the same name. A dataset without its
-/// compression is a dataset whose blocks cannot be read, not a group with numbers as attributes.
+/// Whether the members describe a dataset and not an unrelated document of the same name. The compression may be
+/// missing: the node is then a dataset whose blocks cannot be read, and not a group with these members as attributes.
 fn is_dataset(members: &Map<String, Value>) -> bool {
     let has = |name: &str| members.contains_key(name);
     has("dimensions") && has("blockSize") && has("dataType")

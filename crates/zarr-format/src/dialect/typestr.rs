@@ -89,8 +89,9 @@ fn simple(text: &str) -> Option<StoredType> {
     Some(StoredType::new(data_type, text.starts_with('>')))
 }
 
-/// Returns a type, without its byte order, as kind and length if numpy has another name for it; Zarr libraries that
-/// pass types to numpy read such names. A word is a name only if no byte order precedes it.
+/// Converts another of numpy's names for a type (`int32`, `?`) to kind and length (`i4`, `b1`); Zarr libraries that
+/// pass types to numpy read such names. `kind` has no byte order; `is_whole` says that none preceded it, since a word
+/// such as `int32` is a name only without a byte order.
 fn other_name(kind: &str, is_whole: bool) -> Cow<'_, str> {
     let end = kind.find('[').unwrap_or(kind.len());
     let (name, unit) = kind.split_at(end);

@@ -62,8 +62,8 @@ impl Region {
     }
 }
 
-/// Splits a range of elements of a C-order sequence of the given shape into at most 2 * rank - 1 boxes, which are in
-/// order, do not overlap and cover the range exactly. The range must be inside the shape.
+/// Splits a range of elements, numbered in C order of `shape`, into at most 2 * rank - 1 boxes. The boxes are in order,
+/// do not overlap and cover the range exactly. The range must be inside the shape.
 pub fn boxes(shape: &[u64], range: Range<u64>) -> Vec<Region> {
     let mut splitter = BoxSplitter::default();
     if range.start < range.end {

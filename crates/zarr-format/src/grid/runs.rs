@@ -42,7 +42,7 @@ pub struct Runs {
     to: usize,
     /// Bytes of a run.
     length: usize,
-    /// The outermost dimension first.
+    /// The dimensions along which the run repeats, the outermost first.
     axes: SmallVec<[RunAxis; 6]>,
 }
 
@@ -106,7 +106,8 @@ impl Runs {
                 });
             }
         }
-        // Runs that are adjacent in the first buffer are copied soon after each other.
+        // The second-innermost loop takes the smallest step in the first buffer, so that adjacent runs are copied soon
+        // after each other.
         if let Some(nearest) = (1..axes.len()).min_by_key(|&place| axes[place].from_step) {
             axes.swap(1, nearest);
         }
@@ -119,7 +120,7 @@ impl Runs {
         }
     }
 
-    /// Returns the range in the first buffer, or `None` if there is more than one run.
+    /// Returns the range of the run in the first buffer, or `None` if there is more than one run.
     pub fn single(&self) -> Option<Range<usize>> {
         self.axes
             .is_empty()
@@ -169,8 +170,8 @@ impl Runs {
         }
     }
 
-    /// Copies the part of every run that is in `from`: the first buffer without its first `skipped` bytes, perhaps cut
-    /// short at its end.
+    /// Copies the bytes of every run that are in `from`. `from` is a slice of the first buffer that begins at offset
+    /// `skipped`.
     pub fn copy_part(&self, from: &[u8], skipped: usize, to: &mut [u8]) {
         let available = skipped..skipped + from.len();
         self.for_each(|a, b| {

@@ -1,6 +1,6 @@
 //! Selections of elements at equal distances, as slices and indices describe them.
 //!
-//! The selected dimensions keep the order of the array's. This module does not read or parse.
+//! The selected dimensions keep the order of the array's. This module neither reads elements nor parses selections.
 
 use super::Region;
 
@@ -34,7 +34,8 @@ impl SelectedAxis {
         }
     }
 
-    /// Returns how many selected elements from `number` on are among the `length` elements that begin at `start`.
+    /// Returns how many consecutive selected elements, beginning with `number`, have coordinates in `start .. start +
+    /// length`. The coordinate of `number` must be in this range.
     pub fn count_within(&self, number: u64, start: u64, length: u64) -> u64 {
         let at = self.at(number);
         let room = if self.step > 0 {

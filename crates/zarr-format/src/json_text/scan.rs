@@ -127,7 +127,8 @@ struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
-    /// Takes a text, and the same text for jiter: equally long, without lone surrogates.
+    /// Begins to scan `text`. `letters` is the same text for jiter, with lone surrogates replaced and of the same
+    /// length.
     fn new(text: &'a str, letters: &'a [u8]) -> Scanner<'a> {
         Scanner {
             text,

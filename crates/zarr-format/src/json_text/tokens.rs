@@ -40,8 +40,8 @@ pub fn document(text: &str) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// Returns the document of an object with the value of one member replaced. A long value keeps its whitespace: with
-/// many levels it would grow a hundredfold. Fails if the text is not an object.
+/// Returns the document of an object with the value of one member replaced. A long value keeps its whitespace:
+/// indentation could make a deeply nested value a hundred times as long. Fails if the text is not an object.
 pub(crate) fn document_with(text: &str, name: &str, value: &str) -> Result<Vec<u8>> {
     let text = pretty(text, UNIT, 0);
     let old = find_member(&text, name)?.unwrap_or(text.len()..text.len());

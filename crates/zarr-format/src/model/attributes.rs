@@ -17,15 +17,16 @@ use crate::json_text::{self, MemberChange, ObjectText};
 /// The member that states the fault of attributes that do not parse.
 pub const FAULT: &str = "zarrfs_error";
 
-/// The attribute of a file that lists the attributes left out of its header.
+/// The attribute in a file's header that says how many attributes the header lacks.
 pub const LEFT_OUT: &str = "zarrfs_left_out";
 
 /// The longest attributes that a file's header has in full, in bytes of text. A header is made on each lookup of its
 /// file, and takes up to twenty times this length while it is made.
 pub const MAX_IN_FILES: usize = 1 << 20;
 
-/// The attributes that give elements their meaning, or that a format reads by name, sorted. A file's header has these
-/// however long all attributes are: without `scale_factor` its numbers would be others.
+/// The attributes that give elements their meaning, or that a format reads by name, sorted. If the attributes are too
+/// long for a file's header, it has only these: without `scale_factor`, for example, programs would read wrong numbers
+/// from the file.
 const MEANINGFUL: [&str; 70] = [
     "Conventions",
     "GeoTransform",
@@ -104,7 +105,7 @@ const MEANINGFUL: [&str; 70] = [
 pub struct Attributes {
     text: Bytes,
     fault: Option<Arc<str>>,
-    /// The attributes in the headers of files, if these are too long for a header.
+    /// The shorter attributes for the headers of files, or `None` if the attributes fit in a header.
     in_files: Option<Arc<Attributes>>,
 }
 
@@ -144,7 +145,7 @@ impl Attributes {
         self.in_files.is_none()
     }
 
-    /// Returns a sentence about the attributes that a file's header lacks, or `None` if it has all of them.
+    /// Returns a sentence that says how many attributes a file's header lacks, or `None` if the header has all of them.
     pub fn left_out(&self) -> Option<String> {
         match self.in_files().get(LEFT_OUT) {
             Some(Value::String(text)) if !self.is_in_files() => Some(text),
@@ -232,8 +233,8 @@ impl Attributes {
         members.collect()
     }
 
-    /// Returns the value of an attribute; NaN and the infinities become strings. Returns `None`, too, if the value is
-    /// too long for a header: parsed, it would take many times its length.
+    /// Returns the value of an attribute; NaN and the infinities become strings. Returns `None` if the attribute is
+    /// missing, or if its text is longer than `MAX_IN_FILES`: a parsed value takes many times the memory of its text.
     pub fn get(&self, name: &str) -> Option<Value> {
         let text = self.text();
         let place = json_text::find_member(text, name).ok()??;
@@ -288,8 +289,8 @@ impl Attributes {
         ObjectText::parse(self.text())?.check_unique()
     }
 
-    /// Fails with `Invalid` if these were made from `stored` attributes that do not parse: they would overwrite
-    /// attributes that their author has not seen.
+    /// Fails with `Invalid` if these attributes are an edited copy of the substitute for `stored` attributes that do
+    /// not parse: they would overwrite attributes that the author of the edit has not seen.
     pub fn check_replaces(&self, stored: &Attributes) -> Result<()> {
         match stored.fault() {
             Some(fault) if self.get(FAULT).is_some() && self != stored => {
@@ -321,7 +322,7 @@ impl From<Map<String, Value>> for Attributes {
     }
 }
 
-/// Equal names with equal text, in any order.
+/// Attributes are equal if their names and values have the same text, in any order and whatever the whitespace.
 impl PartialEq for Attributes {
     fn eq(&self, other: &Attributes) -> bool {
         let sorted = |attributes: &Attributes| {

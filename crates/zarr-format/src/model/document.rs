@@ -40,8 +40,8 @@ pub const IN_NODE_FOLDER: [&str; 6] = [
     ATTRIBUTES_JSON,
 ];
 
-/// Returns the document names of which a hierarchy's root folder has at least one, unless its root is an implied group.
-/// The likeliest names come first.
+/// Returns the names of documents that a hierarchy's root folder may hold, the likeliest first. The folder has at least
+/// one of them, unless the root is a group that is only implied by its children.
 pub fn at_root() -> impl Iterator<Item = &'static str> {
     IN_NODE_FOLDER.into_iter().chain(ROOTS_2019)
 }
@@ -58,8 +58,8 @@ pub fn is_in_node_folder(name: &[u8]) -> bool {
     IN_NODE_FOLDER.into_iter().any(is)
 }
 
-/// Whether a file in each node's folder has this name, in the store or in the files view. A child node with such a name
-/// is found only by listing; it is never looked up if consolidated metadata give the names.
+/// Whether a file in each node's folder has this name, in the store or in the files view. If consolidated metadata give
+/// all names in a folder, a child node with such a name is looked up only if it is among them.
 pub fn is_in_each_node(name: &[u8]) -> bool {
     is_in_node_folder(name) || name == METADATA_JSON.as_bytes()
 }

@@ -272,8 +272,8 @@ impl KeyScheme {
         !self.scalar_keys.is_empty()
     }
 
-    /// Returns the leading indices of the chunks whose keys begin with a path, if `separator` is between the indices:
-    /// all indices of a chunk if the path is its whole key. Returns `None` if no chunk key begins with the path.
+    /// Parses a path as the beginning of a chunk key with `separator` between indices. Returns the indices in it: the
+    /// first ones of a chunk, or all if the path is a whole key. Returns `None` if no chunk key begins with the path.
     pub fn indices_of(&self, path: &[u8], separator: char) -> Option<Vec<u64>> {
         let indices = str::from_utf8(path.strip_prefix(self.prefix.as_slice())?).ok()?;
         indices.split(separator).map(parse_index).collect()

@@ -1,7 +1,7 @@
 //! Number types that numpy lacks: small integers and floats of v3 extensions.
 //!
-//! An element of fewer than eight bits takes one byte. Values are needed only for fill values and not for reads, so the
-//! code of a value is found by trying all codes.
+//! An element of fewer than eight bits takes one byte. Only fill values are converted between numbers and codes, so
+//! speed does not matter: the code of a value is found by trying all codes.
 
 use half::{bf16, f16};
 

@@ -289,8 +289,8 @@ fn refusal(pipeline: &Pipeline, encoded: Vec<u8>) -> String {
     pipeline.decode(encoded).unwrap_err().to_string()
 }
 
-/// Returns `encoded` with all bytes after the first quarter inverted. A decoder that reports the same error for both
-/// has read at most a quarter.
+/// Returns `encoded` with all bytes after the first quarter inverted. A decoder that reports the same error for
+/// `encoded` and for the result has read at most the first quarter.
 fn damaged_behind_the_first_quarter(encoded: &[u8]) -> Vec<u8> {
     let mut damaged = encoded.to_vec();
     let rest = damaged.iter_mut().skip(encoded.len() / 4);

@@ -40,7 +40,7 @@ impl BytesToBytes for Base64 {
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
         let text = alphabetic(&encoded);
-        // One group more than wanted, so that the caller notices surplus bytes.
+        // Decode up to three bytes more than wanted: from these the caller learns that the data are too long.
         let length = (text.len() / 4 * 3 + 3).min(want.upper_bound().saturating_add(3));
         let letters = length.div_ceil(3).saturating_mul(4);
         let text = text.get(..letters).unwrap_or(&text);

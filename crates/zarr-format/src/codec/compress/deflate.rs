@@ -1,6 +1,6 @@
 //! Codecs `gzip` and `numcodecs.zlib`: deflate in either wrapper.
 //!
-//! In the usual case, a single member of the promised length, libdeflate decodes it in one call. In all other cases
+//! A chunk is usually a single member of the expected length, which libdeflate decodes in one call. In all other cases
 //! (several members, padding, a length that is not known in advance) flate2 decodes with an upper bound. As in the
 //! reference, zeros after a gzip member are padding and other bytes are an error, and bytes after a zlib stream are
 //! ignored.
@@ -43,7 +43,7 @@ pub(crate) fn gzip(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<C
     build(config, Wrapper::Gzip)
 }
 
-/// Reads the configuration of `numcodecs.zlib`, which has the same members as `gzip`.
+/// Reads the configuration of `numcodecs.zlib`, which has the same parameters as `gzip`.
 pub(crate) fn zlib(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     build(config, Wrapper::Zlib)
 }
@@ -72,8 +72,8 @@ impl Deflate {
         self.wrapper.name()
     }
 
-    /// Returns the wrapper that the first bytes show: old versions of z5py stored zlib streams as gzip, and no zlib
-    /// stream begins like a gzip member.
+    /// Returns the wrapper that the first bytes show, whatever the metadata state: old versions of z5py wrote zlib
+    /// streams where the metadata state gzip. No zlib stream begins like a gzip member.
     fn wrapper_of(&self, encoded: &[u8]) -> Wrapper {
         match encoded {
             [0x1f, 0x8b, ..] => Wrapper::Gzip,
@@ -175,7 +175,7 @@ fn ends_with_trailer(encoded: &[u8], decoded: &[u8]) -> bool {
     u32::from_le_bytes(size) == length && u32::from_le_bytes([a, b, c, d]) == crc32(decoded)
 }
 
-/// Decodes at most `max` bytes and one more, by which the caller notices surplus bytes.
+/// Decodes at most `max + 1` bytes: from the additional byte the caller learns that the data are longer than `max`.
 fn decode_bounded(wrapper: Wrapper, encoded: &[u8], max: usize) -> io::Result<Vec<u8>> {
     let limit = max as u64 + 1;
     let mut out = Vec::new();

@@ -1,7 +1,7 @@
-//! Records what decoding accepts leniently: data that it ignores, or that another format explains.
+//! Records faults that decoding tolerates: ignored bytes, padding, another wrapper, a smaller block.
 //!
-//! Bytes after a stream, padding, the wrapper of another codec, the shape of a smaller block. Normal reads record
-//! nothing, since for some codecs that takes a checksum of all decoded bytes.
+//! Only `recorded` keeps a record. Normal reads keep none, since some codecs find these faults only by a checksum of
+//! all decoded bytes.
 
 use std::cell::RefCell;
 
@@ -12,7 +12,7 @@ pub struct Leniency {
     pub bytes: u64,
     /// Zeros after a stream that the format defines as padding.
     pub padding: u64,
-    /// The name of the codec in the metadata, and of the codec that the bytes belong to.
+    /// The codec that the metadata name, and the codec that encoded the bytes, if these differ.
     pub wrapper: Option<(&'static str, &'static str)>,
     /// The shape that a block of N5 states, if it is smaller than the chunk.
     pub block: Option<Vec<u64>>,

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 /// The first bytes of a frame (LZ4 frame format, "Magic Number").
 const FRAME_MAGIC: [u8; 4] = 0x184d_2204_u32.to_le_bytes();
 
-/// Whether encoding writes frames, or else a block after its length.
+/// A codec that encodes to a frame, or else to one block preceded by its decoded length.
 #[derive(Debug)]
 struct Lz4 {
     frames: bool,
@@ -74,7 +74,7 @@ fn decode_block(encoded: &[u8], want: Length) -> Result<Vec<u8>> {
     // An encoded byte gives at most 255 decoded ones.
     let most = block.len().saturating_mul(255);
     if length > most {
-        // For example a different file in the place of a chunk.
+        // The bytes are probably no chunk: another file may be stored under the key.
         let what = format!(
             "{} bytes decode to at most {most} bytes, not to {length}",
             block.len()
@@ -88,7 +88,8 @@ fn decode_block(encoded: &[u8], want: Length) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Decodes all frames, at most `max` bytes and one more, by which the caller notices surplus bytes.
+/// Decodes all frames, to at most `max + 1` bytes: from the additional byte the caller learns that the data are longer
+/// than `max`.
 fn decode_frames(encoded: &[u8], max: usize) -> Result<Vec<u8>> {
     let mut rest = encoded;
     let mut out = buffer::with_capacity(max.saturating_add(1));
@@ -112,7 +113,7 @@ fn encode_frame(decoded: &[u8]) -> Result<Vec<u8>> {
         .map_err(|error| Error::invalid("lz4", error))
 }
 
-/// The number of decoded bytes in the blocks that encoding makes, from 64 to 2^25.
+/// Codec `n5.lz4`. Encoding divides a chunk into blocks of `block_bytes` decoded bytes, from 64 to 2^25.
 ///
 /// A block has a header: "LZ4Block", a token of method and maximum length, the stored length, the decoded length, and a
 /// checksum, all little-endian. An empty block ends the chunk; bytes after it are ignored. No more bytes are allocated
@@ -338,7 +339,7 @@ mod tests {
             let encoded = lz4(name, 1000).encode(&sample(1000)).unwrap();
             for end in 0..encoded.len() {
                 let decoded = lz4(name, 1000).decode(encoded[..end].to_vec());
-                // A frame may lack its end mark, and no more than that.
+                // A frame without its end mark (4 bytes) may decode; a shorter one must not.
                 assert!(
                     decoded.is_err() || name == "lz4" && end + 4 >= encoded.len(),
                     "{name} {end}"
@@ -379,7 +380,8 @@ mod tests {
         let stream = [PACKED, RAW, END].concat();
         let decoded = [text.as_slice(), b"N5"].concat();
         assert_eq!(n5_lz4(62, 64).decode(stream).unwrap(), decoded);
-        // Another encoder makes another block of the text; the fields that are counted are the same.
+        // The encoder may compress the text to other bytes; the token, the decoded length and the checksum are the
+        // same.
         let encoded = n5_lz4(60, 64).encode(&text).unwrap();
         assert_eq!(encoded[..9], PACKED[..9]);
         assert_eq!(encoded[13..21], PACKED[13..21]);

@@ -74,7 +74,7 @@ fn check(config: Configuration<'_>) -> Result<Check> {
 impl Lzma {
     /// Opens a decoder of a stream of at most `max` decoded bytes.
     fn decoder(&self, container: Container, max: usize) -> Result<Coder> {
-        // At least four times the maximum of all presets.
+        // The memory limit in bytes: about four times as much as a stream of any preset needs.
         let memory = (256 << 20).max((max as u64).saturating_mul(2));
         let coder = match container {
             Container::Xz => Coder::new_stream_decoder(memory, 0),
@@ -170,12 +170,12 @@ impl BytesToBytes for Lzma {
 type Setter = fn(&mut LzmaOptions, u32) -> &mut LzmaOptions;
 
 /// One filter, as Python's `lzma` configures it ("Specifying custom filter chains"). liblzma checks the whole list when
-/// an array is opened, so that no chunk fails because of its configuration.
+/// an array is opened, so an invalid list is an error of the array and not of every chunk.
 #[derive(Debug)]
 enum Filter {
     Lzma1(LzmaParameters),
     Lzma2(LzmaParameters),
-    /// Differences to an earlier byte; the distance minus one.
+    /// The difference of each byte to an earlier one. The number is the distance between them, minus one.
     Delta(u8),
     /// Machine code of processor `id` that begins at offset `start` of the program.
     Bcj {

@@ -22,8 +22,9 @@ trait StreamDecoder {
     fn advance(&mut self, input: &[u8], output: &mut Vec<u8>) -> Result<(usize, bool)>;
 }
 
-/// Decodes all consecutive streams of `encoded`, at most `max` bytes and one more, by which the caller notices surplus
-/// bytes. As in the reference (Python's `bz2` and `lzma`), trailing bytes that are not a stream are ignored.
+/// Decodes all consecutive streams of `encoded`, to at most `max + 1` bytes: from the additional byte the caller learns
+/// that the data are longer than `max`. As in the reference (Python's `bz2` and `lzma`), trailing bytes that are not a
+/// stream are ignored.
 fn decode_all<S: StreamDecoder>(
     codec: &str,
     encoded: &[u8],

@@ -18,7 +18,7 @@ use crate::model::CodecSpec;
 
 use super::leniency;
 
-/// The chain of whole blocks, and the data for building the chains of smaller blocks.
+/// The codec chain of blocks as large as the chunk, and the data from which the chain of a smaller block is built.
 #[derive(Debug)]
 struct N5Default {
     repr: ArrayRepr,
@@ -26,7 +26,7 @@ struct N5Default {
     codecs: Vec<CodecSpec>,
     chain: Chain,
     context: ChainContext,
-    /// The header of whole blocks.
+    /// The header of a block as large as the chunk.
     header: Vec<u8>,
 }
 

@@ -133,7 +133,8 @@ fn chunk_config(config: Configuration<'_>) -> Result<ChunkConfig> {
 
 impl ArrayToBytes for Pcodec {
     fn encoded_length(&self) -> Length {
-        // An upper bound of a page's overhead; in this format each page is a chunk of its own.
+        // 64 bytes are an upper bound of a page's overhead. In pco's standalone format each page is a separate pco
+        // chunk.
         let pages = self.pages.saturating_mul(64);
         Length::Exact(self.bytes).plus(pages).compressed()
     }

@@ -1,8 +1,8 @@
 //! Byte and bit shuffling as c-blosc does it, and codec `numcodecs.shuffle`.
 //!
-//! Shuffling serves blocks that c-blosc is not built to decode, and the codec, which has only the byte shuffle. Both
-//! directions write every byte of a target as long as the source. Bytes after the last whole element are copied; a bit
-//! shuffle copies all bytes if the number of elements is not a multiple of eight.
+//! `blosc.rs` shuffles the snappy blocks, since c-blosc is built without snappy; the codec has only the byte shuffle.
+//! Both directions write every byte of a target as long as the source. Bytes after the last whole element are copied; a
+//! bit shuffle copies all bytes if the number of elements is not a multiple of eight.
 
 use std::borrow::Cow;
 
@@ -22,7 +22,7 @@ struct ShuffleCodec {
 /// Reads the configuration: `elementsize`, by default the length of an element.
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let element = position.repr.data_type.size().unwrap_or(1).max(1);
-    // 0 means the element's length in netcdf-c, which has only numbers, and no shuffling in numcodecs.
+    // In netcdf-c, which writes only numbers, 0 means the length of an element; in numcodecs it means no shuffling.
     let number = matches!(
         position.repr.data_type,
         DataType::Int(_) | DataType::UInt(_) | DataType::Float(_)

@@ -1,8 +1,8 @@
 //! Codec `zstd`: one or several frames of RFC 8878, with or without content size.
 //!
 //! Decodes into a buffer of the promised length, whatever size a frame claims. Each thread keeps a decompressor, since
-//! creating one costs more than decoding a small inner chunk, and a compressor unless it is large: the memory of a new
-//! one would be fresh for each chunk.
+//! creating one costs more than decoding a small inner chunk, and its compressor unless that is large, since a new
+//! compressor for each chunk would take fresh memory from the kernel.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -48,7 +48,8 @@ impl BytesToBytes for Zstd {
             Length::Exact(length) => decode_exact(&encoded, length),
             Length::AtMost(max) => decode_bounded(&encoded, max),
             Length::Limited(max) => {
-                // The content size in the frame is exact; the decoder stops early and shows only that there is more.
+                // The frame states the exact size, so the error can state it too. The decoder would stop at the limit
+                // and show only that the size exceeds it.
                 let size = zstd::zstd_safe::get_frame_content_size(&encoded);
                 let size = size.ok().flatten();
                 let size = size.and_then(|size| usize::try_from(size).ok());
@@ -119,8 +120,8 @@ fn decode_exact(encoded: &[u8], length: usize) -> io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Decodes frames of unknown length, at most `max` bytes and one more. The window is bounded too, since a frame of one
-/// byte may request 128 MiB.
+/// Decodes frames of unknown length, to at most `max + 1` bytes: from the additional byte the caller learns that the
+/// data are longer than `max`. The window is bounded too, since a frame of one byte may request 128 MiB.
 fn decode_bounded(encoded: &[u8], max: usize) -> io::Result<Vec<u8>> {
     let window = max.checked_next_power_of_two().map_or(31, usize::ilog2);
     let mut decoder = Decoder::with_buffer(encoded)?;

@@ -74,7 +74,7 @@ enum OutOfRange {
 /// Pairs of a number and its replacement; the first match counts.
 type ScalarMap = Vec<(Wide, Wide)>;
 
-/// A cast as the configuration says, and the decoded and the encoded type.
+/// A cast between the decoded and the encoded type, with the rules of the configuration.
 #[derive(Debug)]
 struct CastValue {
     decoded: Number,

@@ -75,7 +75,8 @@ fn add<Sum: Element, Difference: Element>(parts: usize, encoded: &[u8], decoded:
     }
 }
 
-/// Writes the differences. Returns whether all integers among them fit the encoded type; floats are rounded.
+/// Writes the difference of each number to the previous one. Returns whether all integer differences fit the encoded
+/// type; float differences are rounded.
 fn subtract<Sum: Element, Difference: Element>(
     parts: usize,
     decoded: &[u8],

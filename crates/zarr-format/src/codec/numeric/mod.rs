@@ -56,12 +56,13 @@ impl<K: Kernel + 'static> Numeric<K> {
         }
     }
 
-    /// Returns the codec of the kind that its position requires.
+    /// Returns a `bytes -> bytes` codec if the codecs before give bytes, else an `array -> array` codec.
     fn at(mut self, position: &ChainPosition<'_>) -> Result<Codec> {
         if position.after_bytes {
             return Ok(Codec::BytesToBytes(Box::new(self)));
         }
-        // Numbers of an array have no byte order here; codec `bytes` of the dialect swaps them.
+        // Between `array -> array` codecs all numbers are little-endian; codec `bytes`, which the dialect adds, swaps
+        // them.
         self.decoded.big = false;
         self.encoded.big = false;
         self.count(position.bytes()?, self.decoded)?;
@@ -157,7 +158,7 @@ fn array_codec(
     let fill = encoded_fill(codec.as_ref(), &position.repr.fill, element);
     let bytes = codec.encoded_length(Length::Exact(decoded)).upper_bound();
     let size = position.repr.element_size()?;
-    // If the number of elements does not change, the array keeps its shape; otherwise it becomes flat.
+    // If the number of elements does not change, the array keeps its shape; otherwise it becomes one-dimensional.
     let shape = if decoded / size.max(1) == bytes / element {
         position.repr.shape.clone()
     } else {

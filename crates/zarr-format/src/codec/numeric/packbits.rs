@@ -25,7 +25,7 @@ enum Padding {
     Last,
 }
 
-/// The bits of a number that are stored, and the number of numbers.
+/// Stores `bits` bits of each of `count` numbers, beginning with bit `first_bit`.
 #[derive(Debug)]
 struct PackBits {
     /// Numbers in a chunk, two for each complex element.
@@ -198,8 +198,9 @@ impl ArrayToBytes for PackBits {
     }
 }
 
-/// Packs eight bytes into one, after a byte that counts the padding bits of the last byte; it has no configuration. It
-/// makes bytes of an array but is one of the `array -> array` codecs, so the encoded chunk is an array of `uint8`.
+/// Packs eight booleans into each byte; the first byte counts the padding bits of the last one. The codec has no
+/// configuration. It encodes to bytes although it is an `array -> array` codec, so the encoded array has the data type
+/// `uint8`.
 #[derive(Debug)]
 struct PackedBooleans {
     /// Whether decoded bytes may differ from 0 and 1.

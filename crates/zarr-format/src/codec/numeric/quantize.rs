@@ -11,8 +11,8 @@ use super::element::{Wide, cast_all, map_elements, rounding, with_element};
 use super::number::{Dtype, Number};
 use super::{Kernel, Numeric, decoded_dtype};
 
-/// Keeps `keepbits` bits of the mantissa of floats, and of integers that many from their highest set bit; ties go to
-/// even. NaN and infinities are kept; an integer that would overflow its type is rounded down.
+/// Keeps the upper `keepbits` bits of a float's mantissa; in an integer, `keepbits` bits from its highest set bit down.
+/// Ties go to even. NaN and infinities are kept; an integer that would overflow its type is rounded down.
 #[derive(Debug)]
 struct BitRound {
     number: Number,
@@ -95,8 +95,8 @@ impl BitRound {
     }
 }
 
-/// Rounds to decimal digits: the power of two that scales numbers before they are rounded, and the decoded and the
-/// encoded type.
+/// Rounds to decimal digits: a number is multiplied by `scale`, a power of two, rounded to an integer, and divided by
+/// `scale`.
 #[derive(Debug)]
 struct Quantize {
     scale: f64,

@@ -139,9 +139,9 @@ impl Kernel for ScaleOffset {
     }
 }
 
-/// The transformation in the arithmetic of numpy 2 between an array and a Python number, and the decoded and the
-/// encoded type. Floats keep their width; integers remain integers if their type can represent the other number, and
-/// become float64 otherwise. Division always gives floats. Rounding is to nearest, ties to even.
+/// Calculates as numpy 2 does with an array and a Python number. Floats keep their width; integers remain integers if
+/// their type can represent the Python number, and become float64 otherwise. Division always gives floats. Rounding is
+/// to nearest, ties to even.
 #[derive(Debug)]
 struct FixedScaleOffset {
     offset: JsonNumber,
@@ -233,7 +233,8 @@ impl FixedScaleOffset {
     }
 }
 
-/// Returns the product modulo 2^64; narrower integers wrap it further.
+/// Returns the product modulo 2^64. The caller casts it to the element's type, which wraps it again if that is
+/// narrower.
 fn product(one: Wide, other: Wide) -> Wide {
     let number = one.as_whole().wrapping_mul(other.as_whole());
     Wide::Unsigned(u64::cast(Wide::whole(number)))

@@ -22,7 +22,7 @@ struct Categorize {
     encoded: ArrayRepr,
     /// The decoded elements of numbers 0, 1, and so on.
     elements: Vec<Vec<u8>>,
-    /// The number of each label; of equal labels the last, as in numcodecs.
+    /// The number of each label. A label that is listed twice has the number of its last position, as in numcodecs.
     numbers: HashMap<Vec<u8>, u64>,
     /// Bytes of a number, and whether it is signed.
     width: usize,

@@ -48,15 +48,15 @@ pub(super) fn stored_shape(
     Ok(shape)
 }
 
-/// Returns the number of values of the list that are elements or rows of elements, and the shape of each. An array
-/// without dimensions is a list of one element.
+/// Returns the number of rows along the first dimension, and the shape of a row. An array without dimensions is stored
+/// as one row with one element.
 pub(super) fn rows(shape: &[u64]) -> (u64, &[u64]) {
     shape
         .split_first()
         .map_or((1, shape), |(&rows, row)| (rows, row))
 }
 
-/// Returns `rows` of a list that is read; `Corrupt` unless there are `found` values before the type.
+/// Like `rows`, for a list with `found` values before the type; `Corrupt` if that is not the number of rows.
 pub(super) fn checked_rows(shape: &[u64], found: u64) -> Result<(u64, &[u64])> {
     let (rows, row) = rows(shape);
     if rows == found {
@@ -171,8 +171,8 @@ impl<'a> ChunkBuilder<'a> {
         Err(Error::too_large("chunk", found))
     }
 
-    /// Checks a value at `depth` in an element of which `bytes` are read so far: `TooLarge` if they exceed the chunk,
-    /// `Corrupt` if it is nested too deep.
+    /// Checks a value that is nested `depth` levels deep in an element; `bytes` bytes of the element were already read.
+    /// Fails with `TooLarge` if these do not fit in the chunk, `Corrupt` if the value is nested too deep.
     pub(super) fn check_value(&self, bytes: usize, depth: usize) -> Result<()> {
         self.check_room(bytes)?;
         if depth <= MAX_DEPTH {
@@ -251,8 +251,8 @@ impl<'a> ObjectElement<'a> {
         }
     }
 
-    /// Reads an element of a decoded chunk. Of type `Object`, text that is valid JSON becomes that JSON value, so text
-    /// that looks like a number becomes a number.
+    /// Reads an element of a decoded chunk. If its type is `Object`, text that is valid JSON becomes that JSON value,
+    /// so text that looks like a number becomes a number.
     pub(super) fn of(data_type: &DataType, bytes: &'a [u8]) -> ObjectElement<'a> {
         match (data_type, std::str::from_utf8(bytes)) {
             (DataType::FixedBytes(_), _) => ObjectElement::Bytes(without_zeros(bytes)),

@@ -39,7 +39,7 @@ struct ObjectCodec {
 
 /// Builds `json2`, and `json`, the same format without a shape (numcodecs, `JSON`).
 pub(super) fn json(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
-    // All of these are read as UTF-8; no store has other encodings.
+    // All of these are read as UTF-8. No store with another encoding is known.
     config.keyword("encoding", &["utf-8", "utf8", "UTF-8", "ascii"])?;
     build(config, position, Notation::Json)
 }
@@ -120,7 +120,7 @@ impl ArrayToBytes for ObjectCodec {
         encoded.map(Cow::Owned)
     }
 
-    /// Whether elements are objects: text that looks like a number is written as a number.
+    /// True for objects: a string that looks like a number is written as a number.
     fn is_lossy(&self) -> bool {
         self.repr.data_type == DataType::Object
     }

@@ -32,8 +32,9 @@ enum Swap {
 }
 
 /// Reads the configuration (codec `bytes`, "Configuration parameters"; data type `structured`, "Missing endian
-/// configuration"). Without `endian`, elements are little-endian, as zarr-python reads them. Dialect v2 writes `mixed`
-/// if the fields of a structure differ: `big` then has a boolean for each of `DataType::words`.
+/// configuration"). Without `endian`, elements are little-endian, as zarr-python reads them. Dialect v2 makes it
+/// `mixed` if the fields of a structure have different byte orders: member `big` then has a boolean for each of
+/// `DataType::words`.
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let data_type = &position.repr.data_type;
     let words = data_type.words();

@@ -1,10 +1,10 @@
 //! Codec `sharding_indexed` over a whole shard in memory.
 //!
-//! Only for shards whose inner chunks cannot be read one by one, because there is another codec before or after the
-//! sharding; in the usual case the pipeline has a `ShardLevel` instead. Both give equal bytes: inner chunks that are
-//! not stored are the fill value, and encoding does not store inner chunks that have only fill values. Elements without
-//! a fixed length are moved in C order of the shard, in which the elements of each inner chunk also come in C order of
-//! that chunk, so one read position for each inner chunk is enough.
+//! This codec is only for shards whose inner chunks cannot be read one by one, because there is another codec before or
+//! after the sharding. Usually sharding is the only codec, and the pipeline has a `ShardLevel` instead. Both give equal
+//! bytes: inner chunks that are not stored are the fill value, and encoding does not store inner chunks that have only
+//! fill values. Elements without a fixed length are copied in C order of the shard. In this order, the elements of each
+//! inner chunk also come in the inner chunk's own C order, so every inner chunk is read or written from start to end.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -342,8 +342,8 @@ impl Rows {
     }
 }
 
-/// Calls `visit` with the offset of each combination of steps, which are pairs of a count and a distance; the last is
-/// the slowest.
+/// Calls `visit` with the offset of each combination of steps. A step is a count and a distance; the last step varies
+/// slowest.
 fn walk(steps: &[(usize, usize)], start: usize, visit: &mut dyn FnMut(usize)) {
     let Some(((count, distance), faster)) = steps.split_last() else {
         return visit(start);

@@ -80,7 +80,8 @@ impl ShardBuilder<'_> {
         next.is_some_and(|(found, _)| found.starts_with(&self.path))
     }
 
-    /// Appends inner chunk `n` of its shard, at `path`, which is replaced as a whole or in part.
+    /// Appends the inner chunk at `path`, number `n` in its shard. It is replaced as a whole, or inner chunks inside it
+    /// are.
     fn append_replaced(
         &mut self,
         inner_levels: &[ShardLevel],

@@ -1,9 +1,9 @@
 //! An array in zfp's terms: at most four dimensions of one of four types.
 //!
 //! Numbers of other types are converted (codec `zfp`, "Compression", step 1): short integers become the upper bits of
-//! longer ones, float16 becomes float32. Unsigned numbers of 32 and 64 bits are clamped to the largest signed number, as
-//! in the zarrs crate, since the specification does not define them. An array is divided into blocks. The length of
-//! streams is calculated here, before zfp is called. `stream.rs` codes the blocks.
+//! longer ones, float16 becomes float32. The specification does not define unsigned numbers of 32 and 64 bits; they are
+//! clamped to the largest signed number, as in the zarrs crate. An array is divided into blocks. The length of streams
+//! is calculated here, before zfp is called. `stream.rs` codes the blocks.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -20,7 +20,7 @@ use crate::model::DataType;
 
 use super::{MAX_BITS, Mode, rate_bits};
 
-/// The number of dimensions of a block that zarrs 0.23 assumes in mode `fixed_rate`, whatever the array has.
+/// The number of dimensions of a block that zarrs 0.23 assumes in mode `fixed_rate`, however many the array has.
 const ZARRS_DIMENSIONS: usize = 3;
 
 /// Elements along each dimension of a block.

@@ -206,7 +206,7 @@ fn rate_bits(rate: f64, dimensions: usize) -> Option<u32> {
 
 impl ArrayToBytes for Zfp {
     fn encoded_length(&self) -> Length {
-        // Streams with a header may have another mode.
+        // Only an upper bound: a stream with a header may have another mode than the configuration.
         Length::Exact(self.field.max_stream_bytes(self.mode)).compressed()
     }
 

@@ -1,8 +1,8 @@
 //! Reads and writes streams of the zfp library; no other file calls it.
 //!
-//! zfp does not check the bounds of a stream. So it reads a copy with more zeros after its end than one block can take,
-//! and the position is checked after each block, before the next one is read. `mod.rs` and `field.rs` check modes and
-//! arrays before.
+//! zfp does not check the bounds of a stream. So it reads a copy of the stream, with more zeros after the end than one
+//! block can take, and the read position is checked after each block. `mod.rs` and `field.rs` check modes and arrays
+//! before zfp is called.
 
 #![expect(unsafe_code, reason = "zfp is a C library")]
 
@@ -183,8 +183,9 @@ impl Drop for ZfpStream {
     }
 }
 
-/// Decodes a stream into exactly `field.bytes`. Without a given mode, the stream's header has the mode. Bytes after the
-/// last block are ignored, as in the library. `Corrupt` if the stream is truncated or its header is of another array.
+/// Decodes a stream into exactly `field.bytes`. If `mode` is `None`, the mode is read from the stream's header. Bytes
+/// after the last block are ignored, as in the library. `Corrupt` if the stream is truncated or its header does not
+/// match `field`.
 pub(super) fn decode(field: &ZfpField, mode: Option<Mode>, encoded: &[u8]) -> Result<Vec<u8>> {
     let padding = std::iter::repeat_n(0, PADDING / size_of::<u64>());
     let mut stream = ZfpStream::open(Vec::from_iter(words(encoded).chain(padding)))?;

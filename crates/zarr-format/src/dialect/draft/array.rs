@@ -19,8 +19,8 @@ pub(super) struct ArrayRules {
     pub(super) dialect: &'static str,
     /// The default character between two indices.
     pub(super) separator: char,
-    /// Reads the codecs of a chunk, without the memory layout, and without `bytes` unless one of the draft's codecs
-    /// corresponds to it.
+    /// Reads the codecs of a chunk. They do not include the memory layout, and `bytes` only if one of the draft's
+    /// codecs corresponds to it.
     pub(super) codecs: fn(&Map<String, Value>, &StoredType) -> Result<Vec<CodecSpec>>,
 }
 
@@ -124,7 +124,7 @@ fn memory_layout(
     }
 }
 
-/// Chunks and codecs after all storage transformers.
+/// The chunk shape and the codecs after all storage transformers are applied.
 struct Transformed {
     chunk_shape: Vec<u64>,
     codecs: Vec<CodecSpec>,
@@ -201,7 +201,7 @@ fn shard(transformed: &mut Transformed, transformer: &Value) -> Result<()> {
 }
 
 /// Builds the keys of chunks. The only chunk of an array without dimensions is `c` in the specifications and `c0` in
-/// stores of zarr-python. If indices have no prefix, the specifications do not define it, and `0` is usual.
+/// stores of zarr-python. If indices have no prefix, the specifications do not define this key, and `0` is usual.
 fn keys(location: &ChunkLocation, separator: char) -> KeyScheme {
     let within = |name: &str| [location.base.as_slice(), name.as_bytes()].concat();
     let (scalars, encoding) = if location.index_prefix.is_empty() {
@@ -214,7 +214,8 @@ fn keys(location: &ChunkLocation, separator: char) -> KeyScheme {
         separator,
         other_separator: None,
         scalar_keys: scalars.map(within).into(),
-        // Final v3 has no `c0/1`. That does no harm: a document made from a draft has no chunks in its folder.
+        // Final v3 has no keys such as `c0/1`, so this encoding does not describe the draft's keys. That does no harm:
+        // a document that is made from a draft has no chunks in its folder.
         v3: json!({ "name": encoding, "configuration": { "separator": separator.to_string() } }),
     }
 }

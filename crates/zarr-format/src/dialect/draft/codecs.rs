@@ -45,7 +45,7 @@ pub(super) fn chain(
     typed: &StoredType,
     steps: Vec<CodecSpec>,
 ) -> Vec<CodecSpec> {
-    // A codec that stores the shape of its array gives the memory layout no meaning.
+    // The memory layout has no meaning for a codec that stores the shape of its array itself.
     let stores_shape = |step: &CodecSpec| v2::codecs::stores_shape(numcodecs_id(step));
     let works_on_bytes = |step: &CodecSpec| !keeps_elements(step);
     let order = order.filter(|_| !steps.first().is_some_and(stores_shape));
@@ -64,7 +64,7 @@ pub(super) fn chain(
     chain
 }
 
-/// Returns the codec with a URI or a bare word as its name, or `None` if it changes nothing.
+/// Returns the codec that `identifier`, a URI or a bare word, stands for, or `None` if it changes nothing.
 pub(super) fn named(
     identifier: &str,
     configuration: Map<String, Value>,
@@ -106,7 +106,7 @@ fn name_in(identifier: &str) -> Option<&str> {
 fn bare(name: &str, configuration: Map<String, Value>, typed: &StoredType) -> CodecSpec {
     match name {
         "bzip2" => CodecSpec::new("numcodecs.bz2", json!({ "level": 9 })),
-        // A frame; numcodecs writes a block after its length.
+        // sci-rs/zarr writes a frame; numcodecs writes one block, preceded by its length.
         "lz4" => CodecSpec {
             name: name.to_string(),
             configuration,
@@ -146,12 +146,13 @@ fn numcodec(id: &str, mut configuration: Map<String, Value>, typed: &StoredType)
     }
 }
 
-/// Converts blosc's shuffle to v3's words and adds the element size, which also decides for -1.
+/// Converts blosc's shuffle to v3's words and adds the element size. -1 becomes the shuffle that suits the element
+/// size.
 fn shuffle_by_name(configuration: &mut Map<String, Value>, size: usize) {
     let stated = configuration.get("shuffle");
     let shuffle = match shuffle_name(stated, size) {
         Some(name) => json!(name),
-        // A value that is not a shuffle mode is kept, so that the error about it shows it.
+        // A value that is not a shuffle mode is not changed, so that the error shows it.
         None => stated.cloned().unwrap_or_default(),
     };
     configuration.insert("shuffle".to_string(), shuffle);

@@ -125,7 +125,7 @@ fn has_numpy_types(uri: &str) -> bool {
         || (uri.starts_with("TODO: ") && uri.ends_with(" array protocol URL"))
 }
 
-/// Reads the identifier of a type: a final-v3 name, `r*`, or numpy's, whose bar may be missing.
+/// Reads the identifier of a type: a final-v3 name, `r*`, or numpy's name, whose leading bar (`|`) may be missing.
 fn identified(value: &Value) -> Option<StoredType> {
     if let Some(name) = value.as_str() {
         match DataType::from_v3(name) {

@@ -1,7 +1,7 @@
 //! The draft of 2019: no entry point, `zarr_format` in each document, a list of `chunk_codecs`.
 //!
-//! Where the text is ambiguous, the tree of its keys decides: chunks of a root array are in `data/`, the chunk of an
-//! array without dimensions is `0`, infinite fill values are words.
+//! Where the text of the specification is ambiguous, its tree of keys decides: chunks of a root array are in `data/`,
+//! and the chunk of an array without dimensions is `0`. Infinite fill values are words.
 
 use serde_json::{Map, Value};
 

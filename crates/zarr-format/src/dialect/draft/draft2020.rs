@@ -1,9 +1,9 @@
 //! The draft of October 2020, and zarrita's formats of July and September 2020.
 //!
 //! It also reads documents that mix the texts of 2020 and 2022. The entry point states where documents and chunks are:
-//! in July `metadata_encoding` is a media type and keys have neither `root` nor `c`; September has no
-//! `metadata_key_suffix`, and then no suffix. Arrays have one `compressor`; zarr-python stores filters in
-//! `attributes.filters`.
+//! in July `metadata_encoding` is a media type and keys have neither `root` nor `c`; in September there is no
+//! `metadata_key_suffix`, and keys of documents have no suffix. Arrays have one `compressor`; zarr-python stores
+//! filters in `attributes.filters`.
 
 use serde_json::{Map, Value};
 

@@ -61,7 +61,8 @@ fn takes_bytes(id: &str) -> bool {
     )
 }
 
-/// Whether a filter encodes elements as bytes itself, whatever the byte order. Some of these are also used as compressor.
+/// Whether a filter itself encodes elements as bytes, so that codec `bytes` must not precede it. Some of these filters
+/// are also used as the compressor.
 pub(crate) fn makes_bytes(id: &str) -> bool {
     matches!(
         id,
@@ -105,8 +106,8 @@ pub(super) fn codecs(
     Ok(chain)
 }
 
-/// Returns filters and byte order. The byte order is placed before the first filter that works on bytes, or that reads
-/// elements as another type.
+/// Returns the codecs of the filters, and `bytes` for the byte order. `bytes` is placed before the first filter that
+/// works on bytes, or that reads elements as another type.
 pub(crate) fn filtered(filters: &[Value], typed: &StoredType) -> Result<Vec<CodecSpec>> {
     let data_type = &typed.data_type;
     let mut chain = Vec::new();
@@ -207,7 +208,7 @@ fn numcodec(configuration: &Value, data_type: &DataType) -> Result<CodecSpec> {
     })
 }
 
-/// Converts blosc's shuffle to v3's words; for -1 the element size decides.
+/// Converts blosc's shuffle to v3's words. -1 becomes the shuffle that suits the element size.
 fn blosc(mut members: Map<String, Value>, data_type: &DataType) -> CodecSpec {
     let size = data_type.size().unwrap_or(1);
     let shuffle = shuffle_name(members.get("shuffle"), size).unwrap_or("shuffle");
@@ -220,8 +221,8 @@ fn blosc(mut members: Map<String, Value>, data_type: &DataType) -> CodecSpec {
     }
 }
 
-/// Returns v3's word for blosc's shuffle, which is a number in numcodecs and another word in GDAL. A missing one is
-/// `shuffle`, and for -1 the element size decides. Returns `None` for any other text.
+/// Returns v3's word for blosc's shuffle, which is a number in numcodecs and another word in GDAL. A missing value is
+/// `shuffle`; -1 is `bitshuffle` for elements of one byte, else `shuffle`. Returns `None` for any other text.
 pub(crate) fn shuffle_name(stated: Option<&Value>, size: usize) -> Option<&'static str> {
     let number = match stated {
         Some(Value::String(word)) => match word.to_ascii_uppercase().as_str() {

@@ -1,7 +1,8 @@
 //! v2: `.zarray`, `.zgroup`, `.zattrs`.
 //!
-//! Byte order, memory order, filters and compressor become codecs with final-v3 names (`codecs.rs`). Writers older than
-//! `dimension_separator` may have nested chunks, so both separators are tried if it is missing.
+//! Byte order, memory order, filters and compressor become codecs with final-v3 names (`codecs.rs`). If
+//! `dimension_separator` is missing, both separators are tried: before this member existed, some writers already joined
+//! indices by slashes.
 
 use serde_json::{Map, Value, json};
 
@@ -26,7 +27,8 @@ pub const DIALECT: Dialect = Dialect {
     edit,
 };
 
-/// netcdf-c's member about an array: in `.zarray` from 4.8.1 on, first in capitals, and an attribute from 4.9.3 on.
+/// The member in which netcdf-c describes an array. It is in `.zarray` since 4.8.1, at first in capitals, and is an
+/// attribute since 4.9.3.
 const NCZARR_ARRAY: [&str; 2] = ["_NCZARR_ARRAY", "_nczarr_array"];
 
 fn documents(path: &Key) -> Result<Vec<Key>> {
@@ -97,7 +99,7 @@ fn array(path: &Key, members: &Map<String, Value>, attributes: Attributes) -> Re
     })
 }
 
-/// Reads `dtype`. For objects the filters decide.
+/// Reads `dtype`. The type of objects depends on the filters.
 fn data_type(members: &Map<String, Value>) -> Result<StoredType> {
     let dtype = required(members, "dtype")?;
     let is_nczarr = NCZARR_ARRAY.iter().any(|name| members.contains_key(*name));

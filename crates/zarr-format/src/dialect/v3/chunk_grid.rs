@@ -1,7 +1,8 @@
 //! Chunk grids of final v3: `regular`, and the extension `rectilinear`.
 //!
-//! Runs of chunks remain runs, whatever their length. A rectilinear grid with a single stated length for each dimension
-//! becomes a regular grid, so that programs without the extension can read the grid that is written.
+//! A run of equal chunks is never expanded, however many chunks it has. A rectilinear grid that states a single length
+//! for each dimension becomes a regular grid, so that it is written as `regular` and programs without the extension can
+//! read it.
 
 use serde_json::{Map, Value, json};
 

@@ -1,8 +1,8 @@
 //! Final v3 (core specification 3.1): `zarr.json`.
 //!
-//! Reads the documents of actual writers: codecs and encodings as bare words, without configuration, without an
-//! `array -> bytes` codec, without `codecs`. Unknown members make a node unreadable unless they have
-//! `must_understand: false`.
+//! Also reads documents in which codecs and encodings are bare words or have no configuration, the `array -> bytes`
+//! codec is missing, or `codecs` is missing, since some writers store these. Unknown members make a node unreadable
+//! unless they have `must_understand: false`.
 
 use serde_json::{Map, Value, json};
 
@@ -165,8 +165,8 @@ fn chunk_grid(members: &Map<String, Value>, shape: &[u64]) -> Result<chunk_grid:
     chunk_grid::parse(name, configuration, shape)
 }
 
-/// Reads `chunk_key_encoding` (core specification, "Chunk key encoding"): `default` puts `c` before the indices, `v2` puts nothing. Chunks with an unknown
-/// encoding are never looked up.
+/// Reads `chunk_key_encoding` (core specification, "Chunk key encoding"): `default` puts `c` before the indices, `v2`
+/// nothing. Chunks with an unknown encoding are never looked up.
 fn chunk_keys(path: &Key, encoding: Option<&Value>) -> Result<KeyScheme> {
     let default = json!("default");
     let encoding = encoding.unwrap_or(&default);
@@ -258,7 +258,7 @@ pub fn document(node: &Node) -> Vec<u8> {
         .unwrap_or_else(|_| json_text::document(&text))
 }
 
-/// Returns a node's metadata as final v3, as values. The attributes are only a placeholder.
+/// Returns a node's metadata as final v3, as values. `attributes` is always an empty object.
 pub fn render(node: &Node) -> Value {
     match node {
         Node::Group(_) => json!({ "zarr_format": 3, "node_type": "group", "attributes": {} }),
