@@ -205,12 +205,26 @@ def test_kernel_pages_outlive_freed_memory(tmp_path):
         def counter(name):
             return json.loads((mount.path / ".zarrfs" / "stats.json").read_text())[name]
 
-        assert len((mount.files / "a.raw").read_bytes()) == 4 * MIB
-        assert wait_until(lambda: counter("memory_held_bytes") < MIB)
-        # On a machine that is slow, one that was decoded ahead may be given back before it is read.
-        decoded = counter("decoded_chunks")
-        assert len((mount.files / "a.raw").read_bytes()) == 4 * MIB
-        assert counter("decoded_chunks") == decoded
+        def decodes():
+            """Returns how many chunks a read decodes."""
+            before = counter("decoded_chunks")
+            assert len((mount.files / "a.raw").read_bytes()) == 4 * MIB
+            return counter("decoded_chunks") - before
+
+        def is_settled():
+            """Whether nothing is held, and nothing is decoded any more that was predicted during the last read."""
+            before = counter("decoded_chunks")
+            time.sleep(1)
+            return counter("memory_held_bytes") < MIB and counter("decoded_chunks") == before
+
+        assert decodes() >= 4
+        # The kernel may drop pages for reasons of its own, but not after each read.
+        for _ in range(3):
+            assert wait_until(is_settled)
+            if decodes() == 0:
+                break
+        else:
+            pytest.fail("each read decodes chunks")
 
 
 # Invariant of `values_unused_for_ten_minutes_are_evicted`.
