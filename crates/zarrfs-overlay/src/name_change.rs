@@ -125,7 +125,7 @@ impl NameChange<'_> {
                 None => (None, false, None),
                 Some(found) => match found.version {
                     Version::Store(version) => (Some(version), false, found.content),
-                    // A commit has copied the object to the frozen layer since the store was asked.
+                    // The store had the object when it was asked, but a commit has copied it to the frozen layer since.
                     Version::Upper(_) => (None, true, None),
                 },
             },

@@ -229,7 +229,7 @@ impl StoreInfo {
     }
 }
 
-/// Hints about future reads, and answers that need no request. A separate object next to the store.
+/// Takes hints about future reads of a store, and gives answers that need no request.
 ///
 /// A hint never changes a result, only its latency.
 pub trait Hints: Send + Sync {

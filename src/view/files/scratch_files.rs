@@ -377,7 +377,7 @@ impl ScratchFiles {
         files.rename_document(from, to, ScratchEntry::new(scratch, None))
     }
 
-    /// Renames a document with this text to a scratch file.
+    /// Renames a document away: its text, which is `text`, becomes a scratch file.
     pub(super) fn rename_document(
         &self,
         from: &Key,

@@ -223,7 +223,7 @@ pub(super) type BuildCodec = fn(Configuration<'_>, &ChainPosition<'_>) -> Result
 pub(super) struct ChainContext {
     /// Maximum number of decoded bytes of a chunk.
     pub(super) max_chunk: u64,
-    /// The number of chains around this one.
+    /// How many codec chains contain this chain: chains of shards within shards.
     pub(super) depth: usize,
     /// Finds a codec by its name. A function pointer, since the registry has codecs that contain chains, which
     /// look up codecs themselves.

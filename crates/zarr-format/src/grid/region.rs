@@ -81,7 +81,7 @@ struct BoxSplitter {
 }
 
 impl BoxSplitter {
-    /// Splits along the first axis of `shape`.
+    /// Splits a range of the elements of `shape` into boxes, along the first axis of `shape`.
     fn split(&mut self, shape: &[u64], range: Range<u64>) {
         let Some((_, inner)) = shape.split_first() else {
             self.boxes.push(Region {

@@ -74,7 +74,7 @@ impl PageDigest {
         }
     }
 
-    /// Whether a read of the chunk has to be recorded.
+    /// Whether a read of the chunk has to be recorded: the pages of the chunk are refused until it was read anew.
     fn needs_record(&self) -> bool {
         self.is_refused && self.read_since.is_none()
     }

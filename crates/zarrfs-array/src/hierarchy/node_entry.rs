@@ -86,7 +86,7 @@ impl NodeEntry {
         DIALECTS.iter().find(is_of).map(|dialect| dialect.name)
     }
 
-    /// Whether another reading has found the same documents, without a replacement of the whole store in between.
+    /// Whether two readings of a node found the same documents, and the whole store was not replaced between the two.
     pub(super) fn is_same_as(&self, other: &NodeEntry) -> bool {
         self.version == other.version && self.replacements == other.replacements
     }

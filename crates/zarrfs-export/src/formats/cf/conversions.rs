@@ -18,7 +18,7 @@ use zarr_format::model::Array;
 /// What numbers become when they are decoded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Meaning {
-    /// The unchanged number.
+    /// The number stays as it is stored.
     Same,
     Half(CfPacking),
     Single(CfPacking),

@@ -54,7 +54,8 @@ pub(super) struct HdfDataset {
     pub(super) size: u64,
     /// The number of the member with its elements; `None` for a scale without elements.
     pub(super) member: Option<usize>,
-    /// Whether its elements are references to texts in the heap, which are read when the file is opened.
+    /// Whether the elements of the dataset are references to strings in the heap. The strings are read when the file is
+    /// opened.
     pub(super) is_text: bool,
 }
 

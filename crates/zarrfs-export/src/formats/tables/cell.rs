@@ -476,7 +476,8 @@ mod tests {
         );
     }
 
-    /// One count per unit, in numpy's text form except for months and years, which are dates.
+    /// Unit, units per count, count, and the text of this time as numpy writes it. Times in months and years are dates
+    /// with a day.
     const TIMES: [(&str, u32, i64, &str); 14] = [
         ("ns", 1, i64::MIN + 1, "1677-09-21T00:12:43.145224193"),
         ("ns", 1, i64::MAX, "2262-04-11T23:47:16.854775807"),

@@ -31,7 +31,7 @@ pub(super) enum Compression {
 /// An entry of the central directory; offsets and lengths are in bytes and not yet checked against the archive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ZipEntry {
-    /// Offset of its local header in the archive.
+    /// Offset of the local header of the entry in the archive.
     pub(super) header: u64,
     /// Length in the archive.
     pub(super) compressed: u64,

@@ -116,7 +116,7 @@ impl CacheRoot {
         written
     }
 
-    /// Opens the folder of the store with this number, and creates it if it is missing.
+    /// Opens the folder of store number `number`; creates the folder if it is missing.
     pub(super) fn open_store(&self, number: u64) -> io::Result<OwnedFd> {
         let name = format!("store-{number:016x}");
         match rustix::fs::mkdirat(&self.root, &name, Mode::RWXU) {

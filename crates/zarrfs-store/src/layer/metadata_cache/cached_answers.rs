@@ -112,7 +112,7 @@ pub(super) enum ChangeKind {
 pub(super) struct CachedAnswers {
     pub(super) keys: Arc<KeyTable>,
     pub(super) dirs: Arc<DirCache>,
-    /// Whether the store lists names, so that `head` finds prefixes.
+    /// Whether the store can list names. Only then can `head` tell that a key is a prefix of other keys.
     lists: bool,
     /// The changes made through this store.
     log: Arc<ChangeLog>,

@@ -271,7 +271,7 @@ fn flipped_bits_cause_no_panic() {
 enum Field {
     /// A number or a struct.
     Fixed(Vec<u8>),
-    /// A string, or a vector of elements with this length.
+    /// A string, or a vector with this number of elements.
     Vector(usize, Vec<u8>),
     Table(Table),
     Tables(Vec<Table>),
