@@ -180,6 +180,7 @@ impl<'a> Difference<'a> {
         before: Option<&'a Value>,
         after: Option<&'a Value>,
     ) -> Vec<Difference<'a>> {
+        // A JSON text of at most 60 bytes is printed whole.
         let is_long =
             |value: Option<&Value>| value.is_some_and(|value| value.to_string().len() > 60);
         let is_divided = is_long(before) || is_long(after);

@@ -73,6 +73,7 @@ impl EncodingCache {
             return None;
         }
         let before = cached.put(folder, now);
+        // The metadata of at most 65,536 arrays is kept.
         if cached.len() > 1 << 16 {
             cached.pop_lru();
         }

@@ -82,6 +82,7 @@ impl FailureLog {
         };
         known.count += 1;
         known.last = time;
+        // A repeated failure is logged again after an hour.
         if now.saturating_duration_since(known.logged) < Duration::from_secs(3600) {
             return None;
         }

@@ -32,6 +32,7 @@ fn chunk_sizes(open: &OpenArray, array: &Array, pipeline: Option<&Pipeline>) -> 
         Some(pipeline) => pipeline.chunk_bytes() as u64,
         None => stored,
     };
+    // Reading one element needs all bytes of its chunk.
     if decoded > 1 << 30 {
         return Some(large_chunks(path, &decoded.to_string()));
     }

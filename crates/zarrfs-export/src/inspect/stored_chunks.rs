@@ -289,6 +289,7 @@ impl ChunkMap {
         match outcome {
             Err(error) if error.kind() == Kind::Corrupt => {
                 cell.corrupt += 1;
+                // Only the first 1000 are listed.
                 if self.corrupt.len() < 1000 {
                     let key = chunk.key;
                     self.corrupt.push(CorruptChunk { key, error });
@@ -390,6 +391,7 @@ pub(super) fn decode(
     let flat = FlatFile::new(array.clone(), region)?;
     let mut at = 0;
     while at < flat.len() {
+        // 16 MiB of decoded bytes are held at a time.
         let end = flat.len().min(at + (16 << 20));
         flat.read(context, at..end)?;
         at = end;

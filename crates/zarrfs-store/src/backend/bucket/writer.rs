@@ -138,6 +138,7 @@ impl Writer {
         body: PutBody<'_>,
         condition: &Condition,
     ) -> Result<ETag> {
+        // One request puts at most 16 MiB.
         if body.len() > 16 << 20 {
             return MultipartUpload::put(context, self, target, body, condition);
         }

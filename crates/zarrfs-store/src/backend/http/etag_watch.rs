@@ -142,6 +142,7 @@ impl ETagWatch {
         if watched.tried.contains(&pair) {
             return Some(Suspicion::Tried);
         }
+        // The last 16 pairs of a key are remembered.
         if watched.tried.len() == 16 {
             watched.tried.pop_front();
         }

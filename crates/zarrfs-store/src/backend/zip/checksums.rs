@@ -116,6 +116,7 @@ impl ChecksumTable {
             [whole] if whole.range == (0..entry.size) => Some(whole.crc.sum()),
             _ => None,
         };
+        // An entry has at most 1024 separate ranges.
         if whole.is_some_and(|sum| sum != entry.crc) || parts.len() > 1024 {
             // The ranges are dropped: the next reads may be correct, or leave fewer gaps.
             *parts = Vec::new();

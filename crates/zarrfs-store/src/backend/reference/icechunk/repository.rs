@@ -189,6 +189,7 @@ impl Repository {
             }
         }
         let key = folder.child(b"ref.json")?;
+        // No document of a branch or tag is longer than 64 KiB.
         let Some(object) = self.heads.get(context, &key, 64 << 10)? else {
             return Ok(None);
         };

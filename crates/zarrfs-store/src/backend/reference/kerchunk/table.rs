@@ -69,6 +69,7 @@ impl TableBuilder {
             memory: GrowingMemory::new(memory),
             names: Vec::new(),
             records: Vec::new(),
+            // A batch has at most 48 MiB of names and of records.
             batch: (memory.limit() / 8).min(48 << 20),
             runs: Vec::new(),
             runs_held: 0,
