@@ -1,10 +1,10 @@
 //! Pools large buffers, so that fresh memory is rarely taken from the kernel.
 //!
-//! The kernel faults and clears every page of fresh memory, which costs as much as decoding into it. So buffers of
-//! encoded chunks, of responses and of evicted chunks go to a small pool, and the next buffer is taken from there. The
-//! old content of a buffer has no meaning. `set_aside` reserves memory of a mount for the pool, and for freed memory
-//! that the allocator has not yet returned to the kernel, before any other budget is computed. `empty_pool` frees all
-//! of it when the program has been idle.
+//! The kernel faults and clears every page of fresh memory, which costs as much as decoding a chunk into that memory.
+//! So buffers of encoded chunks, of responses and of evicted chunks go to a small pool, and the next large buffer is
+//! taken from the pool. The old content of a buffer has no meaning. `set_aside` reserves memory of a mount for the
+//! pool, and for freed memory that the allocator has not yet returned to the kernel, before any other budget is
+//! computed. `empty_pool` frees all pooled buffers when the program has been idle.
 
 #![expect(unsafe_code, reason = "advice about memory takes addresses")]
 
@@ -13,23 +13,24 @@ use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The smallest buffer that is pooled, in bytes.
+/// Smallest capacity, in bytes, of a buffer that is worth pooling.
 pub const MIN_POOLED_BYTES: usize = 64 << 10;
-/// Maximum number of bytes in the pool.
+/// Maximum sum of the capacities of all pooled buffers, in bytes.
 const MAX_POOL_BYTES: usize = 32 << 20;
-/// Maximum number of bytes set aside, for the pool and for memory freed within the last second.
+/// Maximum number of bytes that `set_aside` reserves: for the buffer pool, and for memory that was freed within the
+/// last second.
 const MAX_ASIDE: u64 = MAX_POOL_BYTES as u64 + (8 << 20);
-/// `set_aside` takes 1/8 of a mount's memory, but at most `MAX_ASIDE`.
+/// `set_aside` reserves 1/8 of a mount's memory, but at most `MAX_ASIDE`.
 const ASIDE_SHARE: u64 = 8;
 
-/// The smallest page size of all machines, in bytes. On a machine with larger pages the kernel may refuse `madvise`;
-/// the pages are then populated on first access, which is only slower.
+/// Smallest page size of all machines, in bytes. On a machine with larger pages the kernel may refuse `madvise`; the
+/// pages of the buffer are then populated on first access, which is only slower.
 const PAGE: usize = 4 << 10;
 
 static POOL: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 static POOL_LIMIT: AtomicUsize = AtomicUsize::new(MAX_POOL_BYTES);
 
-/// Sets a part of `memory`, the memory of a mount in bytes, aside for pooled buffers, and returns the rest. If it is
+/// Reserves a part of the memory of a mount (`memory`, in bytes) for pooled buffers, and returns the rest. If it is
 /// called more than once, the smallest `memory` limits the pool.
 pub fn set_aside(memory: u64) -> u64 {
     let aside = aside_of(memory);
@@ -42,23 +43,24 @@ fn aside_of(memory: u64) -> u64 {
     MAX_ASIDE.min(memory / ASIDE_SHARE)
 }
 
-/// Returns the memory from which `set_aside` leaves at least `left` bytes.
+/// Returns how much memory a mount needs so that `set_aside` leaves at least `left` bytes of it, the inverse of
+/// `set_aside`.
 pub fn memory_for(left: u64) -> u64 {
     left.saturating_add(MAX_ASIDE.min(left.div_ceil(ASIDE_SHARE - 1)))
 }
 
-/// Frees all buffers of the pool.
+/// Frees all buffers of the buffer pool.
 pub fn empty_pool() {
     drop(std::mem::take(&mut *POOL.lock()));
 }
 
-/// Whether a buffer has room for `length` bytes and is at most about twice as long: its unused rest is charged to no
-/// budget.
+/// Whether a pooled buffer has a capacity of at least `length` bytes and at most about twice as many: no memory budget
+/// counts the unused rest.
 fn fits(buffer: &Vec<u8>, length: usize) -> bool {
     buffer.capacity() >= length && buffer.capacity() / 2 <= length
 }
 
-/// Returns a pooled buffer for which `fits` is true, or one without capacity.
+/// Takes a buffer for which `fits` is true from the pool; without such a buffer, returns a `Vec` without capacity.
 fn pooled(length: usize, fits: impl Fn(&Vec<u8>, usize) -> bool) -> Vec<u8> {
     if length < MIN_POOLED_BYTES {
         return Vec::new();
@@ -70,41 +72,40 @@ fn pooled(length: usize, fits: impl Fn(&Vec<u8>, usize) -> bool) -> Vec<u8> {
         .unwrap_or_default()
 }
 
-/// Whether the pool has a buffer for `length` bytes.
+/// Whether the buffer pool has a buffer that fits `length` bytes.
 pub fn is_pooled(length: usize) -> bool {
     length >= MIN_POOLED_BYTES && POOL.lock().iter().any(|buffer| fits(buffer, length))
 }
 
-/// Has the kernel populate the pages of a fresh block that will soon be filled. Otherwise every 4 KiB cause a page
-/// fault, and the faults cost as much as decoding into the block. The content of the block does not change.
+/// Has the kernel populate the pages of a fresh block of memory that will soon be filled, without a change to its
+/// content. Otherwise every 4 KiB cause a page fault, and the faults cost as much as decoding into the block.
 fn request_pages(block: &mut [MaybeUninit<u8>]) {
     let start = block.as_mut_ptr();
     let (skipped, length) = (start.align_offset(PAGE), block.len());
     let whole = length.saturating_sub(skipped) / PAGE * PAGE;
-    // A longer block may never be filled; populating all its pages would waste memory.
+    // A block of more than 32 MiB may never be filled; populating all its pages would waste memory.
     if whole == 0 || length > 32 << 20 {
         return;
     }
     let huge = (length >= 1 << 20).then_some(libc::MADV_HUGEPAGE);
     for advice in huge.into_iter().chain([libc::MADV_POPULATE_WRITE]) {
-        // SAFETY: the range is inside the block, which is borrowed mutably, and neither advice changes its content. A
-        // kernel without the advice returns an error; its pages are then populated on first access.
+        // SAFETY: the range is inside the block, which is borrowed mutably, and neither `madvise` changes its content.
+        // A kernel that does not know the advice returns an error; the pages are then populated on first access.
         unsafe { libc::madvise(start.add(skipped).cast(), whole, advice) };
     }
 }
 
-/// Has the kernel populate the pages of a fresh buffer.
 fn prepare(spare: &mut [MaybeUninit<u8>]) {
     if spare.len() >= MIN_POOLED_BYTES {
         request_pages(spare);
     }
 }
 
-/// Returns an empty buffer with a capacity of `capacity` bytes, or with less if memory is out.
+/// Returns an empty buffer with a capacity of `capacity` bytes, or with less if the allocation fails.
 pub fn with_capacity(capacity: usize) -> Vec<u8> {
     let mut buffer = pooled(capacity, fits);
     buffer.clear();
-    // If the allocation fails, the capacity is too small; the caller checks it.
+    // After a failed allocation the capacity is too small; the caller checks it.
     if capacity > buffer.capacity() && buffer.try_reserve_exact(capacity).is_ok() {
         prepare(buffer.spare_capacity_mut());
     }
@@ -116,7 +117,8 @@ pub fn of_length(length: usize) -> Vec<u8> {
     filled(pooled(length, fits), length)
 }
 
-/// Returns a pooled buffer with `length` bytes of arbitrary content, or a fresh one if `buffer` is empty.
+/// Sets the length of a pooled buffer to `length` bytes of arbitrary content; allocates a fresh buffer if `buffer` is
+/// empty.
 fn filled(mut buffer: Vec<u8>, length: usize) -> Vec<u8> {
     if buffer.is_empty() {
         buffer = Vec::with_capacity(length);
@@ -126,7 +128,7 @@ fn filled(mut buffer: Vec<u8>, length: usize) -> Vec<u8> {
     buffer
 }
 
-/// Puts a buffer into the pool; the oldest ones are freed when the pool is full.
+/// Puts a buffer into the pool; the oldest pooled buffers are freed when the pool is full.
 pub fn recycle(buffer: Vec<u8>) {
     let limit = POOL_LIMIT.load(Ordering::Relaxed);
     if !(MIN_POOLED_BYTES..=limit).contains(&buffer.capacity()) {
@@ -138,7 +140,7 @@ pub fn recycle(buffer: Vec<u8>) {
     while pool.iter().map(Vec::capacity).sum::<usize>() > limit {
         freed.push(pool.remove(0));
     }
-    // Memory goes back to the kernel only after the lock is released.
+    // Release the lock before the buffers are freed, so that other threads do not wait for the kernel.
     drop(pool);
 }
 
@@ -146,7 +148,7 @@ pub fn recycle(buffer: Vec<u8>) {
 #[derive(Default)]
 pub struct Buffer {
     bytes: Vec<u8>,
-    /// Bytes before the first visible one.
+    /// Number of bytes at the start of `bytes` that are hidden, since the buffer was cut to a range.
     skipped: usize,
 }
 
@@ -157,7 +159,7 @@ impl Buffer {
     }
 
     /// Returns a buffer of `length` bytes with arbitrary content and a spare capacity of at most 1/32 of `length`. It
-    /// is for data that stay in memory for long, where more spare capacity would waste memory.
+    /// is for data that stay in memory for long, because spare capacity wastes memory.
     pub fn exact(length: usize) -> Buffer {
         let is_exact = |buffer: &Vec<u8>, length: usize| {
             (length..=length + length / 32).contains(&buffer.capacity())

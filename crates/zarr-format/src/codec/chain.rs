@@ -1,8 +1,8 @@
-//! Builds a chain of codecs and runs them one after the other.
+//! Builds a chain of codecs and runs the codecs in order.
 //!
-//! The number of bytes is checked after every codec: it must equal the number that follows from the metadata, or, if
-//! none follows, not exceed an upper bound. Otherwise the chunk is `Corrupt`, or `TooLarge` if a longer result may be
-//! valid. Each codec is in its own file; `mod.rs` decides which parts of a shard can be fetched alone.
+//! The length of the data is checked after every codec: it must equal the length that follows from the metadata or, if
+//! no exact length follows, not exceed an upper bound. Otherwise the chunk is `Corrupt`, or `TooLarge` if a longer
+//! result may be valid. Each codec is in its own file; `mod.rs` decides which parts of a shard can be fetched alone.
 
 use crate::error::{Error, Result};
 use crate::model::CodecSpec;
@@ -13,10 +13,10 @@ use super::traits::{
     Length,
 };
 
-/// Maximum nesting of chains (sharding inside sharding).
+/// Maximum nesting of codec chains: a sharding codec has a chain of its own, which may contain another sharding codec.
 pub(super) const MAX_DEPTH: usize = 8;
 
-/// Fails with `TooLarge` for more than 64 codecs in one chain, or for a chain nested too deep.
+/// Fails with `TooLarge` if a codec chain has more than 64 codecs or is nested more than `MAX_DEPTH` deep.
 pub(super) fn check_limits(codecs: usize, context: ChainContext) -> Result<()> {
     if codecs <= 64 && context.depth <= MAX_DEPTH {
         return Ok(());
@@ -25,7 +25,7 @@ pub(super) fn check_limits(codecs: usize, context: ChainContext) -> Result<()> {
     Err(Error::too_large("codecs", limits))
 }
 
-/// A codec, and the number of bytes that its decoding must give.
+/// A codec of a chain, and the length in bytes of the data that it decodes to.
 #[derive(Debug)]
 struct ChainStep<C: ?Sized> {
     name: String,
@@ -33,7 +33,7 @@ struct ChainStep<C: ?Sized> {
     codec: Box<C>,
 }
 
-/// Codecs in the order of encoding.
+/// All codecs of an array, in the order of encoding.
 #[derive(Debug)]
 pub(super) struct Chain {
     filters: Vec<ChainStep<dyn ArrayToArray>>,
@@ -43,10 +43,10 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    /// Builds the chain of `specs` for an array `repr`.
+    /// Builds a chain of the codecs `specs` for chunks with the shape and data type of `repr`.
     ///
-    /// Fails with `Unsupported` for an unknown codec, `Corrupt` for a codec out of order or with an invalid
-    /// configuration, `TooLarge` for too many codecs or levels.
+    /// Fails with `Unsupported` for an unknown codec, `Corrupt` for a codec at a wrong position in the chain or with an
+    /// invalid configuration, `TooLarge` for too many codecs or too deep a nesting.
     pub(super) fn new(
         specs: &[CodecSpec],
         repr: &ArrayRepr,
@@ -60,44 +60,44 @@ impl Chain {
         builder.finish()
     }
 
-    /// Returns the number of encoded bytes.
+    /// Returns the number of bytes of an encoded chunk.
     pub(super) fn encoded_length(&self) -> Length {
         self.encoded
     }
 
-    /// Whether there are `bytes -> bytes` codecs, whose decoding allocates new buffers.
+    /// Whether the chain has `bytes -> bytes` codecs; each of these allocates a new buffer when it decodes.
     pub(super) fn has_compressors(&self) -> bool {
         !self.compressors.is_empty()
     }
 
-    /// Returns the number of codecs that change bytes.
+    /// Returns the number of codecs in the chain that change the bytes of a chunk.
     pub(super) fn steps(&self) -> usize {
         let filters = self.filters.iter();
         let filters = filters.filter(|filter| !filter.codec.is_identity()).count();
         self.compressors.len() + usize::from(!self.serializer.codec.is_identity()) + filters
     }
 
-    /// Whether encoding changes no byte.
+    /// Whether the encoded bytes of a chunk equal its decoded bytes, since no codec changes them.
     pub(super) fn is_identity(&self) -> bool {
         self.compressors.is_empty()
             && self.serializer.codec.is_identity()
             && self.filters.iter().all(|filter| filter.codec.is_identity())
     }
 
-    /// Whether a chunk may differ after encoding and decoding.
+    /// Whether a codec of the chain is lossy: a chunk may then differ after encoding and decoding.
     pub(super) fn is_lossy(&self) -> bool {
         self.filters.iter().any(|filter| filter.codec.is_lossy())
             || self.serializer.codec.is_lossy()
             || self.compressors.iter().any(|step| step.codec.is_lossy())
     }
 
-    /// Decodes with all codecs, the last one first (core specification, "Decoding procedure").
+    /// Decodes a chunk with all codecs, the last codec first (core specification, "Decoding procedure").
     pub(super) fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
         self.decode_within(encoded, usize::MAX)
     }
 
-    /// Like `decode`, but a result whose length does not follow from the metadata has at most `most` bytes; a longer
-    /// one is `Corrupt` or `TooLarge`.
+    /// Decodes a chunk. A chunk whose decoded length does not follow from the metadata may have at most `most` bytes; a
+    /// longer chunk is `Corrupt` or `TooLarge`.
     pub(super) fn decode_within<'a>(&self, encoded: Data<'a>, most: usize) -> Result<Data<'a>> {
         let mut data = encoded;
         for step in self.compressors.iter().rev() {
@@ -116,7 +116,7 @@ impl Chain {
         Ok(data)
     }
 
-    /// Applies all codecs (core specification, "Encoding procedure").
+    /// Encodes a chunk with all codecs in order (core specification, "Encoding procedure").
     pub(super) fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
         let expected = self
             .filters
@@ -137,11 +137,11 @@ impl Chain {
     }
 }
 
-/// A chain that is being built.
+/// A codec chain that is being built, one codec after the other.
 struct ChainBuilder {
     repr: ArrayRepr,
     context: ChainContext,
-    /// The upper bound, in bytes, of data between two codecs whose length does not follow from the metadata.
+    /// Upper bound, in bytes, of the data between two codecs if their length does not follow from the metadata.
     cap: usize,
     filters: Vec<ChainStep<dyn ArrayToArray>>,
     serializer: Option<ChainStep<dyn ArrayToBytes>>,
@@ -217,7 +217,8 @@ impl ChainBuilder {
                 "only one array -> bytes codec is allowed",
             ));
         }
-        // A shard of tiny inner chunks is mostly index, so it can be far longer than the chunk.
+        // A shard with tiny inner chunks is mostly index, so the encoded shard can be far longer than the decoded one;
+        // the upper bound must allow for that.
         let length = step.codec.encoded_length();
         let limit = usize::try_from(self.context.max_chunk).unwrap_or(usize::MAX);
         self.cap = self.cap.max(length.upper_bound().min(limit));
@@ -236,7 +237,8 @@ impl ChainBuilder {
         length.within(self.cap)
     }
 
-    /// Finishes the chain. Some writers omit the `array -> bytes` codec; their elements are little-endian.
+    /// Finishes the codec chain. If the metadata omit the `array -> bytes` codec, as some writers do, the elements are
+    /// little-endian.
     fn finish(self) -> Result<Chain> {
         let max_chunk = self.context.max_chunk;
         let serializer = match self.serializer {
@@ -256,7 +258,8 @@ impl ChainBuilder {
     }
 }
 
-/// Returns the cap for a chunk of `bytes`: enough for inefficient encoders, too little for decompression bombs.
+/// Returns the upper bound for encoded and intermediate data of a chunk of `bytes` bytes: enough for inefficient
+/// encoders, too little for decompression bombs.
 fn cap(bytes: usize) -> usize {
     bytes.saturating_mul(2).saturating_add(1 << 20)
 }

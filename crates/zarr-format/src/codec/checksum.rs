@@ -16,18 +16,17 @@ use ChecksumFunction::{Lookup3, Plain};
 
 const CHECKSUM_BYTES: usize = 4;
 
-/// The function that computes the checksum.
 #[derive(Debug)]
 enum ChecksumFunction {
     Plain(fn(&[u8]) -> u32),
-    /// Bob Jenkins' hash of a prefix and the data, from an initial value.
+    /// Bob Jenkins' hash `lookup3` of `prefix` followed by the data, with the initial value `initial`.
     Lookup3 {
         prefix: Vec<u8>,
         initial: u32,
     },
 }
 
-/// A checksum codec. The checksum is before or after the data.
+/// A codec that stores a checksum before or after the data.
 #[derive(Debug)]
 struct Checksum {
     name: &'static str,
@@ -35,12 +34,12 @@ struct Checksum {
     at_start: bool,
 }
 
-/// Reads the configuration (codec `crc32c`: "Configuration parameters: None"; numcodecs has `location`).
+/// Builds the codec `crc32c` (its specification says "Configuration parameters: None", but numcodecs has `location`).
 pub(super) fn crc32c(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     build("crc32c", Plain(crc32c::crc32c), is_at_start(config, false)?)
 }
 
-/// Reads the configuration of `numcodecs.crc32`; the checksum is before the data by default.
+/// Builds `numcodecs.crc32`; the checksum is before the data unless the configuration says otherwise.
 pub(super) fn crc32(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     build(
         "crc32",
@@ -49,7 +48,7 @@ pub(super) fn crc32(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<
     )
 }
 
-/// Reads the configuration of `numcodecs.adler32`; the checksum is before the data by default.
+/// Builds `numcodecs.adler32`; the checksum is before the data unless the configuration says otherwise.
 pub(super) fn adler32(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     build(
         "adler32",
@@ -63,8 +62,8 @@ pub(super) fn fletcher(_: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Co
     build("fletcher32", Plain(fletcher32), false)
 }
 
-/// Reads the configuration of `numcodecs.jenkins_lookup3`: `initval`, and a `prefix` that is hashed but not
-/// stored, as text or as a list of bytes.
+/// Builds `numcodecs.jenkins_lookup3` from `initval` and `prefix`. The prefix is hashed but not stored; it is text or a
+/// list of bytes.
 pub(super) fn jenkins_lookup3(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     let initial = config.unsigned("initval", 0..=u32::MAX)?.unwrap_or(0);
     let wrong = || config.unexpected("prefix", "a string or a list of bytes");
@@ -104,7 +103,7 @@ impl ChecksumFunction {
 }
 
 impl Checksum {
-    /// Returns the stored checksum and the bytes that it covers.
+    /// Splits encoded data into the stored checksum and the data that it covers.
     fn split<'b>(&self, encoded: &'b [u8]) -> Option<(u32, &'b [u8])> {
         let (stored, rest) = if self.at_start {
             encoded.split_first_chunk::<CHECKSUM_BYTES>()?
@@ -167,7 +166,7 @@ impl BytesToBytes for Checksum {
 /// half of a word; the checksum of empty data is 0.
 fn fletcher32(data: &[u8]) -> u32 {
     let (mut first, mut second) = (0, 0);
-    // The sums are folded after 360 words, so that 32 bits do not overflow.
+    // Reduce the sums modulo 65535 after every 360 words: more words could overflow 32 bits.
     for block in data.chunks(2 * 360) {
         for word in block.chunks(2) {
             let low = word.get(1).copied().unwrap_or(0);
@@ -179,7 +178,7 @@ fn fletcher32(data: &[u8]) -> u32 {
     fold(second) << 16 | fold(first)
 }
 
-/// Reduces a sum modulo 65535, to at most 17 bits.
+/// Reduces a Fletcher sum modulo 65535, to at most 17 bits.
 fn fold(sum: u32) -> u32 {
     (sum & 0xffff) + (sum >> 16)
 }
@@ -197,7 +196,7 @@ pub fn lookup3(data: &[u8], initial: u32) -> u32 {
     if data.is_empty() {
         return start;
     }
-    // The last block, of 1 to 12 bytes, is mixed differently.
+    // The last 1 to 12 bytes are mixed by a function of their own, as `lookup3` specifies.
     let (blocks, last) = data.split_at((data.len() - 1) / 12 * 12);
     for block in blocks.chunks_exact(12) {
         add(&mut state, block);
@@ -208,7 +207,7 @@ pub fn lookup3(data: &[u8], initial: u32) -> u32 {
     state[2]
 }
 
-/// Adds up to 12 bytes; missing bytes count as zeros.
+/// Adds up to 12 bytes to the state of the hash; missing bytes count as zeros.
 fn add(state: &mut [u32; 3], bytes: &[u8]) {
     let mut words = [0; 12];
     words[..bytes.len()].copy_from_slice(bytes);

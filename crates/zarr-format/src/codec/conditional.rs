@@ -1,7 +1,8 @@
 //! Codec `conditional`: `bytes -> bytes` codecs, each of which a chunk may omit.
 //!
-//! A chunk begins with a header of one bit for each codec, the first in the lowest bit of the first byte, set if the
-//! codec was applied. Encoding omits compressors that do not shorten the chunk and applies all other codecs.
+//! A chunk begins with a header of one bit for each codec, which is set if the codec was applied. The first codec has
+//! the lowest bit of the first byte. Encoding omits compressors that do not shorten the chunk and applies all other
+//! codecs.
 
 use std::borrow::Cow;
 
@@ -11,14 +12,14 @@ use super::chain::check_limits;
 use super::config::Configuration;
 use super::traits::{BytesToBytes, ChainPosition, Codec, Data, Length};
 
-/// The codecs, and the length of the header in bytes.
+/// Codec `conditional`: the codecs that a chunk may omit, and the length of its header in bytes.
 #[derive(Debug)]
 struct Conditional {
     codecs: Vec<Box<dyn BytesToBytes>>,
     header_bytes: usize,
 }
 
-/// Reads the configuration (codec `conditional`, "Codec Configuration").
+/// Builds the codec (codec `conditional`, "Codec Configuration").
 pub(super) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let specs = config.codecs("codecs")?;
     let context = position.context.nested();
@@ -41,7 +42,8 @@ pub(super) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     })))
 }
 
-/// Reads `header_bits`, a multiple of 8; by default the number of `codecs`, rounded up.
+/// Returns the length of the header in bytes, from `header_bits`, a multiple of 8. By default it has a bit for each of
+/// the `codecs`.
 fn header_bytes(config: Configuration<'_>, codecs: usize) -> Result<usize> {
     let least = u32::try_from(codecs.next_multiple_of(8)).unwrap_or(u32::MAX);
     let bits = config.unsigned("header_bits", least..=1 << 20)?;
@@ -53,7 +55,7 @@ fn header_bytes(config: Configuration<'_>, codecs: usize) -> Result<usize> {
 }
 
 impl Conditional {
-    /// Returns the codecs whose bits are set in a header, in the order of encoding.
+    /// Returns the codecs whose bits are set in the header of a chunk, in the order of encoding.
     fn applied(&self, header: &[u8]) -> Result<Vec<&dyn BytesToBytes>> {
         let mut applied = Vec::new();
         for (n, byte) in header.iter().enumerate() {
@@ -77,7 +79,7 @@ impl Conditional {
 
 impl BytesToBytes for Conditional {
     fn encoded_length(&self, decoded: Length) -> Length {
-        // The longest chunk has every lengthening codec applied.
+        // The upper bound is reached if exactly the codecs that can lengthen the data are applied.
         let most = self
             .codecs
             .iter()

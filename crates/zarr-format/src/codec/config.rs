@@ -1,7 +1,7 @@
-//! Reads a codec's configuration member by member.
+//! Reads and checks the parameters in the configuration of a codec.
 //!
-//! Every fault is `Corrupt` and names the codec, the member and the expected value, so that the document can be
-//! corrected. Members that a codec does not read are ignored.
+//! Every fault is `Corrupt` and names the codec, the parameter and the expected value, so that the metadata can be
+//! corrected. Parameters that a codec does not read are ignored.
 
 use std::ops::RangeInclusive;
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::error::{Error, Result};
 use crate::model::CodecSpec;
 
-/// The configuration of one codec.
+/// The configuration object of a codec in the metadata.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Configuration<'a> {
     codec: &'a str,
@@ -18,7 +18,6 @@ pub(super) struct Configuration<'a> {
 }
 
 impl<'a> Configuration<'a> {
-    /// Returns the configuration of `spec`.
     pub(super) fn of(spec: &'a CodecSpec) -> Configuration<'a> {
         Configuration {
             codec: &spec.name,
@@ -26,12 +25,12 @@ impl<'a> Configuration<'a> {
         }
     }
 
-    /// Returns a member. `null` counts as missing, since writers store it for the default.
+    /// Returns the value of a parameter. `null` counts as missing, since some writers store `null` for the default.
     pub(super) fn get(&self, name: &str) -> Option<&'a Value> {
         self.members.get(name).filter(|value| !value.is_null())
     }
 
-    /// Checks that there are no members except `known`, for specifications that reserve all others.
+    /// Checks that there are no parameters except `known`, for codecs whose specification reserves all other names.
     pub(super) fn only(&self, known: &[&str]) -> Result<()> {
         match self
             .members
@@ -45,7 +44,7 @@ impl<'a> Configuration<'a> {
         }
     }
 
-    /// Returns an integer within `range`.
+    /// Returns an integer parameter; fails if it is outside `range`.
     pub(super) fn integer(&self, name: &str, range: RangeInclusive<i64>) -> Result<Option<i64>> {
         let Some(value) = self.get(name) else {
             return Ok(None);
@@ -57,7 +56,7 @@ impl<'a> Configuration<'a> {
             .ok_or_else(|| self.unexpected(name, expected()))
     }
 
-    /// Returns a non-negative integer within `range`.
+    /// Returns a non-negative integer parameter; fails if it is outside `range`.
     pub(super) fn unsigned(&self, name: &str, range: RangeInclusive<u32>) -> Result<Option<u32>> {
         let wide = i64::from(*range.start())..=i64::from(*range.end());
         let number = self.integer(name, wide)?;
@@ -65,7 +64,7 @@ impl<'a> Configuration<'a> {
     }
 
     /// Returns a compression level, clamped to `range`: writers allow different levels, and decoding does not depend on
-    /// them.
+    /// the level.
     pub(super) fn level(&self, name: &str, range: RangeInclusive<i32>) -> Result<Option<i32>> {
         let level = self.integer(name, i64::MIN..=i64::MAX)?;
         Ok(level.map(|level| {
@@ -79,7 +78,6 @@ impl<'a> Configuration<'a> {
         }))
     }
 
-    /// Returns a boolean.
     pub(super) fn boolean(&self, name: &str) -> Result<Option<bool>> {
         let Some(value) = self.get(name) else {
             return Ok(None);
@@ -90,7 +88,7 @@ impl<'a> Configuration<'a> {
             .ok_or_else(|| self.unexpected(name, "true or false"))
     }
 
-    /// Returns one of the strings of `allowed`.
+    /// Returns a string parameter; fails if its value is not in `allowed`.
     pub(super) fn keyword(
         &self,
         name: &str,
@@ -107,7 +105,8 @@ impl<'a> Configuration<'a> {
             .ok_or_else(|| self.unexpected(name, expected()))
     }
 
-    /// Returns a required list of integers. Writers in R store a list of one integer as the integer alone.
+    /// Returns a required parameter that is a list of integers. Writers in R store a list of a single integer as a
+    /// number.
     pub(super) fn integers(&self, name: &str) -> Result<Vec<u64>> {
         let list = self.get(name).map(|value| match value {
             Value::Array(list) => list.as_slice(),
@@ -118,7 +117,8 @@ impl<'a> Configuration<'a> {
         numbers.ok_or_else(|| self.unexpected(name, "a list of integers"))
     }
 
-    /// Returns a required list of codecs (core specification, "codecs"). A bare name is a codec without configuration.
+    /// Returns a required parameter that is a list of codecs (core specification, "codecs"). A codec may be written as
+    /// its name alone, without configuration.
     pub(super) fn codecs(&self, name: &str) -> Result<Vec<CodecSpec>> {
         let list = self.get(name).and_then(Value::as_array);
         let codecs: Option<Vec<CodecSpec>> =
@@ -126,7 +126,7 @@ impl<'a> Configuration<'a> {
         codecs.ok_or_else(|| self.unexpected(name, "a list of codecs"))
     }
 
-    /// Builds the error for a member with an invalid value.
+    /// Returns the error for a parameter with an invalid value.
     pub(super) fn unexpected(&self, name: &str, expected: impl std::fmt::Display) -> Error {
         let found = self
             .members
@@ -137,7 +137,7 @@ impl<'a> Configuration<'a> {
     }
 }
 
-/// Reads one codec, as an object or as a bare name.
+/// Reads a codec of the metadata, written as an object or as its name alone.
 fn codec_spec(value: &Value) -> Option<CodecSpec> {
     if let Value::String(name) = value {
         return Some(CodecSpec {
@@ -157,7 +157,7 @@ fn codec_spec(value: &Value) -> Option<CodecSpec> {
     })
 }
 
-/// Returns a value as JSON, truncated to 60 characters to keep messages short.
+/// Returns a value as JSON, truncated to 60 characters to keep error messages short.
 fn shortened(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(60) {

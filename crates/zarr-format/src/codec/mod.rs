@@ -1,9 +1,9 @@
 //! Decodes and encodes chunks with the codecs of an array.
 //!
 //! A `Pipeline` is built once for an array and shared by all threads. Decoded bytes are always in C order,
-//! little-endian, and exactly as many as the metadata promise. Only this folder names codec crates. To add a codec,
-//! write its file and its line in `registry.rs`. The caller fetches and stores chunks, and supplies the values of
-//! chunks that are not stored.
+//! little-endian, and their number is exactly what the metadata promise. Only this folder names codec crates. To add a
+//! codec, write its file and add a line to `registry.rs`. The caller fetches and stores chunks, and supplies the values
+//! of chunks that are not stored.
 
 use std::borrow::Cow;
 
@@ -36,8 +36,8 @@ pub use checksum::lookup3;
 pub use shard::level::{ShardIndex, ShardLevel};
 pub use shard::rebuild::InnerChunks;
 
-/// The codecs of an array, ready for use. A subchunk is the smallest part that can be fetched and decoded alone: an
-/// innermost inner chunk if sharding is the only codec, else a chunk.
+/// The codecs of an array, ready to decode and encode its subchunks. A subchunk is the smallest part of the array that
+/// can be fetched and decoded alone: an innermost inner chunk if sharding is the only codec, else a chunk.
 #[derive(Debug)]
 pub struct Pipeline {
     chunk_shape: Vec<u64>,
@@ -47,7 +47,7 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Builds the chain of `array.codecs` (core specification, "codecs").
+    /// Builds the codec chain of `array` (core specification, "codecs").
     ///
     /// Fails with `Unsupported` for an unknown codec or data type, `Corrupt` for an invalid configuration, `TooLarge`
     /// for a chunk of more than `max_chunk` decoded bytes.
@@ -92,17 +92,17 @@ impl Pipeline {
         &self.chunk_shape
     }
 
-    /// Returns the decoded bytes of a subchunk; an upper bound if elements have no fixed length.
+    /// Returns the decoded length of a subchunk in bytes; an upper bound if elements have no fixed length.
     pub fn chunk_bytes(&self) -> usize {
         self.chunk_bytes.upper_bound()
     }
 
-    /// Returns the levels of sharding around a subchunk, outermost first.
+    /// Returns the levels of nested sharding, outermost first; empty if the array has no shards.
     pub fn shards(&self) -> &[ShardLevel] {
         &self.shards
     }
 
-    /// Whether decoded and encoded bytes are the same.
+    /// Whether the encoded bytes of a subchunk equal its decoded bytes, so that it needs no decoding.
     pub fn is_identity(&self) -> bool {
         self.chain.is_identity()
     }
@@ -112,17 +112,18 @@ impl Pipeline {
         self.chain.is_lossy()
     }
 
-    /// Whether elements have a fixed length, so that `chunk_bytes` is exact.
+    /// Whether all elements have the same length in bytes, so that `chunk_bytes` is exact and not only an upper bound.
     pub fn has_fixed_length(&self) -> bool {
         matches!(self.chunk_bytes, Length::Exact(_))
     }
 
-    /// Whether there are `bytes -> bytes` codecs.
+    /// Whether the codec chain has `bytes -> bytes` codecs, such as compressors.
     pub fn has_compressors(&self) -> bool {
         self.chain.has_compressors()
     }
 
-    /// Returns the length of each stored subchunk in bytes, or `None` if it is not fixed or the array has shards.
+    /// Returns the length of every encoded subchunk in bytes. Returns `None` if the length varies or the array has
+    /// shards.
     pub fn stored_length(&self) -> Option<u64> {
         match self.chain.encoded_length() {
             Length::Exact(bytes) if self.shards.is_empty() => Some(bytes as u64),
@@ -130,15 +131,15 @@ impl Pipeline {
         }
     }
 
-    /// Returns the maximum length of a stored subchunk in bytes.
+    /// Returns the maximum length of an encoded subchunk in bytes.
     pub fn stored_bound(&self) -> u64 {
         self.chain.encoded_length().upper_bound() as u64
     }
 
     /// Decodes one subchunk into exactly `chunk_bytes()` bytes, C order and little-endian (core specification,
-    /// "Decoding procedure"), or into at most that many if elements have no fixed length. If no codec changes a byte,
-    /// returns the buffer itself. `Corrupt` for bytes that do not decode, `TooLarge` if elements without a fixed length
-    /// exceed the maximum of a chunk.
+    /// "Decoding procedure"), or into at most that many bytes if elements have no fixed length. If no codec changes a
+    /// byte, returns `encoded` itself. Fails with `Corrupt` for bytes that do not decode, `TooLarge` if elements
+    /// without a fixed length exceed the maximum of a chunk.
     pub fn decode<'a>(&self, encoded: impl Into<Cow<'a, [u8]>>) -> Result<Vec<u8>> {
         let encoded = encoded.into();
         if !self.chain.has_compressors() {
@@ -154,32 +155,34 @@ impl Pipeline {
         decoded
     }
 
-    /// Like `decode`, for a subchunk whose elements have no fixed length; `TooLarge` above `most` bytes.
+    /// Decodes one subchunk whose elements have no fixed length; fails with `TooLarge` if it has more than `most`
+    /// bytes.
     pub fn decode_within(&self, encoded: &[u8], most: usize) -> Result<Vec<u8>> {
         let decoded = self.chain.decode_within(Cow::Borrowed(encoded), most)?;
         Ok(decoded.into_owned())
     }
 
-    /// Like `decode`; also returns what the codecs accepted leniently.
+    /// Decodes one subchunk, and also returns the faults that the codecs tolerated.
     pub fn decode_with_leniency(&self, encoded: Vec<u8>) -> Result<(Vec<u8>, Leniency)> {
         let (decoded, leniency) = leniency::recorded(|| self.decode(encoded));
         Ok((decoded?, leniency))
     }
 
-    /// Returns the maximum number of decoded copies of a subchunk in memory while it is decoded.
+    /// Returns how many decoded copies of a subchunk are in memory at once, at most, while it is decoded.
     pub fn decoded_copies(&self) -> u64 {
-        // A codec has its input and its output in memory, but the input of the first one is the encoded subchunk.
+        // A codec needs its input and its output in memory. For the first codec that runs, the input is the encoded
+        // subchunk and counts as no copy.
         self.chain.steps().min(2) as u64
     }
 
-    /// Encodes one subchunk of exactly `chunk_bytes()` bytes (core specification, "Encoding procedure"). `Invalid` for
-    /// another number of bytes, or for values that the codecs cannot represent.
+    /// Encodes one subchunk of exactly `chunk_bytes()` bytes (core specification, "Encoding procedure"). Fails with
+    /// `Invalid` for another number of bytes, or for values that the codecs cannot represent.
     pub fn encode(&self, decoded: &[u8]) -> Result<Vec<u8>> {
         Ok(self.chain.encode(Cow::Borrowed(decoded))?.into_owned())
     }
 
-    /// Returns the stored shard `old` with some of its subchunks replaced. All other subchunks keep their exact encoded
-    /// bytes.
+    /// Returns the encoded shard `old` with the subchunks in `replaced` exchanged. All other subchunks keep their exact
+    /// encoded bytes.
     ///
     /// Fails with `Corrupt` if `old` is not a valid shard.
     pub fn rebuild_shard(&self, old: Option<&[u8]>, replaced: &InnerChunks) -> Result<Vec<u8>> {
@@ -187,7 +190,7 @@ impl Pipeline {
     }
 }
 
-/// Returns a chunk of the array as the input of the first codec.
+/// Returns the shape, data type and fill value of a chunk, as the first codec of the chain encodes it.
 fn chunk_repr(array: &Array) -> Result<ArrayRepr> {
     let (rank, chunk) = (array.shape.len(), &array.chunk_shape);
     if chunk.len() != rank || chunk.contains(&0) {
@@ -232,7 +235,7 @@ mod tests {
 
     const MAX_CHUNK: u64 = 1 << 27;
 
-    /// Returns an array of one chunk, with codecs as in a document.
+    /// Returns an array of a single chunk with `codecs`, a list as in `zarr.json`.
     pub(super) fn array(data_type: &str, chunk_shape: &[u64], codecs: Value) -> Array {
         let members = CodecSpec::new("", json!({ "codecs": codecs }));
         let data_type = DataType::from_v3(data_type);
@@ -269,21 +272,19 @@ mod tests {
         Pipeline::new(&array(data_type, chunk_shape, codecs), MAX_CHUNK)
     }
 
-    /// Checks that data decode to themselves.
+    /// Checks that data are unchanged after encoding and decoding.
     #[track_caller]
     pub(super) fn assert_round_trip(pipeline: &Pipeline, data: &[u8]) {
         let decoded = pipeline.decode(pipeline.encode(data).unwrap());
         assert!(decoded.unwrap() == data);
     }
 
-    /// Checks that encoded bytes are `Corrupt`.
     #[track_caller]
     pub(super) fn assert_corrupt(pipeline: &Pipeline, encoded: impl Into<Vec<u8>>) {
         let decoded = pipeline.decode(encoded.into());
         assert_eq!(decoded.unwrap_err().kind(), Kind::Corrupt);
     }
 
-    /// Returns compressible data.
     pub(super) fn sample(length: usize) -> Vec<u8> {
         let mut state = 1_u32;
         let mut next = || {
@@ -329,7 +330,8 @@ mod tests {
 
     #[test]
     fn invalid_codec_configurations_are_refused() {
-        // Data type, codec, kind of error, a word of its message, configuration. The fill value of uint16 is 771.
+        // Columns: data type, codec, kind of error, a word of the error message, configuration. The fill value of
+        // uint16 is 771.
         let table = r#"
             uint32    blosc                Corrupt     cname        { "cname": "lzo" }
             uint32    blosc                Corrupt     clevel       { "clevel": "high" }

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 /// Size of a record's length field (u32, little-endian) in bytes.
 pub(super) const LENGTH_PREFIX: usize = size_of::<u32>();
 
-/// Splits off the first record. Returns `None` at the end, or if the record is truncated.
+/// Splits off the first record of `data`. Returns `None` if it is truncated or missing.
 pub(super) fn split_first(data: &[u8]) -> Option<(&[u8], &[u8])> {
     let (count, _) = data.split_first_chunk::<LENGTH_PREFIX>()?;
     let count = usize::try_from(u32::from_le_bytes(*count)).ok()?;
@@ -30,7 +30,7 @@ pub(super) fn append(records: &mut Vec<u8>, element: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Returns exactly `count` records; `Corrupt` if there are more or fewer.
+/// Splits `data` into exactly `count` records; fails with `Corrupt` if there are more or fewer.
 pub(super) fn split(data: &[u8], count: u64) -> Result<Vec<&[u8]>> {
     let mut rest = data;
     let mut records = Vec::new();

@@ -1,6 +1,6 @@
-//! The registry of all codecs, by each of their names.
+//! Finds the constructor of a codec by its name.
 //!
-//! The names are the ones of final v3, of its extensions and of numcodecs. Dialects translate their own names into
+//! The names are those of Zarr v3, of its extensions and of numcodecs. Other dialects translate their codec names into
 //! these.
 
 use super::traits::BuildCodec;
@@ -8,7 +8,6 @@ use super::traits::BuildCodec;
 use super::zfp;
 use super::{checksum, compress, conditional, numeric, object, order, shard};
 
-/// Returns the constructor of the codec with this name.
 pub(super) fn find(name: &str) -> Option<BuildCodec> {
     let entry = CODECS.iter().find(|(known, _)| *known == name);
     entry.map(|(_, build)| *build)
@@ -84,14 +83,14 @@ const CODECS: &[(&str, BuildCodec)] = &[
     ("zstd", compress::zstd::build),
 ];
 
-/// Rejects codecs `zfp` and `zfpy` in programs built without feature `zfp`.
+/// Stub of the codecs `zfp` and `zfpy` for programs built without feature `zfp`.
 #[cfg(not(feature = "zfp"))]
 mod zfp {
     use crate::codec::config::Configuration;
     use crate::codec::traits::{ChainPosition, Codec};
     use crate::error::{Error, Result};
 
-    /// Fails with `Unsupported`, and says how to build the program with the codec.
+    /// Fails with `Unsupported`, and says how to build the program with zfp.
     pub(super) fn build(_: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
         let why =
             "codec zfp is not built in: build zarrfs with `cargo install --path . --features zfp`";

@@ -1,7 +1,7 @@
-//! The three kinds of codecs, and the traits that they implement.
+//! Defines the three kinds of codecs and the traits that codecs implement.
 //!
-//! An array between two codecs has an `ArrayRepr`, bytes between two codecs have a `Length`. Each codec states how its
-//! encoding changes them, so that the number of decoded bytes is known before anything is allocated. `chain.rs` runs
+//! Between two codecs, an array is described by an `ArrayRepr`, bytes by a `Length`. Each codec states how its encoding
+//! changes this description, so that the number of decoded bytes is known before anything is allocated. `chain.rs` runs
 //! the codecs one after the other.
 
 use std::borrow::Cow;
@@ -13,23 +13,22 @@ use crate::model::{CodecSpec, DataType, bytes_of};
 use super::config::Configuration;
 use super::records::LENGTH_PREFIX;
 
-/// Bytes between two codecs: borrowed until a codec changes them.
+/// Data between two codecs; bytes are copied only if a codec changes them.
 pub(super) type Data<'a> = Cow<'a, [u8]>;
 
-/// An array between two codecs (core specification, "representation type"). Its bytes are in C order, little-endian. An
-/// element without a fixed length is its length in bytes (u32, little-endian) followed by the bytes.
+/// Shape, data type and fill value of an array between two codecs (core specification, "representation type"). Its
+/// bytes are in C order, little-endian. An element without a fixed length is stored as its length in bytes (u32,
+/// little-endian) and its bytes.
 #[derive(Clone, Debug)]
 pub(super) struct ArrayRepr {
-    /// The type of an element.
     pub(super) data_type: DataType,
-    /// Elements along each dimension.
     pub(super) shape: Vec<u64>,
-    /// The value of elements that are not stored.
+    /// Fill value: the bytes of elements that are not stored.
     pub(super) fill: Vec<u8>,
 }
 
 impl ArrayRepr {
-    /// Returns the bytes of an element; `Unsupported` if elements have no fixed length.
+    /// Returns the size of an element in bytes; fails with `Unsupported` if elements have no fixed length.
     pub(super) fn element_size(&self) -> Result<usize> {
         let name = &self.data_type;
         self.data_type.size().ok_or_else(|| {
@@ -42,8 +41,8 @@ impl ArrayRepr {
         })
     }
 
-    /// Returns the length of all elements in bytes: exact, or limited to `max` if elements have no fixed length.
-    /// `TooLarge` if even empty elements exceed `max`.
+    /// Returns the length of the array in bytes: exact, or limited to `max` if elements have no fixed length. Fails
+    /// with `TooLarge` if even empty elements exceed `max`.
     pub(super) fn length(&self, max: u64) -> Result<Length> {
         if !self.data_type.is_variable() {
             return Ok(Length::Exact(self.bytes(max)?));
@@ -57,7 +56,7 @@ impl ArrayRepr {
         Ok(Length::Limited(usize::try_from(max).unwrap_or(usize::MAX)))
     }
 
-    /// Returns the length of all elements in bytes; `TooLarge` above `max`.
+    /// Returns the length of the array in bytes; fails with `TooLarge` if it exceeds `max`.
     pub(super) fn bytes(&self, max: u64) -> Result<usize> {
         let bytes = bytes_of(&self.shape, self.element_size()?)?;
         let fits = usize::try_from(bytes).ok().filter(|_| bytes <= max);
@@ -70,26 +69,25 @@ impl ArrayRepr {
     }
 }
 
-/// The number of bytes between two codecs, which decoding must give.
+/// Length in bytes of the data between two codecs, as the metadata determine it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Length {
     /// Exactly N bytes.
     Exact(usize),
-    /// Not known in advance; at most N bytes are valid.
+    /// The length is not known in advance; at most N bytes are valid.
     AtMost(usize),
-    /// Not known in advance; more than N bytes may be valid, but exceed the memory limit of a chunk.
+    /// The length is not known in advance; more than N bytes may be valid, but exceed the memory limit of a chunk.
     Limited(usize),
 }
 
 impl Length {
-    /// Returns the maximum number of bytes.
     pub(super) fn upper_bound(self) -> usize {
         match self {
             Length::Exact(bytes) | Length::AtMost(bytes) | Length::Limited(bytes) => bytes,
         }
     }
 
-    /// Returns the length with `change` applied to its number of bytes.
+    /// Applies `change` to the number of bytes.
     pub(super) fn map(self, change: impl FnOnce(usize) -> usize) -> Length {
         match self {
             Length::Exact(bytes) => Length::Exact(change(bytes)),
@@ -98,7 +96,7 @@ impl Length {
         }
     }
 
-    /// Returns the length, limited to `most` bytes unless it is exact.
+    /// Limits the length to `most` bytes, unless it is exact.
     pub(super) fn within(self, most: usize) -> Length {
         match self {
             Length::Exact(_) => self,
@@ -106,8 +104,8 @@ impl Length {
         }
     }
 
-    /// Returns an upper bound of `bytes` for data that are derived from data of this length: `Limited` if this length
-    /// is `Limited`, else `AtMost`.
+    /// Returns the upper bound `bytes` for data that are derived from data of this length. The result is `Limited` if
+    /// this length is, else `AtMost`.
     pub(super) fn bounding(self, bytes: usize) -> Length {
         match self {
             Length::Exact(_) | Length::AtMost(_) => Length::AtMost(bytes),
@@ -115,20 +113,20 @@ impl Length {
         }
     }
 
-    /// Returns the length increased by `bytes`.
     pub(super) fn plus(self, bytes: usize) -> Length {
         self.map(|length| length.saturating_add(bytes))
     }
 
-    /// Returns the upper bound of the compressed length. Looser than any encoder's own bound, since writers split
-    /// streams and pad them.
+    /// Returns an upper bound of the length after compression. It exceeds the bounds of all encoders, since some
+    /// writers split streams and pad them.
     pub(super) fn compressed(self) -> Length {
         let bytes = self.upper_bound();
         self.bounding(bytes.saturating_add(bytes / 4).saturating_add(1 << 10))
     }
 
-    /// Checks the number of bytes that `codec` gave; `Corrupt` if it is wrong, `TooLarge` if it exceeds the limit but
-    /// may be valid. A decoder stops one byte above the limit and so does not know the full length.
+    /// Checks the length `found` of what `codec` decoded. Fails with `Corrupt` if it is wrong, with `TooLarge` if it
+    /// exceeds the limit but may be valid. A decoder stops one byte above the limit, so `found` may not be the full
+    /// length.
     pub(super) fn check(self, codec: &str, found: usize) -> Result<()> {
         match self {
             Length::Exact(bytes) if found != bytes => Err(Error::corrupt(
@@ -153,19 +151,18 @@ impl Length {
 
 /// An `array -> array` codec (core specification, "Codecs"). It may change the shape and the data type.
 pub(super) trait ArrayToArray: Debug + Send + Sync {
-    /// Returns the encoded array, which is the input of the next codec.
+    /// Returns the shape, data type and fill value of the encoded array, the input of the next codec.
     fn encoded_repr(&self) -> &ArrayRepr;
 
-    /// Whether encoding changes no byte.
+    /// Whether encoding with this codec changes no byte.
     fn is_identity(&self) -> bool;
 
-    /// Decodes an array.
     fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>>;
 
-    /// Encodes an array of exactly the decoded length.
+    /// Encodes an array, whose length must be that of a decoded chunk.
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>>;
 
-    /// Whether a chunk may differ after encoding and decoding.
+    /// Whether a chunk may differ after encoding and decoding with this codec.
     fn is_lossy(&self) -> bool {
         false
     }
@@ -173,19 +170,19 @@ pub(super) trait ArrayToArray: Debug + Send + Sync {
 
 /// An `array -> bytes` codec (core specification, "Codecs").
 pub(super) trait ArrayToBytes: Debug + Send + Sync {
-    /// Returns the encoded length.
+    /// Returns the length of an encoded chunk.
     fn encoded_length(&self) -> Length;
 
-    /// Whether encoding changes no byte.
+    /// Whether encoding with this codec changes no byte.
     fn is_identity(&self) -> bool;
 
-    /// Decodes bytes, which may have any length.
+    /// Decodes a chunk. The encoded bytes are unchecked and may have any length.
     fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>>;
 
-    /// Encodes an array of exactly the decoded length.
+    /// Encodes an array, whose length must be that of a decoded chunk.
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>>;
 
-    /// Whether a chunk may differ after encoding and decoding.
+    /// Whether a chunk may differ after encoding and decoding with this codec.
     fn is_lossy(&self) -> bool {
         false
     }
@@ -193,16 +190,15 @@ pub(super) trait ArrayToBytes: Debug + Send + Sync {
 
 /// A `bytes -> bytes` codec (core specification, "Codecs").
 pub(super) trait BytesToBytes: Debug + Send + Sync {
-    /// Returns the encoded length for a decoded length.
+    /// Returns the encoded length of data whose decoded length is `decoded`.
     fn encoded_length(&self, decoded: Length) -> Length;
 
-    /// Decodes bytes of any length, into the number of bytes that `want` allows.
+    /// Decodes bytes of any length into as many bytes as `want` allows.
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>>;
 
-    /// Encodes bytes.
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>>;
 
-    /// Whether a chunk may differ after encoding and decoding.
+    /// Whether data may differ after encoding and decoding with this codec.
     fn is_lossy(&self) -> bool {
         false
     }
@@ -215,23 +211,23 @@ pub(super) enum Codec {
     BytesToBytes(Box<dyn BytesToBytes>),
 }
 
-/// Builds a codec from its configuration and its position in the chain.
+/// A function that builds a codec from its configuration and its position in the chain.
 pub(super) type BuildCodec = fn(Configuration<'_>, &ChainPosition<'_>) -> Result<Codec>;
 
-/// Parameters shared by all codecs of one chain.
+/// Parameters shared by all codecs of a codec chain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChainContext {
-    /// Maximum number of decoded bytes of a chunk.
+    /// Maximum length of a decoded chunk in bytes.
     pub(super) max_chunk: u64,
-    /// How many codec chains contain this chain: chains of shards within shards.
+    /// How many codec chains contain this chain, since shards may be nested.
     pub(super) depth: usize,
-    /// Finds a codec by its name. A function pointer, since the registry has codecs that contain chains, which
-    /// look up codecs themselves.
+    /// Finds a codec by its name. It is a function pointer, since codecs with a chain of their own look up other
+    /// codecs.
     pub(super) find: fn(&str) -> Option<BuildCodec>,
 }
 
 impl ChainContext {
-    /// Returns the context of a chain inside one of this chain's codecs.
+    /// Returns the context of a codec chain nested in a codec of this chain.
     pub(super) fn nested(self) -> ChainContext {
         ChainContext {
             depth: self.depth + 1,
@@ -240,30 +236,30 @@ impl ChainContext {
     }
 }
 
-/// The position of a codec in a chain, for its constructor.
+/// The position of a codec in a chain, as its constructor needs it.
 pub(super) struct ChainPosition<'a> {
-    /// The array that the preceding codecs give.
+    /// Shape, data type and fill value of the array that the preceding codecs give.
     pub(super) repr: &'a ArrayRepr,
-    /// Bytes of an element, or 1 if the data are no longer elements.
+    /// Size of an element in bytes, or 1 if the preceding codecs give bytes that are not elements.
     pub(super) element_size: usize,
     /// Whether the preceding codecs give bytes and not an array.
     pub(super) after_bytes: bool,
-    /// The parameters of the chain.
     pub(super) context: ChainContext,
 }
 
 impl ChainPosition<'_> {
-    /// Returns the length of the array in bytes; `TooLarge` above the maximum of a chunk.
+    /// Returns the length in bytes of the codec's input; fails with `TooLarge` if it exceeds the maximum of a chunk.
     pub(super) fn bytes(&self) -> Result<usize> {
         self.repr.bytes(self.context.max_chunk)
     }
 
-    /// Returns the length of the array; `TooLarge` above the maximum of a chunk.
+    /// Returns the exact or maximum length of the codec's input; fails with `TooLarge` if it exceeds the maximum of a
+    /// chunk.
     pub(super) fn length(&self) -> Result<Length> {
         self.repr.length(self.context.max_chunk)
     }
 
-    /// Builds a codec of the registry; `Unsupported` if there is none with its name.
+    /// Builds the codec that `spec` names; fails with `Unsupported` if the registry has no such codec.
     pub(super) fn build(&self, spec: &CodecSpec) -> Result<Codec> {
         let unknown = || Error::unsupported("codecs", format!("unsupported codec {}", spec.name));
         let build = (self.context.find)(&spec.name).ok_or_else(unknown)?;

@@ -1,9 +1,9 @@
-//! Reads and edits the user's attributes in the documents of each dialect.
+//! Reads and edits user attributes in the metadata documents of each dialect.
 //!
-//! The attributes are a member of a document, a document of their own, or the members that the dialect does not define.
-//! Attributes that do not parse become attributes that state the fault, never an error: the data can be read without
-//! them. An edit keeps the place and the bytes of all other members; the caller checks that the changed documents still
-//! describe the same node.
+//! Depending on the dialect, the attributes are a member of a document, a document of their own, or all members that
+//! the dialect does not define. Attributes that do not parse become attributes that state the fault, never an error:
+//! the data can be read without them. An edit changes no byte of the other members; the caller checks that the
+//! documents still describe the same node afterwards.
 
 use crate::dialect::DocumentMap;
 use crate::dialect::document::{Document, part_of_document, text_of};
@@ -11,7 +11,7 @@ use crate::error::{Error, Kind, Result};
 use crate::json_text::{self, MemberChange, ObjectText, visit_members};
 use crate::model::Attributes;
 
-/// Returns the attributes in the member `attributes`; empty if it is missing or null.
+/// Returns the user attributes in the JSON member `attributes` of a metadata document; empty if it is missing or null.
 pub(super) fn from_member(document: &Document) -> Attributes {
     let read = || -> Result<Attributes> {
         let Some(value) = document
@@ -32,7 +32,7 @@ pub(super) fn from_member(document: &Document) -> Attributes {
     read().unwrap_or_else(Attributes::unreadable)
 }
 
-/// Returns the attributes in a document of their own; empty if it is missing.
+/// Returns the user attributes of a document that holds nothing else (`.zattrs`); empty if the document is missing.
 pub(super) fn from_document(document: &Document) -> Attributes {
     match document.text() {
         Ok(None) => Attributes::default(),
@@ -49,7 +49,8 @@ pub(super) fn from_document(document: &Document) -> Attributes {
     }
 }
 
-/// Returns the members of a document that a dialect does not define. Fails if it is not an object.
+/// Returns as user attributes all JSON members that the dialect does not define. Fails if the document is not an
+/// object.
 pub(super) fn from_other_members(
     document: &Document,
     is_own: fn(&str) -> bool,
@@ -72,7 +73,6 @@ pub(super) fn from_other_members(
 }
 
 fn unexpected(document: &Document, member: &str, value: Result<&str>) -> Attributes {
-    // An excerpt of at most 80 characters keeps the message short.
     let excerpt: String = value.unwrap_or_default().chars().take(80).collect();
     Attributes::unreadable(format!(
         "{}: {member}expected an object, found {excerpt}",
@@ -80,7 +80,7 @@ fn unexpected(document: &Document, member: &str, value: Result<&str>) -> Attribu
     ))
 }
 
-/// Changes members of a document; all other members keep every byte.
+/// Changes JSON members of a metadata document, and no byte of the other members.
 ///
 /// Fails with `NotFound` if the document is missing, `Invalid` if an object in it has duplicate names.
 pub(super) fn edit_members(
@@ -98,7 +98,7 @@ pub(super) fn edit_members(
     Ok(vec![(document.key.clone(), bytes)])
 }
 
-/// Fails with `Invalid` if an object in a document has duplicate names.
+/// Fails with `Invalid` if a JSON object in a metadata document has duplicate names, since an edit would be ambiguous.
 pub(super) fn check_unique(document: &Document, object: &ObjectText<'_>) -> Result<()> {
     object.check_unique().map_err(|error| {
         let why = format!("{error}; correct the file in the store view first");
@@ -106,7 +106,7 @@ pub(super) fn check_unique(document: &Document, object: &ObjectText<'_>) -> Resu
     })
 }
 
-/// Changes a document with a member `attributes`, as in final v3 and in the drafts.
+/// Replaces the user attributes in the member `attributes` of a metadata document, as v3 and its drafts have it.
 pub(super) fn edit_attributes(document: &Document, attributes: &Attributes) -> Result<DocumentMap> {
     edit_members(document, |old| {
         if attributes.is_empty() && old.value("attributes").is_none() {
@@ -117,7 +117,7 @@ pub(super) fn edit_attributes(document: &Document, attributes: &Attributes) -> R
     })
 }
 
-/// Returns the first document that is stored.
+/// Returns the first metadata document that is stored; fails if none is.
 pub(super) fn first_stored(documents: &[Document]) -> Result<&Document> {
     let stored = documents.iter().find(|document| document.bytes.is_some());
     stored.ok_or_else(|| Error::invalid("documents", "no metadata file is stored"))
@@ -185,7 +185,7 @@ mod tests {
         value.as_object().unwrap().clone().into()
     }
 
-    /// Returns the documents that change if a node gets the attributes `colour` and `z`.
+    /// Returns the metadata documents that change if a node gets the user attributes `colour` and `z`.
     fn edited(dialect: &Dialect, documents: &[Document]) -> Vec<(String, String)> {
         let text = |bytes: Vec<u8>| {
             let value: Value = serde_json::from_slice(&bytes).unwrap();

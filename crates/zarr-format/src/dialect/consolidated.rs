@@ -1,9 +1,8 @@
-//! Consolidated metadata: documents that hold copies of other documents.
+//! Consolidated metadata: finds and edits copies of metadata documents in other documents.
 //!
-//! Finds the copies in the formats of three dialects, and edits them; all parts that are not edited keep every byte.
-//! Names that are not valid keys are skipped, and the hierarchy decides whether to use the copies. If a final-v3 group
-//! is copied, its own copies are left out, as in zarr-python: the outer document already has copies of all nodes below
-//! that group.
+//! Three dialects have formats for it. An edit changes no byte outside the edited copies. Names that are not valid keys
+//! are skipped, and the caller decides whether to use the copies. The copy of a v3 group omits the consolidated
+//! metadata of that group, as in zarr-python: the outer document already has copies of all nodes below the group.
 
 use std::ops::Range;
 
@@ -16,37 +15,37 @@ use crate::model::document::{
     CONSOLIDATED_2020, ZARR_JSON, ZARRAY, ZATTRS, ZGROUP, ZMETADATA, is_draft_document,
 };
 
-/// The longest document that is searched for copies or copied itself: 64 MiB.
+/// Maximum length of a metadata document that is searched for copies or copied itself: 64 MiB.
 pub const MAX_DOCUMENT: u64 = 64 << 20;
 
-/// The member of a final-v3 group's document that holds consolidated metadata.
+/// JSON member that holds the consolidated metadata in the `zarr.json` of a v3 group.
 pub const MEMBER: &str = "consolidated_metadata";
 
-/// The member of consolidated metadata that holds the copied documents.
+/// JSON member of consolidated metadata that holds the copied documents.
 pub const DOCUMENTS: &str = "metadata";
 
-/// How a document names its copies of other documents.
+/// How consolidated metadata name the copied documents.
 #[derive(Clone, Copy, PartialEq)]
 enum EntryNaming {
-    /// By their keys, relative to a folder.
+    /// By the key of the document, relative to a folder.
     ByKey,
-    /// By the paths of nodes, relative to the group whose own document holds the copies.
+    /// By the path of the node, relative to the group whose `zarr.json` holds the copies.
     ByNode,
 }
 
-/// A document that may hold copies of others.
+/// A metadata document that may hold consolidated metadata: copies of other documents.
 #[derive(Clone)]
 pub struct ConsolidatedDocument {
     key: Key,
-    /// The folder to which the names of copies are relative.
+    /// The folder to which the names of the copies are relative.
     folder: Key,
     naming: EntryNaming,
-    /// Whether the copies are documents of a draft.
+    /// Whether the copied documents are those of a v3 draft.
     is_draft: bool,
 }
 
 impl ConsolidatedDocument {
-    /// Returns the `.zmetadata` of a v2 group.
+    /// Returns the `.zmetadata` of a v2 group, which holds its consolidated metadata.
     pub fn of_v2(group: &Key) -> Result<ConsolidatedDocument> {
         Ok(ConsolidatedDocument {
             key: group.child(ZMETADATA.as_bytes())?,
@@ -56,7 +55,7 @@ impl ConsolidatedDocument {
         })
     }
 
-    /// Returns the document of a final-v3 group.
+    /// Returns the `zarr.json` of a v3 group, which may hold consolidated metadata.
     pub fn of_v3(group: &Key) -> Result<ConsolidatedDocument> {
         Ok(ConsolidatedDocument {
             key: group.child(ZARR_JSON.as_bytes())?,
@@ -65,7 +64,7 @@ impl ConsolidatedDocument {
         })
     }
 
-    /// Returns the consolidated metadata of a draft's hierarchy, or `None` if the draft has none.
+    /// Returns the consolidated metadata of a hierarchy of a v3 draft, or `None` if the draft defines none.
     pub fn of_draft(entry: &EntryPoint) -> Result<Option<ConsolidatedDocument>> {
         let holder = |key| ConsolidatedDocument {
             key,
@@ -76,7 +75,7 @@ impl ConsolidatedDocument {
         Ok(entry.consolidated()?.map(holder))
     }
 
-    /// Returns the document with this key, or `None` if a document of that name never holds copies.
+    /// Returns the consolidated document with this key, or `None` if a document of that name never holds copies.
     pub fn of_key(key: &Key) -> Option<ConsolidatedDocument> {
         if !may_be_consolidated(key) {
             return None;
@@ -95,7 +94,7 @@ impl ConsolidatedDocument {
         ConsolidatedDocument::of_draft_in(&top).ok()
     }
 
-    /// Returns the consolidated metadata of a draft's hierarchy whose entry point is in `top`.
+    /// Returns the consolidated document of a v3 draft whose entry point is in folder `top`.
     fn of_draft_in(top: &Key) -> Result<ConsolidatedDocument> {
         let mut names = CONSOLIDATED_2020.split('/');
         Ok(ConsolidatedDocument {
@@ -105,14 +104,14 @@ impl ConsolidatedDocument {
         })
     }
 
-    /// Returns the documents that may hold a copy of `document`.
+    /// Returns the consolidated documents that may hold a copy of `document`.
     pub fn above_document(document: &Key) -> Vec<ConsolidatedDocument> {
         let holders = ConsolidatedDocument::in_folders_above(document);
         let holds = |holder: &ConsolidatedDocument| holder.copy_name(document).is_some();
         holders.into_iter().filter(holds).collect()
     }
 
-    /// Returns the documents that may hold copies of the documents at and below a path.
+    /// Returns the consolidated documents that may hold copies of the documents at and below `path`.
     pub fn above_tree(path: &Key) -> Vec<ConsolidatedDocument> {
         let holders = ConsolidatedDocument::in_folders_above(path);
         let may_hold = |holder: &ConsolidatedDocument| !holder.is_draft || holder.is_of_meta(path);
@@ -132,7 +131,7 @@ impl ConsolidatedDocument {
         folders.flat_map(holders).filter_map(Result::ok).collect()
     }
 
-    /// Whether a path is in the metadata folder of a draft.
+    /// Whether a path is in the metadata folder of the v3 draft.
     fn is_of_meta(&self, path: &Key) -> bool {
         let meta = CONSOLIDATED_2020.split('/').next().unwrap_or_default();
         let below = path.below(&self.folder);
@@ -140,7 +139,7 @@ impl ConsolidatedDocument {
     }
 
     /// Returns the name that a copy of `document` has in this consolidated document, or `None` if `document` has
-    /// another dialect or is in a folder that this consolidated document does not cover.
+    /// another dialect or is in a folder that the consolidated document does not cover.
     pub fn copy_name(&self, document: &Key) -> Option<String> {
         let is_kind = if self.is_draft {
             self.is_of_meta(document) && is_draft_document(document.name())
@@ -150,7 +149,7 @@ impl ConsolidatedDocument {
         is_kind.then(|| self.name_of(document)).flatten()
     }
 
-    /// Whether a document has a name of this dialect, which is v2 or final v3.
+    /// Whether a document has a name of the dialect, v2 or v3, of the consolidated document.
     fn has_name_of_dialect(&self, document: &Key) -> bool {
         let is = |name: &str| document.name() == name.as_bytes();
         match self.naming {
@@ -159,7 +158,7 @@ impl ConsolidatedDocument {
         }
     }
 
-    /// Returns the key of the document.
+    /// Returns the key of the consolidated document.
     pub fn key(&self) -> &Key {
         &self.key
     }
@@ -169,18 +168,18 @@ impl ConsolidatedDocument {
         &self.folder
     }
 
-    /// Whether the copies are inside one member of the document, which also has other members.
+    /// Whether the copies are in one JSON member of the document, which also has other members.
     pub fn is_member(&self) -> bool {
         self.naming == EntryNaming::ByNode
     }
 
-    /// Returns the folder of the draft's entry point, or `None` if the copies are not of a draft.
+    /// Returns the folder of the entry point, or `None` if the copied documents are not those of a v3 draft.
     pub fn top_of_draft(&self) -> Option<&Key> {
         self.is_draft.then_some(&self.folder)
     }
 
     /// Returns the name that the copy of `document` should have in this consolidated document, or `None` if it should
-    /// not be copied. `top` is the folder of the entry point if the document belongs to a draft.
+    /// not be copied. `top` is the folder of the entry point if the document belongs to a v3 draft.
     pub fn expected_name(&self, document: &Key, top: Option<&Key>) -> Option<String> {
         let is_kind = if self.is_draft {
             top == Some(&self.folder)
@@ -190,8 +189,8 @@ impl ConsolidatedDocument {
         is_kind.then(|| self.name_of(document)).flatten()
     }
 
-    /// Returns the name that a copy of `document`, of whatever dialect, has in this consolidated document, or `None` if
-    /// the consolidated document cannot hold such a copy.
+    /// Returns the name under which the consolidated document would hold a copy of `document`, whatever its dialect.
+    /// Returns `None` if it cannot hold the copy.
     pub fn name_of(&self, document: &Key) -> Option<String> {
         let copied = match self.naming {
             EntryNaming::ByKey => document.below(&self.folder)?,
@@ -204,7 +203,7 @@ impl ConsolidatedDocument {
         String::from_utf8(copied.as_bytes().to_vec()).ok()
     }
 
-    /// Returns the key of the document whose copy has this name, or `None` if the name is not valid here.
+    /// Returns the key of the document whose copy has the name `name`, or `None` if the name is not valid.
     pub fn document_of(&self, name: &str) -> Option<Key> {
         let named = Key::new(name).ok().filter(|key| !key.is_root())?;
         let above = self.folder.as_bytes();
@@ -217,14 +216,14 @@ impl ConsolidatedDocument {
         (self.name_of(&document).as_deref() == Some(name)).then_some(document)
     }
 
-    /// Returns the copy of a document with these bytes, or `None` if they are not a JSON object.
+    /// Returns `bytes`, a metadata document, as a copy for consolidated metadata; `None` if it is not a JSON object.
     pub fn copy_of(&self, bytes: &[u8]) -> Option<String> {
         let text = ObjectText::parse(text_of(bytes).ok()?).ok()?;
         Some(self.copied(&text).trim().to_string())
     }
 
-    /// Returns `bytes`, a text of this document, with its copies replaced by the copies in `other`, another text of
-    /// this document. Returns `None` if one of the texts has no copies, or if the document holds only copies.
+    /// Returns `bytes`, a version of the document, with the copies of `other`, another version. Returns `None` if a
+    /// version has no copies, or if the document holds nothing but copies.
     pub fn with_copies_of(&self, bytes: &[u8], other: &[u8]) -> Option<Vec<u8>> {
         let other = self.member(other)?;
         let own = self.member(bytes)?;
@@ -237,7 +236,7 @@ impl ConsolidatedDocument {
         Some([mark, text.replaced(MEMBER, other).as_bytes()].concat())
     }
 
-    /// Whether two texts of the document hold the same copies. Other members may differ.
+    /// Whether two versions of the document hold the same copies. Other members may differ.
     pub fn has_same_copies(&self, one: &[u8], other: &[u8]) -> bool {
         match (self.member(one), self.member(other)) {
             (Some(one), Some(other)) => json_text::is_same(one, other),
@@ -245,21 +244,21 @@ impl ConsolidatedDocument {
         }
     }
 
-    /// Returns the value of the member that holds the copies. Returns `None` if there is no such member, if the text
-    /// does not parse, or if the document holds only copies.
+    /// Returns the JSON value of the member that holds the copies. Returns `None` if the member is missing, if the
+    /// document does not parse, or if it holds nothing but copies.
     fn member<'a>(&self, bytes: &'a [u8]) -> Option<&'a str> {
         let text = text_of(bytes).ok().filter(|_| self.is_member())?;
         let found = find_member(text, MEMBER).ok()??;
         text.get(found)
     }
 
-    /// Whether a text of the document may hold copies; costs only a search through its bytes.
+    /// Whether a version of the document may hold copies; searches its bytes without parsing them.
     pub fn may_have_copies(&self, bytes: &[u8]) -> bool {
         let member = MEMBER.as_bytes();
         !self.is_member() || bytes.windows(member.len()).any(|part| part == member)
     }
 
-    /// Returns the text of the copy of `document` in this consolidated document.
+    /// Returns a metadata document as a copy. The copy of a v3 group has no consolidated metadata.
     fn copied(&self, document: &ObjectText<'_>) -> String {
         let is_group = document
             .value("node_type")
@@ -273,14 +272,14 @@ impl ConsolidatedDocument {
         }
     }
 
-    /// Finds the copies in a text of the document. Returns `None` if it holds none or does not parse. Of copies with
+    /// Finds the copies in a version of the document. Returns `None` if it holds none or does not parse. Of copies with
     /// equal names, the last one counts.
     pub fn find_copies<'a>(&self, bytes: &'a [u8]) -> Option<Copies<'a>> {
         Copies::find(bytes, self.naming)
     }
 
-    /// Finds the copies in the document. Returns `None` if it holds none or does not parse; `Invalid` if an object in
-    /// it has duplicate names.
+    /// Finds the copies in a version of the document. Returns `None` if it holds none or does not parse; fails with
+    /// `Invalid` if a JSON object in it has duplicate names.
     pub fn copies<'a>(&self, bytes: &'a [u8]) -> Result<Option<Copies<'a>>> {
         let Some(copies) = self.find_copies(bytes) else {
             return Ok(None);
@@ -293,18 +292,18 @@ impl ConsolidatedDocument {
     }
 }
 
-/// Whether a document with this key may hold copies of others, by its name.
+/// Whether a document with this key may hold consolidated metadata, by its name.
 pub fn may_be_consolidated(key: &Key) -> bool {
     [ZARR_JSON.as_bytes(), ZMETADATA.as_bytes()].contains(&key.name())
 }
 
-/// Copies of documents in the text of another document.
+/// Copies of metadata documents, as parts of the consolidated document that holds them.
 pub struct Copies<'a> {
     bytes: &'a [u8],
     top: ObjectText<'a>,
-    /// The name and the value of the member that contains the copies, or `None` if the document itself does.
+    /// Name and value of the JSON member that contains the copies, or `None` if the document itself contains them.
     member: Option<(&'static str, ObjectText<'a>)>,
-    /// The copies by name.
+    /// The object with all copies, by name.
     copies: ObjectText<'a>,
 }
 
@@ -328,12 +327,12 @@ impl<'a> Copies<'a> {
         })
     }
 
-    /// Returns the copies by name.
+    /// Returns all copies with their names.
     pub fn members(&self) -> impl Iterator<Item = (&str, &'a str)> {
         self.copies.members()
     }
 
-    /// Returns the whole document with some copies changed.
+    /// Returns the consolidated document with some copies changed.
     pub fn edited(&self, changes: &[MemberChange]) -> Vec<u8> {
         let name = DOCUMENTS;
         let text = match &self.member {
@@ -349,12 +348,12 @@ impl<'a> Copies<'a> {
     }
 }
 
-/// Keys, and the ranges of their documents in the consolidated metadata.
+/// Keys of copied documents, and the byte ranges of the copies in the consolidated document.
 pub type EntryRanges = Vec<(Key, Range<usize>)>;
 
-/// Finds the documents in `.zmetadata`, by keys relative to the hierarchy's folder.
+/// Finds the copied documents in `.zmetadata`, with keys relative to the folder of `.zmetadata`.
 ///
-/// Fails with `Corrupt` if it does not have zarr-python's format 1.
+/// Fails with `Corrupt` if the document does not have zarr-python's format 1.
 pub fn parse_document(bytes: &[u8]) -> Result<EntryRanges> {
     let text = text_of(bytes)?;
     let whole = TextPart {
@@ -372,10 +371,10 @@ pub fn parse_document(bytes: &[u8]) -> Result<EntryRanges> {
     whole.documents(|key| Key::new(key).ok())
 }
 
-/// Finds the documents in the member `consolidated_metadata` of a final-v3 group, by keys relative to the group.
+/// Finds the copied documents in the member `consolidated_metadata` of a v3 group, with keys relative to the group.
 /// Returns `None` if the member is missing or null.
 ///
-/// Fails with `Unsupported` if its kind is not inline, `Corrupt` if there is no object of documents.
+/// Fails with `Unsupported` if `kind` is not "inline", `Corrupt` if the documents are not an object.
 pub fn parse_member(bytes: &[u8]) -> Result<Option<EntryRanges>> {
     let text = text_of(bytes)?;
     let start = bytes.len() - text.len();
@@ -399,8 +398,8 @@ pub fn parse_member(bytes: &[u8]) -> Result<Option<EntryRanges>> {
     member.documents(key).map(Some)
 }
 
-/// Returns the names in consolidated metadata that are not valid keys and so are never read, such as names with `..` or
-/// double slashes. `is_document` says whether `bytes` is a `.zmetadata`.
+/// Returns the names of copies that are not valid keys, such as names with `..` or double slashes; these copies are
+/// never read. `is_document` says whether `bytes` is a `.zmetadata`.
 pub fn invalid_names(bytes: &[u8], is_document: bool) -> Result<Vec<String>> {
     let text = text_of(bytes)?;
     let whole = TextPart { text, start: 0 };
@@ -423,7 +422,7 @@ pub fn invalid_names(bytes: &[u8], is_document: bool) -> Result<Vec<String>> {
     Ok(invalid)
 }
 
-/// A part of a document, and its offset in the document.
+/// A JSON value in a document, and its offset in the document.
 struct TextPart<'a> {
     text: &'a str,
     start: usize,
@@ -441,7 +440,7 @@ impl<'a> TextPart<'a> {
         Ok(find_member(self.text, name)?.map(|place| self.part(place)))
     }
 
-    /// Finds the documents in it. Names for which `key_of` returns `None` are skipped.
+    /// Finds the copied documents in consolidated metadata. Names for which `key_of` returns `None` are skipped.
     fn documents(&self, key_of: impl Fn(&str) -> Option<Key>) -> Result<EntryRanges> {
         let wrong = || Error::corrupt(DOCUMENTS, "expected an object of metadata files");
         let documents = self.value(DOCUMENTS)?.ok_or_else(wrong)?;

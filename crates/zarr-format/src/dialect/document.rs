@@ -1,7 +1,7 @@
-//! A node's document as text, and the members that describe the node.
+//! Parses the JSON members that describe a node in its metadata document.
 //!
-//! Several dialects share the members that are read here. The user's attributes and copies of other documents may be
-//! most of a document, and are never parsed into values.
+//! Several dialects share these members. User attributes and consolidated metadata may be most of a document, and are
+//! never parsed into values.
 
 use std::ops::Range;
 
@@ -13,11 +13,11 @@ use crate::json_text::{self, MemberPlace, find_member, visit_members};
 use crate::key::Key;
 use crate::model::MAX_RANK;
 
-/// The longest text that is parsed into values, in bytes: all members except attributes and copies. Values take about
-/// thirty times as much memory.
+/// Maximum length in bytes of the text that is parsed into values: all JSON members except attributes and consolidated
+/// metadata. Values take about thirty times as much memory as text.
 const MAX_PARSED: usize = 4 << 20;
 
-/// A document that may be missing.
+/// A metadata document, which may be missing.
 #[derive(Default)]
 pub struct Document {
     /// The key of the document.
@@ -29,8 +29,8 @@ pub struct Document {
 }
 
 impl Document {
-    /// Returns the document as text without a byte order mark, or `None` if it is missing. `Corrupt` if it is not
-    /// UTF-8, `TooLarge` if it was not read because of its length.
+    /// Returns the document as text without a byte order mark, or `None` if it is missing. Fails with `Corrupt` if it
+    /// is not UTF-8, `TooLarge` if it was too long to be read.
     pub fn text(&self) -> Result<Option<&str>> {
         if let Some(why) = &self.refusal {
             return Err(Error::too_large(&self.key, why));
@@ -40,14 +40,14 @@ impl Document {
         text.transpose()
     }
 
-    /// Parses the members of the document, or returns `None` if it is missing. `Corrupt` if it is not a JSON object,
-    /// `TooLarge` if the members to be parsed are longer than 4 MiB. Of the attributes only `filters` is parsed, which
-    /// a draft reads as metadata; of consolidated metadata only `must_understand`.
+    /// Parses the JSON members of the document, or returns `None` if it is missing. Fails with `Corrupt` if it is not
+    /// an object, `TooLarge` if more than 4 MiB would be parsed. Of the attributes only `filters` is parsed, which a
+    /// draft reads as metadata; of consolidated metadata only `must_understand`.
     pub fn object(&self) -> Result<Option<Map<String, Value>>> {
         self.object_of(|_| true)
     }
 
-    /// Like `object`, but only for members for whose name `wanted` is true.
+    /// Parses only the JSON members for whose name `wanted` is true; the result is `None` if the document is missing.
     pub(super) fn object_of(
         &self,
         wanted: impl Fn(&str) -> bool,
@@ -59,7 +59,7 @@ impl Document {
         members.map(Some).map_err(|error| error.about(&self.key))
     }
 
-    /// Returns the value of a member, or `None` if there is no such member. Fails as `object` does.
+    /// Returns the JSON value of a member, or `None` if the member or the document is missing.
     pub(super) fn value(&self, name: &str) -> Result<Option<Bytes>> {
         let (Some(bytes), Some(text)) = (&self.bytes, self.text()?) else {
             return Ok(None);
@@ -70,7 +70,7 @@ impl Document {
     }
 }
 
-/// Returns `part`, a part of the text of a document. A part of more than 3/4 of the document is shared, so that a long
+/// Returns `part`, a part of a metadata document, as `Bytes`. More than 3/4 of the document is shared, so that long
 /// text is in memory once; a smaller part is copied, so that it does not keep the whole document in memory.
 pub(super) fn part_of_document(bytes: &Bytes, part: &str) -> Bytes {
     if part.len() > bytes.len() / 4 * 3 {
@@ -80,7 +80,7 @@ pub(super) fn part_of_document(bytes: &Bytes, part: &str) -> Bytes {
     }
 }
 
-/// Finds the members for which `wanted` is true, and their values' ranges.
+/// Finds the JSON members for which `wanted` is true, and the ranges of their values.
 fn members_of(text: &str, wanted: &impl Fn(&str) -> bool) -> Result<Vec<(String, Range<usize>)>> {
     let mut found = Vec::new();
     let mut length = 0;
@@ -88,7 +88,7 @@ fn members_of(text: &str, wanted: &impl Fn(&str) -> bool) -> Result<Vec<(String,
         if !wanted(name) {
             return;
         }
-        // A member that is parsed only in part may be long.
+        // A member of which only a part is parsed, such as the attributes, may be long.
         let is_whole = part_of(name).is_none();
         length += name.len() + if is_whole { value.len() } else { 0 };
         if length <= MAX_PARSED {
@@ -104,7 +104,7 @@ fn members_of(text: &str, wanted: &impl Fn(&str) -> bool) -> Result<Vec<(String,
     Ok(found)
 }
 
-/// Returns the name of the only member inside `name` that is parsed, or `None` if `name` is parsed as a whole.
+/// Returns the only name inside the JSON member `name` that is parsed, or `None` if all of the member is parsed.
 fn part_of(name: &str) -> Option<&'static str> {
     match name {
         "attributes" => Some("filters"),
@@ -126,7 +126,8 @@ fn parsed(text: &str, members: Vec<(String, Range<usize>)>) -> Result<Map<String
     Ok(values)
 }
 
-/// Returns an object with only the member `part`; empty if this member is missing, does not parse or is too long.
+/// Parses only the member `part` of a JSON object; the result is empty if the member is missing, does not parse or is
+/// too long.
 fn reduced(text: &str, part: &str) -> Value {
     let place = find_member(text, part).ok().flatten();
     let value = place.and_then(|place| text.get(place));
@@ -140,14 +141,14 @@ fn reduced(text: &str, part: &str) -> Value {
     )
 }
 
-/// Returns a document as text, without a byte order mark; `Corrupt` if it is not UTF-8.
+/// Returns a metadata document as text, without a byte order mark; fails with `Corrupt` if it is not UTF-8.
 pub fn text_of(bytes: &[u8]) -> Result<&str> {
     let text =
         str::from_utf8(bytes).map_err(|error| Error::corrupt("", format!("not JSON: {error}")))?;
     Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
 }
 
-/// Checks `zarr_format`, which some writers store with a decimal point; `Unsupported` if it is another number.
+/// Checks `zarr_format`, which some writers store with a decimal point; fails with `Unsupported` for another number.
 pub(super) fn check_format(members: &Map<String, Value>, number: u32) -> Result<()> {
     let found = members.get("zarr_format").unwrap_or(&Value::Null);
     if found.as_f64() == Some(f64::from(number)) {
@@ -157,14 +158,14 @@ pub(super) fn check_format(members: &Map<String, Value>, number: u32) -> Result<
     Err(Error::unsupported("zarr_format", why))
 }
 
-/// Returns a member; `Corrupt` if it is missing.
+/// Returns a JSON member; fails with `Corrupt` if it is missing.
 pub(super) fn required<'a>(members: &'a Map<String, Value>, name: &str) -> Result<&'a Value> {
     let missing = || Error::corrupt(name, "is missing");
     members.get(name).ok_or_else(missing)
 }
 
-/// Reads a list of non-negative integers; `Corrupt` if the member is missing or something else. Writers in R store a
-/// list of one number as the number alone.
+/// Reads a JSON list of non-negative integers; fails with `Corrupt` if the member is missing or has another type.
+/// Writers in R store a list of one number as the number alone.
 pub(super) fn lengths(members: &Map<String, Value>, name: &str) -> Result<Vec<u64>> {
     let found = members.get(name).unwrap_or(&Value::Null);
     let wrong = || {
@@ -196,7 +197,7 @@ pub(super) fn chunk_lengths(
     Ok(chunk)
 }
 
-/// Reads a list; empty if the member is missing or null, `Corrupt` if it is something else.
+/// Reads a JSON list; empty if the member is missing or null. Fails with `Corrupt` if it has another type.
 pub(super) fn list<'a>(members: &'a Map<String, Value>, name: &str) -> Result<&'a [Value]> {
     match members.get(name) {
         None | Some(Value::Null) => Ok(&[]),
@@ -235,7 +236,8 @@ pub(super) fn check_shapes(shape: &[u64], chunk: &[u64]) -> Result<()> {
     Ok(())
 }
 
-/// Reads a `name` and a `configuration`, or only a name (core specification 3.1, "Extension definition").
+/// Reads the name and configuration of an extension, which may be written as its name alone (core specification 3.1,
+/// "Extension definition").
 pub(super) fn named<'a>(
     value: &'a Value,
     member: &str,
@@ -248,8 +250,8 @@ pub(super) fn named<'a>(
     Ok((name, value.get("configuration").and_then(Value::as_object)))
 }
 
-/// Reads the character between two chunk indices, `.` or `/`. Returns `None` if it is missing; any other value is
-/// `Corrupt`.
+/// Reads the separator of chunk indices, `.` or `/`. Returns `None` if it is missing, and fails with `Corrupt` for any
+/// other value.
 pub(super) fn separator(value: Option<&Value>, member: &str) -> Result<Option<char>> {
     let Some(value) = value else { return Ok(None) };
     match value.as_str() {

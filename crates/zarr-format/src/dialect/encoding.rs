@@ -1,7 +1,7 @@
-//! Digests the encoding of an array's chunks, to detect that the array was replaced.
+//! Computes digests of chunk encodings, to detect that an array was replaced.
 //!
-//! Attributes, dimension names and the shape are excluded: chunks remain valid when these change. Digests are stored
-//! and compared later, so they are made of final-v3 metadata, whatever the dialect.
+//! Attributes, dimension names and the shape of the array are excluded: chunks remain valid when these change. Digests
+//! are stored and compared later, so they are computed from final-v3 metadata, whatever the dialect.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,21 +18,22 @@ use crate::model::document::{
 };
 use crate::model::{Array, Node};
 
-/// Reads the entry point of a draft's hierarchy. Returns `None` if it is missing.
+/// A function that reads the entry point of a v3 draft. It returns `None` if the entry point is missing.
 pub type ReadEntryPoint<'a> = dyn Fn(&Key) -> Result<Option<Vec<u8>>> + 'a;
 
-/// The encoding of an array at the time when a program read its metadata.
+/// How the chunks of an array are encoded, according to the metadata that a program has read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EncodedBy {
-    /// The key of the document that describes the array.
+    /// Key of the metadata document of the array.
     pub document: Key,
-    /// The folder that holds the array's chunks: the document's folder, except in the drafts of version 3.
+    /// Folder of the array's chunks: the folder of the document, except in the v3 drafts.
     pub folder: Key,
-    /// A digest of all metadata that determine how chunks are encoded, made by `dialect::encoding`.
+    /// Digest of all metadata that determine how chunks are encoded.
     pub digest: u128,
 }
 
-/// Returns the encoding of an array's chunks, or `None` for an array of a draft, whose keys depend on its entry point.
+/// Returns how an array's chunks are encoded, or `None` for an array of a v3 draft, whose keys depend on the entry
+/// point.
 pub fn of_array(path: &Key, array: &Array) -> Option<EncodedBy> {
     let dialect = DIALECTS.iter().find(|known| known.name == array.dialect)?;
     let document = (dialect.documents)(path).ok()?.into_iter().next()?;
@@ -40,7 +41,7 @@ pub fn of_array(path: &Key, array: &Array) -> Option<EncodedBy> {
     Some(of_draft_array(document, folder, array))
 }
 
-/// Like `of_array`, for an array of a draft; the caller knows its document and the folder of its chunks.
+/// Returns how the chunks of an array in `folder` are encoded. Unlike `of_array`, it works for v3 drafts too.
 pub fn of_draft_array(document: Key, folder: Key, array: &Array) -> EncodedBy {
     EncodedBy {
         document,
@@ -49,8 +50,8 @@ pub fn of_draft_array(document: Key, folder: Key, array: &Array) -> EncodedBy {
     }
 }
 
-/// Like `of_array`, from a document that a program has read or written. Returns `None` if it does not describe an
-/// array.
+/// Returns how an array's chunks are encoded, from a metadata document that was read or written. Returns `None` if the
+/// document does not describe an array.
 pub fn of_document(
     key: &Key,
     bytes: &[u8],
@@ -111,7 +112,8 @@ fn of_draft_document(
     Ok(None)
 }
 
-/// Returns the possible keys of a draft array's document, in order of precedence; its chunks are in `folder`.
+/// Returns the possible keys, in order of precedence, of the metadata document of a v3-draft array whose chunks are in
+/// `folder`.
 pub fn draft_documents(folder: &Key, read: &ReadEntryPoint<'_>) -> Result<Vec<Key>> {
     let mut found = Vec::new();
     for entry in entry_points_above(folder, "data", read)? {
@@ -124,9 +126,9 @@ pub fn draft_documents(folder: &Key, read: &ReadEntryPoint<'_>) -> Result<Vec<Ke
     Ok(found)
 }
 
-/// Returns the entry points of drafts in all folders whose subfolder `name` contains the key or is the key, the
-/// outermost first. In a folder without an entry point, the hierarchy may be of the draft of 2019, so the entry point
-/// that this draft implies is returned.
+/// Returns the entry points of v3 drafts in all folders whose subfolder `name` contains the key or is the key, the
+/// outermost first. In a folder without an entry point, the hierarchy may be of the draft of 2019, so an entry point of
+/// that draft is returned.
 fn entry_points_above(key: &Key, name: &str, read: &ReadEntryPoint<'_>) -> Result<Vec<EntryPoint>> {
     let folders = std::iter::successors(Some(key.clone()), Key::parent);
     let named = folders.filter(|folder| folder.name() == name.as_bytes());
@@ -141,8 +143,8 @@ fn entry_points_above(key: &Key, name: &str, read: &ReadEntryPoint<'_>) -> Resul
     Ok(entries)
 }
 
-/// Returns the entry point in a folder; if there is no `zarr.json`, the one of a hierarchy of the draft of 2019.
-/// Returns `None` if `zarr.json` does not parse or is a final-v3 document.
+/// Returns the entry point in a folder. Without a `zarr.json`, it is an entry point of the v3 draft of 2019. Returns
+/// `None` if `zarr.json` does not parse or is a final-v3 document.
 fn entry_point(top: &Key, read: &ReadEntryPoint<'_>) -> Result<Option<EntryPoint>> {
     let key = top.child(ZARR_JSON.as_bytes())?;
     let Some(bytes) = read(&key)? else {
@@ -161,8 +163,8 @@ fn entry_point(top: &Key, read: &ReadEntryPoint<'_>) -> Result<Option<EntryPoint
     Ok(entry)
 }
 
-/// Returns the encodings of all arrays whose documents are copied in a document with consolidated metadata. Empty for
-/// other documents.
+/// Returns how the chunks of all arrays in consolidated metadata are encoded. The result is empty for documents without
+/// consolidated metadata.
 pub fn of_copies(key: &Key, bytes: &[u8], read: &ReadEntryPoint<'_>) -> Vec<EncodedBy> {
     let places = match key.name() {
         name if name == ZMETADATA.as_bytes() => consolidated::parse_document(bytes),
@@ -197,7 +199,8 @@ pub fn of_copies(key: &Key, bytes: &[u8], read: &ReadEntryPoint<'_>) -> Vec<Enco
         .collect()
 }
 
-/// Returns the folder to which keys in consolidated metadata are relative: the document's folder, or the entry point's.
+/// Returns the folder to which keys in consolidated metadata are relative: the folder of the document or, in a v3
+/// draft, of the entry point.
 fn copies_are_below(key: &Key) -> Key {
     let names = CONSOLIDATED_2020.split('/').rev();
     let mut folder = Some(key.clone());
@@ -221,7 +224,7 @@ fn digest(array: &Array) -> u128 {
     XxHash3_128::oneshot(all.to_string().as_bytes())
 }
 
-/// Whether a codec's encoded bytes contain all that a decoder needs, so that its configuration affects only encoding.
+/// Whether chunks encoded by a codec contain all that a decoder needs, so that the configuration affects only encoding.
 fn is_self_describing(codec: &str) -> bool {
     matches!(
         codec,
@@ -242,8 +245,8 @@ fn is_self_describing(codec: &str) -> bool {
     )
 }
 
-/// Removes from codecs all members that do not affect decoding, so that two documents compare equal if a library only
-/// rewrote one of them: zarr-python adds the defaults of compressors when it changes an attribute or consolidates
+/// Removes all parameters that do not affect decoding from codecs, so that two documents compare equal if a library
+/// only rewrote one of them: zarr-python adds the defaults of compressors when it changes an attribute or consolidates
 /// metadata, and drops the byte order if elements are single bytes. `element` is the size of an element in bytes,
 /// `word` the size of a word, the unit of byte order.
 fn normalize(codecs: &mut Value, element: usize, word: usize) {
@@ -266,13 +269,13 @@ fn normalize(codecs: &mut Value, element: usize, word: usize) {
                     normalize(codecs, element, word);
                 }
                 if let Some(codecs) = options.get_mut("index_codecs") {
-                    // An index has offsets and lengths of 64 bits.
+                    // The numbers in a shard index have 64 bits, whatever the elements of the array are.
                     normalize(codecs, 8, 8);
                 }
             }
             _ => {}
         }
-        // If bytes have no order, as in `r16`, the codec is written without one.
+        // Without `endian` the byte order is little; data types without byte order, such as `r16`, have no `endian`.
         if ["bytes", "endian"].contains(&name.as_str()) && word > 1 {
             let options = configuration.get_or_insert_with(|| json!({}));
             if let Some(options) = options.as_object_mut() {
@@ -367,7 +370,7 @@ mod tests {
         };
         assert_ne!(order("little"), order("big"));
         assert_eq!(order("little"), of(json!({"codecs": ["bytes", "gzip"]})));
-        // Digests are stored: the next version of the program compares them.
+        // Later versions of the program must compute the same digests, since digests are stored.
         assert_eq!(plain, 0x3abd_0a63_4223_0b41_f556_61fc_932d_c1ac);
         let structure = json!({"name": "structured", "configuration":
             {"fields": [["a", "int16"], ["b", "uint8"]]}});

@@ -1,8 +1,8 @@
 //! Reads fill values from all their JSON forms, and writes the form of final v3.
 //!
 //! The forms are in final v3, "Fill value", and in the specifications of the data types. v2 has the same forms, and in
-//! addition base64 for bytes and structures. A null is all zero bytes, or empty if elements have no fixed length, as in
-//! the reference implementations. Numbers as text, as n5-zarr writes them, are read as Python reads them.
+//! addition base64 for bytes and structures. `null` stands for all zero bytes, or empty if elements have no fixed
+//! length, as in the reference implementations. Numbers as text, as n5-zarr writes them, are read as Python reads them.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -13,7 +13,7 @@ use crate::dialect::typestr::StoredType;
 use crate::error::{Error, Result};
 use crate::model::{Coding, DataType, Field, FillValue, NumberType, utf32_bytes, utf32_text};
 
-/// Reads a fill value; `Corrupt` if it does not fit the data type.
+/// Reads a fill value; fails with `Corrupt` if it does not fit the data type.
 pub fn parse(data_type: &DataType, value: &Value) -> Result<FillValue> {
     let fits = match (data_type.size(), value) {
         _ if data_type.is_variable() => Some(variable(data_type, value)),
@@ -35,7 +35,7 @@ pub fn parse(data_type: &DataType, value: &Value) -> Result<FillValue> {
     })
 }
 
-/// Reads a fill value. Its base64 form has the byte order of the stored elements.
+/// Reads a fill value whose base64 form, for structures, has the byte order of the stored elements.
 pub(super) fn parse_stored(typed: &StoredType, value: &Value) -> Result<FillValue> {
     let mut fill = parse(&typed.data_type, value)?;
     if matches!(typed.data_type, DataType::Struct(_)) && value.is_string() {
@@ -45,8 +45,8 @@ pub(super) fn parse_stored(typed: &StoredType, value: &Value) -> Result<FillValu
     Ok(fill)
 }
 
-/// Returns an element without a fixed length. A number, which some writers use for a missing value, becomes an empty
-/// element.
+/// Returns the bytes of a fill value without a fixed length. A number, which some writers use for a missing value,
+/// becomes an empty element.
 fn variable(data_type: &DataType, value: &Value) -> Vec<u8> {
     match (data_type, value) {
         (DataType::Text, Value::String(text)) => text.clone().into_bytes(),
@@ -60,10 +60,10 @@ fn variable(data_type: &DataType, value: &Value) -> Vec<u8> {
     }
 }
 
-/// Returns the little-endian bytes of a value.
+/// Returns the little-endian bytes of a fill value of fixed length, or `None` if it does not fit the data type.
 fn element(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
     let value = match (data_type, value) {
-        // netcdf-c 4.8.0 writes a list of one number.
+        // netcdf-c 4.8.0 writes a number as a list of one number.
         (
             DataType::Bool | DataType::Int(_) | DataType::UInt(_) | DataType::Float(_),
             Value::Array(list),
@@ -94,7 +94,7 @@ fn element(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
         DataType::Raw(width) => raw(*width, value),
         DataType::DateTime(_) | DataType::TimeDelta(_) => match value.as_str() {
             Some("NaT") => Some(i64::MIN.to_le_bytes().to_vec()),
-            // zarr-python 2 parses other text as a date; that is not supported here.
+            // zarr-python 2 parses any text as a date; here only "NaT" is supported.
             Some(_) => None,
             None => element(&DataType::Int(8), value),
         },
@@ -109,7 +109,8 @@ fn element(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
     }
 }
 
-/// Reads a number of a type that numpy lacks: a number, a word, its bits, or the two parts of a complex number.
+/// Reads a fill value of a number type that numpy lacks: a number, a word, the bits in hexadecimal, or the two parts of
+/// a complex number.
 fn small(number: &NumberType, value: &Value) -> Option<Vec<u8>> {
     if number.size > number.word && number.word > 1 {
         let parts = value.as_array().filter(|parts| parts.len() == 2);
@@ -127,7 +128,7 @@ fn small_part(number: &NumberType, value: &Value) -> Option<Vec<u8>> {
     number.code(f64::from_le_bytes(float(8, value)?.try_into().ok()?))
 }
 
-/// Reads bytes padded with zeros: base64, or text that is not base64.
+/// Reads a fill value of fixed-length bytes: base64, or plain text if it is not base64. Missing bytes are zeros.
 fn padded(width: usize, value: &Value) -> Option<Vec<u8>> {
     let mut bytes = match value {
         Value::String(text) => STANDARD.decode(text).unwrap_or(text.clone().into_bytes()),
@@ -140,8 +141,8 @@ fn padded(width: usize, value: &Value) -> Option<Vec<u8>> {
     zeros.then_some(bytes)
 }
 
-/// Reads text as code points padded with zeros. Text that is too long is truncated, as in zarr-python, which writes
-/// such values.
+/// Reads a fill value of fixed-length text as UTF-32, padded with zeros. Text that is too long is truncated, as in
+/// zarr-python, which writes such values.
 fn utf32(length: usize, value: &Value) -> Option<Vec<u8>> {
     let text = match value {
         Value::String(text) => text.as_str(),
@@ -153,8 +154,8 @@ fn utf32(length: usize, value: &Value) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Reads a structure: an object by field name, a list in the order of fields, base64 of the whole element, or 0 for all
-/// zeros.
+/// Reads a fill value of a structure: an object by field name, a list in the order of fields, base64 of the whole
+/// element, or 0 for all zeros.
 fn structure(fields: &[Field], size: usize, value: &Value) -> Option<Vec<u8>> {
     if !matches!(value, Value::Object(_) | Value::Array(_)) {
         return raw(size, value);
@@ -181,7 +182,7 @@ fn byte_list(list: &[Value]) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// Reads a boolean as numpy does: any number except 0 and any text except the empty one is true.
+/// Reads a boolean fill value as numpy does: any number except 0 and any text except the empty one is true.
 fn boolean(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(truth) => Some(*truth),
@@ -191,7 +192,7 @@ fn boolean(value: &Value) -> Option<bool> {
     }
 }
 
-/// Reads an integer. Some writers store an integer as `0.0` or as text.
+/// Reads an integer fill value. Some writers store an integer as `0.0` or as text.
 fn whole(value: &Value) -> Option<i128> {
     match value {
         Value::Bool(truth) => Some(i128::from(*truth)),
@@ -205,13 +206,13 @@ fn whole(value: &Value) -> Option<i128> {
     }
 }
 
-/// Whether Python parses a text as a number of this kind.
+/// Whether Python would parse text as a number of type `T`.
 pub fn is_python_number<T: std::str::FromStr>(text: &str) -> bool {
     python_digits(text).is_some_and(|digits| digits.parse::<T>().is_ok())
 }
 
-/// Returns a number in text as Rust spells it: Python allows surrounding whitespace, and single underscores between
-/// digits.
+/// Converts the text of a number from Python's spelling to Rust's: Python allows surrounding whitespace, and single
+/// underscores between digits.
 fn python_digits(text: &str) -> Option<String> {
     let text = text.trim();
     let is_digit = |at: Option<char>| at.is_some_and(|letter| letter.is_ascii_digit());
@@ -234,7 +235,7 @@ fn whole_float(number: f64) -> Option<i128> {
     (number.fract() == 0.0 && number.abs() <= 2e19).then_some(number as i128)
 }
 
-/// Reads a float of 2, 4 or 8 bytes: a number, a word, or its bits in hexadecimal.
+/// Reads a float fill value of 2, 4 or 8 bytes: a number, a word such as "NaN", or its bits in hexadecimal.
 fn float(width: usize, value: &Value) -> Option<Vec<u8>> {
     let number = match value {
         Value::Number(number) => number.as_f64()?,
@@ -259,7 +260,7 @@ fn float(width: usize, value: &Value) -> Option<Vec<u8>> {
     })
 }
 
-/// Reads `0x7fc00000`: the bits of a float, most significant first.
+/// Reads the bits of a float in hexadecimal, most significant first, such as `0x7fc00000`.
 fn bits(width: usize, hex: &str) -> Option<Vec<u8>> {
     let digits = hex
         .strip_prefix("0x")
@@ -268,7 +269,7 @@ fn bits(width: usize, hex: &str) -> Option<Vec<u8>> {
     Some(number.to_le_bytes()[..width].to_vec())
 }
 
-/// Reads the bytes of a raw element: a list of numbers, or base64. A single 0 is all zeros.
+/// Reads a fill value of raw bytes: a list of numbers, or base64. A single 0 is all zeros.
 fn raw(width: usize, value: &Value) -> Option<Vec<u8>> {
     let bytes = match value {
         Value::Array(list) => byte_list(list)?,
@@ -280,7 +281,7 @@ fn raw(width: usize, value: &Value) -> Option<Vec<u8>> {
     (bytes.len() == width).then_some(bytes)
 }
 
-/// Returns the value of an element in the one form that final v3 writes; `parse` reads it into the same bytes.
+/// Returns the JSON of a fill value as final v3 writes it; `parse` reads it into the same bytes.
 pub fn render(data_type: &DataType, bytes: &[u8]) -> Value {
     let number = |bytes: &[u8]| {
         let mut wide = [0; 8];
@@ -330,27 +331,27 @@ fn render_small_part(number: &NumberType, part: &[u8]) -> Value {
     };
     match number.coding {
         Coding::Signed(_) | Coding::Unsigned(_) => json!(value as i64),
-        // Other NaNs are written as the bits of this type, not of a wider float.
+        // A NaN other than the default NaN is written as its bits, in the width of its own type.
         _ if value.is_nan() && number.code(f64::NAN).as_deref() != Some(part) => render_bits(part),
         _ if value.is_nan() => json!("NaN"),
         _ => render_float(&value.to_le_bytes()),
     }
 }
 
-/// Whether these are the bits of the default NaN.
+/// Whether the bytes are the default NaN of a float type.
 fn is_usual_nan(bytes: &[u8]) -> bool {
     *bytes == f16::NAN.to_le_bytes()
         || *bytes == f32::NAN.to_le_bytes()
         || *bytes == f64::NAN.to_le_bytes()
 }
 
-/// Returns little-endian bytes in hexadecimal, the most significant first.
+/// Returns a little-endian number in hexadecimal, the most significant byte first.
 fn render_bits(bytes: &[u8]) -> Value {
     let digits = bytes.iter().rev().map(|byte| format!("{byte:02x}"));
     json!(format!("0x{}", digits.collect::<String>()))
 }
 
-/// Returns a float as a number, as a word, or as its bits if it is another NaN than the default.
+/// Returns the JSON of a float: a number, a word such as "NaN", or the bits of a NaN other than the default NaN.
 fn render_float(bytes: &[u8]) -> Value {
     let (number, text) = match *bytes {
         [a, b] => {
@@ -374,7 +375,7 @@ fn render_float(bytes: &[u8]) -> Value {
             render_bits(bytes)
         };
     }
-    // The shortest text that parses to the same float. A float32 converted to a double would show needless digits.
+    // Write the shortest text that parses to the same float: a float32 converted to float64 would have needless digits.
     match text.parse().ok().and_then(Number::from_f64) {
         Some(number) => Value::Number(number),
         None if number > 0.0 => json!("Infinity"),
@@ -471,7 +472,7 @@ mod tests {
     fn complex_and_raw_fill_values_are_read() {
         let (bytes, json) = read("complex64", json!([1.0, "NaN"])).unwrap();
         assert_eq!((bytes.len(), json), (8, json!([1.0, "NaN"])));
-        // GDAL writes only the real part.
+        // GDAL writes only the real part of a complex fill value.
         let real = read("complex64", json!(5.0)).unwrap();
         assert_eq!(real.1, json!([5.0, 0.0]));
         assert_eq!(read("r16", json!([1, 2])).unwrap().0, [1, 2]);

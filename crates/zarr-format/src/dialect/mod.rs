@@ -1,9 +1,9 @@
 //! Reads the documents of each Zarr dialect into the model, and edits attributes.
 //!
-//! A dialect does no I/O, and no module further down depends on the dialect of a node. There are two kinds. A plain
-//! dialect is determined for each node; it has a file or folder with a constant `DIALECT`, and a line in `DIALECTS`. A
-//! draft is determined by the entry point of a hierarchy and applies to all nodes below it; it has a file with a
-//! constant `DRAFT`, and a line in `draft_of`.
+//! A dialect does no I/O, and no module further down depends on the dialect of a node. There are two kinds of dialects.
+//! A plain dialect (v2, v3 or N5) is determined for each node; it has a file or folder with a constant `DIALECT`, and a
+//! line in `DIALECTS`. A draft of v3 is determined by the entry point of a hierarchy and applies to all nodes below it;
+//! it has a file with a constant `DRAFT`, and a line in `draft_of`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,26 +27,27 @@ pub mod v3;
 pub use document::{Document, text_of};
 pub use encoding::EncodedBy;
 
-/// A plain dialect, determined for each node.
+/// A plain dialect: v2, v3 or N5, determined for each node.
 pub struct Dialect {
-    /// The name, as in `--dialect` and `info`.
+    /// Name of the dialect, as in `--dialect` and `info`.
     pub name: &'static str,
-    /// Returns the keys of the documents that may describe the node at a path. The first ones decide whether the node
-    /// exists.
+    /// Returns the keys of the metadata documents that may describe the node at a path. The first ones decide whether
+    /// the node exists.
     pub documents: fn(&Key) -> Result<Vec<Key>>,
-    /// Reads the documents, in the order of their keys. Returns `None` if they do not describe a node.
+    /// Reads a node from its metadata documents, in the order of their keys. Returns `None` if they do not describe a
+    /// node.
     pub parse: fn(&Key, &[Document]) -> Result<Option<Parsed>>,
-    /// Returns the documents that change if a node gets these attributes, given all its documents.
+    /// Returns the metadata documents that change if a node gets new attributes, given all its documents.
     pub edit: fn(&[Document], &Attributes) -> Result<DocumentMap>,
 }
 
-/// Keys and their new content, in the order in which they must be written.
+/// Keys of metadata documents and their new content, in the order in which they must be written.
 pub type DocumentMap = Vec<(Key, Vec<u8>)>;
 
-/// A node read from its documents.
+/// A node that was read from its metadata documents.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parsed {
-    /// The node.
+    /// The array or group.
     pub node: Node,
     /// A warning for the user about how the node was read.
     pub warning: Option<String>,
@@ -61,10 +62,10 @@ impl From<Node> for Parsed {
     }
 }
 
-/// All plain dialects, in the order in which they are tried.
+/// All plain dialects, in the order in which a node is tested for them.
 pub static DIALECTS: &[&Dialect] = &[&v3::DIALECT, &v2::DIALECT, &n5::DIALECT];
 
-/// Returns the dialects to try for the children of a group that `found` has read, or `None` if they are the ones that
+/// Returns the dialects to test for the children of a group of dialect `found`, or `None` if they are the dialects that
 /// were `tried` for the group.
 pub fn dialects_below(
     found: &Dialect,
@@ -78,9 +79,9 @@ pub fn dialects_below(
 /// A dialect that the user chose for a store, whatever its documents look like.
 #[derive(Clone, Copy)]
 pub enum Choice {
-    /// Only this dialect, for each node.
+    /// A plain dialect, which applies to each node.
     Plain(&'static [&'static Dialect]),
-    /// The store is a draft's hierarchy, with or without an entry point.
+    /// A v3 draft: the store is one hierarchy, with or without an entry point.
     Draft(&'static Draft),
 }
 

@@ -1,8 +1,8 @@
-//! N5: `attributes.json`, and blocks with a header.
+//! Reads N5: nodes with an `attributes.json`, and blocks with a header.
 //!
-//! Axes keep N5's order, in which the first varies fastest: codec `n5_default` transposes each block, as the registry
-//! of extensions defines it. A folder whose `attributes.json` does not describe a dataset is a group only inside a
-//! container, whose root has a member `n5`; elsewhere the file may belong to another program.
+//! The order of axes is N5's, in which the first axis varies fastest: codec `n5_default` transposes each block, as the
+//! registry of extensions defines it. A folder whose `attributes.json` does not describe a dataset is a group only
+//! inside a container, whose root has a member `n5`; elsewhere the file may belong to another program.
 
 use serde_json::{Map, Value, json};
 
@@ -16,7 +16,7 @@ use crate::key::Key;
 use crate::model::document::ATTRIBUTES_JSON;
 use crate::model::{Array, Attributes, CodecSpec, DataType, Group, Node};
 
-/// N5 outside a known container: datasets, and roots of containers.
+/// N5 outside a known container: only datasets, and root groups with a member `n5`, are nodes.
 pub const DIALECT: Dialect = Dialect {
     name: "n5",
     documents,
@@ -24,7 +24,7 @@ pub const DIALECT: Dialect = Dialect {
     edit,
 };
 
-/// N5 inside a container: every `attributes.json` describes a node.
+/// N5 inside a container: every folder with an `attributes.json` is a node.
 pub const WITHIN: Dialect = Dialect {
     parse: parse_within,
     ..DIALECT
@@ -38,7 +38,7 @@ fn parse(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
     let Some(document) = documents.first() else {
         return Ok(None);
     };
-    // A file that is not a JSON object may not be an N5 document.
+    // An `attributes.json` that is not a JSON object may belong to another program.
     let Ok(Some(members)) = document.object_of(is_own) else {
         return Ok(None);
     };
@@ -64,7 +64,7 @@ fn parse_within(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
     }
 }
 
-/// Edits the document of a node, which has the user's attributes among the members that N5 defines.
+/// Edits the `attributes.json` of a node, which has user attributes among the members that N5 defines.
 fn edit(documents: &[Document], new: &Attributes) -> Result<DocumentMap> {
     check_own(new)?;
     attributes::edit_members(attributes::first_stored(documents)?, |old| {
@@ -72,8 +72,8 @@ fn edit(documents: &[Document], new: &Attributes) -> Result<DocumentMap> {
     })
 }
 
-/// Whether the members describe a dataset and not an unrelated document of the same name. The compression may be
-/// missing: the node is then a dataset whose blocks cannot be read, and not a group with these members as attributes.
+/// Whether `attributes.json` describes a dataset and does not belong to another program. The compression may be
+/// missing: the node is then a dataset whose blocks cannot be read, not a group with these members as attributes.
 fn is_dataset(members: &Map<String, Value>) -> bool {
     let has = |name: &str| members.contains_key(name);
     has("dimensions") && has("blockSize") && has("dataType")
@@ -92,7 +92,7 @@ fn dataset(path: &Key, document: &Document, members: &Map<String, Value>) -> Res
         .into())
 }
 
-/// Reads the members of a dataset, except the attributes. There is no fill value: blocks that are not stored are zeros.
+/// Reads an N5 dataset, except its attributes. N5 has no fill value: blocks that are not stored are zeros.
 fn array(path: &Key, members: &Map<String, Value>) -> Result<Array> {
     let shape = lengths(members, "dimensions")?;
     let chunk_shape = lengths(members, "blockSize")?;
@@ -105,7 +105,7 @@ fn array(path: &Key, members: &Map<String, Value>) -> Result<Array> {
         dialect: DIALECT.name,
         fill_value: fill::parse(&data_type, &Value::Null)?,
         codecs: vec![block(members, &data_type, shape.len())?],
-        // Blocks are in folders by their position in the grid: `path/3/0/1`.
+        // N5 stores blocks in folders by their indices: `path/3/0/1`.
         keys: v2::key_scheme(path, '/', None),
         dimension_names: Vec::new(),
         undecodable: None,
@@ -117,7 +117,7 @@ fn array(path: &Key, members: &Map<String, Value>) -> Result<Array> {
     })
 }
 
-/// Builds codec `n5_default`: the header of a block, first axis fastest, big-endian, one compression.
+/// Builds codec `n5_default` for a dataset: blocks with a header, first axis fastest, big-endian, with one compression.
 fn block(members: &Map<String, Value>, data_type: &DataType, rank: usize) -> Result<CodecSpec> {
     let order: Vec<usize> = (0..rank).rev().collect();
     let mut chain = vec![
@@ -129,7 +129,7 @@ fn block(members: &Map<String, Value>, data_type: &DataType, rank: usize) -> Res
     Ok(CodecSpec::new("n5_default", json!({ "codecs": codecs })))
 }
 
-/// Reads `compression`, or `compressionType` of old containers.
+/// Reads the compression of a dataset: `compression`, or `compressionType` in old containers.
 fn compression(members: &Map<String, Value>, data_type: &DataType) -> Result<Option<CodecSpec>> {
     let (kind, settings) = match (members.get("compression"), members.get("compressionType")) {
         (Some(Value::Object(settings)), _) => (settings.get("type"), settings.clone()),
@@ -146,7 +146,7 @@ fn compression(members: &Map<String, Value>, data_type: &DataType) -> Result<Opt
     })
 }
 
-/// Returns the codec of a compression, if it does not depend on the type.
+/// Returns the codec of a compression that does not depend on the data type.
 fn general_codec(kind: &str, settings: Map<String, Value>) -> CodecSpec {
     let level = |name: &str, range: std::ops::RangeInclusive<i64>, usual: i64| {
         let stated = settings.get(name).and_then(Value::as_i64);
@@ -173,7 +173,7 @@ fn general_codec(kind: &str, settings: Map<String, Value>) -> CodecSpec {
             "zstd",
             json!({ "level": level("level", -131_072..=22, 3), "checksum": false }),
         ),
-        // lz4-java's framing, which only it implements.
+        // Only `n5.lz4` reads the framing of lz4-java.
         "lz4" => (
             "n5.lz4",
             json!({ "blockSize": level("blockSize", 64..=1 << 25, 1 << 16) }),
@@ -207,7 +207,7 @@ fn blosc(settings: &Map<String, Value>, data_type: &DataType) -> CodecSpec {
     )
 }
 
-/// Whether N5 defines a member: of a dataset, or the container's version.
+/// Whether N5 defines a member of `attributes.json`, so that it is no user attribute.
 fn is_own(name: &str) -> bool {
     matches!(
         name,
@@ -215,7 +215,8 @@ fn is_own(name: &str) -> bool {
     )
 }
 
-/// Returns the changes that make `new` the attributes of a document. Existing attributes keep their place.
+/// Returns the changes to `attributes.json` that make `new` its user attributes. The order of existing attributes does
+/// not change.
 fn attribute_changes(old: &ObjectText<'_>, new: &Attributes) -> Vec<MemberChange> {
     let new = new.members();
     let is_gone = |name: &str| !is_own(name) && new.iter().all(|(other, _)| other != name);
@@ -226,7 +227,7 @@ fn attribute_changes(old: &ObjectText<'_>, new: &Attributes) -> Vec<MemberChange
     changes
 }
 
-/// Fails with `Invalid` if an attribute has the name of a member that N5 defines.
+/// Fails with `Invalid` if a user attribute has the name of a member that N5 defines.
 fn check_own(attributes: &Attributes) -> Result<()> {
     match attributes.members().iter().find(|(name, _)| is_own(name)) {
         None => Ok(()),

@@ -1,8 +1,8 @@
-//! Parses numpy's names of types: `<f4`, `|S5`, `>M8[ns]`, lists of fields.
+//! Parses numpy's names of data types: `<f4`, `|S5`, `>M8[ns]`, lists of fields.
 //!
-//! v2 specification, "Data type encoding"; the drafts use it too. A type of numpy that is not supported is `Unknown`;
-//! only text that numpy cannot have written is an error. The model's types have no byte order: it is returned in
-//! `StoredType` and becomes the codec `bytes`.
+//! The names are defined in the v2 specification, "Data type encoding"; the drafts of v3 use them too. A numpy type
+//! that is not supported is `Unknown`; only text that numpy cannot have written is an error. A `DataType` has no byte
+//! order: `StoredType` has it, and it becomes codec `bytes`.
 
 use std::borrow::Cow;
 
@@ -11,12 +11,11 @@ use serde_json::{Value, json};
 use crate::error::{Error, Result};
 use crate::model::{CodecSpec, DataType, Field, MAX_ELEMENT, NumberType, TimeUnit};
 
-/// A type and the byte order of its stored elements.
+/// A data type and the byte order of its stored elements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredType {
-    /// The type.
     pub data_type: DataType,
-    /// Whether each of the type's words is big-endian, in the order of `DataType::words`.
+    /// Whether each word (number) of an element is big-endian, in the order of `DataType::words`.
     big: Vec<bool>,
 }
 
@@ -26,7 +25,8 @@ pub(super) const MAX_DEPTH: usize = 16;
 /// Maximum number of fields in a structured type, including the fields of nested types and subarrays.
 const MAX_WORDS: usize = 1 << 16;
 
-/// Reads a type: a string, or a list of fields; `Corrupt` if numpy could not have written it.
+/// Reads numpy's name of a data type, a string or a list of fields; fails with `Corrupt` if numpy could not have
+/// written it.
 pub fn parse(dtype: &Value) -> Result<StoredType> {
     let typed = nested(dtype, 0)?;
     let known = typed
@@ -58,7 +58,8 @@ fn unknown(dtype: &Value) -> StoredType {
     }
 }
 
-/// Reads byte order, kind, length and unit. A type that numpy lacks has its v3 name, as tensorstore writes it.
+/// Reads a data type of one field from its byte order, kind, length and unit. A number type that numpy lacks has its v3
+/// name, as tensorstore writes it.
 fn simple(text: &str) -> Option<StoredType> {
     if let Some(number) = NumberType::named(text) {
         return Some(StoredType::little(DataType::Small(number)));
@@ -77,7 +78,7 @@ fn simple(text: &str) -> Option<StoredType> {
         ("u", 1 | 2 | 4 | 8, None) => DataType::UInt(width),
         ("f", 2 | 4 | 8, None) => DataType::Float(width),
         ("c", 8 | 16, None) => DataType::Complex(width),
-        // numpy has no such type; GDAL 3.12 writes it.
+        // numpy has no complex float16; GDAL 3.12 writes it.
         ("c", 4, None) => DataType::from_v3("complex_float16"),
         ("V", 1..=MAX_ELEMENT, None) => DataType::Raw(width),
         ("S" | "a", 1..=MAX_ELEMENT, None) => DataType::FixedBytes(width),
@@ -89,14 +90,14 @@ fn simple(text: &str) -> Option<StoredType> {
     Some(StoredType::new(data_type, text.starts_with('>')))
 }
 
-/// Converts another of numpy's names for a type (`int32`, `?`) to kind and length (`i4`, `b1`); Zarr libraries that
-/// pass types to numpy read such names. `kind` has no byte order; `is_whole` says that none preceded it, since a word
-/// such as `int32` is a name only without a byte order.
+/// Converts a numpy name such as `int32` or `?` to kind and length (`i4`, `b1`), since libraries that pass types to
+/// numpy accept it. `kind` is the name without byte order; `is_whole` says that no byte order preceded it, which
+/// `int32` does not allow.
 fn other_name(kind: &str, is_whole: bool) -> Cow<'_, str> {
     let end = kind.find('[').unwrap_or(kind.len());
     let (name, unit) = kind.split_at(end);
     let plain = match name {
-        // numpy's letters for types on 64-bit Linux.
+        // numpy's one-letter names of types on 64-bit Linux.
         "?" => "b1",
         "b" => "i1",
         "B" => "u1",
@@ -134,7 +135,7 @@ fn other_name(kind: &str, is_whole: bool) -> Cow<'_, str> {
     Cow::Owned(format!("{plain}{unit}"))
 }
 
-/// Reads the unit between brackets: `ns`, `10us`; a missing one is `generic`.
+/// Reads a numpy time unit such as `ns` or `10us`; a missing unit is `generic`.
 fn time_unit(text: Option<&str>) -> Option<TimeUnit> {
     let text = text.unwrap_or("generic");
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -147,9 +148,9 @@ fn time_unit(text: Option<&str>) -> Option<TimeUnit> {
     unit(name, scale)
 }
 
-/// Returns a unit of time by numpy's name, or `None` if there is no such unit.
+/// Returns a time unit by numpy's name, or `None` if numpy has no such unit.
 pub(super) fn unit(name: &str, scale: u32) -> Option<TimeUnit> {
-    // numpy also accepts the Greek letter mu.
+    // For microseconds, numpy also accepts the Greek letter mu.
     let name = if name == "\u{3bc}s" { "us" } else { name };
     let units = [
         "Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as", "generic",
@@ -160,7 +161,7 @@ pub(super) fn unit(name: &str, scale: u32) -> Option<TimeUnit> {
     })
 }
 
-/// Reads a list of fields: each has a name, a type, and the shape if it is a subarray.
+/// Reads the fields of a structured type: each has a name, a data type, and the shape if it is a subarray.
 fn structured(list: &[Value], depth: usize) -> Result<StoredType> {
     let mut fields = Vec::with_capacity(list.len());
     let mut big = Vec::new();
@@ -203,7 +204,7 @@ fn structured(list: &[Value], depth: usize) -> Result<StoredType> {
     })
 }
 
-/// Reads a field's name, which may follow a title. A nameless field is numbered, as in numpy.
+/// Reads the name of a field, which may follow a title. A field without a name is numbered, as in numpy.
 fn field_name(value: &Value, place: usize) -> Option<String> {
     let name = match value {
         Value::Array(pair) => pair.get(1)?.as_str()?,
@@ -228,19 +229,19 @@ impl StoredType {
         StoredType::new(data_type, false)
     }
 
-    /// Returns a type whose words all have the same byte order.
+    /// Returns a data type whose words all have the same byte order.
     pub fn new(data_type: DataType, is_big: bool) -> StoredType {
         let big = vec![is_big; data_type.words().len()];
         StoredType { data_type, big }
     }
 
-    /// Whether any word is big-endian.
+    /// Whether any word of an element is big-endian.
     pub(crate) fn is_big(&self) -> bool {
         self.big.contains(&true)
     }
 
-    /// Returns the codec `bytes` for the byte order. If words differ it is `mixed`, and `big` has a boolean for each of
-    /// `DataType::words`.
+    /// Returns codec `bytes` for the byte order. If words have different byte orders, `endian` is `mixed`, and `big`
+    /// has a boolean for each of `DataType::words`.
     pub(crate) fn bytes_codec(&self) -> CodecSpec {
         let configuration = if self.big.is_empty() {
             Value::Null

@@ -1,6 +1,6 @@
-//! Codec `numcodecs.base64`: bytes as text of the standard alphabet, padded.
+//! Codec `numcodecs.base64`: stores bytes as padded base64 text of the standard alphabet.
 //!
-//! As in the reference, bytes outside the alphabet are skipped and bytes after the padding are ignored.
+//! As in numcodecs, characters outside the alphabet are skipped and bytes after the padding are ignored.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::codec::config::Configuration;
 use crate::codec::traits::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 
-/// Accepts any padding, and non-zero trailing bits.
+/// Base64 decoder that accepts missing padding, and non-zero trailing bits in the last character.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &ALPHABET,
     GeneralPurposeConfig::new()
@@ -22,17 +22,16 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Encodes three bytes as four characters; it has no configuration.
+/// Codec `numcodecs.base64`, which has no configuration.
 #[derive(Debug)]
 struct Base64;
 
-/// Builds the codec.
 pub(crate) fn build(_: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     Ok(Codec::BytesToBytes(Box::new(Base64)))
 }
 
 impl BytesToBytes for Base64 {
-    /// Returns only an upper bound, since line feeds may occur anywhere.
+    /// Returns only an upper bound of the length of the base64 text, since line feeds may occur anywhere in it.
     fn encoded_length(&self, decoded: Length) -> Length {
         let text = decoded.upper_bound().div_ceil(3).saturating_mul(4);
         decoded.bounding(text.saturating_add(text / 16).saturating_add(1 << 10))
@@ -40,7 +39,7 @@ impl BytesToBytes for Base64 {
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
         let text = alphabetic(&encoded);
-        // Decode up to three bytes more than wanted: from these the caller learns that the data are too long.
+        // Decode up to three bytes more than expected, so that the caller notices data that are too long.
         let length = (text.len() / 4 * 3 + 3).min(want.upper_bound().saturating_add(3));
         let letters = length.div_ceil(3).saturating_mul(4);
         let text = text.get(..letters).unwrap_or(&text);
@@ -56,7 +55,7 @@ impl BytesToBytes for Base64 {
     }
 }
 
-/// Returns the text up to its padding, without bytes outside the alphabet.
+/// Returns the base64 text up to its padding, without characters outside the alphabet.
 fn alphabetic(encoded: &[u8]) -> Cow<'_, [u8]> {
     let of_alphabet = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     let end = encoded.iter().position(|byte| !of_alphabet(byte));
@@ -69,7 +68,7 @@ fn alphabetic(encoded: &[u8]) -> Cow<'_, [u8]> {
     };
     let mut text = encoded[..end].to_vec();
     for byte in &encoded[end..] {
-        // Padding ends the text only if it completes a group of four.
+        // A `=` is padding only if it completes a group of four characters; any other `=` is skipped.
         if *byte == b'=' && text.len() % 4 >= 2 {
             break;
         }

@@ -1,9 +1,9 @@
 //! Codec `blosc` (also `numcodecs.blosc`): frames of c-blosc 1.
 //!
-//! The frame's header (README_CHUNK_FORMAT.rst) is checked against the promised length before anything is allocated.
-//! Each call of c-blosc uses one thread, since callers run in parallel. c-blosc is built without snappy, which needs a
-//! C++ runtime, so the `snap` crate codes those blocks here, and every offset and length in such a frame is checked
-//! against the frame's bytes. Bytes after a frame are ignored, as in the reference.
+//! The frame's header (README_CHUNK_FORMAT.rst) is checked against the decoded length that the metadata promise before
+//! anything is allocated. Each call of c-blosc uses one thread, since callers run in parallel. c-blosc is built without
+//! snappy, which needs a C++ runtime, so the `snap` crate codes those blocks here, and every offset and length in such
+//! a frame is checked against the frame's bytes. Bytes after a frame are ignored, as in numcodecs.
 
 #![expect(unsafe_code, reason = "c-blosc is a C library")]
 
@@ -25,7 +25,7 @@ use super::{leniency, shuffle};
 /// Length of the header of a frame in bytes.
 const HEADER_BYTES: usize = 16;
 
-/// The version of the format, the flags of a frame, and the number of snappy.
+/// Version and flags in the header of a frame, and the number by which the flags name snappy.
 const VERSION: u8 = 2;
 const BYTE_SHUFFLED: u8 = 0x01;
 const STORED: u8 = 0x02;
@@ -33,19 +33,19 @@ const BIT_SHUFFLED: u8 = 0x04;
 const UNSPLIT: u8 = 0x10;
 const SNAPPY: u8 = 2;
 
-/// Parameters of encoding. Decoding takes them from the frame.
+/// Parameters for encoding with blosc. Decoding ignores them, since a frame states its own.
 #[derive(Debug)]
 struct Blosc {
     compressor: &'static CStr,
     level: i32,
     shuffle: BloscShuffle,
-    /// Never 0: c-blosc divides by it.
+    /// Element size in bytes; never 0, because c-blosc divides by it.
     typesize: u8,
     blocksize: usize,
 }
 
-/// Reads the configuration (codec `blosc`, "Configuration parameters"), including numcodecs' numbers for `shuffle`. The
-/// defaults are numcodecs'.
+/// Builds the codec from its configuration (codec `blosc`, "Configuration parameters"), which may have numcodecs'
+/// numbers for `shuffle`. Missing parameters have numcodecs' defaults.
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let name = config.keyword(
         "cname",
@@ -62,7 +62,8 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
         compressor: compressor(name.unwrap_or("lz4")),
         level: config.level("clevel", 0..=9)?.unwrap_or(5),
         shuffle: shuffle(config, typesize)?,
-        // c-blosc itself takes longer elements as bytes; zero or more than 32 bits would crash it.
+        // c-blosc treats elements of more than 255 bytes as single bytes; an element size of zero or of more than 32
+        // bits would crash it.
         typesize: u8::try_from(typesize).map_or(1, |size| size.max(1)),
         blocksize: blocksize.unwrap_or(0) as usize,
     })))
@@ -79,7 +80,7 @@ fn compressor(name: &str) -> &'static CStr {
     }
 }
 
-/// Reads `shuffle` as a word or as numcodecs' number; -1 chooses by the element size.
+/// Reads the parameter `shuffle`, a word or numcodecs' number; the number -1 chooses a shuffle by the element size.
 fn shuffle(config: Configuration<'_>, typesize: usize) -> Result<BloscShuffle> {
     let wrong = || {
         config.unexpected(
@@ -170,7 +171,7 @@ impl Blosc {
     }
 }
 
-/// Has c-blosc check the header of a frame, so that decoding reads no byte outside it.
+/// Has c-blosc check the header of a frame, so that c-blosc reads no byte outside the frame when it decodes.
 fn validate(frame: &[u8], length: usize) -> Result<()> {
     let mut nbytes = 0;
     // SAFETY: the pointer is valid for `frame.len()` bytes, and c-blosc reads a header only if there are at least 16;
@@ -183,7 +184,7 @@ fn validate(frame: &[u8], length: usize) -> Result<()> {
     Ok(())
 }
 
-/// Returns an empty buffer with room for `length` bytes; `Unavailable` if memory is out.
+/// Returns an empty buffer with a capacity of at least `length` bytes; fails with `Unavailable` if memory is out.
 fn memory_for(length: usize) -> Result<Vec<u8>> {
     let out = buffer::with_capacity(length);
     if out.capacity() < length {
@@ -192,8 +193,8 @@ fn memory_for(length: usize) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Decodes a whole frame, which must have the length in its header, into exactly `length` bytes. `Corrupt` if it does
-/// not decode to them, `Unavailable` if memory is out.
+/// Decodes a whole blosc frame, whose header states its length in bytes, into exactly `length` bytes. Fails with
+/// `Corrupt` if the frame decodes to another length, and with `Unavailable` if memory is out.
 fn decompress(frame: &[u8], length: usize) -> Result<Vec<u8>> {
     validate(frame, length)?;
     let mut out = memory_for(length)?;
@@ -202,7 +203,8 @@ fn decompress(frame: &[u8], length: usize) -> Result<Vec<u8>> {
     // do not overlap and no pointer is kept.
     let written =
         unsafe { blosc_decompress_ctx(frame.as_ptr().cast(), out.as_mut_ptr().cast(), length, 1) };
-    // c-blosc may write fewer bytes: if a block does not divide evenly among its streams, the remainder is not written.
+    // c-blosc may write fewer bytes than the header states: if the length of a block is not a multiple of the number of
+    // its streams, the remainder is not written.
     if usize::try_from(written) != Ok(length) {
         let found = format!("expected {length} bytes, c-blosc decoded {written}");
         return Err(Error::corrupt("blosc", found));
@@ -213,7 +215,7 @@ fn decompress(frame: &[u8], length: usize) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// How elements are shuffled before compression.
+/// How blosc reorders the bytes or bits of the elements before compression.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum BloscShuffle {
     None,
@@ -230,7 +232,7 @@ impl BloscShuffle {
         }
     }
 
-    /// Shuffles a block. A block that is too short for its shuffle is copied.
+    /// Shuffles a block of decoded bytes before compression. A block too short for the shuffle is copied.
     fn apply(self, typesize: usize, source: &[u8], target: &mut [u8]) {
         match self {
             BloscShuffle::Byte if typesize > 1 => shuffle::shuffle(typesize, source, target),
@@ -244,20 +246,21 @@ impl BloscShuffle {
     }
 }
 
-/// The first 16 bytes of a frame.
+/// The 16-byte header of a blosc frame.
 #[derive(Clone, Copy, Debug)]
 struct FrameHeader {
     flags: u8,
     typesize: usize,
     blocksize: usize,
-    /// Number of decoded bytes.
+    /// Length of the decoded frame, in bytes.
     nbytes: usize,
-    /// Number of bytes in the frame, header included.
+    /// Length of the encoded frame in bytes, header included.
     cbytes: usize,
 }
 
 impl FrameHeader {
-    /// Reads the header and checks all fields that do not depend on the blocks; `Corrupt` if they are impossible.
+    /// Reads the header of a frame and checks all fields that do not depend on the blocks; fails with `Corrupt` if a
+    /// field is impossible.
     fn read(frame: &[u8]) -> Result<FrameHeader> {
         let wrong = |what: &str| Error::corrupt("blosc", what);
         let (first, sizes) = frame
@@ -292,14 +295,16 @@ impl FrameHeader {
         Ok(header)
     }
 
-    /// Whether there are blocks that c-blosc cannot decode.
+    /// Whether the blocks of the frame are compressed with snappy, which this build of c-blosc cannot decode.
     fn has_snappy_blocks(&self) -> bool {
         self.flags & STORED == 0 && self.flags >> 5 == SNAPPY
     }
 
-    /// Returns the number of streams in a block of this length. Frames of older versions have no flag for it.
+    /// Returns the number of streams in a block of `block` bytes. It is computed from the lengths, since frames of
+    /// older versions have no flag for it.
     fn splits(&self, block: usize) -> usize {
-        // c-blosc splits blocks of elements of at most 16 bytes into streams of at least 128.
+        // c-blosc divides a block into one stream per byte of an element if elements have at most 16 bytes and each
+        // stream gets at least 128.
         let splits = self.flags & UNSPLIT == 0
             && self.typesize <= 16
             && self.blocksize / self.typesize >= 128
@@ -318,7 +323,7 @@ impl FrameHeader {
     }
 }
 
-/// Decodes a frame of snappy blocks into exactly `header.nbytes` bytes.
+/// Decodes a blosc frame of snappy blocks into exactly `header.nbytes` bytes.
 fn decode_snappy(frame: &[u8], header: &FrameHeader) -> Result<Vec<u8>> {
     let broken = || Error::corrupt("blosc", "a block cannot be decoded");
     let mut out = vec![0; header.nbytes];
@@ -332,7 +337,8 @@ fn decode_snappy(frame: &[u8], header: &FrameHeader) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Decodes the streams of one block. Returns `None` if one of them does not decode to its share of the block.
+/// Decodes the streams of a block of a frame. Returns `None` if a stream does not decode to an equal share of the
+/// block.
 fn decode_block(frame: &[u8], start: usize, splits: usize, block: &mut [u8]) -> Option<()> {
     let share = block.len() / splits;
     if share * splits != block.len() {
@@ -353,7 +359,8 @@ fn decode_block(frame: &[u8], start: usize, splits: usize, block: &mut [u8]) -> 
     Some(())
 }
 
-/// Encodes a frame of snappy blocks, each stored uncompressed if snappy does not shorten it; `typesize` is not 0.
+/// Encodes data as a blosc frame of snappy blocks; a block that snappy does not shorten is stored uncompressed.
+/// `typesize` must not be 0.
 fn encode_snappy(decoded: &[u8], typesize: u8, shuffle: BloscShuffle) -> Result<Vec<u8>> {
     // Blocks of about 256 KiB, in whole groups of eight elements, so that each full block can be bit-shuffled.
     let unit = 8 * usize::from(typesize);
@@ -390,7 +397,8 @@ fn encode_snappy(decoded: &[u8], typesize: u8, shuffle: BloscShuffle) -> Result<
     Ok(out)
 }
 
-/// Appends a block as the length of its stream and the stream. A stream as long as its block is the uncompressed block.
+/// Appends a block to a frame as one stream, after the length of the stream. A stream as long as the block is the
+/// uncompressed block.
 fn append_stream(out: &mut Vec<u8>, block: &[u8]) -> Result<()> {
     let mut stream = vec![0; max_compress_len(block.len())];
     let length = Encoder::new()
@@ -404,7 +412,6 @@ fn append_stream(out: &mut Vec<u8>, block: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Reads a little-endian 32-bit number.
 fn read_u32(bytes: &[u8], offset: usize) -> Option<usize> {
     let word = bytes.get(offset..)?.first_chunk::<4>()?;
     usize::try_from(u32::from_le_bytes(*word)).ok()

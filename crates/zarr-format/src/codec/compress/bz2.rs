@@ -1,6 +1,7 @@
-//! Codec `numcodecs.bz2` (`bzip2` in one draft's writer): one or several bzip2 streams.
+//! Codec `numcodecs.bz2`, which one draft's writer calls `bzip2`: one or several bzip2 streams.
 //!
-//! Several streams make up one chunk, and trailing bytes that are not a stream are ignored (`decode_all`).
+//! Several streams make up one chunk. Bytes after the last stream are ignored if they do not begin another stream
+//! (`decode_all`).
 
 use std::borrow::Cow;
 
@@ -12,13 +13,13 @@ use crate::error::{Error, Result};
 
 use super::{StreamDecoder, decode_all, memory_length};
 
-/// The level, which matters only to encoding.
+/// Codec `numcodecs.bz2`. The level matters only to encoding.
 #[derive(Debug)]
 struct Bz2 {
     level: u32,
 }
 
-/// Reads the configuration: `level`, which one draft's writer calls `blockSize`.
+/// Builds the codec from the parameter `level`, which one draft's writer calls `blockSize`.
 pub(crate) fn build(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     let level = match config.level("level", 1..=9)? {
         Some(level) => level.unsigned_abs(),
@@ -53,7 +54,7 @@ impl BytesToBytes for Bz2 {
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
         let mut compressor = Compress::new(Compression::new(self.level), 0);
-        // The library's own bound: one percent and 600 bytes more.
+        // libbz2 documents this bound of the encoded length: one percent and 600 bytes more than the input.
         let mut out = Vec::with_capacity(decoded.len() + decoded.len() / 100 + 601);
         loop {
             let used = memory_length(compressor.total_in());

@@ -1,9 +1,9 @@
-//! Codecs `gzip` and `numcodecs.zlib`: deflate in either wrapper.
+//! Codecs `gzip` and `numcodecs.zlib`: deflate with a gzip or a zlib header.
 //!
-//! A chunk is usually a single member of the expected length, which libdeflate decodes in one call. In all other cases
-//! (several members, padding, a length that is not known in advance) flate2 decodes with an upper bound. As in the
-//! reference, zeros after a gzip member are padding and other bytes are an error, and bytes after a zlib stream are
-//! ignored.
+//! A chunk is usually a single stream ("member" in gzip) of the expected length, which libdeflate decodes in one call.
+//! In all other cases (several members, padding, a length that is not known in advance) flate2 decodes with an upper
+//! bound. As in numcodecs, zeros after a gzip member are padding and other bytes are an error, and bytes after a zlib
+//! stream are ignored.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -24,31 +24,32 @@ thread_local! {
     static DECOMPRESSOR: RefCell<Decompressor> = RefCell::new(Decompressor::new());
 }
 
-/// The format around the deflated bytes.
+/// The container of a deflate stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Wrapper {
     Gzip,
     Zlib,
 }
 
-/// The wrapper, and the level of encoding.
+/// A `gzip` or `numcodecs.zlib` codec, and the compression level for encoding.
 #[derive(Debug)]
 struct Deflate {
     wrapper: Wrapper,
     level: i32,
 }
 
-/// Reads the configuration (codec `gzip`, "Configuration parameters").
+/// Builds the codec `gzip` (specification of `gzip`, "Configuration parameters").
 pub(crate) fn gzip(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     build(config, Wrapper::Gzip)
 }
 
-/// Reads the configuration of `numcodecs.zlib`, which has the same parameters as `gzip`.
+/// Builds the codec `numcodecs.zlib`, which has the same parameters as `gzip`.
 pub(crate) fn zlib(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     build(config, Wrapper::Zlib)
 }
 
-/// Reads the level. -1, as in N5, is zlib's default, 6; if it is missing, numcodecs' default is 1.
+/// Builds the codec from the compression level. -1, as in N5, is zlib's default, 6; without a level, numcodecs' default
+/// 1 applies.
 fn build(config: Configuration<'_>, wrapper: Wrapper) -> Result<Codec> {
     let level = match config.level("level", -1..=9)? {
         Some(-1) => 6,
@@ -72,8 +73,8 @@ impl Deflate {
         self.wrapper.name()
     }
 
-    /// Returns the wrapper that the first bytes show, whatever the metadata state: old versions of z5py wrote zlib
-    /// streams where the metadata state gzip. No zlib stream begins like a gzip member.
+    /// Returns whether the first bytes begin a gzip or a zlib stream, whatever the metadata state: old versions of z5py
+    /// wrote zlib streams but stated gzip. No zlib stream begins like a gzip member.
     fn wrapper_of(&self, encoded: &[u8]) -> Wrapper {
         match encoded {
             [0x1f, 0x8b, ..] => Wrapper::Gzip,
@@ -131,7 +132,8 @@ impl BytesToBytes for Deflate {
     }
 }
 
-/// Decodes a single member of exactly `length` bytes. Returns `None` if it has another length or if bytes follow it.
+/// Decodes a single zlib stream or gzip member of exactly `length` bytes. Returns `None` if its decoded length differs
+/// or, for gzip, if bytes follow it.
 fn decode_exact(wrapper: Wrapper, encoded: &[u8], length: usize) -> Option<Vec<u8>> {
     let mut out = buffer::of_length(length);
     let found = DECOMPRESSOR.with_borrow_mut(|decompressor| match wrapper {
@@ -146,8 +148,8 @@ fn decode_exact(wrapper: Wrapper, encoded: &[u8], length: usize) -> Option<Vec<u
     whole.then_some(out)
 }
 
-/// Records the bytes after the zlib stream of `decoded`. The stream ends with a checksum (RFC 1950, section 2.2); only
-/// if the last bytes are not that checksum, the stream is decoded again to find its end.
+/// Records the number of bytes that follow the zlib stream of `decoded`. The stream ends with a checksum (RFC 1950,
+/// section 2.2); only if the last bytes are not that checksum is the stream decoded again to find its end.
 fn record_after_zlib(encoded: &[u8], decoded: &[u8]) {
     let trailer = encoded.last_chunk::<4>();
     if trailer.is_some_and(|trailer| u32::from_be_bytes(*trailer) == adler32(decoded)) {
@@ -159,8 +161,8 @@ fn record_after_zlib(encoded: &[u8], decoded: &[u8]) {
     }
 }
 
-/// Whether the last bytes of a gzip stream are the trailer of a member that holds `decoded` (RFC 1952, section 2.3.1).
-/// libdeflate does not return the number of input bytes that it consumed.
+/// Whether the last bytes of gzip data are the trailer of a member that decodes to `decoded` (RFC 1952, section 2.3.1),
+/// so that nothing follows the member. libdeflate does not tell how many input bytes it consumed.
 fn ends_with_trailer(encoded: &[u8], decoded: &[u8]) -> bool {
     let Some((_, trailer)) = encoded.split_last_chunk::<8>() else {
         return false;
@@ -171,11 +173,12 @@ fn ends_with_trailer(encoded: &[u8], decoded: &[u8]) -> bool {
         reason = "the trailer has the length modulo 2^32"
     )]
     let length = decoded.len() as u32;
-    // The checksum is compared last, since it needs all bytes.
+    // Compute the CRC last, since it reads all decoded bytes.
     u32::from_le_bytes(size) == length && u32::from_le_bytes([a, b, c, d]) == crc32(decoded)
 }
 
-/// Decodes at most `max + 1` bytes: from the additional byte the caller learns that the data are longer than `max`.
+/// Decodes a gzip or zlib stream to at most `max + 1` bytes. The additional byte tells the caller that the data are
+/// longer than `max`.
 fn decode_bounded(wrapper: Wrapper, encoded: &[u8], max: usize) -> io::Result<Vec<u8>> {
     let limit = max as u64 + 1;
     let mut out = Vec::new();
@@ -229,7 +232,8 @@ mod tests {
             with_codec("gzip", 3000).decode(stream.clone()).unwrap(),
             data
         );
-        // The first member alone is not a chunk, and all members together are not a smaller chunk.
+        // Two gzip members of a chunk of 3000 bytes are corrupt for a chunk of 1000 bytes, even if the first member has
+        // that length.
         assert_corrupt(&with_codec("gzip", 1000), stream.clone());
         stream.extend_from_slice(b"junk");
         assert_corrupt(&with_codec("gzip", 3000), stream);

@@ -1,29 +1,29 @@
-//! Records faults that decoding tolerates: ignored bytes, padding, another wrapper, a smaller block.
+//! Records faults that decoding tolerates: ignored bytes, padding, a wrong container, a smaller block.
 //!
-//! Only `recorded` keeps a record. Normal reads keep none, since some codecs find these faults only by a checksum of
-//! all decoded bytes.
+//! Only calls inside `recorded` record them. Normal reads do not, since some codecs find these faults only by a
+//! checksum of all decoded bytes.
 
 use std::cell::RefCell;
 
-/// Data that decoding ignored or accepted leniently.
+/// Faults that decoding of a chunk tolerated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leniency {
-    /// Bytes after a stream.
+    /// Number of ignored bytes after the end of the compressed stream.
     pub bytes: u64,
-    /// Zeros after a stream that the format defines as padding.
+    /// Number of zeros after the end of a stream, where the format allows them as padding.
     pub padding: u64,
-    /// The codec that the metadata name, and the codec that encoded the bytes, if these differ.
+    /// The codec that the metadata state and the codec that wrote the chunk, if the two differ.
     pub wrapper: Option<(&'static str, &'static str)>,
-    /// The shape that a block of N5 states, if it is smaller than the chunk.
+    /// The shape in the header of an N5 block, if it is smaller than the chunk.
     pub block: Option<Vec<u64>>,
 }
 
 thread_local! {
-    /// The record of this thread, if it keeps one.
+    /// Faults recorded on this thread; `None` outside `recorded`.
     static LENIENCY: RefCell<Option<Leniency>> = const { RefCell::new(None) };
 }
 
-/// Calls `decode`, and also returns the data that it accepted leniently.
+/// Calls `decode`, and returns its result together with the faults that decoding tolerated.
 pub(in crate::codec) fn recorded<T>(decode: impl FnOnce() -> T) -> (T, Leniency) {
     let outer = LENIENCY.replace(Some(Leniency::default()));
     let decoded = decode();
@@ -31,7 +31,7 @@ pub(in crate::codec) fn recorded<T>(decode: impl FnOnce() -> T) -> (T, Leniency)
     (decoded, record.unwrap_or_default())
 }
 
-/// Whether this thread keeps a record.
+/// Whether tolerated faults are recorded on this thread.
 pub(super) fn is_recording() -> bool {
     LENIENCY.with_borrow(Option::is_some)
 }
@@ -40,22 +40,22 @@ fn record(add: impl FnOnce(&mut Leniency)) {
     LENIENCY.with_borrow_mut(|record| record.as_mut().map(add));
 }
 
-/// Records ignored bytes.
+/// Records the number of bytes after a stream that decoding ignored.
 pub(super) fn record_trailing_bytes(bytes: usize) {
     record(|leniency| leniency.bytes += bytes as u64);
 }
 
-/// Records zeros of padding.
+/// Records the number of zero bytes after a stream that are padding.
 pub(super) fn record_padding(bytes: usize) {
     record(|leniency| leniency.padding += bytes as u64);
 }
 
-/// Records that the bytes belong to another codec than the one in the metadata.
+/// Records that another codec wrote the chunk than the metadata state.
 pub(super) fn record_wrapper(stated: &'static str, actual: &'static str) {
     record(|leniency| leniency.wrapper = Some((stated, actual)));
 }
 
-/// Records that a block is smaller than the chunk.
+/// Records the shape of an N5 block that is smaller than the chunk.
 pub(super) fn record_block(shape: &[u64]) {
     record(|leniency| leniency.block = Some(shape.to_vec()));
 }

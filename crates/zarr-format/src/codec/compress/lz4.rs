@@ -1,8 +1,9 @@
 //! Codecs `lz4`, `numcodecs.lz4` and `n5.lz4`: LZ4 blocks in three framings.
 //!
-//! `numcodecs.lz4` writes one block after its length, and `lz4` of the draft of 2020 writes frames (as sci-rs did); the
-//! first bytes of a chunk distinguish the two. `n5.lz4`, which N5 calls `lz4`, has blocks as lz4-java frames them
-//! (`LZ4BlockOutputStream`). The length that a frame claims is never allocated, except one block of at most 8 MiB.
+//! `numcodecs.lz4` writes the decoded length and one block; `lz4` of the Zarr v3 draft of 2020 writes LZ4 frames (as
+//! sci-rs did); the first bytes of a chunk distinguish the two. `n5.lz4`, which N5 calls `lz4`, has blocks as lz4-java
+//! frames them (`LZ4BlockOutputStream`). No buffer is as long as a frame claims to be; only a single block of at most 8
+//! MiB is allocated in advance.
 
 use std::borrow::Cow;
 use std::io::{Read, Write};
@@ -16,10 +17,10 @@ use crate::codec::config::Configuration;
 use crate::codec::traits::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 
-/// The first bytes of a frame (LZ4 frame format, "Magic Number").
+/// First bytes of an LZ4 frame (LZ4 frame format, "Magic Number").
 const FRAME_MAGIC: [u8; 4] = 0x184d_2204_u32.to_le_bytes();
 
-/// A codec that encodes to a frame, or else to one block preceded by its decoded length.
+/// LZ4 codec that encodes a chunk as a frame, or as one block after its decoded length.
 #[derive(Debug)]
 struct Lz4 {
     frames: bool,
@@ -30,7 +31,7 @@ pub(crate) fn block(_: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec
     Ok(Codec::BytesToBytes(Box::new(Lz4 { frames: false })))
 }
 
-/// Builds `lz4` of the draft of 2020.
+/// Builds the codec `lz4` of the Zarr v3 draft of 2020.
 pub(crate) fn frame(_: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     Ok(Codec::BytesToBytes(Box::new(Lz4 { frames: true })))
 }
@@ -41,7 +42,8 @@ impl BytesToBytes for Lz4 {
     }
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
-        // A block whose length equals the magic number is distinguished from a frame by the promised length.
+        // The first four bytes are either the magic number of a frame or the decoded length of a block. If the expected
+        // length equals the magic number, the data are a block.
         let claimed = u32::from_le_bytes(FRAME_MAGIC) as usize;
         let decoded = if encoded.starts_with(&FRAME_MAGIC) && want != Length::Exact(claimed) {
             decode_frames(&encoded, want.upper_bound())
@@ -55,7 +57,7 @@ impl BytesToBytes for Lz4 {
         if self.frames {
             return encode_frame(&decoded).map(Cow::Owned);
         }
-        // `LZ4_MAX_INPUT_SIZE`.
+        // `LZ4_MAX_INPUT_SIZE` of liblz4.
         let (length, max) = (decoded.len(), 0x7e00_0000);
         if length > max {
             let found = format!("{length} bytes are more than the {max} that a block can hold");
@@ -65,16 +67,16 @@ impl BytesToBytes for Lz4 {
     }
 }
 
-/// Decodes one block, which must decode to the number of bytes stated before it.
+/// Decodes one LZ4 block, which must decode to exactly the number of bytes stated before it.
 fn decode_block(encoded: &[u8], want: Length) -> Result<Vec<u8>> {
     let (length, block) = encoded
         .split_first_chunk::<4>()
         .ok_or_else(|| Error::corrupt("lz4", "too short for the length of the block"))?;
     let length = u32::from_le_bytes(*length) as usize;
-    // An encoded byte gives at most 255 decoded ones.
+    // In LZ4, an encoded byte decodes to at most 255 bytes.
     let most = block.len().saturating_mul(255);
     if length > most {
-        // The bytes are probably no chunk: another file may be stored under the key.
+        // The impossible length suggests that another file, not a chunk, is stored under the key.
         let what = format!(
             "{} bytes decode to at most {most} bytes, not to {length}",
             block.len()
@@ -88,8 +90,8 @@ fn decode_block(encoded: &[u8], want: Length) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Decodes all frames, to at most `max + 1` bytes: from the additional byte the caller learns that the data are longer
-/// than `max`.
+/// Decodes all LZ4 frames of a chunk, to at most `max + 1` bytes. The additional byte tells the caller that the data
+/// are longer than `max`.
 fn decode_frames(encoded: &[u8], max: usize) -> Result<Vec<u8>> {
     let mut rest = encoded;
     let mut out = buffer::with_capacity(max.saturating_add(1));
@@ -115,29 +117,31 @@ fn encode_frame(decoded: &[u8]) -> Result<Vec<u8>> {
 
 /// Codec `n5.lz4`. Encoding divides a chunk into blocks of `block_bytes` decoded bytes, from 64 to 2^25.
 ///
-/// A block has a header: "LZ4Block", a token of method and maximum length, the stored length, the decoded length, and a
-/// checksum, all little-endian. An empty block ends the chunk; bytes after it are ignored. No more bytes are allocated
-/// than the metadata promise.
+/// A block has a header: "LZ4Block", one byte of flags (compression method and maximum length), the stored length, the
+/// decoded length, and a checksum, all little-endian. An empty block ends the chunk; bytes after it are ignored.
+/// Decoding allocates no more bytes than the metadata promise.
 #[derive(Debug)]
 struct Lz4Java {
     block_bytes: u32,
 }
 
-/// The first bytes of a block of lz4-java, and the length of its header: these bytes, the token and three numbers.
+/// Magic number of a block of lz4-java, and the length of the block's header: the magic number, a byte of flags and
+/// three 32-bit numbers.
 const JAVA_MAGIC: &[u8; 8] = b"LZ4Block";
 const JAVA_HEADER: usize = JAVA_MAGIC.len() + 1 + 3 * size_of::<u32>();
 
-/// The method of a block, the upper half of its token.
+/// Compression method of a block of lz4-java, in the upper half of the byte of flags.
 #[derive(Clone, Copy, PartialEq)]
 enum Method {
     Uncompressed = 0x10,
     Lz4 = 0x20,
 }
 
-/// The lower half of a token is the binary logarithm of the maximum length, minus this number.
+/// Binary logarithm of the smallest maximum block length of lz4-java. The lower half of the byte of flags counts from
+/// it.
 const MIN_BLOCK_LOG2: u32 = 10;
 
-/// Reads the configuration of `n5.lz4`: `blockSize`, which matters only to encoding.
+/// Builds `n5.lz4`. The parameter `blockSize` matters only to encoding.
 pub(crate) fn java(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     let block_bytes = config.level("blockSize", 64..=1 << 25)?;
     Ok(Codec::BytesToBytes(Box::new(Lz4Java {
@@ -145,7 +149,7 @@ pub(crate) fn java(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<C
     })))
 }
 
-/// A block as it is stored.
+/// Fields of an encoded lz4-java block.
 struct JavaBlock<'a> {
     method: Method,
     stored: &'a [u8],
@@ -164,7 +168,7 @@ impl BytesToBytes for Lz4Java {
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
         let mut out = buffer::with_capacity(want.upper_bound());
         let mut rest = encoded.as_ref();
-        // N5 stops reading once it has all elements of a block, so the last, empty block may be missing.
+        // The last, empty block may be missing, because N5 stops reading once it has all elements of a chunk.
         while !rest.is_empty() {
             let block = take_block(&mut rest)?;
             if block.length == 0 {
@@ -193,7 +197,7 @@ impl BytesToBytes for Lz4Java {
 }
 
 impl Lz4Java {
-    /// Appends a block of `decoded`; `stored` are its bytes encoded with `method`.
+    /// Appends a block of lz4-java to `out`: its header, then `stored`, which is `decoded` encoded with `method`.
     fn append(
         &self,
         method: Method,
@@ -217,17 +221,18 @@ impl Lz4Java {
     }
 }
 
-/// Returns the checksum of a block's decoded bytes; 0 for an empty block.
+/// Returns the checksum of the decoded bytes of an lz4-java block; 0 for an empty block.
 fn checksum(decoded: &[u8]) -> u32 {
     if decoded.is_empty() {
         0
     } else {
-        // lz4-java's seed, and the bits of the hash that it stores.
+        // lz4-java hashes with this seed and stores only the lower 28 bits of the hash.
         XxHash32::oneshot(0x9747_b28c, decoded) & 0x0fff_ffff
     }
 }
 
-/// Removes and returns the next block; `Corrupt` if its lengths and its token contradict each other.
+/// Removes the next lz4-java block from `rest` and returns it. Fails with `Corrupt` if the lengths and the flags in its
+/// header contradict each other.
 fn take_block<'a>(rest: &mut &'a [u8]) -> Result<JavaBlock<'a>> {
     let wrong = |what: String| Error::corrupt("n5.lz4", what);
     let (header, after) = rest.split_first_chunk::<JAVA_HEADER>().ok_or_else(|| {
@@ -272,7 +277,7 @@ fn take_block<'a>(rest: &mut &'a [u8]) -> Result<JavaBlock<'a>> {
 }
 
 impl JavaBlock<'_> {
-    /// Appends the decoded bytes of the block, whose length was already checked against the chunk's.
+    /// Decodes the block and appends its bytes to `out`. The caller has checked that they do not exceed the chunk.
     fn append(&self, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         if self.method == Method::Uncompressed {
@@ -339,7 +344,8 @@ mod tests {
             let encoded = lz4(name, 1000).encode(&sample(1000)).unwrap();
             for end in 0..encoded.len() {
                 let decoded = lz4(name, 1000).decode(encoded[..end].to_vec());
-                // A frame without its end mark (4 bytes) may decode; a shorter one must not.
+                // An LZ4 frame may decode without its end mark (4 bytes), but if more bytes are missing, decoding must
+                // fail.
                 assert!(
                     decoded.is_err() || name == "lz4" && end + 4 >= encoded.len(),
                     "{name} {end}"
@@ -359,12 +365,12 @@ mod tests {
         }
     }
 
-    /// `zarrs ` ten times: a header with the hash 0xc2cdf94c less its upper four bits, and an LZ4 block of six letters,
-    /// a match of 49 bytes and five letters.
+    /// Block of lz4-java that decodes to `zarrs ` ten times. The hash of the text is 0xc2cdf94c, and its upper four
+    /// bits are not stored; the LZ4 data are six letters, a match of 49 bytes and five letters.
     const PACKED: &[u8] =
         b"LZ4Block\x20\x10\0\0\0\x3c\0\0\0\x4c\xf9\xcd\x02\x6fzarrs \x06\0\x1e\x50arrs ";
 
-    /// Two uncompressed bytes.
+    /// Block of lz4-java that stores the two bytes `N5` uncompressed.
     const RAW: &[u8] = b"LZ4Block\x10\x02\0\0\0\x02\0\0\0\x27\xe0\xc5\x07N5";
 
     const END: &[u8] = b"LZ4Block\x10\0\0\0\0\0\0\0\0\0\0\0\0";
@@ -380,8 +386,8 @@ mod tests {
         let stream = [PACKED, RAW, END].concat();
         let decoded = [text.as_slice(), b"N5"].concat();
         assert_eq!(n5_lz4(62, 64).decode(stream).unwrap(), decoded);
-        // The encoder may compress the text to other bytes; the token, the decoded length and the checksum are the
-        // same.
+        // The LZ4 encoder may compress the text to other bytes, so only the flags, the decoded length and the checksum
+        // are compared.
         let encoded = n5_lz4(60, 64).encode(&text).unwrap();
         assert_eq!(encoded[..9], PACKED[..9]);
         assert_eq!(encoded[13..21], PACKED[13..21]);
@@ -430,7 +436,8 @@ mod tests {
         };
         for stream in [
             change(0, b'l'),
-            // An unknown method, the raw method, and a maximum length below the length.
+            // Byte 8 holds the flags: an unknown method, the method of uncompressed blocks, and a maximum length below
+            // the block's.
             change(8, 0x30),
             change(8, 0x10),
             [
@@ -446,7 +453,7 @@ mod tests {
             change(13, 0),
             change(16, 0xff),
             change(17, 0),
-            // The hash bits that are not stored.
+            // The upper four bits of the hash, which must be stored as zeros.
             change(20, 0xc2),
         ] {
             let error = n5_lz4(60, 64).decode(stream.clone()).unwrap_err();

@@ -1,8 +1,8 @@
 //! Codec `numcodecs.lzma` (`xz` in one draft's writer): xz, `.lzma` and raw streams.
 //!
-//! Streams of xz and `.lzma` state how they are decoded; a raw stream is decoded with the filters of the configuration
-//! (`Filter`). Several streams make up one chunk, and trailing bytes that are not a stream are ignored
-//! (`decode_all`). The dictionary that a stream requests is bounded, and liblzma reports failed allocations.
+//! Streams of xz and `.lzma` state their filters; a raw stream is decoded with the filters of the configuration
+//! (`Filter`). Several streams make up one chunk, and bytes after the last stream are ignored (`decode_all`). The size
+//! of the dictionary that a stream requests is limited, and liblzma reports failed allocations.
 
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
@@ -19,10 +19,10 @@ use crate::model::CodecSpec;
 
 use super::{StreamDecoder, decode_all, memory_length};
 
-/// The presets of liblzma, 0 to 9, with or without `PRESET_EXTREME`.
+/// Presets of liblzma: 0 to 9, with or without the flag `PRESET_EXTREME`.
 const PRESETS: RangeInclusive<u32> = 0..=(1 << 31 | 9);
 
-/// The format around the compressed bytes (Python's `lzma`, `FORMAT_XZ` and so on).
+/// Container of the compressed bytes (`FORMAT_XZ` and so on in Python's `lzma`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Container {
     Xz,
@@ -30,7 +30,7 @@ enum Container {
     Raw,
 }
 
-/// Parameters of encoding. Raw streams are also decoded with `filters`.
+/// Parameters for encoding with LZMA. The `filters` are also needed to decode raw streams.
 #[derive(Debug)]
 struct Lzma {
     container: Container,
@@ -39,10 +39,11 @@ struct Lzma {
     filters: Vec<Filter>,
 }
 
-/// Reads the configuration: the numbers of Python's `lzma`, and GDAL's `delta`, the distance of a delta filter.
+/// Builds the codec from its configuration: the numbers of Python's `lzma`, or GDAL's `delta`, the distance of a delta
+/// filter.
 pub(crate) fn build(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     let container = match config.integer("format", 0..=3)? {
-        // 0 is `FORMAT_AUTO`, which is only for decoding.
+        // 0 is Python's `FORMAT_AUTO`, which exists only for decoding; streams are then encoded as xz.
         None | Some(0 | 1) => Container::Xz,
         Some(2) => Container::Alone,
         Some(_) => Container::Raw,
@@ -60,7 +61,7 @@ pub(crate) fn build(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<
     })))
 }
 
-/// Reads `check`; liblzma's default is CRC-64.
+/// Reads the parameter `check`, the type of checksum in an xz stream; liblzma's default is CRC-64.
 fn check(config: Configuration<'_>) -> Result<Check> {
     match config.integer("check", -1..=16)? {
         Some(0) => Ok(Check::None),
@@ -72,9 +73,9 @@ fn check(config: Configuration<'_>) -> Result<Check> {
 }
 
 impl Lzma {
-    /// Opens a decoder of a stream of at most `max` decoded bytes.
+    /// Opens a decoder of a stream that decodes to at most `max` bytes.
     fn decoder(&self, container: Container, max: usize) -> Result<Coder> {
-        // The memory limit in bytes: about four times as much as a stream of any preset needs.
+        // Memory limit of the decoder in bytes: about four times as much as a stream of any preset needs.
         let memory = (256 << 20).max((max as u64).saturating_mul(2));
         let coder = match container {
             Container::Xz => Coder::new_stream_decoder(memory, 0),
@@ -96,7 +97,8 @@ impl Lzma {
         coder.map_err(|error| Error::invalid("lzma", error))
     }
 
-    /// Returns the filter chain for a decoder of at most `max` bytes, or for an encoder.
+    /// Returns the configured filters as liblzma takes them. For a decoder, `max` is the upper bound of the decoded
+    /// bytes; for an encoder it is `None`.
     fn liblzma_filters(&self, max: Option<usize>) -> Result<Filters> {
         let mut chain = Filters::new();
         for filter in &self.filters {
@@ -105,7 +107,7 @@ impl Lzma {
         Ok(chain)
     }
 
-    /// Returns the options of LZMA1, the only filter of `.lzma`.
+    /// Returns the options of LZMA1, the only filter that a `.lzma` stream can have.
     fn lzma1_options(&self) -> Result<LzmaOptions> {
         match self.filters.as_slice() {
             [filter] => filter.lzma_options(None),
@@ -115,7 +117,8 @@ impl Lzma {
         }
     }
 
-    /// Returns the container that the first bytes show: `.lzma` is accepted in place of xz.
+    /// Returns the container of a stream from its first bytes, since `.lzma` is accepted where the configuration states
+    /// xz.
     fn container_of(&self, encoded: &[u8]) -> Container {
         match self.container {
             Container::Xz if !encoded.starts_with(&[0xfd, b'7', b'z', b'X', b'Z', 0]) => {
@@ -166,25 +169,26 @@ impl BytesToBytes for Lzma {
     }
 }
 
-/// A method that sets one option of LZMA.
+/// A method of `LzmaOptions` that sets one option.
 type Setter = fn(&mut LzmaOptions, u32) -> &mut LzmaOptions;
 
-/// One filter, as Python's `lzma` configures it ("Specifying custom filter chains"). liblzma checks the whole list when
-/// an array is opened, so an invalid list is an error of the array and not of every chunk.
+/// A filter of a raw or xz stream, as Python's `lzma` configures it ("Specifying custom filter chains"). liblzma checks
+/// the whole filter chain when an array is opened, so an invalid chain is an error of the array and not of every chunk.
 #[derive(Debug)]
 enum Filter {
     Lzma1(LzmaParameters),
     Lzma2(LzmaParameters),
-    /// The difference of each byte to an earlier one. The number is the distance between them, minus one.
+    /// Delta filter, which stores the difference of each byte to an earlier byte. The number is the distance between
+    /// the two bytes, minus one.
     Delta(u8),
-    /// Machine code of processor `id` that begins at offset `start` of the program.
+    /// Branch filter for machine code of processor `id` that begins at offset `start` of the program.
     Bcj {
         id: i64,
         start: u32,
     },
 }
 
-/// The options of LZMA; missing ones have the preset's values.
+/// Options of LZMA1 or LZMA2; options that are `None` have the values of the preset.
 #[derive(Debug, Default)]
 struct LzmaParameters {
     preset: u32,
@@ -198,7 +202,7 @@ struct LzmaParameters {
     depth: Option<u32>,
 }
 
-/// Reads `filters`, or converts GDAL's `delta` into a list; empty if neither is there.
+/// Reads the filter chain from `filters`, or from GDAL's `delta`. It is empty if the configuration has neither.
 fn filters(config: Configuration<'_>, preset: u32) -> Result<Vec<Filter>> {
     let list = match config.get("filters") {
         None => return gdal_delta(config, preset),
@@ -242,7 +246,7 @@ impl Filter {
         let spec = CodecSpec::new("lzma", value.clone());
         let config = Configuration::of(&spec);
         match config.integer("id", 0..=i64::MAX)? {
-            // LZMA1 and LZMA2.
+            // The numbers of LZMA1 and LZMA2 in liblzma.
             Some(0x4000_0000_0000_0001) => Ok(Filter::Lzma1(LzmaParameters::read(config)?)),
             Some(0x21) => Ok(Filter::Lzma2(LzmaParameters::read(config)?)),
             Some(3) => Ok(delta(config, "dist")?.unwrap_or(Filter::Delta(0))),
@@ -255,7 +259,8 @@ impl Filter {
         }
     }
 
-    /// Appends the filter to a chain for a decoder of at most `max` bytes, or for an encoder.
+    /// Appends the filter to a filter chain of liblzma. For a decoder, `max` is the upper bound of the decoded bytes;
+    /// for an encoder it is `None`.
     fn add_to(&self, chain: &mut Filters, max: Option<usize>) -> Result<()> {
         let added = match self {
             Filter::Lzma1(_) => Ok(chain.lzma1(&self.lzma_options(max)?)),
@@ -268,7 +273,7 @@ impl Filter {
             .map_err(|error| Error::corrupt("lzma", error))
     }
 
-    /// Returns the options of LZMA; `Invalid` for another filter.
+    /// Returns the options of an LZMA1 or LZMA2 filter; fails with `Invalid` for any other filter.
     fn lzma_options(&self, max: Option<usize>) -> Result<LzmaOptions> {
         match self {
             Filter::Lzma1(parameters) | Filter::Lzma2(parameters) => parameters.options(max),
@@ -338,14 +343,15 @@ impl LzmaParameters {
         Ok(options)
     }
 
-    /// Returns the size of the dictionary in bytes; for a decoder, at most the bytes that it can decode.
+    /// Returns the size of the LZMA dictionary in bytes. A decoder needs no larger dictionary than the bytes that it
+    /// can decode.
     fn dictionary_for(&self, max: Option<usize>) -> Option<u32> {
         let Some(max) = max else {
             return self.dictionary;
         };
         let max = u32::try_from(max).unwrap_or(u32::MAX);
         let dictionary = self.dictionary.unwrap_or(u32::MAX);
-        // 4096 is the smallest size.
+        // liblzma refuses dictionaries below 4096 bytes.
         Some(dictionary.min(max.max(4096)))
     }
 }

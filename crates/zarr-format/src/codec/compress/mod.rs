@@ -1,4 +1,4 @@
-//! Codecs that compress, and the streams that two of them share.
+//! Compression codecs, and a decoder of consecutive streams that bz2 and LZMA share.
 
 use crate::buffer;
 use crate::error::{Error, Result};
@@ -15,16 +15,16 @@ pub(super) mod pcodec;
 pub(super) mod shuffle;
 pub(super) mod zstd;
 
-/// A decoder of one stream.
+/// A decoder of one compressed stream.
 trait StreamDecoder {
-    /// Decodes from `input` into the spare capacity of `output` until one of them is exhausted. Returns the number of
-    /// input bytes consumed, and whether the stream has ended.
+    /// Decodes from `input` into the spare capacity of `output` until the input or the capacity is exhausted. Returns
+    /// the number of input bytes consumed, and whether the stream has ended.
     fn advance(&mut self, input: &[u8], output: &mut Vec<u8>) -> Result<(usize, bool)>;
 }
 
-/// Decodes all consecutive streams of `encoded`, to at most `max + 1` bytes: from the additional byte the caller learns
-/// that the data are longer than `max`. As in the reference (Python's `bz2` and `lzma`), trailing bytes that are not a
-/// stream are ignored.
+/// Decodes all consecutive streams of a chunk, to at most `max + 1` bytes; the additional byte tells the caller that
+/// the data are longer than `max`. As in Python's `bz2` and `lzma`, bytes after the last stream that do not begin
+/// another stream are ignored.
 fn decode_all<S: StreamDecoder>(
     codec: &str,
     encoded: &[u8],
@@ -47,7 +47,7 @@ fn decode_all<S: StreamDecoder>(
     Ok(out)
 }
 
-/// Decodes one stream and returns the bytes after it.
+/// Decodes one compressed stream, appends its bytes to `out`, and returns the bytes after the stream.
 fn one_stream<'a>(
     codec: &str,
     encoded: &'a [u8],
@@ -70,7 +70,6 @@ fn one_stream<'a>(
     }
 }
 
-/// Converts a byte count of data in memory, which therefore fits `usize`.
 fn memory_length(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
@@ -83,7 +82,6 @@ mod tests {
     use crate::codec::Pipeline;
     use crate::codec::tests::{assert_corrupt, assert_round_trip, pipeline, sample};
 
-    /// Returns compressors with parameters of all kinds.
     fn compressors() -> Vec<Value> {
         let with = |name: &str, member: &str, value: i32| json!({ "name": name, "configuration": { member: value } });
         let mut all = vec![json!("blosc"), json!("numcodecs.lz4")];
@@ -110,7 +108,7 @@ mod tests {
     #[test]
     fn every_compressor_round_trips() {
         for compressor in compressors() {
-            // More than a block of bz2, which has up to 900 kB.
+            // A block of bz2 holds up to 900 kB; longer data cover several blocks.
             let length = if compressor.to_string().contains("bz2") {
                 1_000_000
             } else {

@@ -1,9 +1,9 @@
-//! Codec `n5_default`: a block of N5, with its own shape in a header.
+//! Codec `n5_default`: decodes and encodes blocks of N5, which state their shape.
 //!
-//! The header (mode, number of dimensions, lengths) is big-endian; the block's elements follow it, encoded by a chain
-//! of their own. At the edge of an array some writers store smaller blocks: missing elements are the fill value. A
-//! block larger than the chunk is an error. Encoding writes whole blocks. A block of mode 1 (varlength) also states its
-//! number of elements, which must equal the product of its shape.
+//! The header (mode, number of dimensions, lengths) is big-endian. The elements of the block follow, encoded by a codec
+//! chain of their own. At the edge of an array some writers store blocks smaller than the chunk; the rest of the chunk
+//! is then the fill value. A block larger than the chunk is an error. Encoding writes blocks as large as the chunk. A
+//! block of mode 1 (varlength) also states its number of elements, which must equal the product of its shape.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,8 @@ use crate::model::CodecSpec;
 
 use super::leniency;
 
-/// The codec chain of blocks as large as the chunk, and the data from which the chain of a smaller block is built.
+/// Codec `n5_default`: the codec chain for blocks as large as the chunk, and the data to build a chain for a smaller
+/// block.
 #[derive(Debug)]
 struct N5Default {
     repr: ArrayRepr,
@@ -26,11 +27,11 @@ struct N5Default {
     codecs: Vec<CodecSpec>,
     chain: Chain,
     context: ChainContext,
-    /// The header of a block as large as the chunk.
+    /// Encoded header of an N5 block as large as the chunk.
     header: Vec<u8>,
 }
 
-/// Reads the configuration (codec `n5_default`, "Configuration parameters").
+/// Builds the codec (codec `n5_default`, "Configuration parameters").
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let codecs = config.codecs("codecs")?;
     let repr = position.repr.clone();
@@ -50,7 +51,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     })))
 }
 
-/// Returns the header of a block of mode 0, or `None` if the shape does not fit the header's fields.
+/// Encodes the header of an N5 block of mode 0. Returns `None` if the shape does not fit the fields of the header.
 fn header(shape: &[u64]) -> Option<Vec<u8>> {
     let mut header = vec![0; 2];
     header.extend(u16::try_from(shape.len()).ok()?.to_be_bytes());
@@ -60,8 +61,8 @@ fn header(shape: &[u64]) -> Option<Vec<u8>> {
     Some(header)
 }
 
-/// Returns the bytes after the number of elements of a block of mode 1. Fails if the number is not the product of the
-/// shape.
+/// Returns the encoded elements of an N5 block of mode 1, which follow the number of elements. Fails if that number is
+/// not the product of the shape.
 fn after_count<'b>(shape: &[u64], rest: &'b [u8]) -> std::result::Result<&'b [u8], String> {
     let (count, elements) = rest
         .split_first_chunk()
@@ -79,7 +80,7 @@ fn after_count<'b>(shape: &[u64], rest: &'b [u8]) -> std::result::Result<&'b [u8
 }
 
 impl N5Default {
-    /// Returns the shape of a block and its encoded elements.
+    /// Splits an N5 block into the shape in its header and its encoded elements.
     fn split<'b>(&self, encoded: &'b [u8]) -> Result<(Vec<u64>, &'b [u8])> {
         let wrong = |what: String| Error::corrupt("n5_default", what);
         let rank = self.repr.shape.len();
@@ -114,7 +115,7 @@ impl N5Default {
         Ok((shape, elements))
     }
 
-    /// Decodes a block that is smaller than the chunk, and pads it to the chunk's shape.
+    /// Decodes an N5 block that is smaller than the chunk, and pads it with the fill value to the shape of the chunk.
     fn decode_smaller(&self, shape: Vec<u64>, elements: &[u8]) -> Result<Vec<u8>> {
         let whole = &self.repr.shape;
         if shape.iter().zip(whole).any(|(length, most)| length > most) {
@@ -152,7 +153,7 @@ impl N5Default {
 impl ArrayToBytes for N5Default {
     fn encoded_length(&self) -> Length {
         let elements = self.chain.encoded_length();
-        // A block of mode 1 has its number of elements in four more bytes.
+        // The header of a block of mode 1 has four more bytes, for its number of elements.
         let header = self.header.len().saturating_add(4);
         let most = elements.upper_bound().saturating_add(header);
         elements.bounding(most).compressed()
@@ -216,7 +217,7 @@ mod tests {
         for compressor in [None, Some("gzip"), Some("zstd")] {
             let encoded = block(&[2, 2], compressor).encode(&data).unwrap();
             let decoded = block(&[2, 3], compressor).decode(encoded.clone()).unwrap();
-            // The fill value in these tests is bytes of 3.
+            // All bytes of the fill value in these tests are 3.
             let expected = [1, 2, 0x0303, 3, 4, 0x0303_u16]
                 .map(u16::to_le_bytes)
                 .concat();

@@ -1,7 +1,7 @@
 //! Codec `pcodec`: numbers compressed by pco, in its standalone format.
 //!
-//! Numbers are decoded into a buffer for exactly the chunk's elements, whatever the stream claims. Raw bytes cannot be
-//! encoded, as in numcodecs.
+//! Decoding allocates a buffer for exactly the elements of the chunk, whatever number of elements the stream claims. As
+//! in numcodecs, arrays of raw bytes (`r*`) are unsupported.
 
 use std::borrow::Cow;
 
@@ -14,14 +14,14 @@ use crate::codec::traits::{ArrayToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::model::DataType;
 
-/// The functions that decode and encode one number type.
+/// Functions that decode and encode numbers of one type with pco.
 #[derive(Clone, Copy, Debug)]
 struct NumberCodec {
     decode: fn(&[u8], usize) -> Result<Vec<u8>>,
     encode: fn(&[u8], &ChunkConfig) -> Result<Vec<u8>>,
 }
 
-/// A stream of numbers.
+/// Codec `pcodec` for chunks of `count` numbers.
 #[derive(Debug)]
 struct Pcodec {
     numbers: NumberCodec,
@@ -31,7 +31,7 @@ struct Pcodec {
     pages: usize,
 }
 
-/// Reads the configuration (numcodecs, `PCodec`).
+/// Builds the codec from the configuration of numcodecs' `PCodec`.
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let repr = position.repr;
     let bytes = position.bytes()?;
@@ -47,7 +47,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     })))
 }
 
-/// Makes the `NumberCodec` of a type.
+/// Builds the `NumberCodec` of a Rust number type.
 macro_rules! number_codec {
     ($number:ty) => {
         NumberCodec {
@@ -71,7 +71,7 @@ macro_rules! number_codec {
     };
 }
 
-/// Returns the functions for a number type; `Unsupported` for other types.
+/// Returns the pco functions for a data type; fails with `Unsupported` if pco has no such number type.
 fn numbers(data_type: &DataType) -> Result<NumberCodec> {
     Ok(match data_type {
         DataType::Int(1) => number_codec!(i8),
@@ -92,7 +92,7 @@ fn numbers(data_type: &DataType) -> Result<NumberCodec> {
     })
 }
 
-/// Decodes exactly `count` numbers; `Corrupt` if there are more or fewer.
+/// Decodes exactly `count` numbers; fails with `Corrupt` if the stream has more or fewer.
 fn decode<T: Number + Default>(encoded: &[u8], count: usize) -> Result<Vec<T>> {
     let mut numbers = vec![T::default(); count];
     let progress = standalone::simple_decompress_into(encoded, &mut numbers)
@@ -133,8 +133,7 @@ fn chunk_config(config: Configuration<'_>) -> Result<ChunkConfig> {
 
 impl ArrayToBytes for Pcodec {
     fn encoded_length(&self) -> Length {
-        // 64 bytes are an upper bound of a page's overhead. In pco's standalone format each page is a separate pco
-        // chunk.
+        // A page has an overhead of at most 64 bytes. In pco's standalone format each page is a separate pco chunk.
         let pages = self.pages.saturating_mul(64);
         Length::Exact(self.bytes).plus(pages).compressed()
     }

@@ -1,8 +1,8 @@
 //! Byte and bit shuffling as c-blosc does it, and codec `numcodecs.shuffle`.
 //!
-//! `blosc.rs` shuffles the snappy blocks, since c-blosc is built without snappy; the codec has only the byte shuffle.
-//! Both directions write every byte of a target as long as the source. Bytes after the last whole element are copied; a
-//! bit shuffle copies all bytes if the number of elements is not a multiple of eight.
+//! blosc frames of snappy blocks are shuffled here, since c-blosc is built without snappy; `numcodecs.shuffle` has only
+//! the byte shuffle. Shuffling and its inverse write every byte of a target as long as the source. Bytes after the last
+//! whole element are copied; a bit shuffle copies all bytes if the number of elements is not a multiple of eight.
 
 use std::borrow::Cow;
 
@@ -13,16 +13,17 @@ use crate::error::Result;
 use crate::grid::element_blocks::BLOCK;
 use crate::model::DataType;
 
-/// The length of an element in bytes; 1 disables shuffling.
+/// Codec `numcodecs.shuffle` for elements of `width` bytes; a width of 1 disables shuffling.
 #[derive(Debug)]
 struct ShuffleCodec {
     width: usize,
 }
 
-/// Reads the configuration: `elementsize`, by default the length of an element.
+/// Builds the codec from the parameter `elementsize`, by default the size of the data type.
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let element = position.repr.data_type.size().unwrap_or(1).max(1);
-    // In netcdf-c, which writes only numbers, 0 means the length of an element; in numcodecs it means no shuffling.
+    // `elementsize` 0 means the size of the data type in netcdf-c, which writes only numbers, and no shuffling in
+    // numcodecs.
     let number = matches!(
         position.repr.data_type,
         DataType::Int(_) | DataType::UInt(_) | DataType::Float(_)
@@ -61,7 +62,7 @@ impl BytesToBytes for ShuffleCodec {
     }
 }
 
-/// Groups the bytes of all elements of `width` bytes by their offset in the element.
+/// Shuffles elements of `width` bytes: first byte 0 of all elements, then byte 1 of all elements, and so on.
 pub(super) fn shuffle(width: usize, source: &[u8], target: &mut [u8]) {
     let count = source.len() / width.max(1);
     let (elements, rest) = source.split_at(count * width);
@@ -84,7 +85,7 @@ fn shuffle_any(width: usize, elements: &[u8], rows: &mut [u8]) {
     }
 }
 
-/// Undoes `shuffle`.
+/// Undoes the byte shuffle of elements of `width` bytes.
 pub(super) fn unshuffle(width: usize, source: &[u8], target: &mut [u8]) {
     let count = source.len() / width.max(1);
     let (rows, rest) = source.split_at(count * width);
@@ -107,7 +108,7 @@ fn unshuffle_any(width: usize, rows: &[u8], elements: &mut [u8]) {
     }
 }
 
-/// Makes both directions for elements that are machine words, in blocks of elements (`element_blocks`).
+/// Defines shuffling and its inverse for elements that are machine words, in blocks of elements (`element_blocks`).
 macro_rules! word_shuffles {
     ($shuffle:ident, $unshuffle:ident, $word:ty, $width:literal) => {
         fn $shuffle(elements: &[u8], rows: &mut [u8]) {
@@ -152,7 +153,7 @@ word_shuffles!(shuffle_2, unshuffle_2, u16, 2);
 word_shuffles!(shuffle_4, unshuffle_4, u32, 4);
 word_shuffles!(shuffle_8, unshuffle_8, u64, 8);
 
-/// Groups the bits of all elements of `width` bytes by their position in the element, lowest bit first.
+/// Shuffles the bits of elements of `width` bytes: first bit 0 of all elements, then bit 1 of all elements, and so on.
 pub(super) fn bit_shuffle(width: usize, source: &[u8], target: &mut [u8]) {
     let length = bit_shuffled_length(width, source.len());
     let (elements, rest) = source.split_at(length);
@@ -172,7 +173,7 @@ pub(super) fn bit_shuffle(width: usize, source: &[u8], target: &mut [u8]) {
     tail.copy_from_slice(rest);
 }
 
-/// Undoes `bit_shuffle`.
+/// Undoes the bit shuffle of elements of `width` bytes.
 pub(super) fn bit_unshuffle(width: usize, source: &[u8], target: &mut [u8]) {
     let length = bit_shuffled_length(width, source.len());
     let (rows, rest) = source.split_at(length);
@@ -190,8 +191,8 @@ pub(super) fn bit_unshuffle(width: usize, source: &[u8], target: &mut [u8]) {
     tail.copy_from_slice(rest);
 }
 
-/// Returns the number of bytes that a bit shuffle moves: all whole elements, or 0 if their number is not a multiple of
-/// eight.
+/// Returns how many of `length` bytes a bit shuffle moves: all whole elements, or none if their number is not a
+/// multiple of eight.
 fn bit_shuffled_length(width: usize, length: usize) -> usize {
     let count = length / width.max(1);
     if count.is_multiple_of(8) {
@@ -201,7 +202,7 @@ fn bit_shuffled_length(width: usize, length: usize) -> usize {
     }
 }
 
-/// Transposes a square of eight by eight bits (Hacker's Delight, section 7-3).
+/// Transposes a matrix of eight by eight bits, one row per byte (Hacker's Delight, section 7-3).
 fn transpose_bits(bytes: [u8; 8]) -> [u8; 8] {
     let mut x = u64::from_le_bytes(bytes);
     for (shift, mask) in [
@@ -245,7 +246,7 @@ mod tests {
         for none in [json!(0), json!(null)] {
             assert_eq!(encoded("uint32", none), [0, 4, 1, 5, 2, 6, 3, 7]);
         }
-        // Chunks that netcdf-c cannot have written are read as numcodecs reads them.
+        // netcdf-c writes no `r32`, so the chunk is read as numcodecs reads it: unshuffled.
         assert_eq!(encoded("r32", json!(0)), [0, 1, 2, 3, 4, 5, 6, 7]);
     }
 

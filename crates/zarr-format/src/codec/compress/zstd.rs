@@ -1,8 +1,8 @@
 //! Codec `zstd`: one or several frames of RFC 8878, with or without content size.
 //!
-//! Decodes into a buffer of the promised length, whatever size a frame claims. Each thread keeps a decompressor, since
-//! creating one costs more than decoding a small inner chunk, and its compressor unless that is large, since a new
-//! compressor for each chunk would take fresh memory from the kernel.
+//! Decoding allocates the length that the metadata promise, whatever size a frame claims. Each thread keeps a
+//! decompressor, since creating one costs more than decoding a small inner chunk, and a compressor unless it is large,
+//! since each new compressor takes fresh memory from the kernel.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -23,15 +23,14 @@ thread_local! {
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// Parameters of encoding.
+/// Parameters for encoding with zstd.
 #[derive(Debug)]
 struct Zstd {
     level: i32,
     checksum: bool,
 }
 
-/// Reads the configuration (codec `zstd`, "Configuration parameters"). Level 0, the default, is the library's
-/// default, 3.
+/// Builds the codec (codec `zstd`, "Configuration parameters"). Level 0, the default, is libzstd's default level, 3.
 pub(crate) fn build(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     let level = config.level("level", -131_072..=22)?.unwrap_or(0);
     let checksum = config.boolean("checksum")?.unwrap_or(false);
@@ -48,8 +47,8 @@ impl BytesToBytes for Zstd {
             Length::Exact(length) => decode_exact(&encoded, length),
             Length::AtMost(max) => decode_bounded(&encoded, max),
             Length::Limited(max) => {
-                // The frame states the exact size, so the error can state it too. The decoder would stop at the limit
-                // and show only that the size exceeds it.
+                // Report the exact size that the frame states. The decoder stops at the limit, so its error would tell
+                // only that the size exceeds it.
                 let size = zstd::zstd_safe::get_frame_content_size(&encoded);
                 let size = size.ok().flatten();
                 let size = size.and_then(|size| usize::try_from(size).ok());
@@ -58,7 +57,7 @@ impl BytesToBytes for Zstd {
             }
         };
         decoded.map(Cow::Owned).map_err(|error| {
-            // The library's message about a frame whose window exceeds the limit.
+            // libzstd says "too much memory" if the window of a frame exceeds the limit.
             let needs_memory = error.to_string().contains("too much memory");
             if matches!(want, Length::Limited(_)) && needs_memory {
                 return Error::too_large(
@@ -84,7 +83,7 @@ impl BytesToBytes for Zstd {
                 None => Compressor::new(self.level)?,
             };
             let encoded = self.compress(&mut compressor, &decoded)?;
-            // At high levels a compressor takes hundreds of MiB.
+            // Do not keep a large compressor for the next chunk: at high levels it takes hundreds of MiB.
             if compressor.context_mut().sizeof() <= 2 << 20 {
                 *cached = Some(compressor);
             }
@@ -97,7 +96,7 @@ impl BytesToBytes for Zstd {
 }
 
 impl Zstd {
-    /// Encodes to one frame. The compressor may have any parameters; they are set again.
+    /// Encodes a chunk as one zstd frame. A reused compressor may have other parameters, so all are set again.
     fn compress(&self, compressor: &mut Compressor<'_>, decoded: &[u8]) -> io::Result<Vec<u8>> {
         compressor.set_compression_level(self.level)?;
         compressor.set_parameter(CParameter::ChecksumFlag(self.checksum))?;
@@ -107,7 +106,7 @@ impl Zstd {
     }
 }
 
-/// Decodes all frames into a buffer of `length` bytes. The caller checks that they fill it.
+/// Decodes all zstd frames of a chunk into a buffer of `length` bytes. The caller checks that they fill it.
 fn decode_exact(encoded: &[u8], length: usize) -> io::Result<Vec<u8>> {
     let mut out = buffer::with_capacity(length);
     DECOMPRESSOR.with_borrow_mut(|cached| {
@@ -120,8 +119,8 @@ fn decode_exact(encoded: &[u8], length: usize) -> io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Decodes frames of unknown length, to at most `max + 1` bytes: from the additional byte the caller learns that the
-/// data are longer than `max`. The window is bounded too, since a frame of one byte may request 128 MiB.
+/// Decodes zstd frames of unknown length to at most `max + 1` bytes; the additional byte tells the caller that the data
+/// are longer than `max`. The window is limited too, since a frame of one byte may request 128 MiB.
 fn decode_bounded(encoded: &[u8], max: usize) -> io::Result<Vec<u8>> {
     let window = max.checked_next_power_of_two().map_or(31, usize::ilog2);
     let mut decoder = Decoder::with_buffer(encoded)?;
@@ -165,7 +164,7 @@ mod tests {
         }
         let plain = pipeline("uint8", &[3000], json!(["bytes", "zstd"])).unwrap();
         assert_eq!(plain.decode(stream.clone()).unwrap(), data);
-        // Inside another compressor the length is not known, so `decode_bounded` runs.
+        // With a second compressor the length of the frames is unknown, so `decode_bounded` runs.
         let doubled =
             pipeline("uint8", &[3000], json!(["bytes", "zstd", "numcodecs.zstd"])).unwrap();
         assert_eq!(
@@ -186,7 +185,8 @@ mod tests {
 
     #[test]
     fn a_frame_that_claims_a_terabyte_is_refused() {
-        // Magic, descriptor with an 8-byte content size in a single segment, the size.
+        // A frame of one segment: the magic number, a descriptor (0xe0) that announces an 8-byte content size, and that
+        // size.
         let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0xe0];
         frame.extend_from_slice(&(1_u64 << 40).to_le_bytes());
         for codecs in [json!(["bytes", "zstd"]), json!(["bytes", "zstd", "zstd"])] {

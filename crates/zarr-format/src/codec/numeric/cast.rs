@@ -1,8 +1,8 @@
-//! Codecs `numcodecs.astype` and `cast_value`: each number as a number of another type.
+//! Codecs `numcodecs.astype` and `cast_value`: convert every number to another number type.
 //!
-//! `astype` casts as numpy does, and loses what the encoded type cannot represent. `cast_value` rounds numbers that the
-//! other type cannot represent. Numbers out of its range are clamped or wrapped if the configuration says so; otherwise
-//! they are an error and never become another number. `scalar_map` replaces single numbers.
+//! `astype` casts as numpy does, and loses digits that the encoded type cannot represent. `cast_value` rounds numbers
+//! that the other type cannot represent. Numbers out of range are clamped or wrapped if the configuration says so, and
+//! are an error otherwise. `scalar_map` replaces single numbers.
 
 use serde_json::Value;
 
@@ -16,14 +16,15 @@ use super::element::{Element, Wide, cast_all, try_map, with_element};
 use super::number::{Dtype, Number};
 use super::{Kernel, Numeric, decoded_dtype};
 
-/// Casts as numpy does; lossless only if the encoded type can represent every decoded value.
+/// Codec `numcodecs.astype`, which casts as numpy does. It is lossless only if the encoded type can represent every
+/// decoded value.
 #[derive(Debug)]
 struct AsType {
     decoded: Number,
     encoded: Number,
 }
 
-/// Reads the configuration of `numcodecs.astype`: `encode_dtype` and `decode_dtype`.
+/// Builds `numcodecs.astype` from `encode_dtype` and `decode_dtype`.
 pub(crate) fn astype(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let decoded = decoded_dtype(config, "decode_dtype", position)?;
     let encoded = Dtype::member(config, "encode_dtype")?
@@ -39,7 +40,7 @@ pub(crate) fn astype(config: Configuration<'_>, position: &ChainPosition<'_>) ->
     Numeric::new("astype", decoded, encoded, cast).at(position)
 }
 
-/// Whether one of the types is a date or duration, whose units numpy would convert.
+/// Whether `encode_dtype` or `decode_dtype` is a date or duration, whose units numpy would convert.
 fn names_dates(config: Configuration<'_>) -> bool {
     ["encode_dtype", "decode_dtype"].iter().any(|name| {
         let text = config.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -63,7 +64,7 @@ impl Kernel for AsType {
     }
 }
 
-/// The treatment of numbers out of a type's range (codec `cast_value`, "out_of_range").
+/// What happens to numbers out of range of the other type (codec `cast_value`, "out_of_range").
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum OutOfRange {
     Refuse,
@@ -71,10 +72,10 @@ enum OutOfRange {
     Wrap,
 }
 
-/// Pairs of a number and its replacement; the first match counts.
+/// Numbers and their replacements (`scalar_map`); the first entry that matches a number is used.
 type ScalarMap = Vec<(Wide, Wide)>;
 
-/// A cast between the decoded and the encoded type, with the rules of the configuration.
+/// Codec `cast_value`: both number types, and the configured rules of conversion.
 #[derive(Debug)]
 struct CastValue {
     decoded: Number,
@@ -85,7 +86,7 @@ struct CastValue {
     decode_map: ScalarMap,
 }
 
-/// Reads the configuration (codec `cast_value`, "Configuration").
+/// Builds the codec (codec `cast_value`, "Configuration").
 pub(crate) fn value(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     config.only(&["data_type", "rounding", "out_of_range", "scalar_map"])?;
     let target = config.get("data_type").and_then(|value| {
@@ -118,7 +119,7 @@ pub(crate) fn value(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     Numeric::new("cast_value", decoded, encoded, cast).at(position)
 }
 
-/// Reads one direction of `scalar_map`: pairs of numbers, each written as a fill value of its type.
+/// Reads `encode` or `decode` of `scalar_map`: pairs of numbers, each written like a fill value of its type.
 fn scalar_map(
     config: Configuration<'_>,
     side: &str,
@@ -144,7 +145,7 @@ fn scalar_map(
         .ok_or_else(wrong)
 }
 
-/// Reads a number written as a fill value.
+/// Reads a number that is written like a fill value of `data_type`.
 pub(super) fn scalar(data_type: &DataType, value: &Value) -> Option<Wide> {
     let bytes = fill::parse(data_type, value).ok()?.bytes;
     let number = Dtype::of(data_type)?.number;
@@ -152,7 +153,8 @@ pub(super) fn scalar(data_type: &DataType, value: &Value) -> Option<Wide> {
 }
 
 impl CastValue {
-    /// Checks that the fill value survives encoding and decoding, as the specification demands.
+    /// Checks that the fill value is unchanged after encoding and decoding, as the specification of `cast_value`
+    /// demands.
     fn check_fill(&self, fill: &[u8]) -> Result<()> {
         let wide = |number: Number, bytes: &[u8]| with_element!(number, T => T::read(bytes).wide());
         let mut encoded = vec![0; self.encoded.width()];
@@ -169,7 +171,7 @@ impl CastValue {
         Ok(())
     }
 
-    /// Returns `number` as a number of type `to`, or `None` if the type cannot represent it.
+    /// Converts `number` to the type `to`; returns `None` if the type cannot represent it.
     fn cast(&self, number: Wide, to: Number, map: &ScalarMap) -> Option<Wide> {
         if let Some((_, output)) = map.iter().find(|(input, _)| equal(*input, number)) {
             return Some(*output);
@@ -191,7 +193,8 @@ impl CastValue {
         let whole = match number {
             Wide::Signed(_) | Wide::Unsigned(_) => number.as_whole(),
             Wide::Float(number) if !number.is_finite() => return None,
-            // Beyond 128 bits a float is a multiple of 2^64, so it must wrap to 0; i128::MAX would wrap to -1.
+            // A float beyond the range of `i128` is a multiple of 2^64, so it must wrap to 0; `i128::MAX` would wrap to
+            // -1.
             Wide::Float(float) => match Wide::Float(self.rounding.whole(float)).as_whole() {
                 i128::MAX => i128::MAX - i128::from(u64::MAX),
                 whole => whole,
@@ -208,7 +211,7 @@ impl CastValue {
     }
 }
 
-/// Whether two numbers of one type are equal. NaN equals NaN.
+/// Whether two numbers of the same type are equal. Here NaN equals NaN.
 fn equal(one: Wide, other: Wide) -> bool {
     match (one, other) {
         (Wide::Float(one), Wide::Float(other)) => one == other || one.is_nan() && other.is_nan(),
@@ -238,9 +241,9 @@ impl Kernel for CastValue {
     }
 }
 
-/// The direction of rounding to integers and to floats of any width (codec `cast_value`, "rounding").
+/// How numbers are rounded to integers and to floats of any width (codec `cast_value`, "rounding").
 ///
-/// Nothing is rounded twice: a number is decomposed into an integer and a power of two, and all bits that do not fit
+/// No number is rounded twice: a number is decomposed into an integer and a power of two, and all bits that do not fit
 /// are dropped at once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Rounding {
@@ -251,7 +254,8 @@ enum Rounding {
     TowardsNegative,
 }
 
-/// A format of IEEE 754: the number of mantissa digits, and the smallest and largest exponents of normal numbers.
+/// Parameters of an IEEE 754 float format: the number of mantissa digits, and the smallest and largest exponents of
+/// normal numbers.
 #[derive(Clone, Copy, Debug)]
 struct FloatFormat {
     digits: i32,
@@ -275,7 +279,6 @@ impl FloatFormat {
 }
 
 impl Rounding {
-    /// Reads `rounding`.
     fn read(config: Configuration<'_>) -> Result<Rounding> {
         let words = [
             "nearest-even",
@@ -293,7 +296,7 @@ impl Rounding {
         })
     }
 
-    /// Rounds a finite float to an integer.
+    /// Rounds a finite float to an integer in this direction.
     fn whole(self, number: f64) -> f64 {
         match self {
             Rounding::NearestEven => number.round_ties_even(),
@@ -304,7 +307,8 @@ impl Rounding {
         }
     }
 
-    /// Rounds a number to a float of type `to`. Returns `None` beyond the largest finite one.
+    /// Rounds a number to a float of type `to`. Returns `None` if the result exceeds the largest finite float of that
+    /// type.
     fn float(self, number: Wide, to: Number) -> Option<f64> {
         let (negative, mantissa, exponent) = match number {
             Wide::Signed(number) => (number < 0, number.unsigned_abs(), 0),
@@ -328,9 +332,10 @@ impl Rounding {
         fits.then_some(if negative { -number } else { number })
     }
 
-    /// Returns a mantissa without its last `dropped` bits, rounded.
+    /// Drops the last `dropped` bits of a mantissa and rounds the rest.
     fn drop_bits(self, negative: bool, mantissa: u128, dropped: i32) -> u128 {
-        // A mantissa has at most 64 bits: if 127 are dropped, no bit is left and the remainder is below one half.
+        // A mantissa has at most 64 bits, so 127 drop all of them, and the remainder is below one half, as for any
+        // larger number.
         let dropped = dropped.min(127);
         let upper = mantissa >> dropped;
         let rest = mantissa - (upper << dropped);
@@ -346,7 +351,7 @@ impl Rounding {
     }
 }
 
-/// Returns whether a finite float is negative, and the mantissa and the exponent with mantissa * 2^exponent = |number|.
+/// Decomposes a finite float into its sign (true if negative), mantissa and exponent: |number| = mantissa * 2^exponent.
 fn decomposed(number: f64) -> (bool, u64, i32) {
     let bits = number.to_bits();
     let fraction = bits & ((1 << 52) - 1);
@@ -360,7 +365,7 @@ fn decomposed(number: f64) -> (bool, u64, i32) {
     }
 }
 
-/// Returns number * 2^exponent; in two steps, since the power alone could be out of range.
+/// Returns number * 2^exponent. It multiplies twice, since 2^exponent alone could be out of the range of a float64.
 fn scaled(number: f64, exponent: i32) -> f64 {
     let half = exponent / 2;
     number * 2.0_f64.powi(half) * 2.0_f64.powi(exponent - half)
@@ -402,11 +407,11 @@ mod tests {
         pipeline(data_type, &[1], json!([codec, "bytes"]))
     }
 
-    /// Returns the encoded bytes of a float64, or the kind of error.
+    /// Encodes a float64 with `cast_value` to `uint8`; returns the encoded bytes or the kind of error.
     fn as_uint8(number: f64, configuration: Value) -> std::result::Result<Vec<u8>, Kind> {
         let mut configuration = configuration;
         configuration["data_type"] = json!("uint8");
-        // The fill value in these tests, bytes of 3, is 1.7e-287.
+        // All bytes of the fill value in these tests are 3, which is the float64 1.7e-287.
         configuration["scalar_map"]["encode"] = json!([["0x0303030303030303", 77], ["NaN", 5]]);
         configuration["scalar_map"]["decode"] = json!([[77, "0x0303030303030303"]]);
         let pipeline = cast("float64", configuration).unwrap();
@@ -467,7 +472,7 @@ mod tests {
             "int32",
             json!({ "data_type": "int16", "out_of_range": "wrap" }),
         );
-        // The fill value does not survive this cast.
+        // Opening fails, since the fill value does not fit the encoded type.
         assert_eq!(pipeline.unwrap_err().kind(), Kind::Corrupt);
         let pipeline = cast(
             "uint8",
@@ -521,7 +526,7 @@ mod tests {
 
     #[test]
     fn each_rounding_mode_gives_the_right_neighbour() {
-        // Halfway between 2048 and the next float16, 2050.
+        // 2049 is halfway between 2048 and the next float16, 2050.
         let expected = [
             [2048.0, 2050.0, 2048.0, 2050.0, 2048.0],
             [-2048.0, -2050.0, -2048.0, -2048.0, -2050.0],

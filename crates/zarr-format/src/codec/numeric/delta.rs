@@ -1,8 +1,8 @@
-//! Codec `numcodecs.delta`: the difference of each element to the previous one, over the flattened chunk.
+//! Codec `numcodecs.delta`: stores the difference of each element to the previous element.
 //!
-//! Sums and differences are computed in the decoded type (`dtype`) as in numpy, and integers wrap. So integers are
-//! restored exactly, and sums of floats are rounded. If the encoded type (`astype`) cannot represent a difference,
-//! encoding fails, where numcodecs would store another number.
+//! The chunk is flattened first. Sums and differences are computed in the decoded type (`dtype`) as in numpy, and
+//! integers wrap. So integers are restored exactly, and sums of floats are rounded. If the encoded type (`astype`)
+//! cannot represent a difference, encoding fails, where numcodecs would store another number.
 
 use crate::codec::config::Configuration;
 use crate::codec::traits::{ChainPosition, Codec};
@@ -12,16 +12,16 @@ use super::element::{Element, Wide, with_element};
 use super::number::{Dtype, Number};
 use super::{Kernel, Numeric, decoded_dtype};
 
-/// The types of decoded sums and encoded differences.
+/// Codec `numcodecs.delta`: the number types of the decoded sums and of the encoded differences.
 #[derive(Debug)]
 struct Delta {
     sums: Number,
     differences: Number,
-    /// Numbers in an element, each summed separately.
+    /// How many numbers an element has: 2 if it is complex, each with sums of its own, else 1.
     parts: usize,
 }
 
-/// Reads the configuration: `dtype`, and `astype` if the encoded type differs.
+/// Builds `numcodecs.delta` from `dtype`, and from `astype` if the encoded type differs.
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let decoded = decoded_dtype(config, "dtype", position)?;
     let encoded = Dtype::member(config, "astype")?.unwrap_or(decoded);
@@ -59,7 +59,7 @@ impl Kernel for Delta {
     }
 }
 
-/// Writes the running sums of the differences.
+/// Decodes differences: writes their running sums.
 fn add<Sum: Element, Difference: Element>(parts: usize, encoded: &[u8], decoded: &mut [u8]) {
     let mut sums = [None; 2];
     let encoded = encoded.chunks_exact(Difference::WIDTH);
@@ -75,8 +75,8 @@ fn add<Sum: Element, Difference: Element>(parts: usize, encoded: &[u8], decoded:
     }
 }
 
-/// Writes the difference of each number to the previous one. Returns whether all integer differences fit the encoded
-/// type; float differences are rounded.
+/// Encodes numbers: writes the difference of each number to the previous one. Returns whether all integer differences
+/// fit the encoded type; float differences are rounded.
 fn subtract<Sum: Element, Difference: Element>(
     parts: usize,
     decoded: &[u8],

@@ -1,8 +1,8 @@
 //! Reads, writes, casts and adds elements as numpy does.
 //!
-//! Elements are little-endian; `mod.rs` swaps others. Casts and sums are numpy's, since numpy wrote such chunks:
-//! integers wrap, floats are rounded to nearest, and a float that does not fit an integer becomes the result of
-//! x86-64's conversion.
+//! All elements are little-endian; `mod.rs` swaps the bytes of big-endian ones. Casts and sums are numpy's, since numpy
+//! wrote these chunks: integers wrap, floats are rounded to nearest, and a float that does not fit an integer becomes
+//! what x86-64's conversion instructions return.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -17,7 +17,7 @@ use half::f16;
 
 use super::number::Number;
 
-/// A number of any type, in the widest type of its class.
+/// A signed integer, unsigned integer or float of any width, as 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Wide {
     Signed(i64),
@@ -26,12 +26,12 @@ pub(super) enum Wide {
 }
 
 impl Wide {
-    /// Returns an integer of 64 bits, signed or unsigned; for a wider one, its lowest 64 bits.
+    /// Returns an integer as 64 bits, signed or unsigned; of a wider integer, only the lowest 64 bits.
     pub(super) fn whole(number: i128) -> Wide {
         i64::try_from(number).map_or(Wide::Unsigned(number as u64), Wide::Signed)
     }
 
-    /// Returns the integer; for a float, its integral part, clamped to 128 bits.
+    /// Returns the number as an integer; of a float, the integral part, clamped to 128 bits.
     pub(super) fn as_whole(self) -> i128 {
         match self {
             Wide::Signed(number) => i128::from(number),
@@ -40,7 +40,7 @@ impl Wide {
         }
     }
 
-    /// Returns the nearest float.
+    /// Returns the float64 that is nearest to the number.
     pub(super) fn as_float(self) -> f64 {
         match self {
             Wide::Signed(number) => number as f64,
@@ -60,30 +60,29 @@ impl fmt::Display for Wide {
     }
 }
 
-/// A number of a fixed width.
+/// A number type of a fixed width, as elements of an array have it.
 pub(super) trait Element: Copy {
     const WIDTH: usize;
 
-    /// Reads `WIDTH` bytes.
+    /// Reads a number from its `WIDTH` little-endian bytes.
     fn read(bytes: &[u8]) -> Self;
 
-    /// Writes `WIDTH` bytes.
+    /// Writes the number as `WIDTH` little-endian bytes.
     fn write(self, bytes: &mut [u8]);
 
-    /// Returns the number in the widest type of its class.
+    /// Returns the number as 64 bits of the same class (signed, unsigned or float).
     fn wide(self) -> Wide;
 
-    /// Casts to this type as numpy does.
+    /// Casts a number to this type as numpy does.
     fn cast(wide: Wide) -> Self;
 
-    /// Returns the sum.
     fn plus(self, other: Self) -> Self;
 
-    /// Returns the difference.
     fn minus(self, other: Self) -> Self;
 }
 
-/// A boolean of one byte; every byte except 0 is true. Sum and difference are numpy's: or, exclusive or.
+/// A boolean of one byte; every byte except 0 is true. As in numpy, the sum of two booleans is their "or", the
+/// difference their "exclusive or".
 #[derive(Clone, Copy)]
 pub(super) struct Boolean(bool);
 
@@ -119,7 +118,7 @@ impl Element for Boolean {
     }
 }
 
-/// Implements `Element` for a type: its class, its cast, and its `plus` and `minus`.
+/// Implements `Element` for a number type, from its variant of `Wide`, its cast, sum and difference.
 macro_rules! number {
     ($type:ty, $class:ident, $cast:expr, $plus:expr, $minus:expr) => {
         impl Element for $type {
@@ -155,7 +154,7 @@ macro_rules! number {
     };
 }
 
-/// The cast to a primitive type. `$truncate` converts floats first.
+/// Defines the cast from `Wide` to a primitive type. `$truncate` truncates floats as x86-64 does.
 macro_rules! cast {
     ($type:ty, $truncate:expr) => {
         |wide| match wide {
@@ -206,7 +205,7 @@ number!(
     f16,
     Float,
     |wide| f16::from_f32(match wide {
-        // numpy also casts via float32.
+        // numpy also casts integers to float16 via float32.
         Wide::Signed(number) => number as f32,
         Wide::Unsigned(number) => number as f32,
         Wide::Float(number) => odd_f32(number),
@@ -215,8 +214,8 @@ number!(
     |one, other| f16::from_f32(one.to_f32() - other.to_f32())
 );
 
-/// Rounds to a float32 with an odd last bit (round to odd), so that rounding the result to float16 equals rounding
-/// once.
+/// Rounds to a float32 with an odd last bit (round to odd). Rounding that float32 to float16 then gives the same result
+/// as rounding `number` directly.
 fn odd_f32(number: f64) -> f32 {
     let near = number as f32;
     if f64::from(near) == number || !near.is_finite() {
@@ -227,7 +226,7 @@ fn odd_f32(number: f64) -> f32 {
     f32::from_bits((bits - u32::from(beyond)) | 1)
 }
 
-/// Truncates as x86-64 does: a number that does not fit becomes the smallest integer.
+/// Truncates a float as x86-64 does: a number that does not fit becomes the smallest integer.
 fn to_i32(number: f64) -> i32 {
     if number > -2_147_483_649.0 && number < 2_147_483_648.0 {
         number as i32
@@ -236,7 +235,7 @@ fn to_i32(number: f64) -> i32 {
     }
 }
 
-/// Truncates as x86-64 does: a number that does not fit becomes the smallest integer.
+/// Truncates a float as x86-64 does: a number that does not fit becomes the smallest integer.
 fn to_i64(number: f64) -> i64 {
     if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&number) {
         number as i64
@@ -245,7 +244,7 @@ fn to_i64(number: f64) -> i64 {
     }
 }
 
-/// Truncates via the signed conversion, as compilers do if the processor has no unsigned one.
+/// Truncates a float via the conversion to `i32`, as compilers do if the processor has no unsigned conversion.
 fn to_u32(number: f64) -> u32 {
     let half = 2_147_483_648.0;
     if number >= half {
@@ -255,7 +254,7 @@ fn to_u32(number: f64) -> u32 {
     }
 }
 
-/// Truncates via the signed conversion, as compilers do if the processor has no unsigned one.
+/// Truncates a float via the conversion to `i64`, as compilers do if the processor has no unsigned conversion.
 fn to_u64(number: f64) -> u64 {
     let half = 9_223_372_036_854_775_808.0;
     if number >= half {
@@ -265,7 +264,7 @@ fn to_u64(number: f64) -> u64 {
     }
 }
 
-/// Evaluates `$body` with `$element` as the type of `$number`.
+/// Evaluates `$body` with `$element` as the Rust type of a number type known only at run time.
 macro_rules! with_element {
     ($number:expr, $element:ident => $body:expr) => {
         $crate::codec::numeric::element::with_element!(
@@ -287,7 +286,7 @@ macro_rules! with_element {
 
 pub(super) use with_element;
 
-/// Casts all numbers of `source` into `target`, which has exactly their length.
+/// Casts all numbers of `source` to another type and writes them to `target`, which must have exactly their length.
 pub(super) fn cast_all(from: Number, source: &[u8], to: Number, target: &mut [u8]) {
     if from == to && from != Number::Bool {
         return target.copy_from_slice(source);
@@ -295,7 +294,7 @@ pub(super) fn cast_all(from: Number, source: &[u8], to: Number, target: &mut [u8
     with_element!(from, From => with_element!(to, To => map_elements::<From, To>(source, target, |wide| wide)));
 }
 
-/// Writes `change` of each element of `source` to `target`, cast to `To`.
+/// Applies `change` to each element of `source`, casts the result to `To` and writes it to `target`.
 pub(super) fn map_elements<From: Element, To: Element>(
     source: &[u8],
     target: &mut [u8],
@@ -307,8 +306,8 @@ pub(super) fn map_elements<From: Element, To: Element>(
     }
 }
 
-/// Returns the rounding of results if one operand has type `number`. For a sum, product or quotient, rounding to
-/// float64 and then to a type of at most half as many digits equals rounding once.
+/// Returns how results are rounded if an operand has type `number`. Computing in float64 and rounding the sum, product
+/// or quotient equals rounding once, since float64 has more than twice as many digits.
 pub(super) fn rounding(number: Number) -> fn(f64) -> f64 {
     match number {
         Number::F16 => |number| f64::from(f16::cast(Wide::Float(number)).to_f32()),
@@ -317,8 +316,8 @@ pub(super) fn rounding(number: Number) -> fn(f64) -> f64 {
     }
 }
 
-/// Writes `change` of each element of `source` to `target`. Fails with the first element for which `change` returns
-/// `None`.
+/// Applies `change` to each element of `source` and writes the result to `target`. Fails with the first element for
+/// which `change` returns `None`.
 pub(super) fn try_map<From: Element, To: Element>(
     source: &[u8],
     target: &mut [u8],
@@ -355,7 +354,8 @@ mod tests {
 
     #[test]
     fn float16_is_rounded_once() {
-        // Above the midpoint of two float16 by less than a float32 can represent.
+        // Slightly above the midpoint of two float16: a float32 cannot represent the excess, so rounding twice would
+        // round down.
         let number = 1.0 + 2.0_f64.powi(-11) + 2.0_f64.powi(-40);
         assert_eq!(f16::cast(Wide::Float(number)).to_bits(), 0x3c01);
         assert_eq!(f16::cast(Wide::Float(-number)).to_bits(), 0xbc01);

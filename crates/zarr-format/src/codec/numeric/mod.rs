@@ -1,9 +1,9 @@
-//! Codecs that calculate each element from one element, possibly of another type.
+//! Codecs that convert elements one by one, possibly to another number type.
 //!
-//! A `Kernel` gets only little-endian numbers. This module swaps bytes if the configuration requires it, checks lengths
-//! before anything is allocated, and derives the kind of a codec from its position: among `array -> array` codecs it
-//! changes the data type of the array; after bytes (which only v2 allows) it takes the bytes as elements of its own
-//! type, like numpy's `view`.
+//! A `Kernel`, the conversion of a codec, gets only little-endian numbers. This module swaps bytes if the configuration
+//! requires it, checks lengths before anything is allocated, and derives the kind of a codec from its position: among
+//! `array -> array` codecs it changes the data type of the array; after bytes (which only v2 allows) it reads the bytes
+//! as elements of its configured type, like numpy's `view`.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -25,19 +25,19 @@ pub(super) mod packbits;
 pub(super) mod quantize;
 pub(super) mod scale_offset;
 
-/// The calculation of a codec. Both buffers hold the same number of elements.
+/// The conversion of numbers by a codec. The decoded and the encoded buffer have the same number of elements.
 trait Kernel: Debug + Send + Sync {
-    /// Decodes numbers; `Corrupt` for a number without a decoded value.
+    /// Decodes numbers; fails with `Corrupt` for a number without a decoded value.
     fn decode(&self, encoded: &[u8], decoded: &mut [u8]) -> Result<()>;
 
-    /// Encodes numbers; `Invalid` for a number without an encoded value.
+    /// Encodes numbers; fails with `Invalid` for a number without an encoded value.
     fn encode(&self, decoded: &[u8], encoded: &mut [u8]) -> Result<()>;
 
     /// Whether a chunk may differ after encoding and decoding.
     fn is_lossy(&self) -> bool;
 }
 
-/// A kernel, and the decoded and the encoded type.
+/// A codec that converts numbers: its decoded and encoded type, and the conversion (`kernel`).
 #[derive(Debug)]
 struct Numeric<K> {
     name: &'static str,
@@ -56,13 +56,13 @@ impl<K: Kernel + 'static> Numeric<K> {
         }
     }
 
-    /// Returns a `bytes -> bytes` codec if the codecs before give bytes, else an `array -> array` codec.
+    /// Returns the codec for its position in the chain: `bytes -> bytes` if it follows the `array -> bytes` codec, else
+    /// `array -> array`.
     fn at(mut self, position: &ChainPosition<'_>) -> Result<Codec> {
         if position.after_bytes {
             return Ok(Codec::BytesToBytes(Box::new(self)));
         }
-        // Between `array -> array` codecs all numbers are little-endian; codec `bytes`, which the dialect adds, swaps
-        // them.
+        // `array -> array` codecs see little-endian numbers only; the codec `bytes`, which a dialect adds, swaps bytes.
         self.decoded.big = false;
         self.encoded.big = false;
         self.count(position.bytes()?, self.decoded)?;
@@ -120,7 +120,7 @@ fn swap_if_big(data: &mut Data<'_>, dtype: Dtype) {
     }
 }
 
-/// Reads the decoded type from the configuration; the default is the array's type.
+/// Reads the decoded type from the parameter `member`; the default is the data type of the array.
 fn decoded_dtype(
     config: Configuration<'_>,
     member: &str,
@@ -138,16 +138,16 @@ fn decoded_dtype(
     }
 }
 
-/// A `bytes -> bytes` codec among `array -> array` codecs, and its encoded array.
+/// Adapter that runs a `bytes -> bytes` codec as an `array -> array` codec.
 #[derive(Debug)]
 struct BytesAsArray {
     codec: Box<dyn BytesToBytes>,
-    /// Length of the decoded array in bytes.
+    /// Length of the decoded chunk in bytes.
     decoded: usize,
     repr: ArrayRepr,
 }
 
-/// Makes a `bytes -> bytes` codec an `array -> array` codec whose encoded elements are of `data_type`.
+/// Turns a `bytes -> bytes` codec into an `array -> array` codec whose encoded elements are of `data_type`.
 fn array_codec(
     codec: Box<dyn BytesToBytes>,
     data_type: DataType,
@@ -158,7 +158,8 @@ fn array_codec(
     let fill = encoded_fill(codec.as_ref(), &position.repr.fill, element);
     let bytes = codec.encoded_length(Length::Exact(decoded)).upper_bound();
     let size = position.repr.element_size()?;
-    // If the number of elements does not change, the array keeps its shape; otherwise it becomes one-dimensional.
+    // The encoded array keeps its shape if the codec does not change the number of elements; otherwise it becomes
+    // one-dimensional.
     let shape = if decoded / size.max(1) == bytes / element {
         position.repr.shape.clone()
     } else {
@@ -176,7 +177,7 @@ fn array_codec(
     })))
 }
 
-/// Returns the encoded fill value, or zeros if it does not encode to one element.
+/// Encodes the fill value. Returns zeros if the result does not have the length of an element.
 fn encoded_fill(codec: &dyn BytesToBytes, fill: &[u8], element: usize) -> Vec<u8> {
     let encoded = codec.encode(Cow::Borrowed(fill)).ok();
     let fits = encoded.filter(|encoded| encoded.len() == element);

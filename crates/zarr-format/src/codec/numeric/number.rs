@@ -1,12 +1,11 @@
 //! Number types, and element types as numpy names them.
 //!
-//! `element.rs` has their arithmetic; each codec decides which types it accepts.
+//! `element.rs` has the arithmetic of these types; each codec decides which types it accepts.
 
 use crate::codec::config::Configuration;
 use crate::error::{Error, Result};
 use crate::model::DataType;
 
-/// A type of number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Number {
     Bool,
@@ -24,7 +23,7 @@ pub(super) enum Number {
 }
 
 impl Number {
-    /// Returns the bytes of one number.
+    /// Returns the width of the number type in bytes.
     pub(super) fn width(self) -> usize {
         match self {
             Number::Bool | Number::I8 | Number::U8 => 1,
@@ -34,7 +33,7 @@ impl Number {
         }
     }
 
-    /// Returns the bits of one number.
+    /// Returns the width of the number type in bits.
     pub(super) fn bits(self) -> u32 {
         match self.width() {
             1 => 8,
@@ -44,12 +43,11 @@ impl Number {
         }
     }
 
-    /// Whether this is a float type.
     pub(super) fn is_float(self) -> bool {
         matches!(self, Number::F16 | Number::F32 | Number::F64)
     }
 
-    /// Whether `other` represents every value of `self` exactly.
+    /// Whether `other` can represent every value of `self` exactly.
     pub(super) fn fits(self, other: Number) -> bool {
         let (signed, digits) = self.range();
         let (other_signed, other_digits) = other.range();
@@ -57,7 +55,7 @@ impl Number {
         self == other || range && (other.is_float() || !self.is_float())
     }
 
-    /// Returns whether there are negative values, and the number of exact binary digits.
+    /// Returns whether the number type is signed, and how many binary digits it represents exactly.
     fn range(self) -> (bool, u32) {
         match self {
             Number::Bool => (false, 1),
@@ -105,18 +103,18 @@ impl Number {
     }
 }
 
-/// The type of an element: one number, or two if complex.
+/// Element type as numpy names it: a number type, whether it is complex, and its byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Dtype {
     pub(super) number: Number,
-    /// 2 for complex numbers, else 1.
+    /// Numbers in an element: 2 for complex numbers, else 1.
     pub(super) parts: usize,
     /// Whether the numbers are big-endian.
     pub(super) big: bool,
 }
 
 impl Dtype {
-    /// Returns the type of an array's elements, or `None` if they are not numbers.
+    /// Returns the element type of a data type, or `None` if its elements are not numbers.
     pub(super) fn of(data_type: &DataType) -> Option<Dtype> {
         let (kind, width, parts) = match data_type {
             DataType::Bool => ('b', 1, 1),
@@ -139,7 +137,8 @@ impl Dtype {
         })
     }
 
-    /// Returns the type of an integer of whole bytes or of a float; `Unsupported` for all other types.
+    /// Returns the element type of a data type of whole-byte integers or floats; fails with `Unsupported` for all other
+    /// types.
     pub(super) fn of_real(data_type: &DataType, codec: &str) -> Result<Dtype> {
         let dtype = match data_type {
             DataType::Int(_) | DataType::UInt(_) | DataType::Float(_) => Dtype::of(data_type),
@@ -151,9 +150,9 @@ impl Dtype {
         })
     }
 
-    /// Reads a member with a type as numpy names it (`<i4`, `int32`, `|b1`).
+    /// Reads a parameter that names a type as numpy does (`<i4`, `int32`, `|b1`).
     ///
-    /// Fails with `Corrupt` if it is not a string, `Unsupported` if it is not a number type.
+    /// Fails with `Corrupt` if the value is not a string, `Unsupported` if it does not name a number type.
     pub(super) fn member(config: Configuration<'_>, name: &str) -> Result<Option<Dtype>> {
         let Some(value) = config.get(name) else {
             return Ok(None);
@@ -171,7 +170,7 @@ impl Dtype {
 
     fn parse(text: &str) -> Option<Dtype> {
         let plain = text.trim_start_matches(['<', '>', '|', '=']);
-        // Dates and durations of any unit are calculated as integers.
+        // Dates and durations of any unit are stored as 64-bit integers.
         let plain = if plain.starts_with("M8") || plain.starts_with("m8") {
             "i8"
         } else {
@@ -199,12 +198,12 @@ impl Dtype {
         })
     }
 
-    /// Returns the bytes of an element.
+    /// Returns the size of an element in bytes.
     pub(super) fn size(self) -> usize {
         self.number.width() * self.parts
     }
 
-    /// Returns the data type in the model.
+    /// Returns the data type of an array with these elements.
     pub(super) fn data_type(self) -> DataType {
         let width = self.number.width();
         match self.number {

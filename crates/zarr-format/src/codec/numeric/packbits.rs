@@ -2,8 +2,8 @@
 //!
 //! `packbits` stores each number in its significant bits, the lowest bit first. Unused bits of the last byte are
 //! written as 0 and ignored by decoding. The bits of an element that are not stored (`first_bit`, `last_bit`) are
-//! decoded as zeros, or as the sign of a signed integer. `numcodecs.packbits` is another codec: it has booleans only,
-//! the first in a byte's highest bit.
+//! decoded as zeros, or as the sign of a signed integer. `numcodecs.packbits` is a different format, for booleans only:
+//! the first boolean is the highest bit of a byte.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ use crate::model::DataType;
 use super::array_codec;
 use super::number::{Dtype, Number};
 
-/// The position of the padding count.
+/// Where the chunk states its number of padding bits: nowhere, in the first byte or in the last byte.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Padding {
     None,
@@ -25,23 +25,23 @@ enum Padding {
     Last,
 }
 
-/// Stores `bits` bits of each of `count` numbers, beginning with bit `first_bit`.
+/// Codec `packbits`: stores `bits` bits of each of `count` numbers, beginning with bit `first_bit`.
 #[derive(Debug)]
 struct PackBits {
-    /// Numbers in a chunk, two for each complex element.
+    /// Number of numbers in a chunk: two for each complex element.
     count: usize,
-    /// Bytes of a number.
+    /// Size of a decoded number in bytes.
     width: usize,
     first_bit: u32,
-    /// Stored bits of a number, from 1 to 64.
+    /// How many bits of a number are stored, from 1 to 64.
     bits: u32,
     signed: bool,
     lossy: bool,
     padding: Padding,
 }
 
-/// Reads the configuration (codec `packbits`, "Configuration parameters"). The schema of the specification has other
-/// names for the same members; both are accepted.
+/// Builds the codec (codec `packbits`, "Configuration parameters"). The JSON schema of the specification names the
+/// parameters differently; both names are accepted.
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let dtype = Dtype::of(&position.repr.data_type).ok_or_else(|| {
         let name = position.repr.data_type.to_string();
@@ -87,13 +87,13 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
 }
 
 impl PackBits {
-    /// Returns the length of all stored bits in bytes.
+    /// Returns the length in bytes of the packed bits of a chunk.
     fn packed_bytes(&self) -> usize {
         let whole = self.count / 8 * self.bits as usize;
         whole + (self.count % 8 * self.bits as usize).div_ceil(8)
     }
 
-    /// Returns the number of unused bits in the last byte, from 0 to 7.
+    /// Returns the number of unused bits in the last byte of a chunk, from 0 to 7.
     fn padding_bits(&self) -> u8 {
         let used = self.count % 8 * self.bits as usize % 8;
         [0, 7, 6, 5, 4, 3, 2, 1][used]
@@ -103,7 +103,8 @@ impl PackBits {
         u64::MAX >> (64 - self.bits)
     }
 
-    /// Returns the number with these stored bits.
+    /// Restores a number from its stored bits: the bits above them are the sign of a signed integer or zeros, those
+    /// below zeros.
     fn extend(&self, bits: u64) -> u64 {
         let top = self.first_bit + self.bits;
         let number = bits << self.first_bit;
@@ -115,7 +116,8 @@ impl PackBits {
         }
     }
 
-    /// Removes the padding count; `Corrupt` if it contradicts the shape.
+    /// Removes the byte that states the number of padding bits; fails with `Corrupt` if it contradicts the shape of the
+    /// chunk.
     fn without_padding<'b>(&self, encoded: &'b [u8]) -> Result<&'b [u8]> {
         let (found, bits) = match self.padding {
             Padding::None => return Ok(encoded),
@@ -156,7 +158,7 @@ impl ArrayToBytes for PackBits {
         self.encoded_length().check("packbits", encoded.len())?;
         let mut bytes = self.without_padding(&encoded)?.iter();
         let mut out = buffer::of_length(self.count * self.width);
-        // Bits that were read but not consumed, and their number.
+        // `buffer` holds the `ready` bits that were read but belong to the next numbers.
         let (mut buffer, mut ready) = (0_u128, 0);
         for number in out.chunks_exact_mut(self.width) {
             while ready < self.bits {
@@ -174,7 +176,7 @@ impl ArrayToBytes for PackBits {
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
         let mut out = Vec::with_capacity(self.packed_bytes() + 1);
         out.extend((self.padding == Padding::First).then(|| self.padding_bits()));
-        // Bits that were not written yet, and their number.
+        // `buffer` holds the `ready` bits that do not fill an output byte yet.
         let (mut buffer, mut ready) = (0_u128, 0);
         for number in decoded.chunks_exact(self.width) {
             let mut bits = [0; 8];
@@ -198,16 +200,16 @@ impl ArrayToBytes for PackBits {
     }
 }
 
-/// Packs eight booleans into each byte; the first byte counts the padding bits of the last one. The codec has no
-/// configuration. It encodes to bytes although it is an `array -> array` codec, so the encoded array has the data type
+/// Codec `numcodecs.packbits`: packs eight booleans into each byte, after a first byte with the number of padding bits
+/// in the last. It encodes to bytes although it is an `array -> array` codec, so the encoded array has the data type
 /// `uint8`.
 #[derive(Debug)]
 struct PackedBooleans {
-    /// Whether decoded bytes may differ from 0 and 1.
+    /// Whether decoded bytes may differ from 0 and 1. Encoding then loses their values.
     lossy: bool,
 }
 
-/// Builds `numcodecs.packbits`. Any byte except 0 is true.
+/// Builds `numcodecs.packbits`, which encodes any byte except 0 as true.
 pub(crate) fn booleans(_: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let lossy = position.after_bytes || position.repr.data_type != DataType::Bool;
     let codec = Box::new(PackedBooleans { lossy });
@@ -221,9 +223,10 @@ fn boolean_bytes(count: usize) -> usize {
     count.div_ceil(8).saturating_add(1)
 }
 
-/// Returns the bits of a byte, the highest first, one in each byte.
+/// Returns the bits of a byte, the highest first, each as a byte of 0 or 1.
 fn spread([byte]: [u8; 1]) -> [u8; 8] {
-    // Copies of the byte, each shifted one bit further than the one before.
+    // The multiplication copies the byte, each copy shifted one bit further, so that the mask picks another bit from
+    // each copy.
     let copies = u64::from(byte).wrapping_mul(0x8040_2010_0804_0201);
     (copies >> 7 & 0x0101_0101_0101_0101).to_le_bytes()
 }

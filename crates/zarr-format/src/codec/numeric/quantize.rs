@@ -1,7 +1,7 @@
 //! Codecs `bitround` and `numcodecs.quantize`: numbers rounded to significant bits or decimal digits.
 //!
-//! Encoding keeps only the bits that are needed, so that a compressor finds zeros in the others. Decoding does not
-//! restore them: `bitround` changes no byte, and `quantize` casts from `astype` to `dtype`.
+//! Encoding sets insignificant bits to zero, since zeros compress well. Decoding does not restore those bits:
+//! `bitround` changes no byte, and `quantize` casts from `astype` to `dtype`.
 
 use crate::codec::config::Configuration;
 use crate::codec::traits::{ChainPosition, Codec};
@@ -11,15 +11,16 @@ use super::element::{Wide, cast_all, map_elements, rounding, with_element};
 use super::number::{Dtype, Number};
 use super::{Kernel, Numeric, decoded_dtype};
 
-/// Keeps the upper `keepbits` bits of a float's mantissa; in an integer, `keepbits` bits from its highest set bit down.
-/// Ties go to even. NaN and infinities are kept; an integer that would overflow its type is rounded down.
+/// Codec `bitround`: keeps the upper `keepbits` bits of a float's mantissa; in an integer, `keepbits` bits from its
+/// highest set bit down. Ties go to even. NaN and infinities are unchanged; an integer that would overflow its type is
+/// rounded down.
 #[derive(Debug)]
 struct BitRound {
     number: Number,
     keepbits: u32,
 }
 
-/// Reads the configuration (codec `bitround`, "Configuration parameters").
+/// Builds the codec (codec `bitround`, "Configuration parameters").
 pub(crate) fn bitround(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let dtype = Dtype::of(&position.repr.data_type).filter(|dtype| dtype.number != Number::Bool);
     let dtype = dtype.ok_or_else(|| {
@@ -40,7 +41,7 @@ pub(crate) fn bitround(config: Configuration<'_>, position: &ChainPosition<'_>) 
     Numeric::new("bitround", dtype, dtype, round).at(position)
 }
 
-/// Returns the bits of a float's mantissa and the mask of its exponent, or `None` for integers.
+/// Returns how many bits the mantissa of a float type has, and the mask of its exponent; `None` for integers.
 fn mantissa(number: Number) -> Option<(u32, u64)> {
     match number {
         Number::F16 => Some((10, 0x7c00)),
@@ -90,13 +91,14 @@ impl BitRound {
         let mask = u64::MAX.checked_shl(dropped).unwrap_or(0);
         let odd = bits.checked_shr(dropped).unwrap_or(0) & 1;
         let rounded = bits.saturating_add(half - 1 + odd);
-        // Rounding a float up never carries into its sign, but an integer may overflow its type.
+        // A float rounded up never carries into its sign, but an integer may overflow its type, so the result is
+        // clamped.
         rounded.min(max) & mask
     }
 }
 
-/// Rounds to decimal digits: a number is multiplied by `scale`, a power of two, rounded to an integer, and divided by
-/// `scale`.
+/// Codec `numcodecs.quantize`, which rounds floats to decimal digits: a number is multiplied by `scale`, a power of
+/// two, rounded to an integer, and divided by `scale`.
 #[derive(Debug)]
 struct Quantize {
     scale: f64,
@@ -104,7 +106,7 @@ struct Quantize {
     encoded: Number,
 }
 
-/// Reads the configuration of `numcodecs.quantize`: `digits`, `dtype`, and `astype` if the encoded type differs.
+/// Builds `numcodecs.quantize` from `digits`, `dtype`, and `astype` if the encoded type differs.
 pub(crate) fn decimal(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let decoded = decoded_dtype(config, "dtype", position)?;
     let encoded = Dtype::member(config, "astype")?.unwrap_or(decoded);

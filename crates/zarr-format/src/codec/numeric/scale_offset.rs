@@ -1,4 +1,4 @@
-//! Codecs `scale_offset` and `numcodecs.fixedscaleoffset`: `(x - offset) * scale`.
+//! Codecs `scale_offset` and `numcodecs.fixedscaleoffset` store `(x - offset) * scale`.
 //!
 //! `scale_offset` calculates in the array's own type and refuses numbers out of its range. `fixedscaleoffset`
 //! calculates as numpy does, rounds to a whole number and casts it to another type.
@@ -14,22 +14,22 @@ use super::element::{Element, Wide, map_elements, rounding, try_map, with_elemen
 use super::number::{Dtype, Number};
 use super::{Kernel, Numeric, decoded_dtype};
 
-/// Scale and offset, as integers or as floats.
+/// Scale and offset of a linear transformation, as integers or as floats.
 #[derive(Debug)]
 enum Transformation {
     Whole { offset: i128, scale: i128 },
     Float { offset: f64, scale: f64 },
 }
 
-/// The transformation, and the type of its arithmetic. A result that the type cannot represent is an error and never
-/// becomes another number: integers are restored exactly, floats are rounded.
+/// Codec `scale_offset`: the transformation, and the number type it is computed in. A result that the type cannot
+/// represent is an error. Integers are restored exactly, floats are rounded.
 #[derive(Debug)]
 struct ScaleOffset {
     number: Number,
     transformation: Transformation,
 }
 
-/// Reads the configuration (codec `scale_offset`, "Configuration").
+/// Builds the codec (codec `scale_offset`, "Configuration").
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     config.only(&["offset", "scale"])?;
     let dtype = Dtype::of_real(&position.repr.data_type, "scale_offset")?;
@@ -69,13 +69,13 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
 }
 
 impl ScaleOffset {
-    /// Returns an integer if it is in the range of the type.
+    /// Returns the integer, or `None` if it is out of range of the number type.
     fn whole(&self, number: i128) -> Option<i128> {
         let (min, max) = self.number.bounds();
         (min..=max).contains(&number).then_some(number)
     }
 
-    /// Returns a float rounded to the type, or `None` if the operand was finite but the result is not.
+    /// Rounds a float to the number type. Returns `None` if the operand was finite but the result is not.
     fn float(&self, number: f64, was_finite: bool) -> Option<f64> {
         let number = rounding(self.number)(number);
         (number.is_finite() || !was_finite).then_some(number)
@@ -139,9 +139,9 @@ impl Kernel for ScaleOffset {
     }
 }
 
-/// Calculates as numpy 2 does with an array and a Python number. Floats keep their width; integers remain integers if
-/// their type can represent the Python number, and become float64 otherwise. Division always gives floats. Rounding is
-/// to nearest, ties to even.
+/// Codec `numcodecs.fixedscaleoffset`, which calculates as numpy 2 does with an array and a Python number. Floats keep
+/// their width; integers remain integers if their type can represent the Python number, and become float64 otherwise.
+/// Division always gives floats. Rounding is to nearest, ties to even.
 #[derive(Debug)]
 struct FixedScaleOffset {
     offset: JsonNumber,
@@ -150,8 +150,7 @@ struct FixedScaleOffset {
     encoded: Number,
 }
 
-/// Reads the configuration of `numcodecs.fixedscaleoffset`: `offset`, `scale`, `dtype`, and `astype` if the encoded
-/// type differs.
+/// Builds `numcodecs.fixedscaleoffset` from `offset`, `scale`, `dtype`, and `astype` if the encoded type differs.
 pub(crate) fn fixed(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let decoded = decoded_dtype(config, "dtype", position)?;
     let encoded = Dtype::member(config, "astype")?.unwrap_or(decoded);
@@ -203,7 +202,7 @@ impl Kernel for FixedScaleOffset {
 }
 
 impl FixedScaleOffset {
-    /// Returns the calculation of encoding, before the cast of the result.
+    /// Returns the function `(x - offset) * scale`, without the final cast to the encoded type.
     fn transformation<From: Element>(&self) -> impl Fn(Wide) -> Wide {
         let round = rounding(self.decoded);
         let (scale, offset) = (round(float(&self.scale)), round(float(&self.offset)));
@@ -223,7 +222,7 @@ impl FixedScaleOffset {
         }
     }
 
-    /// Returns a number if it is an integer that the decoded type can represent; always `None` for `Bool`.
+    /// Returns the configured number if it is an integer that the decoded type can represent; always `None` for `Bool`.
     fn integer_of_type<From: Element>(&self, number: &JsonNumber) -> Option<Wide> {
         let wide = number.as_i64().map(Wide::Signed);
         let wide = wide.or_else(|| number.as_u64().map(Wide::Unsigned))?;
@@ -233,8 +232,8 @@ impl FixedScaleOffset {
     }
 }
 
-/// Returns the product modulo 2^64. The caller casts it to the element's type, which wraps it again if that is
-/// narrower.
+/// Multiplies two integers modulo 2^64. The caller casts the product to the type of the element, which wraps it again
+/// if the type is narrower.
 fn product(one: Wide, other: Wide) -> Wide {
     let number = one.as_whole().wrapping_mul(other.as_whole());
     Wide::Unsigned(u64::cast(Wide::whole(number)))

@@ -1,7 +1,7 @@
-//! Codec `categorize` of numcodecs: stores text as the number of its label, counted from 1.
+//! Codec `categorize` of numcodecs: stores each text as the number of its label.
 //!
-//! All other numbers are decoded as empty text, and text without a label is encoded as 0. Labels may be long and used
-//! many times, so the decoded length is computed before the chunk is allocated.
+//! Labels are counted from 1. All other numbers are decoded as empty text, and text without a label is encoded as 0.
+//! Labels may be long and used many times, so the decoded length is computed before the chunk is allocated.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,23 +15,23 @@ use crate::dialect::typestr;
 use crate::error::{Error, Result};
 use crate::model::{DataType, utf32_bytes};
 
-/// The labels, and the decoded and encoded arrays.
+/// Codec `categorize`: its labels, and the shape and data type of decoded and encoded chunks.
 #[derive(Debug)]
 struct Categorize {
     decoded: ArrayRepr,
     encoded: ArrayRepr,
-    /// The decoded elements of numbers 0, 1, and so on.
+    /// Decoded elements by label number; number 0 is the empty text.
     elements: Vec<Vec<u8>>,
-    /// The number of each label. A label that is listed twice has the number of its last position, as in numcodecs.
+    /// Numbers by label. A label that is listed twice has the number of its last position, as in numcodecs.
     numbers: HashMap<Vec<u8>, u64>,
-    /// Bytes of a number, and whether it is signed.
+    /// Size of an encoded label number in bytes.
     width: usize,
     signed: bool,
     /// Maximum length of a decoded chunk in bytes.
     max_bytes: usize,
 }
 
-/// Reads the configuration (numcodecs, `Categorize`): `labels`, and `astype` of the numbers.
+/// Builds the codec (numcodecs, `Categorize`) from `labels` and `astype`, the type of the encoded numbers.
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let labels = labels(config)?;
     let astype = match config.get("astype") {
@@ -78,7 +78,7 @@ fn labels(config: Configuration<'_>) -> Result<Vec<String>> {
     labels.ok_or_else(|| config.unexpected("labels", "a list of strings"))
 }
 
-/// Returns text as an element, truncated to the length of its type as numpy does.
+/// Encodes text as an element of `data_type`, truncated to the length of the type as numpy does.
 fn element(data_type: &DataType, text: &str) -> Vec<u8> {
     match data_type {
         DataType::FixedText(length) => {
@@ -94,7 +94,7 @@ fn element(data_type: &DataType, text: &str) -> Vec<u8> {
 }
 
 impl Categorize {
-    /// Returns the decoded element for a number.
+    /// Returns the text element for an encoded label number; the empty text if no label has the number.
     fn element(&self, number: &[u8]) -> &[u8] {
         let mut wide = [0; 8];
         wide.iter_mut()
@@ -109,7 +109,7 @@ impl Categorize {
             .map_or(empty, Vec::as_slice)
     }
 
-    /// Returns the bytes of a number; `Invalid` if it exceeds the range of its type.
+    /// Encodes a label number; fails with `Invalid` if it exceeds the range of the encoded type.
     fn number(&self, label: u64) -> Result<Vec<u8>> {
         let bits = 8 * self.width - usize::from(self.signed);
         if bits < 64 && label >> bits != 0 {
@@ -122,7 +122,7 @@ impl Categorize {
         Ok(label.to_le_bytes().into_iter().take(self.width).collect())
     }
 
-    /// Splits a decoded chunk into its elements.
+    /// Splits a decoded chunk of texts into its elements.
     fn split<'a>(&self, decoded: &'a [u8]) -> Result<Vec<&'a [u8]>> {
         match self.decoded.data_type.size() {
             Some(size) => Ok(decoded.chunks_exact(size).collect()),

@@ -1,4 +1,4 @@
-//! Reads and writes lists of objects as JSON text.
+//! Decodes and encodes chunks of Python objects as JSON text (`json2`).
 //!
 //! A chunk is read value by value, without a tree in memory. `NaN` and the infinities are numbers, as Python writes
 //! them. `list.rs` checks the type and the number of elements.
@@ -19,7 +19,7 @@ impl From<JiterError> for Error {
     }
 }
 
-/// Reads a chunk.
+/// Decodes a JSON chunk of objects into `chunk`.
 pub(super) fn read(encoded: &[u8], chunk: &mut ChunkBuilder<'_>) -> Result<()> {
     let (shape, count) = read_trailer(encoded, chunk)?;
     let (rows, row) = checked_rows(&shape, count)?;
@@ -37,8 +37,8 @@ pub(super) fn read(encoded: &[u8], chunk: &mut ChunkBuilder<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Reads the type and the shape after the elements. Returns the shape in which the elements are nested, and the number
-/// of values before the type.
+/// Reads the data type and the shape, which follow the elements in a JSON chunk. Returns the shape in which the
+/// elements are nested, and the number of values before the data type.
 fn read_trailer(encoded: &[u8], chunk: &ChunkBuilder<'_>) -> Result<(Vec<u64>, u64)> {
     let mut json = Jiter::new(encoded).with_allow_inf_nan();
     let mut last: [&[u8]; 2] = [&[], &[]];
@@ -69,16 +69,16 @@ fn read_trailer(encoded: &[u8], chunk: &ChunkBuilder<'_>) -> Result<(Vec<u64>, u
     Ok((shape, values - behind))
 }
 
-/// Reads the elements of a chunk.
+/// Reads the elements of a JSON chunk.
 struct JsonReader<'j, 'c, 'r> {
     json: Jiter<'j>,
     chunk: &'c mut ChunkBuilder<'r>,
-    /// The element that is read, without whitespace between its tokens.
+    /// JSON of the current element, without whitespace between its tokens.
     value: Vec<u8>,
 }
 
 impl JsonReader<'_, '_, '_> {
-    /// Reads elements nested as in `shape`.
+    /// Reads elements from lists that are nested as `shape` states.
     fn read_nested(&mut self, peek: Peek, shape: &[u64]) -> Result<()> {
         let Some((&rows, row)) = shape.split_first() else {
             return self.read_element(peek);
@@ -154,19 +154,17 @@ impl JsonReader<'_, '_, '_> {
     }
 }
 
-/// Appends text as a JSON string.
 pub(super) fn push_text(out: &mut Vec<u8>, text: &str) -> Result<()> {
     serde_json::to_writer(out, text).map_err(corrupt)
 }
 
-/// Writes a chunk.
+/// Encodes a chunk of objects as JSON.
 pub(super) fn write(elements: &[ObjectElement<'_>], dtype: &str, shape: &[u64]) -> Result<Vec<u8>> {
     let mut out = JsonWriter(Vec::new());
     list::write(&mut out, elements, dtype, shape)?;
     Ok(out.0)
 }
 
-/// Writes a list as JSON.
 struct JsonWriter(Vec<u8>);
 
 impl ListWriter for JsonWriter {

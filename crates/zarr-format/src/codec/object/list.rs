@@ -1,7 +1,7 @@
-//! The list of objects: nested rows of elements, then type and shape.
+//! List of objects in a chunk: nested elements, then data type and shape.
 //!
-//! The elements are nested dimension by dimension; the name of numpy's type and the shape follow them. A decoded chunk
-//! never exceeds its maximum length, and no value nests deeper than `MAX_DEPTH`. The notations implement the syntax.
+//! Every dimension is a nested list; the name of numpy's type and the shape follow the elements. A decoded chunk never
+//! exceeds its maximum length, and no value nests deeper than `MAX_DEPTH`. JSON and MessagePack implement the syntax.
 
 use std::borrow::Cow;
 
@@ -14,13 +14,14 @@ use crate::dialect::{fill, typestr};
 use crate::error::{Error, Result};
 use crate::model::{DataType, MAX_RANK};
 
-/// Maximum nesting of lists and maps in an element.
+/// Maximum nesting of lists and maps in an element of a chunk of objects.
 pub(super) const MAX_DEPTH: usize = 100;
 
-/// Returns the shape in which the elements are nested, from the type and the shape after them; older writers omitted
-/// the shape. It may differ from the chunk's shape if the number of elements is the same.
+/// Returns the shape in which the elements of a chunk of objects are nested, from the data type and the shape that
+/// follow them; older writers omitted the shape. The result may differ from the chunk's shape if the number of elements
+/// is the same.
 ///
-/// Fails with `Corrupt` if the type or the number of elements differs from the chunk's.
+/// Fails with `Corrupt` if the data type or the number of elements is not that of the chunk.
 pub(super) fn stored_shape(
     repr: &ArrayRepr,
     dtype: &str,
@@ -48,15 +49,16 @@ pub(super) fn stored_shape(
     Ok(shape)
 }
 
-/// Returns the number of rows along the first dimension, and the shape of a row. An array without dimensions is stored
-/// as one row with one element.
+/// Returns the length of the first dimension and the other dimensions. An array without dimensions is stored as a list
+/// of one element.
 pub(super) fn rows(shape: &[u64]) -> (u64, &[u64]) {
     shape
         .split_first()
         .map_or((1, shape), |(&rows, row)| (rows, row))
 }
 
-/// Like `rows`, for a list with `found` values before the type; `Corrupt` if that is not the number of rows.
+/// Returns the length of the first dimension and the other dimensions. Fails with `Corrupt` if the list has `found`
+/// elements and that is not the length.
 pub(super) fn checked_rows(shape: &[u64], found: u64) -> Result<(u64, &[u64])> {
     let (rows, row) = rows(shape);
     if rows == found {
@@ -66,28 +68,26 @@ pub(super) fn checked_rows(shape: &[u64], found: u64) -> Result<(u64, &[u64])> {
     Err(Error::corrupt("chunk", what))
 }
 
-/// Writes a list in one notation.
+/// Writes a list of objects in JSON or MessagePack.
 pub(super) trait ListWriter {
     /// Begins a list of `count` values.
     fn begin(&mut self, count: u64) -> Result<()>;
 
-    /// Separates two values of a list.
+    /// Writes the separator between two values of a list.
     fn separate(&mut self);
 
-    /// Ends a list.
     fn end(&mut self);
 
-    /// Writes an element.
+    /// Writes an element of the array.
     fn element(&mut self, element: &ObjectElement<'_>) -> Result<()>;
 
-    /// Writes text.
     fn text(&mut self, text: &str) -> Result<()>;
 
-    /// Writes a length.
+    /// Writes a number, the length of a dimension.
     fn length(&mut self, length: u64) -> Result<()>;
 }
 
-/// Writes a chunk, whose number of elements is the product of `shape`.
+/// Encodes a chunk of objects. The number of `elements` must be the product of `shape`.
 pub(super) fn write(
     writer: &mut dyn ListWriter,
     elements: &[ObjectElement<'_>],
@@ -135,7 +135,7 @@ fn write_nested(
     Ok(())
 }
 
-/// The decoded chunk, to which elements are appended as they are read.
+/// A decoded chunk of objects, to which elements are appended as they are read.
 pub(super) struct ChunkBuilder<'a> {
     repr: &'a ArrayRepr,
     out: Vec<u8>,
@@ -143,7 +143,7 @@ pub(super) struct ChunkBuilder<'a> {
 }
 
 impl<'a> ChunkBuilder<'a> {
-    /// Begins a chunk of at most `max_bytes`.
+    /// Begins an empty decoded chunk, which may grow to `max_bytes` bytes.
     pub(super) fn new(repr: &'a ArrayRepr, max_bytes: usize) -> ChunkBuilder<'a> {
         ChunkBuilder {
             repr,
@@ -152,17 +152,17 @@ impl<'a> ChunkBuilder<'a> {
         }
     }
 
-    /// Returns the chunk.
+    /// Returns the bytes of the decoded chunk.
     pub(super) fn finish(self) -> Vec<u8> {
         self.out
     }
 
-    /// Returns the array that is being read.
+    /// Returns the shape and data type of the chunk that is being read.
     pub(super) fn repr(&self) -> &ArrayRepr {
         self.repr
     }
 
-    /// Fails with `TooLarge` if the chunk has no room for `bytes` more.
+    /// Fails with `TooLarge` if `bytes` more bytes would exceed the maximum length of the decoded chunk.
     fn check_room(&self, bytes: usize) -> Result<()> {
         if self.out.len().saturating_add(bytes) <= self.max_bytes {
             return Ok(());
@@ -172,7 +172,7 @@ impl<'a> ChunkBuilder<'a> {
     }
 
     /// Checks a value that is nested `depth` levels deep in an element; `bytes` bytes of the element were already read.
-    /// Fails with `TooLarge` if these do not fit in the chunk, `Corrupt` if the value is nested too deep.
+    /// Fails with `TooLarge` if these bytes exceed the chunk, `Corrupt` if the value is nested too deep.
     pub(super) fn check_value(&self, bytes: usize, depth: usize) -> Result<()> {
         self.check_room(bytes)?;
         if depth <= MAX_DEPTH {
@@ -182,7 +182,8 @@ impl<'a> ChunkBuilder<'a> {
         Err(Error::corrupt("chunk", found))
     }
 
-    /// Appends an element; `TooLarge` if it exceeds the chunk, `Corrupt` if it is not a value of the array's type.
+    /// Appends an element to the decoded chunk. Fails with `TooLarge` if it exceeds the chunk, with `Corrupt` if it is
+    /// not a value of the array's type.
     pub(super) fn add(&mut self, element: &ObjectElement<'_>) -> Result<()> {
         if self.repr.data_type.size().is_some() {
             let fixed = element.fixed_bytes(&self.repr.data_type);
@@ -209,20 +210,20 @@ impl<'a> ChunkBuilder<'a> {
 /// The date or duration "not a time" (NaT), which is `null` in a list of objects.
 const NOT_A_TIME: [u8; 8] = i64::MIN.to_le_bytes();
 
-/// One element of a list.
+/// An element of a chunk of Python objects.
 ///
 /// A decoded chunk holds strings and bytes unchanged, other objects as compact JSON, and elements of a fixed length as
 /// their bytes.
 pub(super) enum ObjectElement<'a> {
-    /// A string.
     Text(Cow<'a, str>),
     /// Bytes that may not be UTF-8.
     Bytes(&'a [u8]),
-    /// Any other object, as JSON. Numbers may be `NaN`, `Infinity` and `-Infinity`, as Python writes them.
+    /// Any other Python object, as JSON. Numbers may be `NaN`, `Infinity` and `-Infinity`, as Python writes them.
     Json(Cow<'a, str>),
 }
 
-/// Returns numpy's name of the type, little-endian; `Unsupported` if a list of objects cannot hold its elements.
+/// Returns numpy's name of a data type, little-endian; fails with `Unsupported` if a list of objects cannot hold its
+/// elements.
 pub(super) fn dtype_of(data_type: &DataType) -> Result<String> {
     Ok(match data_type {
         DataType::Object | DataType::Text | DataType::Bytes => "|O".to_string(),
@@ -243,7 +244,7 @@ pub(super) fn dtype_of(data_type: &DataType) -> Result<String> {
 }
 
 impl<'a> ObjectElement<'a> {
-    /// Returns the bytes of a string, of bytes, or of the JSON.
+    /// Returns the bytes of the element as a decoded chunk holds them.
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
             ObjectElement::Text(text) | ObjectElement::Json(text) => text.as_bytes(),
@@ -251,8 +252,8 @@ impl<'a> ObjectElement<'a> {
         }
     }
 
-    /// Reads an element of a decoded chunk. If its type is `Object`, text that is valid JSON becomes that JSON value,
-    /// so text that looks like a number becomes a number.
+    /// Converts an element of a decoded chunk. If its data type is `Object`, text that is valid JSON becomes that JSON
+    /// value, so text that looks like a number becomes a number.
     pub(super) fn of(data_type: &DataType, bytes: &'a [u8]) -> ObjectElement<'a> {
         match (data_type, std::str::from_utf8(bytes)) {
             (DataType::FixedBytes(_), _) => ObjectElement::Bytes(without_zeros(bytes)),
@@ -276,7 +277,7 @@ impl<'a> ObjectElement<'a> {
         }
     }
 
-    /// Returns the bytes of an element of fixed length, or `None` if it is not a value of the type.
+    /// Returns the bytes of an element of fixed length, or `None` if it is not a value of the data type.
     pub(super) fn fixed_bytes(&self, data_type: &DataType) -> Option<Vec<u8>> {
         if let DataType::FixedBytes(length) | DataType::Raw(length) = data_type {
             let mut bytes = self.bytes().to_vec();
@@ -302,7 +303,7 @@ impl<'a> ObjectElement<'a> {
     }
 }
 
-/// Whether text is a JSON value other than a string.
+/// Whether text is valid JSON of a value that is not a string.
 fn is_json(text: &str) -> bool {
     let mut json = Jiter::new(text.as_bytes()).with_allow_inf_nan();
     let is_text = matches!(json.peek(), Ok(Peek::String) | Err(_));
@@ -364,7 +365,7 @@ mod tests {
         let long = format!("[\"{}\",\"|O\",[1]]", "x".repeat(1 << 17));
         let error = json2(&[1]).decode(long.into_bytes()).unwrap_err();
         assert_eq!(error.kind(), Kind::TooLarge);
-        // Each encoded byte is decoded to five.
+        // Each nil, one byte, decodes to the five bytes `null,`.
         let nulls = [
             &b"\x93\xdc\xff\xff"[..],
             &vec![0xc0; 0xffff],

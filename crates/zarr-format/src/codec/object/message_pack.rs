@@ -1,8 +1,9 @@
-//! Reads and writes lists of objects as MessagePack.
+//! Decodes and encodes chunks of Python objects as MessagePack (`msgpack2`).
 //!
-//! A chunk is read value by value, and nothing is allocated by the counts that it claims: each value takes at least one
-//! byte. `list.rs` checks the type and the number of elements. The number of values is written before them, so the
-//! values of a JSON list are written to a separate buffer and counted. Integers of more than 64 bits are an error.
+//! A chunk is read value by value, and no allocation depends on the counts that the chunk claims: each value takes at
+//! least one byte. `list.rs` checks the data type and the number of elements. In MessagePack the number of values
+//! precedes the values, so the values of a JSON list are written to a separate buffer and counted. Integers of more
+//! than 64 bits are an error.
 
 use jiter::{Jiter, Peek};
 use rmp::decode::RmpRead;
@@ -19,7 +20,7 @@ fn corrupt(error: impl std::fmt::Display) -> Error {
     Error::corrupt("msgpack", error)
 }
 
-/// A value, or the head of a list or map: the number of values or pairs that follow.
+/// A MessagePack token: a scalar, or the head of a list or map with the number of values or pairs that follow.
 enum Token<'a> {
     Nil,
     Bool(bool),
@@ -32,7 +33,7 @@ enum Token<'a> {
     Map(usize),
 }
 
-/// Removes and returns the next token.
+/// Removes the next MessagePack token from `rest` and returns it.
 fn take_token<'a>(rest: &mut &'a [u8]) -> Result<Token<'a>> {
     let marker = rmp::decode::read_marker(rest).map_err(|_| truncated())?;
     Ok(match marker {
@@ -75,7 +76,7 @@ fn truncated() -> Error {
     corrupt("the chunk is cut off")
 }
 
-/// Removes and returns a big-endian integer of `width` bytes.
+/// Removes a big-endian integer of `width` bytes from `rest` and returns it.
 fn take_number(rest: &mut &[u8], width: u64) -> Result<u64> {
     let bytes = take(rest, width)?;
     Ok(bytes
@@ -83,18 +84,17 @@ fn take_number(rest: &mut &[u8], width: u64) -> Result<u64> {
         .fold(0, |number, &byte| number << 8 | u64::from(byte)))
 }
 
-/// Removes and returns the number of values in a list or of pairs in a map.
+/// Removes the number of values of a list, or of pairs of a map, from `rest` and returns it.
 fn take_count(rest: &mut &[u8], width: u64) -> Result<usize> {
     usize::try_from(take_number(rest, width)?).map_err(|_| truncated())
 }
 
-/// Removes and returns bytes that follow their length, an integer of `width` bytes.
+/// Removes bytes and the length before them, an integer of `width` bytes, from `rest`; returns the bytes.
 fn take_counted<'a>(rest: &mut &'a [u8], width: u64) -> Result<&'a [u8]> {
     let bytes = take_number(rest, width)?;
     take(rest, bytes)
 }
 
-/// Removes and returns `bytes` bytes.
 fn take<'a>(rest: &mut &'a [u8], bytes: u64) -> Result<&'a [u8]> {
     let bytes = usize::try_from(bytes).map_err(|_| truncated())?;
     let (taken, after) = rest.split_at_checked(bytes).ok_or_else(truncated)?;
@@ -102,7 +102,7 @@ fn take<'a>(rest: &mut &'a [u8], bytes: u64) -> Result<&'a [u8]> {
     Ok(taken)
 }
 
-/// Reads a chunk.
+/// Decodes a MessagePack chunk of objects into `chunk`.
 pub(super) fn read(encoded: &[u8], chunk: &mut ChunkBuilder<'_>) -> Result<()> {
     let mut rest = encoded;
     let Token::List(values) = take_token(&mut rest)? else {
@@ -118,8 +118,8 @@ pub(super) fn read(encoded: &[u8], chunk: &mut ChunkBuilder<'_>) -> Result<()> {
     (0..rows).try_for_each(|_| reader.read_nested(row))
 }
 
-/// Reads the type and the shape after the elements of a list of `values`. Returns the shape in which the elements are
-/// nested, and the number of values in the trailer.
+/// Reads the data type and the shape, which follow the elements in a list of `values`. Returns the shape in which the
+/// elements are nested, and the number of values after the elements.
 fn read_trailer(
     mut rest: &[u8],
     values: usize,
@@ -158,7 +158,7 @@ fn read_trailer(
     Ok((stored_shape(chunk.repr(), dtype, shape)?, behind))
 }
 
-/// Skips a value.
+/// Skips a MessagePack value, with all values inside it.
 fn skip(rest: &mut &[u8]) -> Result<()> {
     let mut due = 1_usize;
     while due > 0 {
@@ -172,16 +172,16 @@ fn skip(rest: &mut &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Reads the elements of a chunk.
+/// Reads the elements of a MessagePack chunk.
 struct MessagePackReader<'e, 'c, 'r> {
     rest: &'e [u8],
     chunk: &'c mut ChunkBuilder<'r>,
-    /// The element that is read, as JSON.
+    /// The current element, as JSON.
     value: Vec<u8>,
 }
 
 impl<'e> MessagePackReader<'e, '_, '_> {
-    /// Reads elements nested as in `shape`.
+    /// Reads elements from lists that are nested as `shape` states.
     fn read_nested(&mut self, shape: &[u64]) -> Result<()> {
         let Some((&rows, row)) = shape.split_first() else {
             return self.read_element();
@@ -200,7 +200,7 @@ impl<'e> MessagePackReader<'e, '_, '_> {
     fn read_element(&mut self) -> Result<()> {
         self.value.clear();
         match take_token(&mut self.rest)? {
-            // With its option `raw`, Python writes bytes as text, so text may not be UTF-8.
+            // With the option `raw`, Python's msgpack writes bytes as text, so text may not be UTF-8.
             Token::Text(bytes) => match std::str::from_utf8(bytes) {
                 Ok(text) => self.chunk.add(&ObjectElement::Text(text.into())),
                 Err(_) => self.chunk.add(&ObjectElement::Bytes(bytes)),
@@ -214,7 +214,7 @@ impl<'e> MessagePackReader<'e, '_, '_> {
         }
     }
 
-    /// Copies a value as JSON.
+    /// Appends a MessagePack value to the JSON of the current element.
     fn copy_value(&mut self, value: Token<'e>, depth: usize) -> Result<()> {
         self.chunk.check_value(self.value.len(), depth)?;
         let out = &mut self.value;
@@ -260,7 +260,7 @@ impl<'e> MessagePackReader<'e, '_, '_> {
     }
 }
 
-/// Returns a float as JSON, or in Python's extension of JSON if it is not finite.
+/// Returns a float as JSON; `NaN` and the infinities as Python writes them.
 fn float(number: f64) -> String {
     match serde_json::Number::from_f64(number) {
         Some(number) => number.to_string(),
@@ -270,14 +270,13 @@ fn float(number: f64) -> String {
     }
 }
 
-/// Writes a chunk.
+/// Encodes a chunk of objects as MessagePack.
 pub(super) fn write(elements: &[ObjectElement<'_>], dtype: &str, shape: &[u64]) -> Result<Vec<u8>> {
     let mut out = MessagePackWriter(Vec::new());
     list::write(&mut out, elements, dtype, shape)?;
     Ok(out.0)
 }
 
-/// Writes a list as MessagePack.
 struct MessagePackWriter(Vec<u8>);
 
 impl ListWriter for MessagePackWriter {
@@ -322,7 +321,7 @@ fn write_list_length(out: &mut Vec<u8>, count: u64) -> Result<()> {
     Ok(())
 }
 
-/// Writes a JSON value, whose numbers may be `NaN` or infinite.
+/// Converts a JSON value to MessagePack. Its numbers may be `NaN` or infinite.
 fn write_value(json: &mut Jiter<'_>, peek: Peek, depth: usize, out: &mut Vec<u8>) -> Result<()> {
     if depth > MAX_DEPTH {
         return Err(invalid(format!(
@@ -345,7 +344,7 @@ fn write_value(json: &mut Jiter<'_>, peek: Peek, depth: usize, out: &mut Vec<u8>
     }
 }
 
-/// Writes a list. Its length comes first but is known only after the values.
+/// Converts a JSON list to MessagePack. The length comes first but is known only after all values.
 fn write_list(json: &mut Jiter<'_>, depth: usize, out: &mut Vec<u8>) -> Result<()> {
     let (mut count, mut values) = (0, Vec::new());
     let mut next = json.known_array()?;
@@ -374,7 +373,7 @@ fn write_map(json: &mut Jiter<'_>, depth: usize, out: &mut Vec<u8>) -> Result<()
     Ok(())
 }
 
-/// Writes a signed or unsigned integer of 64 bits, or a float; `Invalid` for a longer integer.
+/// Writes a JSON number as an integer of 64 bits or a float; fails with `Invalid` for a longer integer.
 fn write_number(digits: &[u8], out: &mut Vec<u8>) -> Result<()> {
     let text = std::str::from_utf8(digits).map_err(invalid)?;
     if let Ok(number) = text.parse() {

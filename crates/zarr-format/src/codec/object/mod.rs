@@ -1,7 +1,7 @@
-//! Codecs `json2` and `msgpack2` of numcodecs: an array as one list.
+//! Codecs `json2` and `msgpack2` of numcodecs: store a chunk as one list.
 //!
 //! The list has the elements, nested dimension by dimension, then the name of numpy's type and the shape.
-//! `json_text.rs` and `message_pack.rs` implement the two notations, `list.rs` the list and its elements.
+//! `json_text.rs` and `message_pack.rs` write and read the list as JSON and MessagePack; `list.rs` has what they share.
 
 use std::borrow::Cow;
 
@@ -19,32 +19,31 @@ mod list;
 mod message_pack;
 pub(super) mod vlen;
 
-/// The format of the list.
+/// Serialization format of a chunk of objects.
 #[derive(Clone, Copy, Debug)]
 enum Notation {
     Json,
     MessagePack,
 }
 
-/// A codec that stores a chunk as one list.
+/// A codec that stores a chunk of Python objects as one list.
 #[derive(Debug)]
 struct ObjectCodec {
     repr: ArrayRepr,
     notation: Notation,
-    /// numpy's name of the type, with the array's byte order.
+    /// numpy's name of the data type, with the byte order of the array.
     dtype: String,
-    /// Length of the decoded chunk.
     decoded: Length,
 }
 
-/// Builds `json2`, and `json`, the same format without a shape (numcodecs, `JSON`).
+/// Builds `json2`, and `json`, the same format without the shape (numcodecs, `JSON`).
 pub(super) fn json(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
-    // All of these are read as UTF-8. No store with another encoding is known.
+    // Chunks of every encoding are read as UTF-8. No store with another encoding is known.
     config.keyword("encoding", &["utf-8", "utf8", "UTF-8", "ascii"])?;
     build(config, position, Notation::Json)
 }
 
-/// Builds `msgpack2`, and `msgpack`, the same format without a shape (numcodecs, `MsgPack`).
+/// Builds `msgpack2`, and `msgpack`, the same format without the shape (numcodecs, `MsgPack`).
 pub(super) fn message_pack(
     config: Configuration<'_>,
     position: &ChainPosition<'_>,
@@ -52,7 +51,7 @@ pub(super) fn message_pack(
     build(config, position, Notation::MessagePack)
 }
 
-/// Builds either codec. The dialect adds `endian`, the byte order of the array's type.
+/// Builds the JSON or MessagePack codec. The dialect adds the parameter `endian`, the byte order of the array's type.
 fn build(
     config: Configuration<'_>,
     position: &ChainPosition<'_>,
@@ -75,7 +74,7 @@ fn build(
 }
 
 impl ObjectCodec {
-    /// Returns the elements of a decoded chunk; `Invalid` if their number is not the product of its shape.
+    /// Splits a decoded chunk into elements; fails with `Invalid` if their number is not the product of the shape.
     fn elements<'a>(&self, decoded: &'a [u8]) -> Result<Vec<ObjectElement<'a>>> {
         let data_type = &self.repr.data_type;
         let element = |part| ObjectElement::of(data_type, part);
@@ -93,7 +92,7 @@ impl ObjectCodec {
 
 impl ArrayToBytes for ObjectCodec {
     fn encoded_length(&self) -> Length {
-        // Escapes and decimal digits may take several times the bytes of their value.
+        // As text, with escapes and decimal digits, a value may take several times its decoded bytes.
         let most = self.decoded.upper_bound().saturating_mul(8);
         self.decoded.bounding(most).compressed()
     }
@@ -120,7 +119,7 @@ impl ArrayToBytes for ObjectCodec {
         encoded.map(Cow::Owned)
     }
 
-    /// True for objects: a string that looks like a number is written as a number.
+    /// True for data type `Object`: a string that looks like a number is written as a number.
     fn is_lossy(&self) -> bool {
         self.repr.data_type == DataType::Object
     }

@@ -1,8 +1,8 @@
-//! Codecs `vlen-utf8`, `vlen-bytes` and numcodecs' `vlen-array`: elements with their lengths.
+//! Codecs `vlen-utf8`, `vlen-bytes` and numcodecs' `vlen-array`: store each element after its length.
 //!
-//! The encoded form is the number of elements, then the length and the bytes of each. Decoded elements without a fixed
-//! length have almost the same form, so decoding only checks and moves them. Some writers use these codecs also for
-//! elements of fixed length; those are padded with zeros. Numbers in lists may be big-endian.
+//! A chunk has the number of elements, then the length and the bytes of each element. Decoded elements without a fixed
+//! length have almost the same form, so decoding only checks and copies them. Some writers use these codecs also for
+//! elements of fixed length, which decoding pads with zeros. Numbers in lists may be big-endian.
 
 use std::borrow::Cow;
 
@@ -14,20 +14,20 @@ use crate::dialect::typestr;
 use crate::error::{Error, Result};
 use crate::model::{DataType, utf32_bytes, utf32_text};
 
-/// The valid content of an element.
+/// Which bytes an element may contain: UTF-8 text or any bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Content {
     Text,
     Any,
 }
 
-/// A codec that stores each element after its length.
+/// A codec that stores the length before each element (`vlen-utf8` and others).
 #[derive(Debug)]
 struct Vlen {
     repr: ArrayRepr,
     count: usize,
     content: Content,
-    /// Length in bytes of the words that are swapped in an element; 1 disables swapping.
+    /// Width in bytes of the numbers whose bytes are swapped in an element; 1 if none are.
     swapped: usize,
     encoded: Length,
 }
@@ -70,7 +70,7 @@ fn build(position: &ChainPosition<'_>, content: Content, swapped: usize) -> Resu
 }
 
 impl Vlen {
-    /// Checks every element and calls `visit` with it.
+    /// Checks every element of an encoded chunk and calls `visit` with the element.
     fn for_each(&self, encoded: &[u8], mut visit: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let corrupt = |what: String| Error::corrupt("vlen", what);
         let cut = || corrupt("the chunk is cut off within an element".to_string());
@@ -102,7 +102,7 @@ impl Vlen {
         }
     }
 
-    /// Swaps the words of elements without a fixed length.
+    /// Swaps the bytes of all numbers in elements without a fixed length.
     fn swap(&self, mut records: Vec<u8>) -> Vec<u8> {
         let mut offset = 0;
         while self.swapped > 1
@@ -116,7 +116,8 @@ impl Vlen {
         records
     }
 
-    /// Appends an element of fixed length, padded with zeros; `Corrupt` if it is longer.
+    /// Appends an element of fixed length to `out`, padded with zeros; fails with `Corrupt` if it is longer than
+    /// `size`.
     fn pad(&self, element: &[u8], size: usize, out: &mut Vec<u8>) -> Result<()> {
         let end = out.len() + size;
         match &self.repr.data_type {

@@ -1,4 +1,4 @@
-//! Codec `bytes` (`endian` in older drafts): consecutive elements in either byte order.
+//! Codec `bytes` (`endian` in older drafts): stores elements consecutively in either byte order.
 //!
 //! Little-endian elements are not even copied; big-endian ones are swapped in place. `DataType::words` states which
 //! parts of an element have a byte order. Numbers of fewer than eight bits are extended when they are decoded, since
@@ -12,28 +12,28 @@ use crate::error::Result;
 use crate::grid::element_blocks::BLOCK;
 use crate::model::{DataType, Words};
 
-/// How elements are swapped and extended.
+/// Codec `bytes`: which bytes of the elements are swapped, and which bits are extended.
 #[derive(Debug)]
 struct ByteOrderCodec {
     length: usize,
     swap: Swap,
-    /// The number of significant bits in a byte, and whether the highest of them is a sign.
+    /// For numbers of fewer than eight bits: how many bits of a byte are used, and whether the number is signed.
     narrow: Option<(u32, bool)>,
 }
 
-/// The words that are swapped.
+/// Which words (numbers in an element) have their bytes swapped.
 #[derive(Debug, PartialEq)]
 enum Swap {
     Nothing,
-    /// Consecutive words of N bytes.
+    /// All words, each of N bytes.
     Words(usize),
-    /// Some words of elements of N bytes.
+    /// The listed words of elements of N bytes.
     Fields(usize, Vec<Words>),
 }
 
-/// Reads the configuration (codec `bytes`, "Configuration parameters"; data type `structured`, "Missing endian
-/// configuration"). Without `endian`, elements are little-endian, as zarr-python reads them. Dialect v2 makes it
-/// `mixed` if the fields of a structure have different byte orders: member `big` then has a boolean for each of
+/// Builds the codec (codec `bytes`, "Configuration parameters"; data type `structured`, "Missing endian
+/// configuration"). Without `endian`, elements are little-endian, as zarr-python reads them. Dialect v2 sets `endian`
+/// to `mixed` if the fields of a structure have different byte orders; parameter `big` then has a boolean for each of
 /// `DataType::words`.
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let data_type = &position.repr.data_type;
@@ -73,7 +73,7 @@ fn narrow_bits(data_type: &DataType) -> Option<(u32, bool)> {
     }
 }
 
-/// Returns the codec for little-endian elements of at most `max_chunk` bytes.
+/// Returns codec `bytes` for little-endian elements; a chunk may have at most `max_chunk` bytes.
 pub(crate) fn little_endian(repr: &ArrayRepr, max_chunk: u64) -> Result<Box<dyn ArrayToBytes>> {
     Ok(Box::new(ByteOrderCodec {
         length: repr.bytes(max_chunk)?,
@@ -100,7 +100,7 @@ impl ByteOrderCodec {
     }
 }
 
-/// Fills the bits above the lowest `bits` with the sign, or with zeros.
+/// In every byte, replaces the bits above the lowest `bits` by the sign or by zeros.
 fn extend(data: &mut [u8], bits: u32, signed: bool) {
     let unused = 8 - bits;
     for byte in data {
@@ -147,7 +147,7 @@ pub(crate) fn swap_words(data: &mut [u8], width: usize) {
     }
 }
 
-/// Replaces each word of a constant width, in blocks of words (`element_blocks`).
+/// Swaps each word of `W` bytes, in blocks of words (`element_blocks`) so that the loop is vectorized.
 fn swap_each<const W: usize>(data: &mut [u8], swapped: impl Fn([u8; W]) -> [u8; W]) {
     let (blocks, rest) = data.as_chunks_mut::<W>().0.as_chunks_mut::<BLOCK>();
     for block in blocks {

@@ -1,6 +1,6 @@
-//! Codec `reshape`: the same elements in the same order, with another shape.
+//! Codec `reshape`: changes the shape of a chunk, not the order of its elements.
 //!
-//! No byte moves. The codecs that follow get the new shape, which matters to `transpose` and to sharding.
+//! No byte moves. The new shape matters to `transpose` and sharding, if they follow.
 
 use serde_json::Value;
 
@@ -8,22 +8,21 @@ use crate::codec::config::Configuration;
 use crate::codec::traits::{ArrayRepr, ArrayToArray, ChainPosition, Codec, Data};
 use crate::error::Result;
 
-/// The array in its new shape.
 #[derive(Debug)]
 struct Reshape {
     repr: ArrayRepr,
 }
 
-/// One dimension in the configuration (codec `reshape`, "shape").
+/// A dimension of the new shape (codec `reshape`, "shape").
 enum ReshapeDimension {
     Length(u64),
-    /// The product of these dimensions of the input.
+    /// Its length is the product of the listed dimensions of the input.
     Product(Vec<usize>),
-    /// The dimension that takes all remaining elements, written as -1.
+    /// Written as -1: its length follows from the number of elements.
     Rest,
 }
 
-/// Reads the configuration (codec `reshape`, "Configuration parameters").
+/// Builds the codec (codec `reshape`, "Configuration parameters").
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let input = &position.repr.shape;
     let rank = input.len();
@@ -102,7 +101,8 @@ fn product(lengths: &[u64]) -> Option<u64> {
         .try_fold(1_u64, |product, &length| product.checked_mul(length))
 }
 
-/// Checks that the number of elements does not change, and that the elements of listed dimensions keep their position.
+/// Checks that the new shape has as many elements as the input, and that dimensions given as products keep their
+/// positions.
 fn are_consistent(lengths: &[ReshapeDimension], input: &[u64], shape: &[u64]) -> Option<()> {
     let mut next = 0;
     let mut consistent = product(shape) == product(input);
@@ -147,7 +147,8 @@ mod tests {
     use crate::error::{Kind, Result};
     use serde_json::{Value, json};
 
-    /// Reshapes and then reverses the new dimensions, so that tests can see their lengths.
+    /// Returns codecs that reshape a chunk and then reverse its dimensions, so that the encoded bytes depend on the new
+    /// shape.
     fn reshaped(input: &[u64], shape: Value) -> Result<Pipeline> {
         let rank = shape.as_array().map_or(0, Vec::len);
         let order: Vec<usize> = (0..rank).rev().collect();

@@ -1,6 +1,6 @@
 //! Codec `transpose`: permutes the dimensions of a chunk (including `F` of v2).
 //!
-//! Dimension `i` of the encoded array is dimension `order[i]` of the decoded one. An order that moves no byte costs
+//! Dimension `i` of the encoded array is dimension `order[i]` of the decoded one. An order that moves no byte copies
 //! nothing. For elements without a fixed length, their offsets are permuted, and the elements are then copied by
 //! offset.
 
@@ -14,7 +14,7 @@ use crate::codec::records;
 use crate::codec::traits::{ArrayRepr, ArrayToArray, ChainPosition, Codec, Data, Length};
 use crate::error::Result;
 
-/// The permutations for encoding and for decoding.
+/// Codec `transpose`: the permutations of dimensions for encoding and for decoding.
 #[derive(Debug)]
 struct Transpose {
     repr: ArrayRepr,
@@ -22,7 +22,7 @@ struct Transpose {
     decode: Permutation,
 }
 
-/// Reads the configuration (codec `transpose`, "Configuration parameters"; before ZEP 1 also `C` and `F`).
+/// Builds the codec (codec `transpose`, "Configuration parameters"; before ZEP 1 also `C` and `F`).
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let rank = position.repr.shape.len();
     let order = order(config, rank)?;
@@ -53,7 +53,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     })))
 }
 
-/// Returns the order as a list, which may not be a permutation.
+/// Returns the configured order of dimensions as a list, which may not be a permutation.
 fn order(config: Configuration<'_>, rank: usize) -> Result<Vec<usize>> {
     match config.get("order").and_then(Value::as_str) {
         Some("C") => Ok((0..rank).collect()),
@@ -68,10 +68,10 @@ fn order(config: Configuration<'_>, rank: usize) -> Result<Vec<usize>> {
     }
 }
 
-/// Length in bytes of an element's offset in a chunk.
+/// Size in bytes of an offset, which stands for an element without a fixed length.
 const OFFSET_BYTES: usize = size_of::<usize>();
 
-/// Permutes elements without a fixed length.
+/// Permutes elements without a fixed length: permutes their offsets, then copies the elements.
 fn apply_variable<'a>(permutation: &Permutation, data: Data<'a>) -> Result<Data<'a>> {
     if permutation.is_identity() {
         return Ok(data);
@@ -134,7 +134,7 @@ impl ArrayToArray for Transpose {
     }
 }
 
-/// One dimension of the target, with its strides in bytes.
+/// A dimension with its strides in bytes, in the source and the target of a permutation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct StridedDimension {
     length: usize,
@@ -142,15 +142,15 @@ struct StridedDimension {
     target_stride: usize,
 }
 
-/// A prepared permutation of dimensions, which copies a C-order array fast.
+/// A permutation of dimensions, prepared so that it copies a C-order array fast.
 ///
 /// Dimensions that remain neighbours are merged first, and bytes that are contiguous on both sides become one long
-/// element. The result is a stack of planes. Each is transposed in tiles of a cache line, since a read or write of one
-/// element with a large stride takes a whole cache line. Nothing is allocated: the caller passes buffers of exactly
-/// `length()` bytes.
+/// element. What remains is a set of planes (two dimensions each). A plane is transposed in square tiles, one cache
+/// line wide, since a read or write of one element with a large stride takes a whole cache line. Nothing is allocated:
+/// the caller passes buffers of exactly `length()` bytes.
 #[derive(Clone, Debug)]
 struct Permutation {
-    /// Length in bytes of a block that remains contiguous.
+    /// Length in bytes of a block that is contiguous in source and target.
     element: usize,
     length: usize,
     /// All dimensions except the two of the plane, the slowest first.
@@ -158,7 +158,7 @@ struct Permutation {
     plane: Option<Plane>,
 }
 
-/// Two dimensions: `column` is contiguous in the target, `row` in the source.
+/// The two dimensions that are transposed: `column` is contiguous in the target, `row` in the source.
 #[derive(Clone, Copy, Debug)]
 struct Plane {
     column: StridedDimension,
@@ -166,7 +166,7 @@ struct Plane {
 }
 
 impl Permutation {
-    /// Prepares the permutation of an array of shape `source` to one whose dimension `d` is dimension `axes[d]` of the
+    /// Prepares a permutation of an array of shape `source`. Dimension `d` of the target is dimension `axes[d]` of the
     /// source. Returns `None` if `axes` is not a permutation or the length in bytes does not fit `usize`.
     fn new(source: &[u64], axes: &[usize], element: usize) -> Option<Permutation> {
         let from = strides(source.iter().copied(), element)?;
@@ -189,7 +189,8 @@ impl Permutation {
         Some(Permutation::simplify(dimensions.collect(), element, length))
     }
 
-    /// Merges dimensions that remain neighbours, and dimensions that remain contiguous with the element.
+    /// Merges neighbouring dimensions that the permutation does not separate. Dimensions contiguous in source and
+    /// target become part of the element.
     fn simplify(
         dimensions: Vec<StridedDimension>,
         mut element: usize,
@@ -236,12 +237,12 @@ impl Permutation {
         self.length
     }
 
-    /// Whether the order of bytes does not change.
+    /// Whether the permutation moves no byte.
     fn is_identity(&self) -> bool {
         self.plane.is_none()
     }
 
-    /// Copies `source` into `target`; both are `length()` bytes long.
+    /// Permutes `source` into `target`; each has `length()` bytes.
     fn apply(&self, source: &[u8], target: &mut [u8]) {
         debug_assert!(source.len() == self.length && target.len() == self.length);
         match self.plane {
@@ -252,7 +253,7 @@ impl Permutation {
         }
     }
 
-    /// Calls `visit` with the offsets of each plane in source and target.
+    /// Calls `visit` with the offset of each plane in the source and in the target.
     fn for_each_plane(
         &self,
         depth: usize,
@@ -269,7 +270,7 @@ impl Permutation {
         }
     }
 
-    /// Transposes one plane. The second constant is the side of a tile: the number of elements in a cache line.
+    /// Transposes a plane. The second constant is the side of a tile: as many elements as fit a cache line, at most 32.
     fn transpose(&self, plane: Plane, source: &[u8], target: &mut [u8]) {
         match self.element {
             1 => plane.transpose::<1, 32>(source, target),
@@ -301,7 +302,7 @@ impl Plane {
         }
     }
 
-    /// Transposes a whole tile via a copy on the stack, so that only whole cache lines are read and written.
+    /// Transposes a whole tile via a copy on the stack, so that memory is read and written by whole cache lines.
     fn transpose_tile<const W: usize, const T: usize>(&self, source: &[u8], target: &mut [u8]) {
         let mut tile = [[[0; W]; T]; T];
         for (column, line) in tile.iter_mut().enumerate() {
@@ -317,7 +318,7 @@ impl Plane {
         }
     }
 
-    /// Transposes a partial tile at the edge of the plane.
+    /// Transposes a partial tile at the edge of a plane.
     fn transpose_edge<const W: usize>(
         &self,
         rows: usize,
@@ -336,7 +337,7 @@ impl Plane {
         }
     }
 
-    /// Transposes long elements one by one: each fills whole cache lines.
+    /// Transposes a plane of long elements one by one: each element fills whole cache lines.
     fn transpose_long(&self, element: usize, source: &[u8], target: &mut [u8]) {
         for row in 0..self.row.length {
             for column in 0..self.column.length {
@@ -409,7 +410,7 @@ mod tests {
 
     #[test]
     fn decode_applies_the_inverse_of_the_order() {
-        // B[k, i, j] = A[i, j, k], so B_shape is [3, 1, 2].
+        // `B[k, i, j] = A[i, j, k]`: the shape [1, 2, 3] is encoded as [3, 1, 2].
         let pipeline = transpose(&[1, 2, 3], json!([2, 0, 1])).unwrap();
         assert_eq!(
             pipeline.encode(&[1, 2, 3, 4, 5, 6]).unwrap(),
@@ -446,7 +447,7 @@ mod tests {
         }
     }
 
-    /// Permutes one element after the other, by the definition.
+    /// Permutes the elements one by one, as `transpose` is defined, to check the fast permutation.
     fn directly(source: &[u8], shape: &[u64], axes: &[usize], element: usize) -> Vec<u8> {
         let from = strides(shape.iter().copied(), element).unwrap();
         let target: Vec<u64> = axes.iter().map(|&axis| shape[axis]).collect();

@@ -1,8 +1,8 @@
-//! A level of sharding: the division of a shard, and its index.
+//! Divides shards into inner chunks, and decodes and encodes their indexes.
 //!
-//! The length and the checksum of an index are verified when it is decoded. Each entry is checked against the shard's
-//! length when it is used, so that a bad entry affects only one inner chunk. The caller reads the index and the ranges
-//! that it states.
+//! Decoding an index verifies its length and checksum. An entry is checked against the shard's length only when it is
+//! used, so that a bad entry affects only one inner chunk. The caller reads the index and the inner chunks from the
+//! store.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,10 +13,10 @@ use crate::codec::traits::{ArrayRepr, ChainContext, Length};
 use crate::error::{Error, Result};
 use crate::model::{CodecSpec, DataType};
 
-/// Offset and length in the entry of an inner chunk that is not stored.
+/// Value of the offset and of the length in the index entry of an inner chunk that is not stored.
 const NOT_STORED: u64 = u64::MAX;
 
-/// Length of an entry in bytes: offset and length, 64 bits each.
+/// Length of an index entry in bytes: offset and length, 64 bits each.
 const ENTRY_BYTES: usize = 16;
 
 /// The division of a shard into inner chunks (codec `sharding_indexed`, "Definitions").
@@ -31,7 +31,8 @@ pub struct ShardLevel {
 }
 
 impl ShardLevel {
-    /// Reads the configuration for shards of `repr` (codec `sharding_indexed`, "Configuration parameters").
+    /// Reads the configuration of shards with the shape and data type of `repr` (codec `sharding_indexed`,
+    /// "Configuration parameters").
     pub(in crate::codec) fn new(
         config: Configuration<'_>,
         repr: &ArrayRepr,
@@ -82,12 +83,12 @@ impl ShardLevel {
         self.count
     }
 
-    /// Returns the length of the encoded index in bytes.
+    /// Returns the length in bytes of the encoded index of a shard.
     pub fn index_bytes(&self) -> usize {
         self.index_bytes
     }
 
-    /// Returns the length of the decoded index in bytes.
+    /// Returns the length in bytes of the decoded index of a shard.
     pub fn entries_bytes(&self) -> usize {
         self.count.saturating_mul(ENTRY_BYTES)
     }
@@ -97,15 +98,16 @@ impl ShardLevel {
         self.index_at_end
     }
 
-    /// Returns the range of the index in a shard of `length` bytes, or `None` if the shard is too short for it.
+    /// Returns the byte range of the index in a shard of `length` bytes, or `None` if the shard is too short for an
+    /// index.
     pub(super) fn index_range(&self, length: usize) -> Option<Range<usize>> {
         let spare = length.checked_sub(self.index_bytes)?;
         let start = if self.index_at_end { spare } else { 0 };
         Some(start..start + self.index_bytes)
     }
 
-    /// Decodes an index (codec `sharding_indexed`, "Binary shard format") of a shard of `shard_bytes`; `Corrupt`
-    /// if its length or checksum is wrong.
+    /// Decodes the index (codec `sharding_indexed`, "Binary shard format") of a shard of `shard_bytes` bytes; fails
+    /// with `Corrupt` if the length or checksum of the index is wrong.
     pub fn decode_index(&self, encoded: &[u8], shard_bytes: u64) -> Result<ShardIndex> {
         let subject = "shard index";
         Length::Exact(self.index_bytes).check(subject, encoded.len())?;
@@ -119,7 +121,7 @@ impl ShardLevel {
         })
     }
 
-    /// Encodes an index in which entry `n` is the range of inner chunk `n`, as `ShardIndex::range` returns it.
+    /// Encodes the index of a shard. `ranges[n]` is the byte range of inner chunk `n`, or `None` if it is not stored.
     pub fn encode_index(&self, ranges: &[Option<Range<u64>>]) -> Result<Vec<u8>> {
         let mut entries = Vec::with_capacity(ranges.len().saturating_mul(ENTRY_BYTES));
         for range in ranges {
@@ -134,7 +136,7 @@ impl ShardLevel {
     }
 }
 
-/// Returns the index of a shard as an array: an offset and a length for each inner chunk.
+/// Returns the shape, data type and fill value of an index: an offset and a length for each inner chunk.
 fn index_repr(chunks_per_shard: &[u64]) -> ArrayRepr {
     ArrayRepr {
         data_type: DataType::UInt(8),
@@ -156,14 +158,14 @@ fn divide(shard: &[u64], inner: &[u64]) -> Option<Vec<u64>> {
 /// The decoded index of one shard.
 #[derive(Clone, Debug)]
 pub struct ShardIndex {
-    /// Offset and length of each inner chunk, little-endian; kept as bytes to avoid a second copy.
+    /// Offset and length of each inner chunk, little-endian; not parsed, to avoid a second copy.
     entries: Vec<u8>,
     shard_bytes: u64,
 }
 
 impl ShardIndex {
-    /// Returns the range of inner chunk `n` (in C order) in the shard, in bytes, or `None` if it is not stored and
-    /// reads as the fill value (codec `sharding_indexed`, "Binary shard format").
+    /// Returns the range of inner chunk `n` (in C order) in the shard, in bytes. Returns `None` if the inner chunk is
+    /// not stored and reads as the fill value (codec `sharding_indexed`, "Binary shard format").
     ///
     /// Fails with `Corrupt` if the entry exceeds the shard, `Invalid` if there is no inner chunk `n`.
     pub fn range(&self, n: usize) -> Result<Option<Range<u64>>> {
@@ -193,7 +195,7 @@ impl ShardIndex {
             .ok_or_else(|| Error::corrupt(subject(), outside()))
     }
 
-    /// Like `range`, for a shard in memory.
+    /// Returns the range of inner chunk `n` in a shard that is in memory, or `None` if it is not stored.
     pub(super) fn memory_range(&self, n: usize) -> Result<Option<Range<usize>>> {
         let place =
             |offset: u64| usize::try_from(offset).map_err(|error| Error::too_large("shard", error));
@@ -203,7 +205,7 @@ impl ShardIndex {
             .transpose()
     }
 
-    /// Returns the memory that this index takes, in bytes.
+    /// Returns the memory that the decoded index takes, in bytes.
     pub fn memory(&self) -> usize {
         self.entries.capacity() + size_of::<ShardIndex>()
     }

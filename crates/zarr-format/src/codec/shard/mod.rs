@@ -1,10 +1,11 @@
-//! Codec `sharding_indexed` over a whole shard in memory.
+//! Codec `sharding_indexed`, which decodes and encodes a whole shard in memory.
 //!
 //! This codec is only for shards whose inner chunks cannot be read one by one, because there is another codec before or
-//! after the sharding. Usually sharding is the only codec, and the pipeline has a `ShardLevel` instead. Both give equal
-//! bytes: inner chunks that are not stored are the fill value, and encoding does not store inner chunks that have only
-//! fill values. Elements without a fixed length are copied in C order of the shard. In this order, the elements of each
-//! inner chunk also come in the inner chunk's own C order, so every inner chunk is read or written from start to end.
+//! after the sharding. Usually sharding is the only codec, and the pipeline has a `ShardLevel` instead. A shard decodes
+//! to the same bytes in both cases: inner chunks that are not stored are the fill value, and encoding does not store
+//! inner chunks that have only fill values. Elements without a fixed length are copied in C order of the shard. In this
+//! order, the elements of each inner chunk also come in the inner chunk's own C order, so every inner chunk is read or
+//! written from start to end.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -20,12 +21,11 @@ use level::{ShardIndex, ShardLevel};
 pub(super) mod level;
 pub(super) mod rebuild;
 
-/// A level of sharding, and the codec chain of its inner chunks.
+/// Codec `sharding_indexed`: the division of a shard, and the codec chain of its inner chunks.
 #[derive(Debug)]
 struct Sharding {
-    /// Length of a decoded shard.
     length: Length,
-    /// Bytes of an element, or `None` if the length is not fixed.
+    /// Size of an element in bytes, or `None` if elements have no fixed length.
     element_size: Option<usize>,
     /// The fill value as bytes, with its length prefix if elements have no fixed length.
     fill: Vec<u8>,
@@ -34,7 +34,7 @@ struct Sharding {
     chain: Chain,
 }
 
-/// Reads the configuration (codec `sharding_indexed`, "Configuration parameters").
+/// Builds the codec (codec `sharding_indexed`, "Configuration parameters").
 pub(super) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let repr = position.repr;
     let level = ShardLevel::new(config, repr, position.context)?;
@@ -59,7 +59,7 @@ pub(super) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
 }
 
 impl Sharding {
-    /// Returns the range of the index in a shard of `length` bytes.
+    /// Returns the byte range of the index in a shard of `length` bytes; fails if the shard is too short.
     fn index_range(&self, length: usize) -> Result<Range<usize>> {
         let missing = || {
             let index = self.level.index_bytes();
@@ -71,7 +71,7 @@ impl Sharding {
         self.level.index_range(length).ok_or_else(missing)
     }
 
-    /// Returns inner chunk `n`, decoded, or `None` if it is not stored.
+    /// Decodes inner chunk `n` of a shard. Returns `None` if it is not stored.
     fn inner<'a>(
         &self,
         encoded: &'a [u8],
@@ -107,7 +107,7 @@ impl Sharding {
         Ok(out)
     }
 
-    /// Returns the decoded inner chunks of a shard, in C order.
+    /// Splits a decoded shard into its decoded inner chunks, in C order.
     fn split(&self, decoded: &[u8]) -> Result<Vec<Vec<u8>>> {
         let mut inner = vec![Vec::new(); self.level.count()];
         if let Some(element_size) = self.element_size {
@@ -120,9 +120,9 @@ impl Sharding {
         self.split_records(decoded, inner)
     }
 
-    /// Joins decoded inner chunks into a shard; every element of an inner chunk that is not stored is the fill
-    /// value. `TooLarge` as soon as the elements exceed a chunk, `Corrupt` if an inner chunk has more or fewer
-    /// elements than its shape.
+    /// Joins decoded inner chunks, whose elements have no fixed length, into a shard; every element of an inner chunk
+    /// that is not stored is the fill value. Fails with `TooLarge` as soon as the elements exceed a chunk, with
+    /// `Corrupt` if an inner chunk has more or fewer elements than its shape.
     fn join_records<'a>(
         &self,
         inner: impl Iterator<Item = Result<Option<Data<'a>>>>,
@@ -155,8 +155,8 @@ impl Sharding {
         }
     }
 
-    /// Appends the elements of a shard to its inner chunks, which are empty; `Invalid` if there are more or fewer
-    /// elements than in the shard's shape.
+    /// Appends the elements of a shard without a fixed length to its empty inner chunks; fails with `Invalid` if their
+    /// number does not match the shape of the shard.
     fn split_records(&self, decoded: &[u8], mut inner: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
         let mut rest = decoded;
         let wrong = || {
@@ -192,7 +192,7 @@ impl Sharding {
 }
 
 impl ArrayToBytes for Sharding {
-    /// Returns an upper bound, since unused space between inner chunks is allowed.
+    /// Returns an upper bound of the length of a shard, since unused space between inner chunks is allowed.
     fn encoded_length(&self) -> Length {
         let inner = self.chain.encoded_length();
         let all = inner.upper_bound().saturating_mul(self.level.count());
@@ -249,7 +249,7 @@ impl ArrayToBytes for Sharding {
     }
 }
 
-/// Removes and returns the first record.
+/// Removes the first record from `rest` and returns it.
 fn take_record<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (record, after) = records::split_first(rest)?;
     *rest = after;
@@ -261,7 +261,7 @@ fn miscounted(n: usize) -> Error {
     Error::corrupt(format!("inner chunk {n}"), found)
 }
 
-/// Elements of the shard and of an inner chunk along one dimension, and the number of inner chunks.
+/// A dimension of a shard: its number of elements, that of an inner chunk, and the number of inner chunks.
 #[derive(Clone, Copy, Debug)]
 struct ShardDimension {
     shard: usize,
@@ -269,17 +269,17 @@ struct ShardDimension {
     count: usize,
 }
 
-/// The rows of inner chunks in a shard.
+/// Iterates over the rows of the inner chunks of a shard.
 ///
-/// A row is a run of elements that are contiguous in the shard and in the inner chunk; every element of an inner chunk
-/// is in exactly one row. The caller chooses the unit of ranges, bytes or elements.
+/// A row is a run of elements that are contiguous in the shard and in its inner chunk; every element is in exactly one
+/// row. The caller chooses the unit of ranges, bytes or elements.
 #[derive(Debug)]
 struct Rows {
     dimensions: Vec<ShardDimension>,
 }
 
 impl Rows {
-    /// Divides a shard of `shape`; `TooLarge` if its lengths do not fit `usize`.
+    /// Divides a shard of `shape` into inner chunks; fails with `TooLarge` if a length does not fit `usize`.
     fn new(shape: &[u64], level: &ShardLevel) -> Result<Rows> {
         let length = |length: u64| {
             usize::try_from(length).map_err(|error| Error::too_large("chunk_shape", error))
@@ -297,8 +297,8 @@ impl Rows {
         })
     }
 
-    /// Calls `visit` for each row of inner chunk `n` in C order, with its range in the shard and in the inner chunk. An
-    /// element has `unit` units.
+    /// Calls `visit` for each contiguous row of elements of inner chunk `n` in C order, with the row's range in the
+    /// shard and in the inner chunk. Ranges count units, and an element has `unit` of them.
     fn for_each(&self, n: usize, unit: usize, visit: &mut dyn FnMut(Range<usize>, Range<usize>)) {
         let (mut origin, mut rest, mut distance) = (0, n, unit);
         let mut steps = Vec::with_capacity(self.dimensions.len());
@@ -317,8 +317,9 @@ impl Rows {
         });
     }
 
-    /// Calls `visit` for each row in C order of the shard, with the number of its inner chunk and its number of
-    /// elements. The rows of each inner chunk come in C order of that chunk. Stops at the first error.
+    /// Calls `visit` for each contiguous row of elements in C order of the shard, with the number of its inner chunk
+    /// and its number of elements. The rows of each inner chunk come in C order of that chunk. Stops at the first
+    /// error.
     fn for_each_in_shard_order(
         &self,
         visit: &mut dyn FnMut(usize, usize) -> Result<()>,
@@ -342,8 +343,8 @@ impl Rows {
     }
 }
 
-/// Calls `visit` with the offset of each combination of steps. A step is a count and a distance; the last step varies
-/// slowest.
+/// Calls `visit` with every offset that the steps reach from `start`. A step is a count and a distance; the last step
+/// varies slowest.
 fn walk(steps: &[(usize, usize)], start: usize, visit: &mut dyn FnMut(usize)) {
     let Some(((count, distance), faster)) = steps.split_last() else {
         return visit(start);
@@ -362,14 +363,14 @@ mod tests {
     use crate::codec::tests::{array, assert_corrupt, assert_round_trip, pipeline, sample};
     use crate::error::Kind;
 
-    /// Returns a sharding codec with inner chunks of `shape`, encoded by `codecs`.
+    /// Returns the JSON of a `sharding_indexed` codec with inner chunks of `shape`, encoded by `codecs`.
     pub(in crate::codec) fn sharding(shape: &[u64], codecs: Value, location: &str) -> Value {
         json!({ "name": "sharding_indexed", "configuration": {
             "chunk_shape": shape, "codecs": codecs, "index_codecs": ["bytes", "crc32c"], "index_location": location,
         }})
     }
 
-    /// Decodes a shard level by level, one inner chunk after the other, as `array.rs` does.
+    /// Decodes a nested shard level by level, one inner chunk after the other, as the reader of arrays does.
     pub(in crate::codec) fn open_shard(
         pipeline: &Pipeline,
         level: usize,
@@ -440,7 +441,8 @@ mod tests {
             let still = json!({ "name": "transpose", "configuration": { "order": [0, 1] } });
             let whole = pipeline("uint8", &[4, 8], json!([still, nested])).unwrap();
             assert!(whole.shards().is_empty());
-            // The first inner shard has only the fill value (3), and so has one inner chunk of the last.
+            // Both the first inner shard and the last inner chunk of the last inner shard have only the fill value (3),
+            // so they are not stored.
             let data: Vec<u8> = (0..32)
                 .map(|n| if n < 16 && n % 8 < 4 || n >= 30 { 3 } else { n })
                 .collect();
@@ -500,14 +502,14 @@ mod tests {
         }
     }
 
-    /// Returns a pipeline for text; missing elements are `nn`.
+    /// Returns a pipeline for strings with the fill value `nn`.
     fn of_text(shape: &[u64], codecs: Value, max_chunk: u64) -> Pipeline {
         let mut array = array("string", shape, codecs);
         array.fill_value.bytes = b"nn".to_vec();
         Pipeline::new(&array, max_chunk).unwrap()
     }
 
-    /// Returns the record of element `n`: the missing value for the first ones, then varying text.
+    /// Returns the record of string `n`: the fill value `nn` below 9, then varying text.
     fn element(n: usize) -> Vec<u8> {
         match n {
             0..9 => b"\x02\0\0\0nn".to_vec(),
@@ -571,7 +573,7 @@ mod tests {
         let small = of_text(&[8], shards(2, "vlen-utf8"), 80);
         let shard = large.encode(&b"\x08\0\0\0abcdefgh".repeat(8)).unwrap();
         assert_eq!(small.decode(shard).unwrap_err().kind(), Kind::TooLarge);
-        // Missing elements count too.
+        // Inner chunks that are not stored count too: their elements become fill values.
         for (count, kind) in [(12, None), (16, Some(Kind::TooLarge))] {
             let missing = b"\x02\0\0\0nn".repeat(count as usize);
             let large = of_text(&[count], shards(count, "vlen-utf8"), 1 << 16);

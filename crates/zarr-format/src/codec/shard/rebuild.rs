@@ -1,4 +1,4 @@
-//! Rebuilds a shard with some of its inner chunks replaced.
+//! Rebuilds an encoded shard with some of its inner chunks replaced.
 //!
 //! All other inner chunks keep their exact bytes: they are copied as stored and never decoded. Bytes that several
 //! entries of an index share remain shared. The caller reads and writes the shards.
@@ -10,11 +10,11 @@ use crate::error::{Error, Result};
 
 use super::level::{ShardIndex, ShardLevel};
 
-/// Encoded inner chunks by their path: the number of the inner chunk on each level of sharding, outermost first.
+/// New encoded inner chunks by path: the number of the inner chunk on each level of nested sharding, outermost first.
 pub type InnerChunks = BTreeMap<Vec<usize>, Vec<u8>>;
 
-/// Rebuilds a shard with these levels; `old` is the stored shard, or `None` (codec `sharding_indexed`, "Binary shard
-/// format").
+/// Rebuilds a shard of nested `levels`; `old` is the stored shard, or `None` if there is none (codec
+/// `sharding_indexed`, "Binary shard format").
 ///
 /// Fails with `Corrupt` if the old shard's index is damaged, or if an inner chunk to be copied exceeds the shard.
 pub(crate) fn rebuild(
@@ -31,16 +31,16 @@ pub(crate) fn rebuild(
     Ok(builder.out)
 }
 
-/// A shard that is being rebuilt, or an inner shard of it.
+/// A shard that is being rebuilt, with all shards nested in it.
 struct ShardBuilder<'a> {
     replaced: &'a InnerChunks,
-    /// The path of the next inner chunk.
+    /// Path of the current inner chunk: its number on each level of nested sharding.
     path: Vec<usize>,
     out: Vec<u8>,
 }
 
 impl ShardBuilder<'_> {
-    /// Appends the shard at `path`.
+    /// Appends the rebuilt shard at `path` to `out`.
     fn append_shard(&mut self, levels: &[ShardLevel], old: Option<&[u8]>) -> Result<()> {
         let Some((level, inner_levels)) = levels.split_first() else {
             return Ok(());
@@ -74,14 +74,14 @@ impl ShardBuilder<'_> {
         Ok(())
     }
 
-    /// Whether the inner chunk at `path`, or one inside it, is replaced.
+    /// Whether the inner chunk at `path`, or an inner chunk nested in it, is replaced.
     fn is_replaced(&self) -> bool {
         let next = self.replaced.range(self.path.clone()..).next();
         next.is_some_and(|(found, _)| found.starts_with(&self.path))
     }
 
-    /// Appends the inner chunk at `path`, number `n` in its shard. It is replaced as a whole, or inner chunks inside it
-    /// are.
+    /// Appends inner chunk `n`, which is at `path`, to `out`: the new inner chunk, or a rebuilt inner shard if only
+    /// inner chunks nested in it are new.
     fn append_replaced(
         &mut self,
         inner_levels: &[ShardLevel],
@@ -97,13 +97,13 @@ impl ShardBuilder<'_> {
     }
 }
 
-/// A stored shard whose inner chunks are copied.
+/// The stored version of a shard, whose unchanged inner chunks are copied.
 struct OldShard<'a> {
     bytes: &'a [u8],
     index: ShardIndex,
-    /// The range in the new shard of each range that was copied.
+    /// For each copied range of the stored shard, its range in the new shard.
     copied: HashMap<Range<usize>, Range<u64>>,
-    /// The number of bytes that may still be copied.
+    /// How many bytes may still be copied, so that overlapping inner chunks are noticed.
     budget: usize,
 }
 
@@ -123,14 +123,14 @@ impl<'a> OldShard<'a> {
         })
     }
 
-    /// Returns the bytes of an inner chunk, or `None` if it is not stored.
+    /// Returns the encoded bytes of inner chunk `n` of the stored shard, or `None` if it is not stored.
     fn inner(&self, n: usize) -> Result<Option<&'a [u8]>> {
         let range = self.index.memory_range(n)?;
         Ok(range.and_then(|range| self.bytes.get(range)))
     }
 
-    /// Appends an inner chunk to a new shard that begins at offset `start` of `out`. Returns its range in the new
-    /// shard.
+    /// Copies inner chunk `n` of the stored shard to a new shard that begins at offset `start` of `out`. Returns its
+    /// range in the new shard.
     fn copy(&mut self, n: usize, start: usize, out: &mut Vec<u8>) -> Result<Option<Range<u64>>> {
         let Some(range) = self.index.memory_range(n)? else {
             return Ok(None);
@@ -138,7 +138,7 @@ impl<'a> OldShard<'a> {
         if let Some(copy) = self.copied.get(&range) {
             return Ok(Some(copy.clone()));
         }
-        // Overlapping inner chunks could make the new shard much longer than the old one.
+        // Refuse overlapping inner chunks, which could make the new shard much longer than the stored one.
         let left = self.budget.checked_sub(range.len());
         self.budget = left.ok_or_else(|| {
             Error::corrupt(
@@ -189,7 +189,7 @@ mod tests {
             let more = pipeline.rebuild_shard(Some(&shard), &two).unwrap();
             let all = [Some(vec![1, 2]), Some(vec![4, 5]), Some(vec![8, 9])];
             assert_eq!(opened(&pipeline, &more), all);
-            // Replaced inner chunks leave no gap.
+            // The old bytes of replaced inner chunks are dropped, so a shard that is rebuilt again does not grow.
             let again = pipeline.rebuild_shard(Some(&more), &one).unwrap();
             assert_eq!(again.len(), more.len());
         }
@@ -201,7 +201,7 @@ mod tests {
         let pipeline = pipeline("uint8", &[4], codecs).unwrap();
         let both = replaced(&pipeline, &[(&[0], &[1, 2]), (&[1], &[3, 4])]);
         let mut shard = pipeline.rebuild_shard(None, &both).unwrap();
-        // Break the checksum of the first one.
+        // Break the checksum of the first inner chunk: it is still copied, since copying does not decode.
         shard[0] ^= 1;
         let wrong = shard[..6].to_vec();
         let one = replaced(&pipeline, &[(&[1], &[5, 6])]);
@@ -234,7 +234,7 @@ mod tests {
         let shard = |ranges: &[Option<Range<u64>>]| {
             [vec![7; 1000], level.encode_index(ranges).unwrap()].concat()
         };
-        // Equal ranges are stored once; overlapping ranges are an error.
+        // Inner chunks with equal ranges are copied once; partly overlapping ranges are an error.
         let same = shard(&[None, Some(0..900), Some(0..900), Some(0..900)]);
         let rebuilt = pipeline.rebuild_shard(Some(&same), &one).unwrap();
         assert!(rebuilt.len() < same.len());

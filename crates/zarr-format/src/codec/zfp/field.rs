@@ -1,9 +1,9 @@
-//! An array in zfp's terms: at most four dimensions of one of four types.
+//! Describes arrays as zfp does: at most four dimensions, four types.
 //!
 //! Numbers of other types are converted (codec `zfp`, "Compression", step 1): short integers become the upper bits of
 //! longer ones, float16 becomes float32. The specification does not define unsigned numbers of 32 and 64 bits; they are
-//! clamped to the largest signed number, as in the zarrs crate. An array is divided into blocks. The length of streams
-//! is calculated here, before zfp is called. `stream.rs` codes the blocks.
+//! clamped to the largest signed number, as in the zarrs crate. The length of a compressed stream is calculated here,
+//! before zfp is called. `stream.rs` encodes and decodes the blocks of an array.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -20,13 +20,13 @@ use crate::model::DataType;
 
 use super::{MAX_BITS, Mode, rate_bits};
 
-/// The number of dimensions of a block that zarrs 0.23 assumes in mode `fixed_rate`, however many the array has.
+/// zarrs 0.23 computes the size of a block in mode `fixed_rate` for three dimensions, however many the array has.
 const ZARRS_DIMENSIONS: usize = 3;
 
-/// Elements along each dimension of a block.
+/// A block of zfp has four elements along each dimension.
 pub(super) const SIDE: usize = 4;
 
-/// The number types of zfp.
+/// The four number types that zfp compresses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Scalar {
     Int32,
@@ -36,7 +36,7 @@ pub(super) enum Scalar {
 }
 
 impl Scalar {
-    /// Returns the length of a number in bytes.
+    /// Returns the size of a number in bytes.
     pub(super) fn width(self) -> usize {
         match self {
             Scalar::Int32 | Scalar::Float => 4,
@@ -45,18 +45,18 @@ impl Scalar {
     }
 }
 
-/// An array; its bytes are in C order, little-endian.
+/// Shape and number type of an array for zfp. Its bytes are in C order, little-endian.
 #[derive(Debug)]
 pub(super) struct ZfpField {
     pub(super) scalar: Scalar,
-    /// One to four lengths above 0, the fastest dimension last.
+    /// One to four lengths of dimensions, all above 0; the last dimension varies fastest.
     pub(super) shape: Vec<usize>,
-    /// Length of all numbers in bytes.
+    /// Length of the array in bytes.
     pub(super) bytes: usize,
 }
 
 impl ZfpField {
-    /// Returns the lengths of four dimensions, the fastest first; `absent` for dimensions that the array lacks.
+    /// Returns the lengths of four dimensions, the fastest first; `absent` for dimensions that the array does not have.
     pub(super) fn sides(&self, absent: usize) -> [usize; 4] {
         let mut sides = [absent; 4];
         for (side, length) in sides.iter_mut().zip(self.shape.iter().rev()) {
@@ -65,13 +65,13 @@ impl ZfpField {
         sides
     }
 
-    /// Returns the number of blocks.
+    /// Returns the number of zfp blocks in the array.
     fn blocks(&self) -> usize {
         let blocks = self.shape.iter().map(|length| length.div_ceil(SIDE));
         blocks.fold(1, usize::saturating_mul)
     }
 
-    /// Returns the maximum length of a stream in bytes, its header included.
+    /// Returns the maximum length in bytes of a compressed stream, header included.
     pub(super) fn max_stream_bytes(&self, mode: Mode) -> usize {
         let values = 1 << (2 * self.shape.len().min(4));
         let least = match mode {
@@ -81,15 +81,15 @@ impl ZfpField {
             Mode::Expert { minbits, .. } => minbits as usize,
             _ => 0,
         };
-        // 32 bits bound a block's overhead: exponents, group tests, the count of bits.
+        // 32 bits are enough for what zfp adds to a block: exponent, group tests, number of bits.
         let bits = (values * (8 * self.scalar.width() + 1) + 32).max(least);
         let bytes = self.blocks().saturating_mul(bits) / 8;
-        // The header has fewer than 32 bytes.
+        // The header of a zfp stream has fewer than 32 bytes.
         bytes.saturating_add(32)
     }
 
-    /// Returns the number of dimensions of a block in a stream of `length` bytes at `rate`: the array's, or the number
-    /// that zarrs assumes.
+    /// Returns the number of dimensions for which a stream at `rate` bits per number has `length` bytes: that of the
+    /// array, or the three that zarrs assumes.
     pub(super) fn dimensions_at(&self, rate: f64, length: usize) -> usize {
         let own = self.shape.len();
         let matching = [own, ZARRS_DIMENSIONS]
@@ -98,9 +98,9 @@ impl ZfpField {
         matching.unwrap_or(own)
     }
 
-    /// Returns the length in bytes of a stream without a header, or `None` if the rate is not valid.
+    /// Returns the length in bytes of a fixed-rate stream without a header, or `None` if the rate is not valid.
     fn length_at(&self, rate: f64, dimensions: usize) -> Option<usize> {
-        // A block holds at least the exponent of floats.
+        // A block has at least one bit and, for floats, the exponent.
         let least = match self.scalar {
             Scalar::Float => 1 + 8,
             Scalar::Double => 1 + 11,
@@ -112,7 +112,7 @@ impl ZfpField {
     }
 }
 
-/// Makes the two casts between a type and zfp's.
+/// Defines the casts of a number type to a type of zfp and back.
 macro_rules! casts {
     ($narrow:ty, $wide:ty, $up:expr, $down:expr) => {
         (
@@ -135,18 +135,18 @@ macro_rules! casts {
 /// Casts numbers in little-endian bytes to another type.
 pub(super) type Cast = fn(&[u8]) -> Vec<u8>;
 
-/// The conversion of numbers to a type of zfp.
+/// How numbers of a data type are converted to a type of zfp.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NumberConversion {
     pub(super) scalar: Scalar,
-    /// The casts to zfp's type and back, or `None` if the types are the same.
+    /// The casts to the type of zfp and back; `None` if no cast is needed.
     pub(super) cast: Option<(Cast, Cast)>,
-    /// Whether some numbers are clamped and so not restored.
+    /// Whether the cast clamps some numbers, so that decoding does not restore them.
     pub(super) clamps: bool,
 }
 
 impl NumberConversion {
-    /// Returns the conversion of a type, or `None` if zfp does not support it.
+    /// Returns the conversion of a data type, or `None` if zfp does not support it.
     pub(super) fn of(data_type: &DataType) -> Option<NumberConversion> {
         let numbers = |scalar, cast, clamps| {
             Some(NumberConversion {
@@ -218,7 +218,7 @@ impl NumberConversion {
     }
 }
 
-/// Casts each number of `N` bytes to one of `M`.
+/// Casts each number of `N` bytes to a number of `M` bytes.
 fn each<const N: usize, const M: usize>(
     numbers: &[u8],
     cast: impl Fn([u8; N]) -> [u8; M],

@@ -1,8 +1,8 @@
-//! Codecs `zfp` and `zfpy` (feature `zfp`): numbers compressed by zfp, lossless or lossy.
+//! Codecs `zfp` and `zfpy` (feature `zfp`): compress numbers with zfp, lossless or lossy.
 //!
 //! A stream decodes to exactly the chunk's numbers, or is `Corrupt`. `zfp` has its mode in the configuration; streams
-//! of `zfpy` have a header, which must match the chunk. zfp accepts every mode that is read here: no block has more
-//! than `MAX_BITS`. `field.rs` converts numbers to the types of zfp, `stream.rs` calls the library.
+//! of `zfpy` have a header, which must match the chunk. Modes whose blocks would exceed `MAX_BITS` bits are refused.
+//! `field.rs` converts numbers to the types of zfp, `stream.rs` calls the library.
 
 use std::borrow::Cow;
 
@@ -16,22 +16,23 @@ use stream::{decode, encode};
 mod field;
 mod stream;
 
-/// Maximum number of bits in a block that a mode may request: the maximum that a stream's header can store.
+/// Maximum number of bits in a zfp block that a mode may request: the maximum that the header of a stream can store.
 const MAX_BITS: u32 = 1 << 15;
 
-/// The precision of encoded numbers (zfp, "Compression Modes").
+/// zfp's mode, which sets the precision of encoded numbers (zfp, "Compression Modes").
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mode {
     Reversible,
-    /// Bits per number; a block of `dimensions` dimensions has from 1 to `MAX_BITS`.
+    /// Fixed number of bits per number; a block of `dimensions` dimensions has from 1 to `MAX_BITS` bits.
     Rate {
         rate: f64,
         dimensions: usize,
     },
     Precision(u32),
-    /// The maximum error, finite and not negative.
+    /// Maximum absolute error, which is finite and not negative.
     Accuracy(f64),
-    /// `minbits` is at most `MAX_BITS` and at most `maxbits`, which is not 0; `maxprec` is from 1 to 64.
+    /// zfp's four parameters: `minbits` is at most `MAX_BITS` and at most `maxbits`, which is not 0; `maxprec` is from
+    /// 1 to 64.
     Expert {
         minbits: u32,
         maxbits: u32,
@@ -40,7 +41,7 @@ enum Mode {
     },
 }
 
-/// A codec of zfp streams.
+/// Codec `zfp` or `zfpy`.
 #[derive(Debug)]
 struct Zfp {
     numbers: NumberConversion,
@@ -52,17 +53,15 @@ struct Zfp {
     max_bytes: usize,
 }
 
-/// Builds codec `zfp`.
 pub(super) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     codec(position, zfp_mode(config, rank(position))?, false)
 }
 
-/// Builds codec `zfpy` of numcodecs.
 pub(super) fn zfpy(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     codec(position, zfpy_mode(config, rank(position))?, true)
 }
 
-/// Returns the number of dimensions for zfp, which is at least 1.
+/// Returns the number of dimensions for zfp, at least 1: an array without dimensions has one number.
 fn rank(position: &ChainPosition<'_>) -> usize {
     position.repr.shape.len().max(1)
 }
@@ -98,7 +97,7 @@ fn codec(position: &ChainPosition<'_>, mode: Mode, has_header: bool) -> Result<C
     })))
 }
 
-/// Returns the shape for zfp (codec `zfp`, "Supported Chunk Shapes").
+/// Returns the shape that zfp gets; fails for more than four dimensions (codec `zfp`, "Supported Chunk Shapes").
 fn dimensions(shape: &[u64]) -> Result<Vec<usize>> {
     if shape.len() > 4 {
         let why = format!("zfp supports at most 4 dimensions, not {}", shape.len());
@@ -111,7 +110,7 @@ fn dimensions(shape: &[u64]) -> Result<Vec<usize>> {
     lengths.map_err(|error| Error::too_large("chunk_shape", error))
 }
 
-/// Reads the configuration of codec `zfp` ("Configuration parameters").
+/// Reads the mode of codec `zfp` (codec `zfp`, "Configuration parameters").
 fn zfp_mode(config: Configuration<'_>, dimensions: usize) -> Result<Mode> {
     let modes = [
         "reversible",
@@ -132,7 +131,7 @@ fn zfp_mode(config: Configuration<'_>, dimensions: usize) -> Result<Mode> {
     )
 }
 
-/// Reads the configuration of numcodecs' `ZFPY`: modes by number, and a negative parameter for "reversible".
+/// Reads the mode of numcodecs' `ZFPY`, a number. A negative parameter means "reversible".
 fn zfpy_mode(config: Configuration<'_>, dimensions: usize) -> Result<Mode> {
     let set = |name| {
         let number = config.get(name).map(|_| float(config, name));
@@ -190,7 +189,7 @@ fn expert(config: Configuration<'_>) -> Result<Mode> {
     })
 }
 
-/// Returns the number of bits of a block at `rate`, or `None` if it is not from 1 to `MAX_BITS`.
+/// Returns the number of bits of a zfp block at `rate` bits per number, or `None` unless it is from 1 to `MAX_BITS`.
 fn rate_bits(rate: f64, dimensions: usize) -> Option<u32> {
     let values = f64::from(1_u32 << (2 * dimensions.min(4)));
     let bits = (values * rate + 0.5).floor();
@@ -206,7 +205,7 @@ fn rate_bits(rate: f64, dimensions: usize) -> Option<u32> {
 
 impl ArrayToBytes for Zfp {
     fn encoded_length(&self) -> Length {
-        // Only an upper bound: a stream with a header may have another mode than the configuration.
+        // The length is only an upper bound, since a stream with a header may have another mode than the configuration.
         Length::Exact(self.field.max_stream_bytes(self.mode)).compressed()
     }
 
@@ -259,7 +258,7 @@ mod tests {
     use crate::codec::tests::{pipeline, sample};
     use crate::error::Kind;
 
-    /// The streams of zfpy 1.0.1 for n/7 with n below 15, in 3 rows, and the numbers that it decodes from them.
+    /// Streams of zfpy 1.0.1 for the numbers n/7 with n below 15, in 3 rows, and what zfpy decodes from them.
     const OF_ZFPY: [(&str, i64, f64, &str, &str); 3] = [
         (
             "tolerance",
@@ -418,7 +417,7 @@ mod tests {
                         Err(error) => assert_eq!(error.kind(), Kind::Corrupt),
                     }
                 }
-                // The last word is partly padding.
+                // The last word of the stream is partly padding, so a truncated last word may still decode.
                 let short = codec.decode(encoded[..place].to_vec());
                 assert!(short.is_err() || place + 8 > encoded.len(), "{place}");
             }

@@ -1,7 +1,7 @@
-//! Reads and writes streams of the zfp library; no other file calls it.
+//! Calls the zfp library to encode and decode streams.
 //!
-//! zfp does not check the bounds of a stream. So it reads a copy of the stream, with more zeros after the end than one
-//! block can take, and the read position is checked after each block. `mod.rs` and `field.rs` check modes and arrays
+//! zfp does not check the bounds of a stream. So zfp reads a copy of the stream that is padded with more zeros than a
+//! block can have, and the read position is checked after each block. `mod.rs` and `field.rs` check modes and arrays
 //! before zfp is called.
 
 #![expect(unsafe_code, reason = "zfp is a C library")]
@@ -15,11 +15,11 @@ use crate::error::{Error, Result};
 use super::field::{SIDE, Scalar, ZfpField};
 use super::{MAX_BITS, Mode};
 
-/// Zero bytes after a stream. The maximum that zfp reads beyond it is less: a header of 148 bits, or a block of at most
-/// `MAX_BITS` and one word.
+/// Number of zero bytes after the copy of a stream. zfp reads less beyond its end: a header of 148 bits, or a block of
+/// at most `MAX_BITS` and one word.
 const PADDING: usize = 2 * MAX_BITS as usize / 8;
 
-/// Length of the largest block in bytes.
+/// Size in bytes of the largest decoded block: four dimensions of 8-byte numbers.
 const BLOCK_BYTES: usize = 8 * SIDE * SIDE * SIDE * SIDE;
 
 fn zfp_type_of(scalar: Scalar) -> zfp_type {
@@ -31,7 +31,7 @@ fn zfp_type_of(scalar: Scalar) -> zfp_type {
     }
 }
 
-/// Returns zfp's description of an array at `data`.
+/// Returns zfp's description of an array whose numbers are at `data`.
 fn zfp_field_of(field: &ZfpField, data: *mut std::ffi::c_void) -> zfp_field {
     let [nx, ny, nz, nw] = field.sides(0);
     zfp_field {
@@ -48,11 +48,11 @@ fn zfp_field_of(field: &ZfpField, data: *mut std::ffi::c_void) -> zfp_field {
     }
 }
 
-/// A buffer for one block of any type, aligned for zfp.
+/// A buffer for one decoded block of any number type, aligned for zfp.
 #[repr(align(8))]
 struct ZfpBlock([u8; BLOCK_BYTES]);
 
-/// zfp's two handles of a stream, closed on drop, and the words that they point to.
+/// A zfp stream: the two handles of the library, which are closed on drop, and the words that they point to.
 struct ZfpStream {
     words: Vec<u64>,
     bits: NonNull<bitstream>,
@@ -60,7 +60,7 @@ struct ZfpStream {
 }
 
 impl ZfpStream {
-    /// Opens a stream at the first of `words`.
+    /// Opens a zfp stream over `words`.
     fn open(mut words: Vec<u64>) -> Result<ZfpStream> {
         let no_memory = || Error::too_large("zfp", "out of memory");
         let length = words.len() * size_of::<u64>();
@@ -68,20 +68,20 @@ impl ZfpStream {
         // nothing changes the vector's length.
         let bits = unsafe { stream_open(words.as_mut_ptr().cast(), length) };
         let bits = NonNull::new(bits).ok_or_else(no_memory)?;
-        // SAFETY: `bits` is an open stream.
+        // SAFETY: `bits` is an open bit stream.
         let zfp = NonNull::new(unsafe { zfp_stream_open(bits.as_ptr()) });
         let Some(zfp) = zfp else {
-            // SAFETY: `bits` is open and has no other owner.
+            // SAFETY: `bits` is an open bit stream without another owner.
             unsafe { stream_close(bits.as_ptr()) };
             return Err(no_memory());
         };
         Ok(ZfpStream { words, bits, zfp })
     }
 
-    /// Sets a mode, whose parameters were checked before.
+    /// Sets the mode of the stream. The parameters were checked when the configuration was read.
     fn set_mode(&mut self, mode: Mode, field: &ZfpField) -> Result<()> {
         let zfp = self.zfp.as_ptr();
-        // SAFETY: `zfp` is open; `rate_bits` accepted the rate, so its bits fit their type.
+        // SAFETY: `zfp` is an open stream; `rate_bits` accepted the rate, so the number of bits fits its type.
         let accepted = unsafe {
             match mode {
                 Mode::Reversible => zfp_stream_set_reversible(zfp),
@@ -114,11 +114,11 @@ impl ZfpStream {
         }
     }
 
-    /// Reads a header, which sets the mode, and checks that it matches `field`.
+    /// Reads the header of the stream, which sets the mode. Fails with `Corrupt` if the header does not match `field`.
     fn read_header(&mut self, field: &ZfpField) -> Result<()> {
         let want = zfp_field_of(field, std::ptr::null_mut());
         let mut found = want;
-        // SAFETY: both pointers are valid; a header is shorter than the padding after the words.
+        // SAFETY: both pointers are valid; the header is shorter than the padding after the stream.
         let bits = unsafe { zfp_read_header(self.zfp.as_ptr(), &raw mut found, ZFP_HEADER_FULL) };
         if bits == 0 {
             return Err(Error::corrupt("zfp", "the zfp header is missing"));
@@ -138,13 +138,13 @@ impl ZfpStream {
         Err(Error::corrupt("zfp", found))
     }
 
-    /// Returns the number of bits read.
+    /// Returns how many bits of the stream zfp has read.
     fn position(&self) -> u64 {
         // SAFETY: the stream is open.
         unsafe { stream_rtell(self.bits.as_ptr()) }
     }
 
-    /// Reads the next block. The caller has checked that the position is before the padding.
+    /// Decodes the next block of the stream. The caller has checked that the read position is before the padding.
     fn read_block(&mut self, scalar: Scalar, dimensions: usize, block: &mut ZfpBlock) {
         use Scalar::{Double, Float, Int32, Int64};
         let (zfp, to) = (self.zfp.as_ptr(), block.0.as_mut_ptr());
@@ -175,7 +175,7 @@ impl ZfpStream {
 
 impl Drop for ZfpStream {
     fn drop(&mut self) {
-        // SAFETY: both are open and have no other owner, and the words that they use are dropped later.
+        // SAFETY: both handles are open and have no other owner, and the words that they point to are dropped later.
         unsafe {
             zfp_stream_close(self.zfp.as_ptr());
             stream_close(self.bits.as_ptr());
@@ -183,9 +183,9 @@ impl Drop for ZfpStream {
     }
 }
 
-/// Decodes a stream into exactly `field.bytes`. If `mode` is `None`, the mode is read from the stream's header. Bytes
-/// after the last block are ignored, as in the library. `Corrupt` if the stream is truncated or its header does not
-/// match `field`.
+/// Decodes a zfp stream into exactly `field.bytes`. If `mode` is `None`, the mode is read from the stream's header.
+/// Bytes after the last block are ignored, as in zfp. Fails with `Corrupt` if the stream is truncated or its header
+/// does not match `field`.
 pub(super) fn decode(field: &ZfpField, mode: Option<Mode>, encoded: &[u8]) -> Result<Vec<u8>> {
     let padding = std::iter::repeat_n(0, PADDING / size_of::<u64>());
     let mut stream = ZfpStream::open(Vec::from_iter(words(encoded).chain(padding)))?;
@@ -222,7 +222,7 @@ fn ended(end: u64) -> Error {
     Error::corrupt("zfp", format!("the stream is cut off after {end} bits"))
 }
 
-/// Copies a block to its position in the array, without the elements beyond the array's edges.
+/// Copies a decoded block to its position in the array, without the elements beyond the edges of the array.
 fn copy_block(block: &ZfpBlock, at: [usize; 4], field: &ZfpField, decoded: &mut [u8]) {
     let width = field.scalar.width();
     let [nx, ny, nz, nw] = field.sides(1);
@@ -239,7 +239,8 @@ fn copy_block(block: &ZfpBlock, at: [usize; 4], field: &ZfpField, decoded: &mut 
     }
 }
 
-/// Encodes exactly `field.bytes`, with or without a header. `Invalid` if the header cannot store the shape.
+/// Encodes an array as a zfp stream, with or without a header. Fails with `Invalid` if the header cannot store the
+/// shape.
 pub(super) fn encode(
     field: &ZfpField,
     mode: Mode,
@@ -262,7 +263,8 @@ pub(super) fn encode(
         let found = format!("zfp needs up to {max_bytes} bytes, more than expected");
         return Err(Error::too_large("zfp", found));
     }
-    // SAFETY: as before; the buffer has room for the maximum that zfp itself returned, header and blocks.
+    // SAFETY: `array` describes `numbers`, and the stream is open; its buffer has room for the maximum that zfp
+    // returned.
     let written = unsafe {
         if header && zfp_write_header(zfp, &raw const array, ZFP_HEADER_FULL) == 0 {
             return Err(Error::invalid(
@@ -279,7 +281,7 @@ pub(super) fn encode(
     Ok(words.flat_map(|word| word.to_le_bytes()).collect())
 }
 
-/// Returns numbers of `width` bytes in the machine's byte order, as words, since zfp needs aligned numbers.
+/// Copies numbers to words, in the byte order of the machine, since zfp needs aligned numbers.
 fn aligned(decoded: &[u8], width: usize) -> Vec<u64> {
     let mut numbers = decoded.to_vec();
     swap_big(&mut numbers, width);
@@ -288,7 +290,7 @@ fn aligned(decoded: &[u8], width: usize) -> Vec<u64> {
     words.iter().map(|word| u64::from_ne_bytes(*word)).collect()
 }
 
-/// Returns the words of a stream, the last padded with zeros.
+/// Splits a stream into words; the last word is padded with zeros.
 fn words(encoded: &[u8]) -> impl Iterator<Item = u64> {
     encoded.chunks(size_of::<u64>()).map(|bytes| {
         let mut word = [0; size_of::<u64>()];
@@ -297,7 +299,7 @@ fn words(encoded: &[u8]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Swaps numbers between the machine's byte order and little-endian.
+/// Converts numbers between little-endian and the byte order of the machine.
 fn swap_big(numbers: &mut [u8], width: usize) {
     if cfg!(target_endian = "big") {
         numbers.chunks_mut(width).for_each(<[u8]>::reverse);

@@ -1,7 +1,7 @@
-//! Reads arrays of the drafts: shape, grid, memory layout, fill value, extensions, keys.
+//! Reads array metadata of the v3 drafts: shape, grid, memory layout, fill value, extensions, keys.
 //!
-//! `ArrayRules` has the differences between the drafts. An extension that must be understood is an error that names its
-//! URI. An extension that affects only the decoding of chunks gives an array with the reason (`Array::undecodable`).
+//! An unknown extension that must be understood is an error that names its URI. If it affects only the decoding of
+//! chunks, the array can be opened, and `Array::undecodable` has the reason.
 
 use serde_json::{Map, Value, json};
 
@@ -13,18 +13,18 @@ use crate::dialect::{Parsed, fill};
 use crate::error::{Error, Result};
 use crate::model::{Array, Attributes, CodecSpec, KeyScheme, Node};
 
-/// The rules for arrays that differ between the drafts.
+/// What differs between the v3 drafts in array metadata.
 pub(super) struct ArrayRules {
-    /// The dialect's name.
+    /// Name of the dialect.
     pub(super) dialect: &'static str,
-    /// The default character between two indices.
+    /// Default separator of chunk indices.
     pub(super) separator: char,
-    /// Reads the codecs of a chunk. They do not include the memory layout, and `bytes` only if one of the draft's
-    /// codecs corresponds to it.
+    /// Reads the codecs of a chunk, without the memory layout. `bytes` is included only if one of the draft's codecs
+    /// corresponds to it.
     pub(super) codecs: fn(&Map<String, Value>, &StoredType) -> Result<Vec<CodecSpec>>,
 }
 
-/// Reads an array's members, except the attributes.
+/// Reads the metadata of an array of a v3 draft, except its attributes.
 pub(super) fn read(
     rules: &ArrayRules,
     location: &ChunkLocation,
@@ -64,13 +64,13 @@ pub(super) fn read(
     })
 }
 
-/// A regular grid, and the character between two chunk indices.
+/// A regular chunk grid, and the separator of chunk indices.
 struct DraftGrid {
     chunk_shape: Vec<u64>,
     separator: char,
 }
 
-/// Reads a regular grid (drafts, "chunk_grid").
+/// Reads the chunk grid, which must be regular (drafts, "chunk_grid").
 fn grid(members: &Map<String, Value>, shape: &[u64], usual: char) -> Result<DraftGrid> {
     let grid = required(members, "chunk_grid")?;
     let wrong = || {
@@ -100,8 +100,8 @@ fn grid(members: &Map<String, Value>, shape: &[u64], usual: char) -> Result<Draf
     })
 }
 
-/// Reads `chunk_memory_layout`: F is a transposition. The second value says why chunks cannot be decoded if the layout
-/// is an extension.
+/// Reads `chunk_memory_layout`; F order becomes a `transpose` codec. The second value says why chunks cannot be decoded
+/// if the layout is an extension.
 fn memory_layout(
     members: &Map<String, Value>,
     rank: usize,
@@ -124,7 +124,7 @@ fn memory_layout(
     }
 }
 
-/// The chunk shape and the codecs after all storage transformers are applied.
+/// Chunk shape and codecs after all storage transformers are applied.
 struct Transformed {
     chunk_shape: Vec<u64>,
     codecs: Vec<CodecSpec>,
@@ -132,7 +132,7 @@ struct Transformed {
 }
 
 /// Reads `storage_transformers`. Indexed sharding stores many chunks in one object, with their offsets and lengths at
-/// its end and no checksum; in final v3 it is a codec.
+/// its end and no checksum; in final v3 sharding is a codec.
 fn transform(
     members: &Map<String, Value>,
     chunk_shape: Vec<u64>,
@@ -200,8 +200,9 @@ fn shard(transformed: &mut Transformed, transformer: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Builds the keys of chunks. The only chunk of an array without dimensions is `c` in the specifications and `c0` in
-/// stores of zarr-python. If indices have no prefix, the specifications do not define this key, and `0` is usual.
+/// Builds the key scheme of chunks. The only chunk of an array without dimensions is `c` in the specifications and `c0`
+/// in stores of zarr-python. If keys have no prefix, the specifications do not define the key of that chunk, and `0` is
+/// usual.
 fn keys(location: &ChunkLocation, separator: char) -> KeyScheme {
     let within = |name: &str| [location.base.as_slice(), name.as_bytes()].concat();
     let (scalars, encoding) = if location.index_prefix.is_empty() {
@@ -214,8 +215,8 @@ fn keys(location: &ChunkLocation, separator: char) -> KeyScheme {
         separator,
         other_separator: None,
         scalar_keys: scalars.map(within).into(),
-        // Final v3 has no keys such as `c0/1`, so this encoding does not describe the draft's keys. That does no harm:
-        // a document that is made from a draft has no chunks in its folder.
+        // Final v3 cannot express keys such as `c0/1`, so this encoding is wrong for a draft. That does no harm, since
+        // no chunks are stored next to a `zarr.json` that was converted from a draft.
         v3: json!({ "name": encoding, "configuration": { "separator": separator.to_string() } }),
     }
 }

@@ -1,7 +1,7 @@
-//! Codecs of the drafts (URIs, words, numcodecs' configurations) as final-v3 codecs.
+//! Converts codecs of the v3 drafts (URIs, words, numcodecs' configurations) to v3 codecs.
 //!
-//! Codecs that v3 lacks are `numcodecs.*`, as in v2. An unknown URI is kept as the codec's name, so that the error
-//! about it shows the URI.
+//! Codecs that v3 lacks become `numcodecs.*`, as in v2. An unknown URI becomes the codec's name, so that the error
+//! about the codec shows the URI.
 
 use serde_json::{Map, Value, json};
 
@@ -11,13 +11,13 @@ use crate::dialect::v2::codecs::{reversed, shuffle_name};
 use crate::error::{Error, Result};
 use crate::model::CodecSpec;
 
-/// Whether a codec encodes elements as bytes, so that `bytes` must not be in the chain.
+/// Whether a codec encodes elements as bytes, so that the chain must not have `bytes` as well.
 pub(super) fn makes_bytes(codec: &CodecSpec) -> bool {
     ["bytes", "sharding_indexed"].contains(&codec.name.as_str())
         || v2::codecs::makes_bytes(numcodecs_id(codec))
 }
 
-/// Whether a codec encodes elements as elements; all others work on bytes.
+/// Whether a codec is `array -> array`; all others work on bytes.
 fn keeps_elements(codec: &CodecSpec) -> bool {
     matches!(
         codec.name.as_str(),
@@ -32,20 +32,20 @@ fn keeps_elements(codec: &CodecSpec) -> bool {
     )
 }
 
-/// Returns numcodecs' name of a codec.
+/// Returns the name of a codec without the prefix `numcodecs.`.
 fn numcodecs_id(codec: &CodecSpec) -> &str {
     let name = codec.name.as_str();
     name.strip_prefix("numcodecs.").unwrap_or(name)
 }
 
-/// Builds the chain of a chunk: memory layout, codecs on elements, byte order, codecs on bytes. The byte order is
-/// placed before the first codec that works on bytes, unless one of the codecs sets it.
+/// Builds the codec chain of a chunk: memory layout, `array -> array` codecs, byte order, other codecs. Codec `bytes`
+/// is added before the first codec that works on bytes, unless a codec already encodes elements as bytes.
 pub(super) fn chain(
     order: Option<CodecSpec>,
     typed: &StoredType,
     steps: Vec<CodecSpec>,
 ) -> Vec<CodecSpec> {
-    // The memory layout has no meaning for a codec that stores the shape of its array itself.
+    // Ignore the memory layout before a codec that stores the shape of its array itself.
     let stores_shape = |step: &CodecSpec| v2::codecs::stores_shape(numcodecs_id(step));
     let works_on_bytes = |step: &CodecSpec| !keeps_elements(step);
     let order = order.filter(|_| !steps.first().is_some_and(stores_shape));
@@ -64,7 +64,7 @@ pub(super) fn chain(
     chain
 }
 
-/// Returns the codec that `identifier`, a URI or a bare word, stands for, or `None` if it changes nothing.
+/// Returns the codec that `identifier`, a URI or a name, stands for, or `None` if it changes nothing.
 pub(super) fn named(
     identifier: &str,
     configuration: Map<String, Value>,
@@ -78,11 +78,11 @@ pub(super) fn named(
         }));
     };
     match name {
-        // zarr-python 2.12 to 2.14 omitted the name of zstd.
+        // zarr-python 2.12 to 2.14 wrote the URI of zstd without a name.
         "" => Ok(Some(numcodec("zstd", configuration, typed))),
         "endian" => endian(&configuration, typed).map(Some),
         "transpose" => transpose(configuration, rank),
-        // Final v3 has these with the same name and configuration.
+        // These codecs have the same name and configuration in final v3.
         "bytes" | "crc32c" | "sharding_indexed" => Ok(Some(CodecSpec {
             name: name.to_string(),
             configuration,
@@ -92,7 +92,8 @@ pub(super) fn named(
     }
 }
 
-/// Returns the name in `https://purl.org/zarr/spec/codec/gzip/1.0`, or a bare word. Returns `None` for any other URI.
+/// Returns the codec name in a URI such as `https://purl.org/zarr/spec/codec/gzip/1.0`, or a name that is no URI.
+/// Returns `None` for any other URI.
 fn name_in(identifier: &str) -> Option<&str> {
     let Some((_, rest)) = identifier.split_once("://") else {
         return Some(identifier);
@@ -102,11 +103,11 @@ fn name_in(identifier: &str) -> Option<&str> {
     rest.split('/').next()
 }
 
-/// Returns a codec by the bare word of sci-rs/zarr, whose names and formats differ from numcodecs'.
+/// Returns the codec for a name that sci-rs/zarr writes. Its names and formats differ from numcodecs'.
 fn bare(name: &str, configuration: Map<String, Value>, typed: &StoredType) -> CodecSpec {
     match name {
         "bzip2" => CodecSpec::new("numcodecs.bz2", json!({ "level": 9 })),
-        // sci-rs/zarr writes a frame; numcodecs writes one block, preceded by its length.
+        // For `lz4`, sci-rs/zarr writes a frame; numcodecs writes one block, preceded by its length.
         "lz4" => CodecSpec {
             name: name.to_string(),
             configuration,
@@ -122,7 +123,7 @@ fn bare(name: &str, configuration: Map<String, Value>, typed: &StoredType) -> Co
     }
 }
 
-/// Returns a codec of numcodecs under its final-v3 name.
+/// Returns a codec of numcodecs under its v3 name.
 fn numcodec(id: &str, mut configuration: Map<String, Value>, typed: &StoredType) -> CodecSpec {
     match id {
         "blosc" => shuffle_by_name(&mut configuration, typed.data_type.size().unwrap_or(1)),
@@ -146,13 +147,13 @@ fn numcodec(id: &str, mut configuration: Map<String, Value>, typed: &StoredType)
     }
 }
 
-/// Converts blosc's shuffle to v3's words and adds the element size. -1 becomes the shuffle that suits the element
-/// size.
+/// Converts blosc's number for `shuffle` to v3's word and adds the element size. The number -1 chooses a shuffle by the
+/// element size.
 fn shuffle_by_name(configuration: &mut Map<String, Value>, size: usize) {
     let stated = configuration.get("shuffle");
     let shuffle = match shuffle_name(stated, size) {
         Some(name) => json!(name),
-        // A value that is not a shuffle mode is not changed, so that the error shows it.
+        // An invalid shuffle remains unchanged, so that the error about it shows it.
         None => stated.cloned().unwrap_or_default(),
     };
     configuration.insert("shuffle".to_string(), shuffle);
@@ -166,7 +167,7 @@ fn shuffle_by_name(configuration: &mut Map<String, Value>, size: usize) {
     }
 }
 
-/// Reads codec `endian` of 2022, which is `bytes` of final v3.
+/// Converts codec `endian` of the v3 draft of 2022 to `bytes` of final v3.
 fn endian(configuration: &Map<String, Value>, typed: &StoredType) -> Result<CodecSpec> {
     match configuration.get("endian").and_then(Value::as_str) {
         Some(endian @ ("little" | "big")) => {
@@ -182,7 +183,7 @@ fn endian(configuration: &Map<String, Value>, typed: &StoredType) -> Result<Code
     }
 }
 
-/// Reads codec `transpose`, whose `order` may be "C" or "F" instead of a list.
+/// Converts codec `transpose`, whose `order` may be "C" or "F" instead of a list.
 fn transpose(configuration: Map<String, Value>, rank: usize) -> Result<Option<CodecSpec>> {
     match configuration.get("order").and_then(Value::as_str) {
         Some("C") => Ok(None),
@@ -198,8 +199,8 @@ fn transpose(configuration: Map<String, Value>, rank: usize) -> Result<Option<Co
     }
 }
 
-/// Returns the filters that zarr-python's experimental v3 stores among the attributes: a list of numcodecs'
-/// configurations. A user's own attribute of that name does not count.
+/// Returns the filters that zarr-python's experimental v3 stores in the attribute `filters`: a list of numcodecs'
+/// configurations. A user attribute of that name with any other content does not count.
 pub(super) fn attribute_filters(members: &Map<String, Value>) -> &[Value] {
     let filters = members
         .get("attributes")

@@ -1,7 +1,8 @@
-//! Data types of the drafts: numpy's type strings, final-v3 names, and extensions with their fallbacks.
+//! Reads data types of the v3 drafts: numpy's type strings, v3 names, extensions.
 //!
-//! An extension is identified by its URI and its type together: some writers have placeholders for URIs, and with an
-//! unknown URI a type may mean anything. Fill values in hexadecimal and binary are converted to the forms of final v3.
+//! An extension is recognized by its URI and its type together: some writers have placeholders for URIs, and with an
+//! unknown URI a type may mean anything. An unknown extension is replaced by its fallback. Fill values in hexadecimal
+//! and binary are converted to the forms of final v3.
 
 use serde_json::{Map, Value, json};
 
@@ -12,13 +13,13 @@ use crate::dialect::v2;
 use crate::error::{Error, Result};
 use crate::model::DataType;
 
-/// A data type, and how it was resolved.
+/// A data type of a v3 draft, and how it was resolved.
 #[derive(Debug)]
 pub(super) struct ResolvedType {
     pub(super) typed: StoredType,
-    /// A warning for the user that a fallback is used.
+    /// Warning for the user, if an unknown extension type was replaced by its fallback.
     pub(super) warning: Option<String>,
-    /// Why the elements cannot be read.
+    /// Why the elements cannot be read, if the data type is unknown.
     pub(super) undecodable: Option<String>,
 }
 
@@ -58,7 +59,7 @@ pub(super) fn read(members: &Map<String, Value>) -> Result<ResolvedType> {
     }
 }
 
-/// Reads a type of an extension, or its fallback.
+/// Reads an extension type, or its fallback if the extension is unknown.
 fn extended(
     value: &Value,
     extension: &Map<String, Value>,
@@ -91,7 +92,7 @@ fn extended(
     })
 }
 
-/// Returns the first known fallback of an extension, and its type.
+/// Returns the first known fallback of an extension type, as written and as a data type.
 fn fallback(extension: &Map<String, Value>) -> Option<(&Value, StoredType)> {
     let fallbacks = match extension.get("fallback")? {
         Value::Array(list) => list.as_slice(),
@@ -103,7 +104,7 @@ fn fallback(extension: &Map<String, Value>) -> Option<(&Value, StoredType)> {
     known.next()
 }
 
-/// Reads the type of object arrays, which depends on the filter that encodes the objects.
+/// Reads the data type of object arrays, which depends on the filter that encodes the objects.
 fn of_objects(of: &Value, filters: &[Value]) -> Result<Option<StoredType>> {
     if !matches!(of.as_str(), Some("|O" | "O")) {
         return Ok(None);
@@ -114,7 +115,7 @@ fn of_objects(of: &Value, filters: &[Value]) -> Result<Option<StoredType>> {
     })
 }
 
-/// Whether the types of an extension are numpy's: for URIs of the Zarr developers, and for the placeholders that
+/// Whether an extension names its types as numpy does: for URIs of the Zarr developers, and for the placeholders that
 /// zarr-python writes (`TODO: unicode array protocol URL`).
 fn has_numpy_types(uri: &str) -> bool {
     let uri = uri
@@ -125,7 +126,7 @@ fn has_numpy_types(uri: &str) -> bool {
         || (uri.starts_with("TODO: ") && uri.ends_with(" array protocol URL"))
 }
 
-/// Reads the identifier of a type: a final-v3 name, `r*`, or numpy's name, whose leading bar (`|`) may be missing.
+/// Reads a data type from a v3 name, `r*`, or numpy's name, whose leading bar (`|`) may be missing.
 fn identified(value: &Value) -> Option<StoredType> {
     if let Some(name) = value.as_str() {
         match DataType::from_v3(name) {
@@ -137,8 +138,8 @@ fn identified(value: &Value) -> Option<StoredType> {
     (!matches!(typed.data_type, DataType::Unknown(_))).then_some(typed)
 }
 
-/// Converts a fill value in binary (`0b...`) or hexadecimal (`0x...`) to final v3's form for the type; other values do
-/// not change. `Corrupt` if the number of digits does not match the type.
+/// Converts a fill value in binary (`0b...`) or hexadecimal (`0x...`) to the form of final v3; other values do not
+/// change. Fails with `Corrupt` if the number of digits does not match the data type.
 pub(super) fn fill_value(data_type: &DataType, value: &Value) -> Result<Value> {
     let Some((text, radix_bits)) = digits(value) else {
         return Ok(value.clone());
@@ -175,14 +176,14 @@ pub(super) fn fill_value(data_type: &DataType, value: &Value) -> Result<Value> {
     })
 }
 
-/// Returns the digits after `0x` or `0b`, and the number of bits of each.
+/// Returns the digits after `0x` or `0b`, and the number of bits per digit.
 fn digits(value: &Value) -> Option<(&str, usize)> {
     let text = value.as_str()?;
     let hexadecimal = text.strip_prefix("0x").map(|digits| (digits, 4));
     hexadecimal.or_else(|| text.strip_prefix("0b").map(|digits| (digits, 1)))
 }
 
-/// Reads digits of 1 or 4 bits, the most significant first, into bytes.
+/// Converts digits of 1 or 4 bits, the most significant first, to bytes.
 fn bytes_of(digits: &str, bits: usize) -> Option<Vec<u8>> {
     let whole = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     if !whole || !(digits.len() * bits).is_multiple_of(8) {

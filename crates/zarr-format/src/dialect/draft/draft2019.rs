@@ -1,7 +1,8 @@
-//! The draft of 2019: no entry point, `zarr_format` in each document, a list of `chunk_codecs`.
+//! Reads the Zarr v3 draft of 2019.
 //!
-//! Where the text of the specification is ambiguous, its tree of keys decides: chunks of a root array are in `data/`,
-//! and the chunk of an array without dimensions is `0`. Infinite fill values are words.
+//! There is no entry point, each document has `zarr_format`, and arrays have a list of `chunk_codecs`. Where the text
+//! of the specification is ambiguous, its tree of keys decides: chunks of a root array are in `data/`, and the chunk of
+//! an array without dimensions is `0`. Infinite fill values are written as words.
 
 use serde_json::{Map, Value};
 
@@ -15,7 +16,6 @@ use crate::dialect::typestr::StoredType;
 use crate::error::{Error, Result};
 use crate::model::CodecSpec;
 
-/// The draft of 2019.
 pub(crate) const DRAFT: Draft = Draft {
     name: "draft2019",
     layout,
@@ -23,7 +23,7 @@ pub(crate) const DRAFT: Draft = Draft {
     group,
 };
 
-/// Returns the layout (draft of 2019, "Storage keys").
+/// Returns the key layout (draft of 2019, "Storage keys").
 fn layout(_members: Option<&Map<String, Value>>) -> Result<DraftLayout> {
     Ok(DraftLayout {
         meta: "meta",
@@ -35,7 +35,7 @@ fn layout(_members: Option<&Map<String, Value>>) -> Result<DraftLayout> {
     })
 }
 
-/// Reads an array (draft of 2019, "Array metadata"). Names that the text does not define are ignored.
+/// Reads array metadata (draft of 2019, "Array metadata"). Names that the specification does not define are ignored.
 fn array(location: &ChunkLocation, members: &Map<String, Value>) -> Result<Parsed> {
     check_version(members)?;
     let rules = ArrayRules {
@@ -46,7 +46,7 @@ fn array(location: &ChunkLocation, members: &Map<String, Value>) -> Result<Parse
     array::read(&rules, location, members)
 }
 
-/// Reads `chunk_codecs`; the parameters of a codec are members of the same object as its name.
+/// Reads `chunk_codecs`, a list of objects with the name and the parameters of a codec.
 fn chunk_codecs(members: &Map<String, Value>, typed: &StoredType) -> Result<Vec<CodecSpec>> {
     let list = list(members, "chunk_codecs")?;
     let rank = lengths(members, "shape")?.len();
@@ -66,7 +66,7 @@ fn chunk_codecs(members: &Map<String, Value>, typed: &StoredType) -> Result<Vec<
     Ok(chain?.into_iter().flatten().collect())
 }
 
-/// Checks a group (draft of 2019, "Group metadata").
+/// Checks group metadata (draft of 2019, "Group metadata").
 fn group(members: &Map<String, Value>) -> Result<()> {
     check_version(members)?;
     check_extensions(members)

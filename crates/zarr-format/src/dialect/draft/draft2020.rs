@@ -1,9 +1,9 @@
-//! The draft of October 2020, and zarrita's formats of July and September 2020.
+//! Reads the v3 draft of October 2020 and zarrita's formats of 2020.
 //!
-//! It also reads documents that mix the texts of 2020 and 2022. The entry point states where documents and chunks are:
-//! in July `metadata_encoding` is a media type and keys have neither `root` nor `c`; in September there is no
-//! `metadata_key_suffix`, and keys of documents have no suffix. Arrays have one `compressor`; zarr-python stores
-//! filters in `attributes.filters`.
+//! Documents that mix the specifications of 2020 and 2022 are accepted. The entry point states where documents and
+//! chunks are: in July 2020 `metadata_encoding` is a media type and keys have neither `root` nor `c`; in September
+//! there is no `metadata_key_suffix`, and keys of documents have no suffix. Arrays have one `compressor`; zarr-python
+//! stores filters in `attributes.filters`.
 
 use serde_json::{Map, Value};
 
@@ -17,7 +17,6 @@ use crate::error::{Error, Result};
 use crate::model::CodecSpec;
 use crate::model::document::CONSOLIDATED_2020;
 
-/// The draft of October 2020.
 pub(crate) const DRAFT: Draft = Draft {
     name: "draft2020",
     layout,
@@ -25,12 +24,12 @@ pub(crate) const DRAFT: Draft = Draft {
     group,
 };
 
-/// Reads the entry point (draft of 2020, "Entry point metadata" and "Storage keys").
+/// Reads the entry point and returns the key layout (draft of 2020, "Entry point metadata" and "Storage keys").
 fn layout(members: Option<&Map<String, Value>>) -> Result<DraftLayout> {
     let member = |name| members.and_then(|members: &Map<String, Value>| members.get(name));
     let october = DraftLayout {
         meta: "meta/root",
-        // xtensor-zarr writes the root as a node with an empty name.
+        // xtensor-zarr stores the root group as a node with an empty name.
         root: &["meta/root.", "meta/root/."],
         suffixes: suffixes(member("metadata_key_suffix"))?,
         data: "data/root",
@@ -39,7 +38,7 @@ fn layout(members: Option<&Map<String, Value>>) -> Result<DraftLayout> {
     };
     match member("metadata_encoding").and_then(Value::as_str) {
         None => Ok(october),
-        // July 2020.
+        // zarrita's format of July 2020.
         Some("application/json") => Ok(DraftLayout {
             data: "data",
             index_prefix: "",
@@ -53,8 +52,8 @@ fn layout(members: Option<&Map<String, Value>>) -> Result<DraftLayout> {
     }
 }
 
-/// Returns the suffixes of documents. If the entry point has none, the specification demands `.json`, but writers that
-/// omit the member add no suffix.
+/// Returns the suffixes of document keys. If the entry point states none, the specification demands `.json`, but
+/// writers that omit it use no suffix.
 fn suffixes(stated: Option<&Value>) -> Result<Vec<String>> {
     match stated {
         None | Some(Value::Null) => Ok(vec![".json".to_string(), String::new()]),
@@ -62,7 +61,7 @@ fn suffixes(stated: Option<&Value>) -> Result<Vec<String>> {
     }
 }
 
-/// Reads an array (draft of 2020, "Array metadata"). Names that the text does not define are ignored.
+/// Reads array metadata (draft of 2020, "Array metadata"). Names that the specification does not define are ignored.
 fn array(location: &ChunkLocation, members: &Map<String, Value>) -> Result<Parsed> {
     let rules = ArrayRules {
         dialect: DRAFT.name,
@@ -97,7 +96,7 @@ fn chunk_codecs(members: &Map<String, Value>, typed: &StoredType) -> Result<Vec<
         typed,
         rank,
     )?;
-    // A compressor of numbers encodes elements, so `bytes` must not precede it.
+    // A compressor of numbers, such as `pcodec`, encodes elements itself, so `bytes` must not precede it.
     if compressor.as_ref().is_some_and(codecs::makes_bytes) {
         chain.pop_if(|last| last.name == "bytes");
     }
@@ -105,7 +104,7 @@ fn chunk_codecs(members: &Map<String, Value>, typed: &StoredType) -> Result<Vec<
     Ok(chain)
 }
 
-/// Checks a group (draft of 2020, "Group metadata"), whose document has only attributes.
+/// Checks group metadata (draft of 2020, "Group metadata"): the document has only attributes, so every object is valid.
 fn group(_members: &Map<String, Value>) -> Result<()> {
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! The draft of May 2022, without `root` in keys.
+//! Reads the Zarr v3 draft of May 2022.
 //!
-//! `metadata_encoding` is an object, and arrays have a list of codecs. The specification contradicts itself on data
-//! types (a table of final names, examples with numpy's) and on null fill values (not permitted, yet in an example);
-//! both are read. Undefined members are an error, as it demands.
+//! Keys have no `root`, `metadata_encoding` is an object, and arrays have a list of codecs. The specification
+//! contradicts itself on data types (a table of final names, examples with numpy's) and on null fill values (not
+//! permitted, yet in an example); both are read. Undefined JSON members are an error, as the specification demands.
 
 use serde_json::{Map, Value};
 
@@ -16,7 +16,6 @@ use crate::dialect::typestr::StoredType;
 use crate::error::{Error, Result};
 use crate::model::CodecSpec;
 
-/// The draft of May 2022.
 pub(crate) const DRAFT: Draft = Draft {
     name: "draft2022",
     layout,
@@ -24,7 +23,7 @@ pub(crate) const DRAFT: Draft = Draft {
     group,
 };
 
-/// Reads the entry point (draft of 2022, "metadata_encoding" and "Storage keys").
+/// Reads the entry point and returns the key layout (draft of 2022, "metadata_encoding" and "Storage keys").
 fn layout(members: Option<&Map<String, Value>>) -> Result<DraftLayout> {
     let suffix = match members {
         None => ".json".to_string(),
@@ -63,7 +62,7 @@ fn suffix(encoding: Option<&Value>) -> Result<String> {
     }
 }
 
-/// Reads an array (draft of 2022, "Array metadata").
+/// Reads array metadata (draft of 2022, "Array metadata").
 fn array(location: &ChunkLocation, members: &Map<String, Value>) -> Result<Parsed> {
     check_known(
         members,
@@ -87,7 +86,7 @@ fn array(location: &ChunkLocation, members: &Map<String, Value>) -> Result<Parse
     array::read(&rules, location, members)
 }
 
-/// Reads `codecs`; a missing list counts as empty.
+/// Reads the list `codecs`; a missing list counts as empty.
 fn chunk_codecs(members: &Map<String, Value>, typed: &StoredType) -> Result<Vec<CodecSpec>> {
     let list = list(members, "codecs")?;
     let rank = lengths(members, "shape")?.len();
@@ -110,7 +109,7 @@ fn chunk_codecs(members: &Map<String, Value>, typed: &StoredType) -> Result<Vec<
     Ok(chain?.into_iter().flatten().collect())
 }
 
-/// Checks a group (draft of 2022, "Group metadata").
+/// Checks group metadata (draft of 2022, "Group metadata").
 fn group(members: &Map<String, Value>) -> Result<()> {
     check_known(members, &["attributes", "extensions"])?;
     check_extensions(members)

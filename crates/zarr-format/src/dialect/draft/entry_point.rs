@@ -1,8 +1,8 @@
-//! Maps node paths of a draft to the keys of documents and chunks.
+//! Maps node paths of a v3 draft to the keys of documents and chunks.
 //!
-//! A draft keeps documents and chunks in two separate trees (`meta/...`, `data/...`), so a node's path is not a key. An
-//! `EntryPoint` converts paths to keys and back; no other module builds these keys. It does no I/O, and all its keys
-//! are inside the entry point's folder. `draft_of` determines the draft.
+//! A draft of Zarr v3 stores documents and chunks in two separate trees (`meta/...`, `data/...`), so a node's path is
+//! not a key. An `EntryPoint` converts paths to keys and back; no other module builds these keys. All keys are inside
+//! the folder of the entry point (`zarr.json` of the hierarchy). Nothing here does I/O.
 
 use serde_json::{Map, Value};
 
@@ -12,12 +12,12 @@ use crate::error::{Error, Kind, Result};
 use crate::key::Key;
 use crate::model::{Attributes, Group, Node};
 
-/// The kind of node that a document describes.
+/// Whether a metadata document describes an array or a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DocumentRole {
-    /// `NAME.array.json`.
+    /// A document such as `NAME.array.json`.
     Array,
-    /// `NAME.group.json`.
+    /// A document such as `NAME.group.json`.
     Group,
 }
 
@@ -30,7 +30,7 @@ impl DocumentRole {
     }
 }
 
-/// The entry point of a draft's hierarchy.
+/// The entry point of a hierarchy of a v3 draft, which states where documents and chunks are.
 #[derive(Clone)]
 pub struct EntryPoint {
     draft: &'static Draft,
@@ -39,11 +39,11 @@ pub struct EntryPoint {
 }
 
 impl EntryPoint {
-    /// Reads the entry point of a draft's hierarchy in the folder `top`; without members, all settings have the draft's
-    /// defaults.
+    /// Reads the entry point of a v3 draft in folder `top`; without `members`, all settings have the defaults of the
+    /// draft.
     ///
     /// Fails with `Unsupported` for another version, another encoding, or an extension that must be understood; the
-    /// error names its URI.
+    /// error names the URI of the extension.
     pub fn new(
         draft: &'static Draft,
         top: &Key,
@@ -60,12 +60,11 @@ impl EntryPoint {
         })
     }
 
-    /// Returns the dialect's name.
     pub fn name(&self) -> &'static str {
         self.draft.name
     }
 
-    /// Returns the keys that may hold the document of a node, in order of precedence.
+    /// Returns the keys that may hold the metadata document of a node, in order of precedence.
     pub fn documents(&self, path: &Key) -> Result<Vec<(DocumentRole, Key)>> {
         let rest = self.rest(path)?;
         let mut documents = Vec::new();
@@ -74,7 +73,7 @@ impl EntryPoint {
                 for suffix in &self.layout.suffixes {
                     match self.key(&[&stem, suffix.as_bytes()]) {
                         Ok(key) => documents.push((role, key)),
-                        // No store can have a document with such a long name.
+                        // A key that is too long for every store cannot exist, so it is skipped.
                         Err(error) if error.kind() == Kind::NameTooLong => {}
                         Err(error) => return Err(error),
                     }
@@ -84,7 +83,7 @@ impl EntryPoint {
         Ok(documents)
     }
 
-    /// Returns the keys of a node's documents, without the suffix.
+    /// Returns the keys of the documents of a node, without the suffix.
     fn stems(&self, rest: &Key, role: DocumentRole) -> Vec<Vec<u8>> {
         let word = role.word().as_bytes();
         if rest.is_root() {
@@ -95,7 +94,7 @@ impl EntryPoint {
         vec![[meta, b"/", rest.as_bytes(), b".", word].concat()]
     }
 
-    /// Returns the key of the folder that holds the documents of a node's children.
+    /// Returns the folder that holds the metadata documents of a node's children.
     pub fn folder(&self, path: &Key) -> Result<Key> {
         let rest = self.rest(path)?;
         let meta = self.layout.meta.as_bytes();
@@ -114,7 +113,7 @@ impl EntryPoint {
         key.transpose()
     }
 
-    /// Returns the name of the child that a document in a folder describes, or `None` if it is not a document, or if
+    /// Returns the name of the child node that a metadata document describes, or `None` if it is not a document, or if
     /// the rest of its name is not valid for a node.
     pub fn child<'a>(&self, document: &'a [u8]) -> Option<&'a [u8]> {
         let strip = |role: DocumentRole| {
@@ -127,7 +126,7 @@ impl EntryPoint {
         Key::root().child(name).is_ok().then_some(name)
     }
 
-    /// Reads a node's document with these members; fails as the draft's reader does.
+    /// Reads an array or group from the members of its metadata document.
     pub fn parse(
         &self,
         path: &Key,
@@ -155,7 +154,7 @@ impl EntryPoint {
         })
     }
 
-    /// Returns the documents that change if a node gets these attributes.
+    /// Returns the changed metadata document of a node that gets the attributes `new`.
     pub fn edit(&self, document: &Document, new: &Attributes) -> Result<DocumentMap> {
         attributes::edit_attributes(document, new)
     }
@@ -165,20 +164,21 @@ impl EntryPoint {
         &self.top
     }
 
-    /// Returns the folder of an array's chunks; for a group, the folder that contains the chunks of all nodes below it.
+    /// Returns the folder of an array's chunks; for a group, the folder with the chunks of all nodes below the group.
     pub fn data(&self, path: &Key) -> Result<Key> {
         let mut chunks = self.chunks(path)?;
         chunks.pop();
         Key::new(chunks)
     }
 
-    /// Returns the path of the node whose chunks a folder would hold, or `None` if there can be no such node.
+    /// Returns the path of the node whose chunks would be in `folder`, or `None` if there can be no such node.
     pub(in crate::dialect) fn node_of_data(&self, folder: &Key) -> Option<Key> {
         let rest = folder.below(&self.data(&self.top).ok()?)?;
         self.path_of(&rest)
     }
 
-    /// Returns the path of the array that a document describes, or `None` if it is not the key of an array's document.
+    /// Returns the path of the array that a metadata document describes, or `None` if no array has a document with this
+    /// key.
     pub fn array_of(&self, document: &Key) -> Option<Key> {
         let describes = |path: &Key| {
             let mut keys = self.documents(path).unwrap_or_default().into_iter();
@@ -211,13 +211,13 @@ impl EntryPoint {
         Ok([folder.as_bytes(), b"/"].concat())
     }
 
-    /// Returns a path relative to the entry point's folder; `Invalid` outside it.
+    /// Returns a path relative to the folder of the entry point; fails with `Invalid` if it is outside that folder.
     fn rest(&self, path: &Key) -> Result<Key> {
         let outside = || Error::invalid(path, format!("is not below {}", self.top));
         path.below(&self.top).ok_or_else(outside)
     }
 
-    /// Joins parts to a key inside the entry point's folder.
+    /// Joins `parts` to a key inside the folder of the entry point.
     fn key(&self, parts: &[&[u8]]) -> Result<Key> {
         let within = parts.concat();
         if self.top.is_root() {

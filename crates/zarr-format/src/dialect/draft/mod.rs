@@ -1,7 +1,8 @@
-//! The drafts of version 3, from 2019 to 2022, one file for each.
+//! Reads the drafts of Zarr v3 from 2019 to 2022.
 //!
-//! The members of an entry point decide to which draft a hierarchy belongs, never its name alone. Documents and
-//! chunks are in separate folders, as the entry point states. Final v3 is in `dialect/v3`.
+//! Each draft has a file. The content of an entry point (`zarr.json` of the hierarchy) decides which draft a hierarchy
+//! follows, never its name alone. Documents and chunks are in separate folders, as the entry point states. Final v3 is
+//! in `dialect/v3`.
 
 use serde_json::{Map, Value};
 
@@ -20,45 +21,45 @@ mod entry_point;
 
 pub use entry_point::{DocumentRole, EntryPoint};
 
-/// A dialect that applies to all nodes below its entry point.
+/// A v3 draft: a dialect that applies to all nodes below an entry point.
 pub struct Draft {
-    /// The name, as in `--dialect` and `info`.
+    /// Name of the dialect, as in `--dialect` and `info`.
     pub name: &'static str,
-    /// Returns the layout of documents and chunks, from the members of the entry point, if it exists.
+    /// Returns the layout of keys, from the members of the entry point if there is an entry point.
     layout: fn(Option<&Map<String, Value>>) -> Result<DraftLayout>,
-    /// Reads the document of an array, except its attributes.
+    /// Reads the metadata document of an array, except its attributes.
     array: fn(&ChunkLocation, &Map<String, Value>) -> Result<Parsed>,
-    /// Checks the document of a group, which has only attributes.
+    /// Checks the metadata document of a group, which has only attributes.
     group: fn(&Map<String, Value>) -> Result<()>,
 }
 
-/// The locations of a draft's documents and chunks, relative to the entry point's folder.
+/// Where documents and chunks of a v3 draft are, relative to the folder of the entry point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct DraftLayout {
-    /// The folder that holds the documents of the root node's children.
+    /// Folder of the metadata documents of the root node's children.
     meta: &'static str,
-    /// The prefixes of the keys of the root node's documents, before `array` or `group` and the suffix.
+    /// Prefixes of the root node's documents, before `array` or `group` and the suffix.
     root: &'static [&'static str],
-    /// Possible suffixes after `.array` and `.group`, in order of precedence.
+    /// Possible suffixes of documents after `.array` and `.group`, in order of precedence.
     suffixes: Vec<String>,
-    /// The folder of the root node's chunks. Chunks of other nodes are in folders below it.
+    /// Folder of the root node's chunks. Chunks of other nodes are in folders below it.
     data: &'static str,
-    /// The text before the first index of a chunk.
+    /// Prefix of the first index in a chunk key.
     index_prefix: &'static str,
-    /// The key of consolidated metadata, if the draft has them.
+    /// Key of consolidated metadata, if the draft has them.
     consolidated: Option<&'static str>,
 }
 
-/// The location of an array's chunks.
+/// Where the chunks of an array are.
 struct ChunkLocation {
-    /// The prefix of every key, its last slash included.
+    /// Prefix of every chunk key, with the last slash.
     base: Vec<u8>,
-    /// The text before the first index.
+    /// Prefix of the first index in a chunk key.
     index_prefix: &'static str,
 }
 
-/// Returns the draft of an entry point `zarr.json`, or `None` if it is not an entry point. A final-v3 document never is
-/// one: its `zarr_format` is a number.
+/// Returns the v3 draft of an entry point `zarr.json`, or `None` if the document is not an entry point. A final-v3
+/// document never is an entry point: its `zarr_format` is a number.
 ///
 /// Fails with `Corrupt` for a `metadata_encoding` that no draft has.
 pub fn draft_of(members: &Map<String, Value>) -> Result<Option<&'static Draft>> {
@@ -78,18 +79,18 @@ pub fn draft_of(members: &Map<String, Value>) -> Result<Option<&'static Draft>> 
     }
 }
 
-/// Whether a document belongs to the draft of 2019, which has no entry point: `zarr_format` is a URI in each of its
-/// documents.
+/// Whether a document belongs to the v3 draft of 2019. This draft has no entry point; every document has a URI as
+/// `zarr_format`.
 pub fn is_2019(members: &Map<String, Value>) -> bool {
     has_uri(members) && !members.contains_key("metadata_encoding")
 }
 
-/// Returns the entry point that a hierarchy of the draft of 2019 in the folder `top` would have.
+/// Returns an entry point for a hierarchy of the v3 draft of 2019 in folder `top`, although this draft stores none.
 pub fn entry_2019(top: &Key) -> Result<EntryPoint> {
     EntryPoint::new(&draft2019::DRAFT, top, None)
 }
 
-/// Whether `zarr_format` is a URI, as in every draft. In final v3 it is a number.
+/// Whether `zarr_format` is a URI, as in every v3 draft. In final v3 it is a number.
 fn has_uri(members: &Map<String, Value>) -> bool {
     members.get("zarr_format").is_some_and(is_uri)
 }
@@ -98,9 +99,9 @@ fn is_uri(value: &Value) -> bool {
     value.as_str().is_some_and(|text| text.contains("://"))
 }
 
-/// Checks the version at the end of the URI (drafts, "zarr_format"). Later minor versions are compatible.
+/// Checks the version at the end of the URI `zarr_format` (drafts, "zarr_format"). Later minor versions are compatible.
 ///
-/// Fails with `Unsupported` for another major version, or if there is no URI.
+/// Fails with `Unsupported` for another major version, or if `zarr_format` is not a URI.
 fn check_version(members: &Map<String, Value>) -> Result<()> {
     let found = members.get("zarr_format").unwrap_or(&Value::Null);
     let wrong = || {
@@ -119,7 +120,7 @@ fn check_version(members: &Map<String, Value>) -> Result<()> {
     }
 }
 
-/// Reads `metadata_key_suffix`. It is a part of a name, so a slash in it is `Corrupt`.
+/// Reads `metadata_key_suffix`, a part of a name; fails with `Corrupt` for special characters such as a slash.
 fn key_suffix(value: &Value) -> Result<String> {
     let is_plain = |text: &&str| {
         text.bytes()
@@ -134,7 +135,7 @@ fn key_suffix(value: &Value) -> Result<String> {
     }
 }
 
-/// Fails for extensions that must be understood, since none is supported (drafts, "extensions").
+/// Fails if an extension must be understood, since no extension is supported (drafts, "extensions").
 fn check_extensions(members: &Map<String, Value>) -> Result<()> {
     for extension in list(members, "extensions")? {
         if extension.get("must_understand") != Some(&Value::Bool(false)) {
@@ -148,13 +149,13 @@ fn check_extensions(members: &Map<String, Value>) -> Result<()> {
     Ok(())
 }
 
-/// Returns the URI of an extension, or the whole extension if it has no URI.
+/// Returns the URI of an extension for an error message, or the whole extension if it has no URI.
 fn uri_of(extension: &Value) -> String {
     let uri = extension.get("extension").and_then(Value::as_str);
     uri.map_or_else(|| extension.to_string(), str::to_string)
 }
 
-/// Fails for members that a draft does not define.
+/// Fails for JSON members that the draft does not define.
 fn check_known(members: &Map<String, Value>, known: &[&str]) -> Result<()> {
     match members.keys().find(|name| !known.contains(&name.as_str())) {
         None => Ok(()),

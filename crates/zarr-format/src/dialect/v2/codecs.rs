@@ -1,7 +1,7 @@
 //! Converts memory order, filters, byte order and compressor of v2 to v3 codecs.
 //!
-//! Filters of v2 get bytes as they are stored, so codec `bytes` is placed before the first filter that depends on the
-//! byte order. The element type of object arrays is derived from their filters.
+//! Filters of v2 work on bytes in the stored byte order, so codec `bytes` is placed before the first filter that
+//! depends on the byte order. The data type of object arrays is derived from their filters.
 
 use serde_json::{Map, Value, json};
 
@@ -9,7 +9,7 @@ use crate::dialect::typestr::{self, StoredType};
 use crate::error::{Error, Result};
 use crate::model::{CodecSpec, DataType};
 
-/// Returns the element type of an object array, which depends on the filter that encodes the objects.
+/// Returns the data type of an object array, which depends on the filter that encodes the objects.
 pub(crate) fn object_type(filters: &[Value]) -> Result<DataType> {
     for filter in filters {
         match filter.get("id").and_then(Value::as_str).unwrap_or_default() {
@@ -26,7 +26,7 @@ pub(crate) fn object_type(filters: &[Value]) -> Result<DataType> {
     Ok(DataType::Unknown("|O".to_string()))
 }
 
-/// Returns the reason why chunks of an array can never be decoded, or `None` if they can.
+/// Returns why the chunks of an array can never be decoded, or `None` if they can.
 pub(crate) fn undecodable(filters: &[Value], data_type: &DataType) -> Option<String> {
     let ids: Vec<&str> = filters.iter().map(id_of).collect();
     if ids.contains(&"pickle") {
@@ -40,7 +40,7 @@ pub(crate) fn undecodable(filters: &[Value], data_type: &DataType) -> Option<Str
     })
 }
 
-/// Whether a filter works on bytes and not on elements; all filters after it work on bytes too.
+/// Whether a filter works on bytes, not on elements. All filters after it work on bytes too.
 fn takes_bytes(id: &str) -> bool {
     matches!(
         id,
@@ -61,8 +61,8 @@ fn takes_bytes(id: &str) -> bool {
     )
 }
 
-/// Whether a filter itself encodes elements as bytes, so that codec `bytes` must not precede it. Some of these filters
-/// are also used as the compressor.
+/// Whether a filter encodes elements as bytes itself, so that codec `bytes` must not precede it. Some of these filters
+/// are also used as compressors.
 pub(crate) fn makes_bytes(id: &str) -> bool {
     matches!(
         id,
@@ -78,13 +78,13 @@ pub(crate) fn makes_bytes(id: &str) -> bool {
     )
 }
 
-/// Whether a filter stores the shape and the type of its array: the memory order has no meaning for it, and the byte
+/// Whether a filter stores the shape and the data type of an array. The memory order then has no meaning, and the byte
 /// order is part of the stored type.
 pub(crate) fn stores_shape(id: &str) -> bool {
     matches!(id, "json" | "json2" | "msgpack" | "msgpack2")
 }
 
-/// Builds the chain: memory order, filters, byte order, compressor.
+/// Builds the codec chain of a v2 array: memory order, filters, byte order, compressor.
 pub(super) fn codecs(
     members: &Map<String, Value>,
     rank: usize,
@@ -98,7 +98,7 @@ pub(super) fn codecs(
     chain.extend(filtered(list, typed)?);
     let compressor = members.get("compressor").filter(|value| !value.is_null());
     if let Some(compressor) = compressor {
-        // A compressor of numbers encodes elements, so `bytes` must not precede it.
+        // A compressor of numbers, such as `pcodec`, encodes elements itself, so `bytes` must not precede it.
         let is_of_elements = makes_bytes(id_of(compressor));
         chain.pop_if(|last| is_of_elements && last.name == "bytes");
         chain.push(numcodec(compressor, &typed.data_type)?);
@@ -106,8 +106,8 @@ pub(super) fn codecs(
     Ok(chain)
 }
 
-/// Returns the codecs of the filters, and `bytes` for the byte order. `bytes` is placed before the first filter that
-/// works on bytes, or that reads elements as another type.
+/// Returns the codecs of the filters, and `bytes` for the byte order. Codec `bytes` is placed before the first filter
+/// that works on bytes, or that reads elements as another type.
 pub(crate) fn filtered(filters: &[Value], typed: &StoredType) -> Result<Vec<CodecSpec>> {
     let data_type = &typed.data_type;
     let mut chain = Vec::new();
