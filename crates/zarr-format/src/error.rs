@@ -1,28 +1,27 @@
 //! Defines the error type and maps each kind of error to an errno.
 //!
-//! One enum whose variants name the fault and not its location; every error carries the key or path that it is about.
-//! No other module names an errno. Errors are logged once, at the edge (`fuse`, `main`): a module below returns an
-//! error and does not log it.
+//! A kind names the fault, not its location; every error has the key or path that it is about. No other module names an
+//! errno. Errors are logged once, at the edge (`fuse`, `main`): a module below returns an error and does not log it.
 
 use std::fmt;
 
 /// The result of every fallible function.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The kind of fault. The errno table of `docs/reference/errors.md` lists each variant.
+/// Kind of an error. The errno table of `docs/reference/errors.md` lists each variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// No file or key has that name.
+    /// No file or key has the given name.
     NotFound,
-    /// A name, format or option that only an earlier version had.
+    /// A name, format or option that only an earlier version of the program supported.
     Removed,
-    /// A decoded file that cannot exist with the present metadata of its node.
+    /// A decoded file that its array or group cannot have, because of the metadata.
     NoFile,
     /// A file where a directory is needed.
     NotADirectory,
     /// A directory where a file is needed.
     IsADirectory,
-    /// The name is taken.
+    /// A file or directory of that name exists already.
     Exists,
     /// The directory is not empty.
     NotEmpty,
@@ -30,7 +29,7 @@ pub enum Kind {
     ReadOnly,
     /// The store refused access (401, 403, or permissions of a local file), or the file cannot be written.
     Denied,
-    /// The argument is out of its domain.
+    /// An argument that is not valid.
     Invalid,
     /// A name of more than 255 bytes.
     NameTooLong,
@@ -38,26 +37,26 @@ pub enum Kind {
     Unsupported,
     /// Metadata that do not parse, or a chunk that does not decode or fails its checksum.
     Corrupt,
-    /// The store does not respond, or not in time.
+    /// The store does not respond, or responds too late.
     Unavailable,
-    /// The store itself no longer exists.
+    /// The store no longer exists: its directory or all of its keys were removed.
     Gone,
-    /// The stored object is no longer the one that was opened.
+    /// The object in the store has changed since it was opened.
     Changed,
-    /// More than the limits or the memory budget allow.
+    /// Data that exceed a limit or the memory budget.
     TooLarge,
     /// No space left for a write.
     NoSpace,
-    /// A rename between places that share no storage.
+    /// A rename or link from one view of a mount to another, or a rename that the store cannot do.
     CrossDevice,
-    /// The calling program was interrupted.
+    /// The calling program was interrupted while it waited.
     Interrupted,
-    /// The response is not ready, and the caller must not block. No program sees it: the request is retried in another
-    /// thread.
+    /// The response is not ready, and the caller must not block. No program sees this error: the request is retried in
+    /// another thread.
     WouldWait,
-    /// Data that another file has open for writing.
+    /// A change to an array while another of its files is open for writing.
     Busy,
-    /// An operation that is never permitted here, such as creating a device.
+    /// An operation that a mount never permits, such as creating a device.
     NotPermitted,
     /// An extended attribute that is not set.
     NoAttribute,
@@ -97,7 +96,7 @@ impl Kind {
         Kind::TooManyFiles,
     ];
 
-    /// Whether programs meet this error in normal operation, so that it is no sign of a fault.
+    /// Whether programs see errors of this kind in normal operation, so that they are no sign of a fault.
     pub fn is_ordinary(self) -> bool {
         use Kind::{CrossDevice, Exists, Interrupted, IsADirectory, NameTooLong, NoAttribute};
         use Kind::{NotADirectory, NotEmpty, NotFound, TooManyLinks};
@@ -116,7 +115,7 @@ impl Kind {
         )
     }
 
-    /// Returns the errno that a program on the mount sees.
+    /// Returns the errno that a program sees for errors of this kind.
     pub fn errno(self) -> i32 {
         match self {
             Kind::NotFound | Kind::Removed | Kind::NoFile => libc::ENOENT,
@@ -125,14 +124,14 @@ impl Kind {
             Kind::Exists => libc::EEXIST,
             Kind::NotEmpty => libc::ENOTEMPTY,
             Kind::ReadOnly => libc::EROFS,
-            // EACCES, not EPERM: the error is about a single object or file.
+            // EACCES, not EPERM, because the store denies access to a single object or file, not to an operation.
             Kind::Denied => libc::EACCES,
             Kind::Invalid => libc::EINVAL,
             Kind::NameTooLong => libc::ENAMETOOLONG,
-            // Not ENOSYS: the kernel would never send that request again while mounted.
+            // Not ENOSYS, because the kernel would then never send a request of that type again.
             Kind::Unsupported => libc::EOPNOTSUPP,
             Kind::Corrupt => libc::EIO,
-            // Not EAGAIN or ETIMEDOUT: programs retry or misread those on files.
+            // Not EAGAIN or ETIMEDOUT, because programs retry or misread these errors on files.
             Kind::Unavailable | Kind::Gone | Kind::WouldWait => libc::EIO,
             Kind::Changed => libc::ESTALE,
             Kind::TooLarge => libc::EFBIG,
@@ -143,19 +142,19 @@ impl Kind {
             Kind::NotPermitted => libc::EPERM,
             Kind::NoAttribute => libc::ENODATA,
             Kind::TooManyLinks => libc::EMLINK,
-            // Not EMFILE: the caller itself does not have too many open files.
+            // Not EMFILE, because the calling program does not have too many open files itself.
             Kind::TooManyFiles => libc::ENFILE,
         }
     }
 }
 
-/// A fault: its kind, the key or path that it is about, and the details.
+/// An error: its kind, the key or path that it is about (its subject), and details.
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: Kind,
     subject: String,
     detail: String,
-    /// The error as it was before `about` added a wider subject.
+    /// The error before `about` replaced its subject by a wider one.
     inner: Option<Box<Error>>,
 }
 
@@ -170,37 +169,37 @@ impl Error {
         }
     }
 
-    /// A document or chunk that does not parse, decode or check.
+    /// Returns the error for metadata or a chunk that cannot be parsed, decoded or verified.
     pub fn corrupt(subject: impl fmt::Display, detail: impl fmt::Display) -> Error {
         Error::new(Kind::Corrupt, subject, detail)
     }
 
-    /// A codec, data type or feature that is not supported.
+    /// Returns the error for a codec, data type or feature that is not supported.
     pub fn unsupported(subject: impl fmt::Display, detail: impl fmt::Display) -> Error {
         Error::new(Kind::Unsupported, subject, detail)
     }
 
-    /// An argument out of its domain.
+    /// Returns the error for an argument that is not valid.
     pub fn invalid(subject: impl fmt::Display, detail: impl fmt::Display) -> Error {
         Error::new(Kind::Invalid, subject, detail)
     }
 
-    /// No file or key has that name.
+    /// Returns the error for a name that no file or key has.
     pub fn not_found(subject: impl fmt::Display) -> Error {
         Error::new(Kind::NotFound, subject, "no such file or key")
     }
 
-    /// A store that does not respond, or not in time.
+    /// Returns the error for a store that does not respond, or responds too late.
     pub fn unavailable(subject: impl fmt::Display, detail: impl fmt::Display) -> Error {
         Error::new(Kind::Unavailable, subject, detail)
     }
 
-    /// More than a limit allows.
+    /// Returns the error for data that exceed a limit.
     pub fn too_large(subject: impl fmt::Display, detail: impl fmt::Display) -> Error {
         Error::new(Kind::TooLarge, subject, detail)
     }
 
-    /// An operation on a mount that cannot be written.
+    /// Returns the error for a change to a read-only mount.
     pub fn read_only(subject: impl fmt::Display) -> Error {
         Error::new(Kind::ReadOnly, subject, "the mount is read-only")
     }
@@ -237,8 +236,8 @@ impl Error {
         Error::new(kind, subject, error)
     }
 
-    /// Like `os`, for a file that this process keeps for its own use. `TooLarge` becomes `NoSpace`: it means that this
-    /// file cannot grow, not that the request was too large.
+    /// Converts an error of the operating system about a file that the daemon uses itself. `TooLarge` becomes
+    /// `NoSpace`: it means that the file cannot grow, not that the request was too large.
     pub fn os_own_file(subject: impl fmt::Display, error: impl Into<std::io::Error>) -> Error {
         let mut error = Error::os(subject, error);
         if error.kind == Kind::TooLarge {
@@ -247,7 +246,8 @@ impl Error {
         error
     }
 
-    /// Puts a wider subject in front, once a caller knows it, such as the key of a chunk or the path of an array.
+    /// Makes `subject`, such as the path of an array, the subject of the error; the former subject, such as a chunk,
+    /// goes to the details.
     pub fn about(mut self, subject: impl fmt::Display) -> Error {
         if self.subject.is_empty() {
             self.subject = subject.to_string();
@@ -261,7 +261,7 @@ impl Error {
         }
     }
 
-    /// Returns the error as it was before `about` added `subject`, or the error itself if it did not.
+    /// Returns the error before `about` made `subject` its subject, or the error itself if `about` did not.
     pub fn within(&self, subject: &str) -> &Error {
         match &self.inner {
             Some(inner) if self.subject == subject => inner.within(subject),
@@ -269,12 +269,12 @@ impl Error {
         }
     }
 
-    /// Returns the kind of fault.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Returns the errno that a program on the mount sees.
+    /// Returns the errno that a program on the mount sees for the error.
     pub fn errno(&self) -> i32 {
         self.kind.errno()
     }
@@ -284,7 +284,7 @@ impl Error {
         &self.subject
     }
 
-    /// Returns the details, without the subject.
+    /// Returns the details of the error, without its subject.
     pub fn detail(&self) -> &str {
         &self.detail
     }
@@ -319,9 +319,9 @@ pub fn without_os_numbers(mut text: String) -> String {
     text
 }
 
-/// Whether a terminal hides the character or takes it for a command.
+/// Whether a terminal hides a character or interprets it as a command.
 fn is_hidden(c: char) -> bool {
-    // Beyond ASCII: general categories Cc, Cf, Zl and Zp of Unicode.
+    // Characters beyond ASCII of the Unicode general categories Cc, Cf, Zl and Zp.
     c.is_ascii_control()
         || matches!(c, '\u{0080}'..='\u{009f}' | '\u{00ad}' | '\u{0600}'..='\u{0605}' | '\u{061c}' | '\u{06dd}' | '\u{070f}' | '\u{0890}'..='\u{0891}' | '\u{08e2}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0001}' | '\u{e0020}'..='\u{e007f}')
 }

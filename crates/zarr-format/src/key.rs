@@ -1,21 +1,21 @@
-//! Keys of objects; each component is a valid file name, so no key leaves its store.
+//! Defines the keys of stored objects; no key can leave its store.
 
 use std::fmt;
 
 use crate::error::{Error, Kind, Result, printable};
 
-/// The name of an object: components joined by `/`. No component is empty, `.` or `..`, is longer than 255 bytes, or
-/// contains a NUL. The empty key is the store itself. Bytes need not be UTF-8.
+/// Key of an object in a store: components joined by `/`. No component is empty, `.` or `..`, is longer than 255 bytes,
+/// or contains a NUL, so it is a valid file name. The empty key is the root of the store. Bytes need not be UTF-8.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Key(Vec<u8>);
 
 impl Key {
-    /// Returns the key of the store itself.
+    /// Returns the empty key, the root of the store.
     pub fn root() -> Key {
         Key::default()
     }
 
-    /// Makes a key of bytes; `Invalid` if a component is not a valid name.
+    /// Builds a key from bytes; fails with `Invalid` if a component is not a valid name.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Key> {
         let bytes = bytes.into();
         if !bytes.is_empty() {
@@ -26,7 +26,7 @@ impl Key {
         Ok(Key(bytes))
     }
 
-    /// Returns the key of `name` inside this one; `NameTooLong` or `Invalid` if it is not a valid name.
+    /// Returns the key of the child `name`; fails with `NameTooLong` or `Invalid` if it is not a valid name.
     pub fn child(&self, name: &[u8]) -> Result<Key> {
         check_name(name)?;
         if name.contains(&b'/') {
@@ -44,7 +44,7 @@ impl Key {
         Ok(Key(bytes))
     }
 
-    /// Returns the key without its last component, or `None` for the root.
+    /// Returns the key of the parent folder, or `None` for the root of the store.
     pub fn parent(&self) -> Option<Key> {
         if self.is_root() {
             return None;
@@ -53,17 +53,17 @@ impl Key {
         Some(Key(self.0.get(..end).unwrap_or_default().to_vec()))
     }
 
-    /// Returns the last component; empty for the root.
+    /// Returns the last component of the key; empty for the root of the store.
     pub fn name(&self) -> &[u8] {
         self.0.rsplit(|&b| b == b'/').next().unwrap_or_default()
     }
 
-    /// Returns the components.
+    /// Returns the components of the key, which are separated by slashes.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.0.split(|&b| b == b'/').filter(|name| !name.is_empty())
     }
 
-    /// Returns this key without the components of `prefix`, or `None` if it does not begin with them.
+    /// Returns the key relative to the folder `prefix`, or `None` if it is not inside that folder.
     pub fn below(&self, prefix: &Key) -> Option<Key> {
         if prefix.is_root() {
             return Some(self.clone());
@@ -75,12 +75,12 @@ impl Key {
         }
     }
 
-    /// Whether this is the key of the store itself.
+    /// Whether the key is the root of the store.
     pub fn is_root(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns the bytes.
+    /// Returns the bytes of the key.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -103,7 +103,7 @@ impl fmt::Debug for Key {
 
 fn check_name(name: &[u8]) -> Result<()> {
     let printed = || printable(&String::from_utf8_lossy(name));
-    // The longest name that the kernel accepts.
+    // The kernel accepts no name of more than 255 bytes.
     if name.len() > 255 {
         return Err(Error::new(
             Kind::NameTooLong,

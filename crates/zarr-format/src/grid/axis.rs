@@ -1,7 +1,7 @@
 //! Finds chunks of different lengths along one dimension by binary search.
 //!
-//! A run of equal chunks is stored once however many chunks it has, so memory is bounded by the metadata. Only chunks
-//! that begin inside the array count, so no chunk number and no first element exceeds the array's length.
+//! A run of chunks of equal length is stored once, however long it is, so memory is bounded by the metadata. Only
+//! chunks that begin inside the array count, so no chunk number and no first element exceeds the array's length.
 
 use std::slice;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::model::{EdgeRun, Edges};
 
-/// The chunks of a rectilinear grid along one dimension.
+/// Chunks of a rectilinear grid along one dimension.
 #[derive(Clone, Debug)]
 pub struct Axis {
     runs: Arc<[Run]>,
@@ -17,20 +17,20 @@ pub struct Axis {
     longest: u64,
 }
 
-/// Consecutive chunks of one length.
+/// Consecutive chunks of equal length.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// The number of the first chunk.
+    /// Number of the first chunk of the run, counted along the dimension.
     chunk: u64,
-    /// The first element of the first chunk.
+    /// First element of the run, counted along the dimension.
     start: u64,
-    /// Elements of each chunk.
+    /// Length of each chunk in elements.
     length: u64,
 }
 
 impl Axis {
-    /// Divides `length` elements into chunks (chunk grid "rectilinear", "Chunk edge lengths"); `Corrupt` if a
-    /// run is empty or the chunks end before the array does.
+    /// Divides `length` elements into chunks (chunk grid "rectilinear", "Chunk edge lengths"). Fails with `Corrupt` if
+    /// a run of chunks is empty, or if the chunks end before the array does.
     pub fn new(length: u64, edges: &Edges) -> Result<Axis> {
         match edges {
             Edges::Runs(runs) => Axis::from_runs(length, runs),
@@ -77,7 +77,7 @@ impl Axis {
         })
     }
 
-    /// Returns the number of chunks that begin inside the array.
+    /// Returns the number of chunks that begin inside the array, along one dimension.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -87,18 +87,18 @@ impl Axis {
         self.longest
     }
 
-    /// Whether all chunks have one length.
+    /// Whether all chunks have the same length.
     pub fn is_regular(&self) -> bool {
         self.runs.len() < 2
     }
 
-    /// Returns the length of the chunks of each run.
+    /// Returns the chunk length of each run of equal chunks.
     pub fn lengths(&self) -> impl Iterator<Item = u64> {
         self.runs.iter().map(|run| run.length)
     }
 
-    /// Returns the greatest length that divides the first element of every chunk; the length of the chunk if there is
-    /// only one.
+    /// Returns the greatest length that divides the first element of every chunk; if there is only one chunk, its
+    /// length.
     pub fn common_step(&self) -> u64 {
         let last = self.count.saturating_sub(1);
         let before_last = self.runs.iter().filter(|run| run.chunk < last);
@@ -112,7 +112,7 @@ impl Axis {
         run.map_or(0, |run| run.chunk + (element - run.start) / run.length)
     }
 
-    /// Returns a chunk's first element and its length. The chunk may end beyond the array.
+    /// Returns the first element and the length of a chunk, which may end beyond the array.
     pub fn span(&self, chunk: u64) -> (u64, u64) {
         let run = self.run(|run| run.chunk <= chunk);
         run.map_or((0, 1), |run| {
@@ -121,14 +121,14 @@ impl Axis {
         })
     }
 
-    /// Returns the last run for which `begins_before` is true. The predicate must hold for a prefix of the runs.
+    /// Returns the last run of equal chunks for which `begins_before` is true. The predicate must hold for a prefix of
+    /// the runs.
     fn run(&self, begins_before: impl Fn(&Run) -> bool) -> Option<&Run> {
         let after = self.runs.partition_point(begins_before);
         self.runs.get(after.checked_sub(1)?)
     }
 }
 
-/// Returns the greatest common divisor; of 0 and a number, the number.
 fn common_divisor(mut one: u64, mut other: u64) -> u64 {
     while other > 0 {
         (one, other) = (other, one % other);
@@ -150,7 +150,6 @@ mod tests {
         )
     }
 
-    /// Returns the first element and the length of each chunk.
     fn spans(axis: &Axis) -> Vec<(u64, u64)> {
         (0..axis.count()).map(|chunk| axis.span(chunk)).collect()
     }
@@ -168,7 +167,7 @@ mod tests {
                 runs(&[(1, 3), (3, 1)]),
                 vec![(0, 1), (1, 1), (2, 1), (3, 3)],
             ),
-            // The third chunk begins beyond the array.
+            // Three chunks of 4 elements, but the third begins beyond the 6 elements of the array.
             (runs(&[(4, 3)]), vec![(0, 4), (4, 4)]),
         ] {
             let axis = Axis::new(6, &edges).unwrap();
@@ -182,7 +181,7 @@ mod tests {
             (6, Edges::Every(4), 4),
             (60, runs(&[(10, 1), (20, 2), (10, 1)]), 10),
             (6, runs(&[(1, 1), (2, 1), (3, 1)]), 1),
-            // The last chunk may have any length.
+            // The length of the last chunk does not matter for the start of any chunk.
             (31, runs(&[(12, 1), (8, 2), (7, 1)]), 4),
             (7, runs(&[(9, 1)]), 9),
             (0, runs(&[(5, 3)]), 5),

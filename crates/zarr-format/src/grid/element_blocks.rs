@@ -1,12 +1,12 @@
 //! Converts the elements of two buffers in blocks of a constant length.
 //!
-//! The packaged program is optimized for size, and then a compiler vectorizes a loop only if it needs no code for a
-//! remainder. The last block is padded with zeros, and the results of the padding are dropped.
+//! The program is compiled for size; the compiler then vectorizes only loops of a constant length. The last block is
+//! padded with zeros, and the results of the padding are dropped.
 
-/// Elements of a block.
+/// Number of elements in a block, for loops that the compiler vectorizes.
 pub(crate) const BLOCK: usize = 64;
 
-/// Writes `value` of each element of `from` to `to`, and stops at the end of the shorter buffer.
+/// Applies `value` to each element of `from` and writes the result to `to`; stops at the end of the shorter buffer.
 pub fn convert<const N: usize, const M: usize>(
     from: &[u8],
     to: &mut [u8],

@@ -1,9 +1,9 @@
-//! Chunk arithmetic: boxes of elements, the chunks that they overlap, and runs of bytes.
+//! Computes which chunks and byte ranges a region of an array covers.
 //!
-//! Pure: no I/O and no element types. Everything is in C order. Coordinates are `u64` and checked where a product could
-//! overflow; `usize` counts bytes of buffers in memory. `region` has the boxes, `runs` finds the runs of
-//! bytes that two buffers share, `axis` is for chunks of different lengths, `selection` for strided elements,
-//! `element_blocks` for loops over elements.
+//! There is no I/O and there are no element types. Everything is in C order. Coordinates are `u64` and checked where a
+//! product could overflow; `usize` counts bytes of buffers in memory. `region` has the boxes of elements, `runs` finds
+//! the runs of bytes that two buffers share, `axis` is for chunks of different lengths, `selection` for strided
+//! elements, `element_blocks` for loops over elements.
 
 use std::borrow::Cow;
 
@@ -24,7 +24,7 @@ pub use region::{Coordinates, Region, boxes, permuted};
 pub use runs::{Layout, Runs};
 pub use selection::{SelectedAxis, Selection};
 
-/// The number of a chunk in C order of the grid.
+/// Number of a chunk, counted in C order of the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChunkIndex(pub u64);
 
@@ -32,15 +32,15 @@ pub struct ChunkIndex(pub u64);
 #[derive(Clone, Debug)]
 pub struct Grid {
     shape: Vec<u64>,
-    /// The chunk shape; in a rectilinear grid, the longest length along each dimension.
+    /// Chunk shape; in a rectilinear grid, the longest chunk length along each dimension.
     chunk: Vec<u64>,
     counts: Vec<u64>,
-    /// The chunks along each dimension of a rectilinear grid; empty if the grid is regular.
+    /// Chunks along each dimension of a rectilinear grid; empty if the grid is regular.
     axes: Vec<Axis>,
 }
 
 impl Grid {
-    /// Builds a regular grid; `TooLarge` if the chunks cannot be numbered.
+    /// Builds a regular grid; fails with `TooLarge` if the number of chunks overflows.
     pub fn new(shape: &[u64], chunk: &[u64]) -> Result<Grid> {
         if shape.len() != chunk.len() || chunk.contains(&0) {
             return Err(Error::corrupt(
@@ -60,8 +60,9 @@ impl Grid {
         .checked()
     }
 
-    /// Builds the grid of an array's stored chunks; `TooLarge` if they cannot be numbered, `Corrupt` if they do not
-    /// cover the array. Chunks that begin beyond the array are not counted (chunk grid "rectilinear").
+    /// Builds the chunk grid of an array. Fails with `TooLarge` if the number of chunks overflows, with `Corrupt` if
+    /// the chunks do not cover the array. Chunks that begin beyond the array are not counted (chunk grid
+    /// "rectilinear").
     pub fn of(array: &Array) -> Result<Grid> {
         if array.chunk_edges.is_empty() {
             return Grid::new(&array.shape, &array.chunk_shape);
@@ -100,7 +101,7 @@ impl Grid {
         Ok(self)
     }
 
-    /// Whether all chunks have one shape.
+    /// Whether the grid is regular: all chunks have the same shape.
     pub fn is_regular(&self) -> bool {
         self.axes.is_empty()
     }
@@ -110,7 +111,7 @@ impl Grid {
         &self.counts
     }
 
-    /// Returns the number of chunks.
+    /// Returns the number of chunks of the grid.
     pub fn len(&self) -> u64 {
         if self.counts.contains(&0) {
             0
@@ -119,12 +120,12 @@ impl Grid {
         }
     }
 
-    /// Whether there are no chunks.
+    /// Whether the grid has no chunks.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the number of the chunk at `indices`, or `None` outside the grid.
+    /// Returns the number of the chunk at `indices`, or `None` if they are outside the grid.
     pub fn index(&self, indices: &[u64]) -> Option<ChunkIndex> {
         let inside = indices.len() == self.counts.len()
             && indices.iter().zip(&self.counts).all(|(i, n)| i < n);
@@ -138,7 +139,7 @@ impl Grid {
         })
     }
 
-    /// Returns the indices of a chunk.
+    /// Returns the indices of a chunk along all dimensions.
     pub fn indices(&self, chunk: ChunkIndex) -> Coordinates {
         let mut rest = chunk.0;
         let mut indices = Coordinates::from_elem(0, self.counts.len());
@@ -149,7 +150,7 @@ impl Grid {
         indices
     }
 
-    /// Returns the index along a dimension of the chunk that contains an element of the array.
+    /// Returns the index, along dimension `axis`, of the chunk that contains an element of the array.
     pub fn chunk_at(&self, axis: usize, element: u64) -> u64 {
         match self.axes.get(axis) {
             None => element / self.chunk[axis],
@@ -157,7 +158,7 @@ impl Grid {
         }
     }
 
-    /// Returns a chunk's first element and its length along a dimension. The chunk may end beyond the array.
+    /// Returns the first element and the length of a chunk along a dimension. The chunk may end beyond the array.
     pub fn span(&self, axis: usize, index: u64) -> (u64, u64) {
         match self.axes.get(axis) {
             None => (index * self.chunk[axis], self.chunk[axis]),
@@ -165,7 +166,8 @@ impl Grid {
         }
     }
 
-    /// Returns the chunk that contains an element, and the number of the element in that chunk, in C order.
+    /// Returns the chunk that contains an element of the array, and the number of the element in that chunk, in C
+    /// order.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a chunk that is decoded fits memory"
@@ -181,7 +183,7 @@ impl Grid {
         (ChunkIndex(number), place as usize)
     }
 
-    /// Returns the elements of a chunk, clipped to the array.
+    /// Returns the box of elements that a chunk covers, clipped to the array.
     pub fn region(&self, indices: &[u64]) -> Region {
         let mut region = Region {
             start: Coordinates::from_elem(0, indices.len()),
@@ -195,7 +197,7 @@ impl Grid {
         region
     }
 
-    /// Returns the shape of a whole chunk; in a rectilinear grid, the longest length along each dimension.
+    /// Returns the shape of a whole chunk; in a rectilinear grid, the longest chunk length along each dimension.
     pub fn chunk_shape(&self) -> &[u64] {
         &self.chunk
     }
@@ -214,7 +216,7 @@ impl Grid {
         )
     }
 
-    /// Returns the shape of the largest chunks of a regular grid in which no chunk crosses a border of this grid.
+    /// Returns the largest chunk shape of a regular grid whose borders include all borders between chunks of this grid.
     pub fn regular_step(&self) -> Vec<u64> {
         if self.is_regular() {
             return self.chunk.clone();
@@ -236,8 +238,8 @@ impl Grid {
         axes.all(|(edges, &subchunk)| edges.lengths().all(|length| whole(length, subchunk)))
     }
 
-    /// Calls `visit` with each chunk that a box overlaps, the chunk's first element, and the overlap, in C order, until
-    /// `visit` returns false.
+    /// Calls `visit` for each chunk that overlaps a box, in C order, with the chunk, its first element and the overlap,
+    /// until `visit` returns false.
     pub fn visit(&self, part: &Region, mut visit: impl FnMut(ChunkIndex, &[u64], &Region) -> bool) {
         if part.shape.contains(&0) {
             return;
@@ -268,7 +270,8 @@ impl Grid {
         }
     }
 
-    /// Returns, for one dimension, the chunk's first element, and the start and the length of its overlap with a box.
+    /// Returns, along one dimension, the first element of a chunk, and the start and the length of its overlap with a
+    /// box.
     fn overlap(&self, axis: usize, index: u64, part: &Region) -> (u64, u64, u64) {
         let (start, length) = self.span(axis, index);
         let end = (start + length)

@@ -4,19 +4,20 @@ use crate::model::parse_index;
 
 use super::Coordinates;
 
-/// A name that contains indices joined by dots.
+/// A file name that contains chunk indices joined by dots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumberedName<'a> {
-    /// The text before the indices, which has no digits.
+    /// Text before the indices, which has no digits.
     pub prefix: &'a str,
-    /// The indices, at least one.
+    /// Chunk indices, at least one.
     pub indices: Coordinates,
-    /// The text after the indices, with its leading dot.
+    /// Text after the indices, with its leading dot.
     pub suffix: &'a str,
 }
 
 impl NumberedName<'_> {
-    /// Parses a name. Returns `None` if it has no indices, or an index with leading zeros.
+    /// Parses a file name with chunk indices. Returns `None` if the name has no indices, or an index with leading
+    /// zeros.
     pub fn parse(name: &[u8]) -> Option<NumberedName<'_>> {
         let name = std::str::from_utf8(name).ok()?;
         let (prefix, rest) = name.split_at(name.find(|c: char| c.is_ascii_digit())?);
@@ -31,7 +32,7 @@ impl NumberedName<'_> {
     }
 }
 
-/// Formats indices as file names have them. A chunk without dimensions is `0`.
+/// Formats chunk indices as in file names. A chunk without dimensions is `0`.
 pub fn join_indices(indices: &[u64]) -> String {
     if indices.is_empty() {
         return "0".to_string();

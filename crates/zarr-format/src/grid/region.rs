@@ -1,23 +1,23 @@
-//! Boxes of elements: overlaps, steps, and splits of a range.
+//! Computes with boxes of elements: intersects them, steps through them, splits ranges into boxes.
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
 /// Indices or lengths, one for each dimension. Up to six dimensions need no allocation, since every read of a file
-/// computes several of them.
+/// computes several `Coordinates`.
 pub type Coordinates = SmallVec<[u64; 6]>;
 
 /// A box of elements: `start[i] .. start[i] + shape[i]` along each dimension.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Region {
-    /// The first element.
+    /// First element of the box.
     pub start: Coordinates,
-    /// Elements along each dimension.
+    /// Lengths of the box along each dimension, in elements.
     pub shape: Coordinates,
 }
 
-// A derived `Clone` copies the numbers one by one, and reads of small chunks clone thousands of boxes.
+// A derived `Clone` would copy the numbers one by one; reads of small chunks clone thousands of boxes.
 impl Clone for Region {
     fn clone(&self) -> Region {
         Region {
@@ -36,7 +36,7 @@ impl Region {
         }
     }
 
-    /// Moves `at` to the next element in C order. Returns false after the last one.
+    /// Moves `at` to the next element of the box in C order. Returns false after the last element.
     pub fn step(&self, at: &mut [u64]) -> bool {
         for axis in (0..at.len()).rev() {
             at[axis] += 1;
@@ -48,7 +48,7 @@ impl Region {
         false
     }
 
-    /// Returns the intersection of both boxes.
+    /// Returns the intersection of two boxes.
     pub fn overlap(&self, other: &Region) -> Region {
         let mut both = self.clone();
         for axis in 0..self.shape.len() {
@@ -72,16 +72,16 @@ pub fn boxes(shape: &[u64], range: Range<u64>) -> Vec<Region> {
     splitter.boxes
 }
 
-/// A range that is being split into boxes.
+/// State of splitting a range of elements into boxes.
 #[derive(Default)]
 struct BoxSplitter {
-    /// The coordinates of the dimensions before the one that is being split.
+    /// Coordinates along the dimensions before the dimension that is being split.
     outer: Coordinates,
     boxes: Vec<Region>,
 }
 
 impl BoxSplitter {
-    /// Splits a range of the elements of `shape` into boxes, along the first axis of `shape`.
+    /// Splits a range of elements, numbered in C order of `shape`, along the first dimension of `shape`.
     fn split(&mut self, shape: &[u64], range: Range<u64>) {
         let Some((_, inner)) = shape.split_first() else {
             self.boxes.push(Region {
@@ -114,7 +114,7 @@ impl BoxSplitter {
         self.outer.pop();
     }
 
-    /// Adds the box of a range of whole rows.
+    /// Adds a box for a range of indices along the first dimension and all elements of the `inner` dimensions.
     fn add_rows(&mut self, inner: &[u64], rows: Range<u64>) {
         let mut start = self.outer.clone();
         let mut shape = Coordinates::from_elem(1, self.outer.len());
@@ -126,15 +126,14 @@ impl BoxSplitter {
     }
 }
 
-/// Returns coordinates with their dimensions permuted: item `i` of the result is the coordinate of dimension
-/// `order[i]`.
+/// Permutes coordinates: item `i` of the result is the coordinate of dimension `order[i]`.
 pub fn permuted(coordinates: &[u64], order: &[usize]) -> Coordinates {
     let at = |&axis: &usize| coordinates.get(axis).copied().unwrap_or(0);
     order.iter().map(at).collect()
 }
 
-/// Moves `at` to the next indices in C order between `first` and `last`. Returns the outermost dimension that changed,
-/// or `None` after the last indices.
+/// Moves `at` to the next indices in C order between `first` and `last`. Returns the outermost dimension whose index
+/// changed, or `None` after the last indices.
 pub(super) fn step(at: &mut [u64], first: &[u64], last: &[u64]) -> Option<usize> {
     for axis in (0..at.len()).rev() {
         if at[axis] < last[axis] {

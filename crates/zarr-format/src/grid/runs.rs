@@ -1,6 +1,7 @@
-//! Finds and copies the runs of bytes that two C-order buffers share.
+//! Copies boxes of elements between two C-order buffers.
 //!
-//! A run is as long as both buffers allow. The caller guarantees that the box is inside both buffers.
+//! A box is copied in runs of bytes that are contiguous in both buffers, and as long as possible. The caller guarantees
+//! that the box is inside both buffers.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -13,14 +14,14 @@ use smallvec::SmallVec;
 
 use super::region::{Coordinates, Region, step};
 
-/// A C-order buffer that holds a box of elements.
+/// Position of a C-order buffer in an array: the box of elements that it holds.
 #[derive(Clone, Copy)]
 pub struct Layout<'a> {
-    /// The first element of the box.
+    /// First element of the box.
     pub start: &'a [u64],
-    /// Elements along each dimension.
+    /// Lengths of the box along each dimension, in elements.
     pub shape: &'a [u64],
-    /// The number of elements of the box, in C order, that are missing at the start of the buffer.
+    /// Number of elements of the box, in C order, that are missing at the start of the buffer.
     pub skipped: u64,
 }
 
@@ -36,17 +37,17 @@ impl Layout<'_> {
     }
 }
 
-/// The runs of bytes that a box has in two buffers: the same number in both, all of one length.
+/// Runs of bytes (contiguous in two buffers) that make up a box of elements. All runs have the same length.
 pub struct Runs {
     from: usize,
     to: usize,
-    /// Bytes of a run.
+    /// Length of each run in bytes.
     length: usize,
-    /// The dimensions along which the run repeats, the outermost first.
+    /// Dimensions along which the run repeats, the outermost first.
     axes: SmallVec<[RunAxis; 6]>,
 }
 
-/// A dimension along which runs repeat: the number of runs, and the stride in bytes in each buffer.
+/// A dimension along which runs of bytes repeat: their number, and their stride in bytes in each buffer.
 struct RunAxis {
     count: u64,
     from_step: usize,
@@ -54,8 +55,8 @@ struct RunAxis {
 }
 
 impl Runs {
-    /// Finds the runs of `part`, whose elements have `size` bytes each, in the buffers `from` and `to`.
-    // Inlined, since each read of a file needs the runs of several chunks.
+    /// Finds the runs of bytes of box `part` in the buffers `from` and `to`, whose elements have `size` bytes each.
+    // Inlined, since each read of a file computes the runs of several chunks.
     #[inline]
     pub fn new(part: &Region, from: Layout, to: Layout, size: usize) -> Runs {
         let (from_at, to_at) = (from.offset(&part.start, size), to.offset(&part.start, size));
@@ -86,8 +87,8 @@ impl Runs {
         }
     }
 
-    /// Finds the runs of `part` if the second buffer has its dimensions in another order: dimension `i` of `to` is
-    /// dimension `order[i]` of the array, outermost first. `from` and `part` have the array's order.
+    /// Finds the runs of bytes of box `part` if the second buffer has another order of dimensions: dimension `i` of
+    /// `to` is dimension `order[i]` of the array, outermost first. `from` and `part` have the order of the array.
     pub fn permuted(part: &Region, from: Layout, to: Layout, order: &[usize], size: usize) -> Runs {
         let from_steps = steps(from.shape, size);
         let to_steps = steps(to.shape, size);
@@ -106,8 +107,8 @@ impl Runs {
                 });
             }
         }
-        // The second-innermost loop takes the smallest step in the first buffer, so that adjacent runs are copied soon
-        // after each other.
+        // The second-innermost loop has the smallest stride in the first buffer, so that runs close to each other are
+        // copied soon after each other.
         if let Some(nearest) = (1..axes.len()).min_by_key(|&place| axes[place].from_step) {
             axes.swap(1, nearest);
         }
@@ -120,21 +121,21 @@ impl Runs {
         }
     }
 
-    /// Returns the range of the run in the first buffer, or `None` if there is more than one run.
+    /// Returns the byte range of the run in the first buffer, or `None` if there is more than one run.
     pub fn single(&self) -> Option<Range<usize>> {
         self.axes
             .is_empty()
             .then(|| self.from..self.from + self.length)
     }
 
-    /// Returns the smallest range in the first buffer that contains all runs.
+    /// Returns the smallest byte range in the first buffer that contains all runs.
     pub fn span(&self) -> Range<usize> {
         let axes = self.axes.iter();
         let steps = axes.map(|axis| (axis.count as usize - 1) * axis.from_step);
         self.from..self.from + steps.sum::<usize>() + self.length
     }
 
-    /// Returns the total number of bytes in all runs.
+    /// Returns the total length of all runs in bytes.
     pub fn bytes(&self) -> usize {
         self.axes
             .iter()
@@ -143,19 +144,20 @@ impl Runs {
             * self.length
     }
 
-    /// Returns the length of a run in bytes.
+    /// Returns the length of each run in bytes.
     pub fn run_length(&self) -> usize {
         self.length
     }
 
-    /// Returns the offsets of each run in both buffers; both ascend if the buffers have the same order of dimensions.
+    /// Returns the offsets of each run of bytes in both buffers. The offsets ascend if both buffers have the same order
+    /// of dimensions.
     pub fn places(&self) -> Vec<(usize, usize)> {
         let mut places = Vec::new();
         self.for_each(|from, to| places.push((from, to)));
         places
     }
 
-    /// Copies every run.
+    /// Copies every run of bytes from the first to the second buffer.
     pub fn copy(&self, from: &[u8], to: &mut [u8]) {
         match self.length {
             1 => self.for_each(|a, b| copy_fixed::<1>(from, a, to, b)),
@@ -170,8 +172,7 @@ impl Runs {
         }
     }
 
-    /// Copies the bytes of every run that are in `from`. `from` is a slice of the first buffer that begins at offset
-    /// `skipped`.
+    /// Copies those bytes of the runs that are in `from`, a slice of the first buffer that begins at offset `skipped`.
     pub fn copy_part(&self, from: &[u8], skipped: usize, to: &mut [u8]) {
         let available = skipped..skipped + from.len();
         self.for_each(|a, b| {
@@ -184,7 +185,7 @@ impl Runs {
         });
     }
 
-    /// Fills every run of the second buffer with copies of an element.
+    /// Fills every run of bytes in the second buffer with copies of an element.
     pub fn fill(&self, element: &[u8], to: &mut [u8]) {
         if element.iter().all(|&byte| byte == 0) {
             return self.for_each(|_, b| to[b..b + self.length].fill(0));
@@ -196,7 +197,7 @@ impl Runs {
         });
     }
 
-    /// Calls `visit` with the offsets of each run in both buffers.
+    /// Calls `visit` with the offsets of each run of bytes in both buffers.
     fn for_each(&self, mut visit: impl FnMut(usize, usize)) {
         let Some((inner, outer)) = self.axes.split_last() else {
             return visit(self.from, self.to);
@@ -227,7 +228,7 @@ impl Runs {
     }
 }
 
-/// Returns the stride in bytes along each dimension of a C-order buffer of elements of `size` bytes.
+/// Returns the stride in bytes along each dimension of a C-order buffer whose elements have `size` bytes.
 fn steps(shape: &[u64], size: usize) -> SmallVec<[usize; 6]> {
     let mut steps: SmallVec<[usize; 6]> = SmallVec::from_elem(size, shape.len());
     for axis in (1..shape.len()).rev() {
@@ -236,7 +237,7 @@ fn steps(shape: &[u64], size: usize) -> SmallVec<[usize; 6]> {
     steps
 }
 
-/// Copies a run whose length is a constant; small elements then need no call of memcpy.
+/// Copies a run of constant length, so that short runs need no call of `memcpy`.
 fn copy_fixed<const N: usize>(from: &[u8], a: usize, to: &mut [u8], b: usize) {
     to[b..b + N].copy_from_slice(&from[a..a + N]);
 }
@@ -254,7 +255,7 @@ mod tests {
         })
     }
 
-    /// Returns, for each element of the permuted array in order, its number in the array.
+    /// Returns the elements of a permuted array in order, each by its number in the original array.
     fn transposed(shape: &[u64], order: &[usize]) -> Vec<u64> {
         let permuted: Vec<u64> = order.iter().map(|&axis| shape[axis]).collect();
         let (whole, mut at) = (Region::whole(&permuted), vec![0; order.len()]);
@@ -304,7 +305,7 @@ mod tests {
             let from = Layout { start: &whole.start, shape: &shape, skipped: 0 };
             let to = Layout { start: &whole.start, shape: &permuted, skipped: 0 };
             let mut out = vec![0xff; count * size];
-            // Two parts that make up the whole array.
+            // Copy two boxes that make up the whole array.
             let cut = cut.min(shape[0]);
             for rows in [0..cut, cut..shape[0]] {
                 let mut part = whole.clone();

@@ -1,24 +1,24 @@
-//! Selections of elements at equal distances, as slices and indices describe them.
+//! Describes which elements of an array a slice such as `[0, 10:20:2]` selects.
 //!
-//! The selected dimensions keep the order of the array's. This module neither reads elements nor parses selections.
+//! The order of dimensions does not change. This module neither reads elements nor parses slices.
 
 use super::Region;
 
-/// The selected elements along one dimension.
+/// Selected elements along one dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SelectedAxis {
-    /// The first element.
+    /// Index of the first selected element.
     pub start: u64,
-    /// The distance from one element to the next; never 0.
+    /// Distance from one selected element to the next; never 0.
     pub step: i64,
-    /// The number of elements.
+    /// Number of selected elements.
     pub count: u64,
-    /// Whether a single element was selected by its index, so that the dimension is dropped.
+    /// Whether a single index was given, so that the selection drops the dimension.
     pub is_index: bool,
 }
 
 impl SelectedAxis {
-    /// Returns the coordinate of selected element `number`.
+    /// Returns the index in the array of selected element `number`.
     pub fn at(&self, number: u64) -> u64 {
         let offset = i128::from(self.step) * i128::from(number);
         u64::try_from(i128::from(self.start) + offset).unwrap_or_default()
@@ -34,8 +34,8 @@ impl SelectedAxis {
         }
     }
 
-    /// Returns how many consecutive selected elements, beginning with `number`, have coordinates in `start .. start +
-    /// length`. The coordinate of `number` must be in this range.
+    /// Returns how many consecutive selected elements, beginning with `number`, have indices in `start .. start +
+    /// length`. The index of `number` must be in this range.
     pub fn count_within(&self, number: u64, start: u64, length: u64) -> u64 {
         let at = self.at(number);
         let room = if self.step > 0 {
@@ -48,7 +48,7 @@ impl SelectedAxis {
     }
 }
 
-/// A selection of elements.
+/// A selection of elements of an array, as a slice makes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     /// The selected elements along each dimension of the array.
@@ -64,7 +64,7 @@ impl Selection {
         }
     }
 
-    /// Selects a box; no dimension is dropped.
+    /// Selects a box of elements; no dimension is dropped.
     pub fn of_region(region: &Region) -> Selection {
         let axes = region.start.iter().zip(&region.shape);
         let axes = axes.map(|(&start, &count)| SelectedAxis {
@@ -76,7 +76,7 @@ impl Selection {
         }
     }
 
-    /// Returns the lengths of the dimensions that are not dropped.
+    /// Returns the shape of the selection, without dropped dimensions.
     pub fn shape(&self) -> Vec<u64> {
         let remaining = self.axes.iter().filter(|axis| !axis.is_index);
         remaining.map(|axis| axis.count).collect()
@@ -89,7 +89,8 @@ impl Selection {
         remaining.map(|(axis, _)| axis).collect()
     }
 
-    /// Returns all dimensions of the array, reordered: first the dropped ones, then the others in the order of `order`.
+    /// Returns all dimensions of the array, reordered: first the dropped dimensions, then the others in the order
+    /// `order`.
     pub fn order_of(&self, order: &[usize]) -> Vec<usize> {
         let axes = self.axes.iter().enumerate();
         let dropped = axes.filter(|(_, axis)| axis.is_index).map(|(axis, _)| axis);
@@ -100,8 +101,7 @@ impl Selection {
         dropped.chain(ordered).collect()
     }
 
-    /// Returns the selected box, in all dimensions of the array, or `None` if the selection skips elements or reverses
-    /// them.
+    /// Returns the selection as a box in all dimensions of the array, or `None` if it skips or reverses elements.
     pub fn region(&self) -> Option<Region> {
         let is_run = |axis: &SelectedAxis| axis.step == 1 || axis.count <= 1;
         self.axes.iter().all(is_run).then(|| Region {

@@ -1,8 +1,7 @@
-//! Edits JSON as text and keeps all numbers and words that do not change.
+//! Edits JSON as text, so that unchanged numbers and words keep their spelling.
 //!
-//! Python's NaN, Infinity and -Infinity are accepted as words, although JSON lacks them. A number is never parsed and
-//! formatted again: 1.0 stays 1.0, and an integer of thirty digits keeps them all. The dialects interpret documents and
-//! their members.
+//! Python's NaN, Infinity and -Infinity are accepted, although JSON lacks them. A number is never parsed and formatted
+//! again: 1.0 stays 1.0, and an integer of thirty digits keeps all its digits. The dialects interpret the metadata.
 
 mod object;
 mod scan;

@@ -1,7 +1,7 @@
-//! An object as text whose members can be changed; all others keep every byte.
+//! Changes members of a JSON object in its text.
 //!
-//! New values are indented like the text around them. An object with duplicate names can be read but not changed, since
-//! JSON does not define which of the two counts.
+//! All other members keep every byte. New values are indented like the text around them. An object with duplicate names
+//! can be read but not changed, since JSON does not define which of the equal names counts.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,10 +9,10 @@ use crate::error::{Error, Result};
 use crate::json_text::scan::{self, Member, ScannedObject};
 use crate::json_text::tokens::{UNIT, compact, pretty};
 
-/// The name of a member and its new value as text, or `None` to remove it.
+/// Name of a JSON member and its new value as text, or `None` to remove the member.
 pub type MemberChange = (String, Option<String>);
 
-/// An object as text, and the positions of its members.
+/// A JSON object as text, and the positions of its members in the text.
 #[derive(Debug)]
 pub struct ObjectText<'a> {
     text: &'a str,
@@ -20,25 +20,26 @@ pub struct ObjectText<'a> {
 }
 
 impl<'a> ObjectText<'a> {
-    /// Finds the members of an object; `Corrupt`, with line and column, if the text is not an object or not JSON.
+    /// Finds the members of a JSON object. Fails with `Corrupt`, with line and column, if the text is not an object or
+    /// not JSON.
     pub fn parse(text: &'a str) -> Result<ObjectText<'a>> {
         let scanned = scan::object(text)?;
         Ok(ObjectText { text, scanned })
     }
 
-    /// Returns names and values in order.
+    /// Returns the names and values of all members, in the order of the text.
     pub fn members(&self) -> impl DoubleEndedIterator<Item = (&str, &'a str)> {
         let members = self.scanned.members.iter();
         members.map(|member| (member.name.as_str(), &self.text[member.value.clone()]))
     }
 
-    /// Returns the value of a member. Of duplicates the last one counts, as in other readers.
+    /// Returns the value of a member. Of members with equal names the last one counts, as in other JSON readers.
     pub fn value(&self, name: &str) -> Option<&'a str> {
         let mut values = self.members().filter(|(other, _)| *other == name);
         values.next_back().map(|(_, value)| value)
     }
 
-    /// Fails with `Invalid` if an object in the text has duplicate names.
+    /// Fails with `Invalid` if a JSON object in the text has duplicate names.
     pub fn check_unique(&self) -> Result<()> {
         match scan::find_duplicate_name(self.text)? {
             None => Ok(()),
@@ -49,7 +50,7 @@ impl<'a> ObjectText<'a> {
         }
     }
 
-    /// Returns the text with members changed. `depth` is the number of open brackets around a member.
+    /// Returns the text of the object with members changed. `depth` is the number of open brackets around a member.
     pub fn edited(&self, changes: &[MemberChange], depth: usize) -> String {
         let style = self.style(depth);
         let (open, close) = self.scanned.brackets;
@@ -74,7 +75,7 @@ impl<'a> ObjectText<'a> {
         [before, &parts.join(","), end, &self.text[close..]].concat()
     }
 
-    /// Returns the members that are not removed, with their new values.
+    /// Returns the texts of all members that are not removed, with their new values.
     fn remaining_members(&self, changes: &[MemberChange], style: &Style) -> Vec<String> {
         let changes: HashMap<&str, Option<&str>> = changes
             .iter()
@@ -101,7 +102,8 @@ impl<'a> ObjectText<'a> {
         remaining.collect()
     }
 
-    /// Returns the text with the value of an existing member replaced verbatim, whitespace included.
+    /// Returns the text of the object with the value of an existing member replaced by `value`, which is not
+    /// reformatted.
     pub fn replaced(&self, name: &str, value: &str) -> String {
         let mut members = self.scanned.members.iter();
         match members.rfind(|member| member.name == name) {
@@ -112,7 +114,7 @@ impl<'a> ObjectText<'a> {
         }
     }
 
-    /// Returns the style in which the object's members are laid out.
+    /// Returns the whitespace around the members of the object, for new members.
     fn style(&self, depth: usize) -> Style {
         let Some(last) = self.scanned.members.last() else {
             return Style::in_lines(UNIT, depth);
@@ -139,15 +141,15 @@ impl<'a> ObjectText<'a> {
     }
 }
 
-/// The whitespace around members.
+/// Whitespace around the members of a JSON object.
 struct Style {
-    /// The text before a name.
+    /// Text before the name of a member.
     lead: String,
-    /// The text between a name and its value.
+    /// Text between the name of a member and its value.
     colon: String,
-    /// The text before the closing bracket.
+    /// Text before the closing bracket.
     close: String,
-    /// The indentation of a level and the level of a member, or `None` if the object is on a single line.
+    /// Indentation per level and level of a member, or `None` if the object is on a single line.
     lines: Option<(String, usize)>,
 }
 

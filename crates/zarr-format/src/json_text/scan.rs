@@ -1,8 +1,8 @@
 //! Finds the members of JSON text with jiter, without a tree of values.
 //!
-//! Accepts the same text as `value.rs`: JSON, the bare words NaN, Infinity and -Infinity in place of numbers, and
+//! The accepted text is that of `value.rs`: JSON, the bare words NaN, Infinity and -Infinity in place of numbers, and
 //! escapes of lone surrogates. Values may nest to any depth unless the caller needs to parse them into values
-//! (`check_object`). The caller limits the size.
+//! (`check_object`). The caller limits the length of the text.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -13,43 +13,44 @@ use jiter::{Jiter, JiterResult, Peek};
 use crate::error::{Error, Result};
 use crate::json_text::value::replace_lone_surrogates;
 
-/// Maximum nesting of objects and lists that are parsed into values, as in `serde_json`.
+/// Maximum nesting of JSON objects and lists that are parsed into values, as in `serde_json`.
 pub(super) const MAX_DEPTH: usize = 127;
 
-/// The position of a member in its text.
+/// Positions of a JSON member in its text.
 #[derive(Debug)]
 pub(super) struct Member {
-    /// The name, with escapes resolved.
+    /// Name of the member, with escapes resolved.
     pub(super) name: String,
-    /// The start of the whitespace before the name.
+    /// Start of the whitespace before the name.
     pub(super) lead: usize,
-    /// The name as written, in quotes.
+    /// Position of the name as written, in quotes.
     pub(super) written: Range<usize>,
     pub(super) value: Range<usize>,
-    /// The position of the comma or bracket after the member.
+    /// Position of the comma or bracket after the member.
     pub(super) end: usize,
 }
 
-/// The members of an object, and their positions in its text.
+/// Members of a JSON object, and their positions in its text.
 #[derive(Debug)]
 pub(super) struct ScannedObject {
     pub(super) members: Vec<Member>,
-    /// The positions of its opening and closing brackets.
+    /// Positions of the opening and the closing bracket of the object.
     pub(super) brackets: (usize, usize),
 }
 
-/// The position of a member in its text.
+/// Position of a JSON member in its text.
 pub struct MemberPlace {
-    /// The whole member, from its name to the end of its value.
+    /// Range of the whole member, from its name to the end of its value.
     pub whole: Range<usize>,
-    /// Its value.
+    /// Range of the value.
     pub value: Range<usize>,
 }
 
-/// Called with each member of an object and its name.
+/// A function called with each member of a JSON object and the name of the member.
 type Visit<'v> = &'v mut dyn FnMut(&str, Member);
 
-/// Checks a text; `Corrupt`, with line and column, if it is not an object or not JSON.
+/// Finds the members of a JSON object. Fails with `Corrupt`, with line and column, if the text is not an object or not
+/// JSON.
 pub(super) fn object(text: &str) -> Result<ScannedObject> {
     let mut members = Vec::new();
     let brackets = scan_members(text, &mut |name, mut member| {
@@ -59,15 +60,14 @@ pub(super) fn object(text: &str) -> Result<ScannedObject> {
     Ok(ScannedObject { members, brackets })
 }
 
-/// Checks a text like `object`, and calls `visit` with each member. Returns the positions of the opening and closing
-/// brackets.
+/// Calls `visit` for each member of a JSON object. Returns the positions of the opening and closing brackets.
 fn scan_members(text: &str, visit: Visit<'_>) -> Result<(usize, usize)> {
     let letters = replace_lone_surrogates(text);
     Scanner::new(text, &letters).whole(visit)
 }
 
-/// Calls `visit` with the name and the position of each member of an object. `Corrupt`, with line and column, if the
-/// text is not an object or not JSON; some calls may precede the error.
+/// Calls `visit` with the name and the position of each member of a JSON object. Fails with `Corrupt`, with line and
+/// column, if the text is not an object or not JSON; `visit` may be called before the error is found.
 pub fn visit_members(text: &str, visit: &mut dyn FnMut(&str, MemberPlace)) -> Result<()> {
     let mut visit = |name: &str, member: Member| {
         let whole = member.written.start..member.value.end;
@@ -77,8 +77,8 @@ pub fn visit_members(text: &str, visit: &mut dyn FnMut(&str, MemberPlace)) -> Re
     scan_members(text, &mut visit).map(drop)
 }
 
-/// Returns the range of a member's value, or `None` if there is no such member. Of duplicates, the last one counts.
-/// Fails as `visit_members` does.
+/// Returns the range of the value of a JSON member, or `None` if there is no such member. Of members with equal names
+/// the last one counts.
 pub fn find_member(text: &str, name: &str) -> Result<Option<Range<usize>>> {
     let mut value = None;
     visit_members(text, &mut |other, place| {
@@ -89,7 +89,8 @@ pub fn find_member(text: &str, name: &str) -> Result<Option<Range<usize>>> {
     Ok(value)
 }
 
-/// Checks a text like `object`; also `Corrupt` if it nests too deep to be parsed into values.
+/// Checks that text is a JSON object and can be parsed into values. Fails with `Corrupt` if it is not an object or
+/// nests too deep.
 pub fn check_object(text: &str) -> Result<()> {
     let letters = replace_lone_surrogates(text);
     let mut scanner = Scanner::new(text, &letters);
@@ -100,13 +101,13 @@ pub fn check_object(text: &str) -> Result<()> {
     }
 }
 
-/// Returns the error for a text that nests too deep at `place`.
+/// Returns the error for JSON that nests too deep at `place`.
 pub(super) fn too_deep(place: impl std::fmt::Display) -> Error {
     let why = format!("objects and lists nest deeper than {MAX_DEPTH} levels at {place}");
     Error::corrupt("", why)
 }
 
-/// Returns a duplicate name in an object of the text, or `None` if there is none.
+/// Returns a name that occurs twice in a JSON object of the text, or `None`.
 pub(super) fn find_duplicate_name(text: &str) -> Result<Option<String>> {
     let letters = replace_lone_surrogates(text);
     let mut scanner = Scanner::new(text, &letters);
@@ -118,17 +119,17 @@ pub(super) fn find_duplicate_name(text: &str) -> Result<Option<String>> {
 struct Scanner<'a> {
     text: &'a str,
     jiter: Jiter<'a>,
-    /// The start of the first value that nests too deep.
+    /// Position of the first value that nests too deep.
     too_deep: Option<usize>,
-    /// The names of each open object; `None` unless duplicate names are searched.
+    /// Names in each open object; `None` unless duplicate names are searched.
     names: Option<Vec<HashSet<String>>>,
-    /// The first duplicate name.
+    /// First duplicate name that was found.
     duplicate: Option<String>,
 }
 
 impl<'a> Scanner<'a> {
-    /// Begins to scan `text`. `letters` is the same text for jiter, with lone surrogates replaced and of the same
-    /// length.
+    /// Begins to scan `text`. `letters` is `text` with lone surrogates, which jiter rejects, replaced by characters of
+    /// the same length.
     fn new(text: &'a str, letters: &'a [u8]) -> Scanner<'a> {
         Scanner {
             text,
@@ -147,7 +148,7 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    /// Describes the text if it is JSON but not an object.
+    /// Describes the text for an error message, if it is JSON but not an object.
     fn other_value(&self) -> Option<&'a str> {
         let mut jiter = Jiter::new(self.text.as_bytes()).with_allow_inf_nan();
         let first = jiter.peek().ok().filter(|&first| first != Peek::Object)?;
@@ -158,7 +159,7 @@ impl<'a> Scanner<'a> {
         Some(match first {
             Peek::Array => "a list",
             Peek::String => "a string",
-            // A longer number would make the message long.
+            // Leave out a long number, to keep the error message short.
             _ if value.len() > 30 => "a number",
             _ => value,
         })
@@ -198,9 +199,9 @@ impl<'a> Scanner<'a> {
         Ok((open, close))
     }
 
-    /// Skips a value of any depth. jiter's own `known_skip` fails beyond 200 levels.
+    /// Skips a JSON value of any depth; jiter's own `known_skip` fails beyond 200 levels.
     fn skip(&mut self, first: Peek) -> JiterResult<()> {
-        // Whether each open bracket belongs to an object.
+        // One entry per open bracket: true for an object, false for a list.
         let mut open = Vec::new();
         let mut next = Some(first);
         loop {
@@ -234,7 +235,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Moves past a value. Returns the next value in the same brackets, or `None` at their end.
+    /// Moves past a JSON value. Returns the first token of the next value in the same brackets, or `None` at the
+    /// closing bracket.
     fn step(&mut self, open: &[bool]) -> JiterResult<Option<Peek>> {
         match open.last() {
             None => Ok(None),
@@ -246,7 +248,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Moves past a name of `key` bytes, which jiter has just read, to its value.
+    /// Moves past a name of `key` bytes, which jiter has just read, to the value of the member.
     fn begin_member(&mut self, key: Option<usize>) -> JiterResult<Option<Peek>> {
         let Some(length) = key else {
             return Ok(None);
@@ -263,7 +265,7 @@ impl<'a> Scanner<'a> {
     }
 
     fn record_depth(&mut self, open: usize) {
-        // The object of the text is one level.
+        // The outermost object counts as a level, but not in `open`.
         if open + 1 >= MAX_DEPTH {
             self.too_deep.get_or_insert(self.jiter.current_index());
         }
@@ -290,7 +292,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Returns a quoted name with its escapes resolved, or unresolved if one is not a valid character.
+/// Returns a quoted JSON name with its escapes resolved. Escapes remain if one is not a valid character.
 fn name_of(written: &str) -> Cow<'_, str> {
     let plain = written.get(1..written.len().saturating_sub(1));
     let plain = plain.unwrap_or_default();
@@ -366,7 +368,7 @@ mod tests {
         }
     }
 
-    /// Returns an object with a value inside `levels` lists or objects.
+    /// Returns a JSON object with `value` inside `levels` nested lists or objects.
     fn nested(levels: usize, open: &str, value: &str, close: &str) -> String {
         format!(
             "{{\"a\": {}{value}{}, \"b\": 1}}",
@@ -406,7 +408,7 @@ mod tests {
         fn the_scanner_and_the_parser_accept_the_same_text(text in r#"[{}\[\]",:0-9eE+.\\unat \-]{0,24}"#) {
             let text = format!("{{\"a\": {text}}}");
             let (scanned, read) = (object(&text).is_ok(), value::parse(text.as_bytes()));
-            // A lone surrogate, and a number beyond all floats, are valid text but not values.
+            // The scanner, but not the parser, accepts lone surrogates (`\u`) and numbers beyond all floats.
             let is_value = read.is_ok() || text.contains("\\u") || text.contains(['e', 'E']);
             prop_assert!(!scanned || is_value, "{text}");
             prop_assert!(scanned || read.is_err(), "{text}");

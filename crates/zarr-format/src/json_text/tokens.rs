@@ -1,7 +1,7 @@
-//! Lays out and compares JSON text token by token.
+//! Formats and compares JSON text token by token.
 //!
-//! A layout changes the whitespace between tokens, never the tokens. Expects valid JSON: for other input the result is
-//! text, but not JSON.
+//! Formatting changes the whitespace between tokens, never the tokens. The input must be valid JSON; other input gives
+//! text that is not JSON.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,38 +10,38 @@ use crate::error::Result;
 use crate::json_text::find_member;
 use crate::json_text::scan::MAX_DEPTH;
 
-/// The longest member value that is re-indented when it becomes a part of another document, in bytes.
+/// Maximum length in bytes of a JSON value that is re-indented when it becomes a part of another document.
 const MAX_LAID_OUT: usize = 256 << 10;
 
-/// The default indentation of a level.
+/// Default indentation of a JSON document, per level.
 pub(super) const UNIT: &str = "  ";
 
-/// Returns a text without whitespace between its tokens.
+/// Returns JSON text without whitespace between its tokens.
 pub fn compact(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     Tokens(text.as_bytes()).for_each(|token| out.extend_from_slice(token));
     in_letters(out)
 }
 
-/// Whether two texts have the same tokens, whatever whitespace is between them.
+/// Whether two JSON texts have the same tokens, whatever whitespace is between the tokens.
 pub fn is_same(one: &str, other: &str) -> bool {
     Tokens(one.as_bytes()).eq(Tokens(other.as_bytes()))
 }
 
-/// Whether the text of an object or list is empty.
+/// Whether a JSON object or list is empty.
 pub fn is_empty(text: &str) -> bool {
     Tokens(text.as_bytes()).count() <= 2
 }
 
-/// Formats a text as a separate document: indented as in the reference implementation, with a final newline.
+/// Formats JSON as a metadata document: indented as in zarr-python, with a final newline.
 pub fn document(text: &str) -> Vec<u8> {
     let mut out = pretty(text, UNIT, 0);
     out.push('\n');
     out.into_bytes()
 }
 
-/// Returns the document of an object with the value of one member replaced. A long value keeps its whitespace:
-/// indentation could make a deeply nested value a hundred times as long. Fails if the text is not an object.
+/// Formats a JSON object as a document, with the value of member `name` replaced. A long value is not re-indented,
+/// since indentation could make a deeply nested value a hundred times as long. Fails if `text` is not an object.
 pub(crate) fn document_with(text: &str, name: &str, value: &str) -> Result<Vec<u8>> {
     let text = pretty(text, UNIT, 0);
     let old = find_member(&text, name)?.unwrap_or(text.len()..text.len());
@@ -52,11 +52,11 @@ pub(crate) fn document_with(text: &str, name: &str, value: &str) -> Result<Vec<u
         .into_bytes())
 }
 
-/// Formats a text with one member or item on each line, indented by `unit` for each level from `depth` on.
+/// Formats JSON with one member or item on each line, indented by `unit` per level from level `depth` on.
 pub(super) fn pretty(text: &str, unit: &str, mut depth: usize) -> String {
     let mut out = Vec::with_capacity(text.len());
     let break_line = |out: &mut Vec<u8>, depth: usize| {
-        // Deeper values stay on the line of the last level, so that the text cannot grow without bounds.
+        // Values below that level stay on one line, so that indentation cannot lengthen the text without bounds.
         if depth <= MAX_DEPTH {
             out.push(b'\n');
             out.extend(unit.bytes().cycle().take(unit.len() * depth));
@@ -91,8 +91,7 @@ pub(super) fn pretty(text: &str, unit: &str, mut depth: usize) -> String {
     in_letters(out)
 }
 
-/// Returns a nested JSON value as a document: without the indentation that its parent gave to all lines except the
-/// first.
+/// Removes the indentation that a nested JSON value has because of its parent; the first line has none.
 pub fn dedented(text: &str) -> Cow<'_, str> {
     let last = text.rsplit('\n').next().unwrap_or_default();
     let indent = &last[..last.len() - last.trim_start_matches([' ', '\t']).len()];
@@ -103,25 +102,25 @@ pub fn dedented(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.replace(&format!("\n{indent}"), "\n"))
 }
 
-/// Converts bytes to text. They are tokens of a text and so are UTF-8.
+/// Converts bytes that are JSON tokens, and therefore UTF-8, to text.
 fn in_letters(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_default()
 }
 
-/// A value, reduced to its meaning, as every reader takes it. Members may be in any order, and strings may have any
+/// A JSON value, reduced to what every reader takes from it. Members may be in any order, and strings may have any
 /// escapes. Integers are compared digit by digit, however long they are. A number with a decimal point or an exponent
-/// is not an integer: programs that distinguish 1 from 1.0 read another type.
+/// is not an integer, because programs that distinguish 1 from 1.0 read another type.
 #[derive(PartialEq)]
 enum Meaning {
     Object(BTreeMap<String, Meaning>),
     List(Vec<Meaning>),
     Text(String),
     Float(f64),
-    /// An integer or a word, verbatim.
+    /// An integer or a word such as `true`, verbatim.
     Word(String),
 }
 
-/// Whether two values have the same meaning.
+/// Whether two JSON texts have the same meaning, apart from whitespace, escapes and the order of members.
 pub fn is_equivalent(one: &str, other: &str) -> bool {
     if is_same(one, other) {
         return true;
@@ -132,7 +131,7 @@ pub fn is_equivalent(one: &str, other: &str) -> bool {
     }
 }
 
-/// Returns the meaning of a text, or `None` if it is nested too deep, has duplicate names or is not JSON.
+/// Returns the meaning of JSON text, or `None` if it is nested too deep, has duplicate names or is not JSON.
 fn meaning(text: &str) -> Option<Meaning> {
     let mut tokens = Tokens(text.as_bytes());
     let found = value(&mut tokens, 0)?;
@@ -140,7 +139,7 @@ fn meaning(text: &str) -> Option<Meaning> {
 }
 
 fn value(tokens: &mut Tokens<'_>, depth: usize) -> Option<Meaning> {
-    // Deeper texts are compared token by token.
+    // The caller compares more deeply nested texts token by token.
     if depth > 128 {
         return None;
     }
@@ -202,11 +201,11 @@ fn number_or_word(word: &[u8]) -> Option<Meaning> {
     })
 }
 
-/// Iterates over the tokens of a text: brackets, commas, colons, strings, and the numbers and words between them.
+/// Iterates over the tokens of JSON text: brackets, commas, colons, strings, and the numbers and words between them.
 pub(super) struct Tokens<'a>(pub(super) &'a [u8]);
 
 impl<'a> Tokens<'a> {
-    /// Takes the bracket that closes an empty object or list, if it is the next token.
+    /// Takes the next token if it is a closing bracket, which ends an empty object or list.
     pub(super) fn next_closing(&mut self) -> Option<&'a [u8]> {
         let rest = self.0.trim_ascii_start();
         matches!(rest, [b'}' | b']', ..])
@@ -235,7 +234,7 @@ fn ends_word(byte: &u8) -> bool {
     byte.is_ascii_whitespace() || b"{}[],:\"".contains(byte)
 }
 
-/// Returns the length of the string at the start of a text.
+/// Returns the length in bytes of the JSON string at the start of `text`, with its quotes.
 fn string_length(text: &[u8]) -> usize {
     let mut is_escaped = false;
     let end = text.iter().enumerate().skip(1).find(|&(_, &byte)| {

@@ -1,8 +1,9 @@
-//! Parses JSON into values, for text that is not written back.
+//! Parses JSON into values, if the text is not written back.
 //!
-//! Python writes NaN and the infinities as bare words, which JSON lacks; they are read as the strings that Zarr uses
-//! for them. Numbers beyond all floats become infinities, as in Python, and each lone surrogate, which Python writes
-//! for a byte that is not UTF-8, becomes U+FFFD. The parser limits the depth; the caller limits the size.
+//! Python writes NaN and the infinities as bare words, which JSON lacks; they are read as the strings "NaN", "Infinity"
+//! and "-Infinity", as Zarr writes them. Numbers beyond all floats become infinities, as in Python, and each lone
+//! surrogate, which Python writes for a byte that is not UTF-8, becomes U+FFFD. The parser limits the nesting; the
+//! caller limits the length.
 
 use std::borrow::Cow;
 
@@ -12,7 +13,7 @@ use serde_json::Value;
 use crate::error::{Error, Result};
 use crate::json_text::scan::too_deep;
 
-/// Parses a document; `Corrupt`, with line and column, if it is not JSON.
+/// Parses a JSON document; fails with `Corrupt`, with line and column, if it is not JSON.
 pub fn parse(bytes: &[u8]) -> Result<Value> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     match serde_json::from_slice(bytes) {
@@ -24,7 +25,7 @@ pub fn parse(bytes: &[u8]) -> Result<Value> {
     }
 }
 
-/// Formats a new document as the reference implementation does: indented by two spaces, with a final newline.
+/// Formats a JSON value as a new document, as zarr-python does: indented by two spaces, with a final newline.
 pub fn render(value: &Value) -> Vec<u8> {
     let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
     text.push('\n');
@@ -42,8 +43,8 @@ fn not_json(error: serde_json::Error) -> Error {
     Error::corrupt("", format!("not JSON: {error}"))
 }
 
-/// Returns a text with Python's extensions replaced: the bare words NaN, Infinity and -Infinity in quotes, numbers
-/// beyond all floats as infinities, lone surrogates as U+FFFD. Returns `None` if there are none of these.
+/// Replaces Python's extensions of JSON: the bare words NaN, Infinity and -Infinity are quoted, numbers beyond all
+/// floats become infinities, lone surrogates U+FFFD. Returns `None` if the text has no such extension.
 fn mended(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut mended = Vec::with_capacity(bytes.len() + 16);
     let (mut rest, mut found) = (bytes, false);
@@ -64,7 +65,7 @@ fn mended(bytes: &[u8]) -> Option<Vec<u8>> {
     found.then_some(mended)
 }
 
-/// Returns the length of the string at the start of `bytes`, its quotes included.
+/// Returns the length of the JSON string at the start of `bytes`, with its quotes.
 fn string_length(bytes: &[u8]) -> usize {
     let mut at = 1;
     while let Some(byte) = bytes.get(at) {
@@ -78,7 +79,7 @@ fn string_length(bytes: &[u8]) -> usize {
 }
 
 /// Returns the length of the number, word or byte at the start of `bytes`, and the quoted word that replaces it, or
-/// `None` if it is read unchanged.
+/// `None` if it needs no replacement.
 fn number_or_word(bytes: &[u8]) -> (usize, Option<Vec<u8>>) {
     let words = ["NaN", "Infinity", "-Infinity"];
     let word = words.iter().find(|word| bytes.starts_with(word.as_bytes()));
@@ -99,11 +100,11 @@ fn in_quotes(word: &str) -> Vec<u8> {
     format!("\"{word}\"").into_bytes()
 }
 
-/// Whether a text is a JSON number beyond all floats.
+/// Whether the text is a JSON number beyond the range of a float64.
 fn is_too_large(number: &[u8]) -> bool {
     let text = str::from_utf8(number).unwrap_or_default();
     let is_infinite = text.parse().is_ok_and(f64::is_infinite);
-    // A number that JSON does not accept, such as one with a leading zero, is a different error.
+    // A number that JSON does not allow, such as one with a leading zero, must remain an error.
     is_infinite && serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
@@ -116,8 +117,8 @@ pub(super) fn replace_lone_surrogates(text: &str) -> Cow<'_, [u8]> {
         .map_or(text.as_bytes().into(), Cow::Owned)
 }
 
-/// Returns JSON strings with each lone surrogate replaced by U+FFFD, or `None` if there is none. The length does not
-/// change.
+/// Returns a JSON string with each lone surrogate replaced by U+FFFD, or `None` if it has no lone surrogate. The length
+/// does not change.
 fn without_lone_surrogates(string: &[u8]) -> Option<Vec<u8>> {
     let replacement = br"\ufffd".as_slice();
     let mut replaced = Vec::new();
@@ -139,7 +140,7 @@ fn without_lone_surrogates(string: &[u8]) -> Option<Vec<u8>> {
     found.then_some(replaced)
 }
 
-/// Returns the UTF-16 unit at the start of `bytes`, or `None` if they do not begin with its escape.
+/// Returns the UTF-16 unit of a `\u` escape at the start of `bytes`, or `None` if there is no such escape.
 fn escaped_unit(bytes: &[u8]) -> Option<u16> {
     let digits = bytes.strip_prefix(b"\\u")?.get(..4)?;
     let digits = digits.iter().all(u8::is_ascii_hexdigit).then_some(digits)?;

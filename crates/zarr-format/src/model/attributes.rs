@@ -1,8 +1,8 @@
-//! The user's attributes of a node, kept as the text of a JSON object.
+//! Stores the user attributes of a node as JSON text.
 //!
 //! Numbers and words stay as their author wrote them. Data can be read without attributes, so attributes that do not
-//! parse are not an error: they are replaced by attributes that state the fault in a member of its own. The text is a
-//! slice of its document, shared with other holders. It is parsed into values on demand, and those are not cached.
+//! parse are not an error: they are replaced by a single attribute that states the error. The text may be a slice of
+//! the metadata document, shared with other owners. It is parsed into values on demand, and the values are not cached.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -14,19 +14,18 @@ use serde_json::{Map, Value, json};
 use crate::error::{Error, Result};
 use crate::json_text::{self, MemberChange, ObjectText};
 
-/// The member that states the fault of attributes that do not parse.
+/// Name of the attribute that states why the stored attributes do not parse.
 pub const FAULT: &str = "zarrfs_error";
 
-/// The attribute in a file's header that says how many attributes the header lacks.
+/// Name of the attribute in a file's header that says how many attributes the header lacks.
 pub const LEFT_OUT: &str = "zarrfs_left_out";
 
-/// The longest attributes that a file's header has in full, in bytes of text. A header is made on each lookup of its
-/// file, and takes up to twenty times this length while it is made.
+/// Maximum length in bytes of attributes that a decoded file (such as a netCDF or NumPy file) has in full in its
+/// header. A header is built on each lookup of the file, and takes up to twenty times this length meanwhile.
 pub const MAX_IN_FILES: usize = 1 << 20;
 
-/// The attributes that give elements their meaning, or that a format reads by name, sorted. If the attributes are too
-/// long for a file's header, it has only these: without `scale_factor`, for example, programs would read wrong numbers
-/// from the file.
+/// Names of attributes that give elements their meaning, or that a file format reads, sorted. If all attributes are too
+/// long for a file's header, it has only these: without `scale_factor`, for example, programs would read wrong numbers.
 const MEANINGFUL: [&str; 70] = [
     "Conventions",
     "GeoTransform",
@@ -100,23 +99,25 @@ const MEANINGFUL: [&str; 70] = [
     "valid_range",
 ];
 
-/// A JSON object as text.
+/// User attributes of a node, as the text of a JSON object.
 #[derive(Clone, Debug)]
 pub struct Attributes {
     text: Bytes,
     fault: Option<Arc<str>>,
-    /// The shorter attributes for the headers of files, or `None` if the attributes fit in a header.
+    /// Shorter attributes for the headers of files, or `None` if all attributes fit in a header.
     in_files: Option<Arc<Attributes>>,
 }
 
 impl Attributes {
-    /// Parses an object and copies it without spaces; `Corrupt` if the text is not an object.
+    /// Parses user attributes and copies them without whitespace; fails with `Corrupt` if the text is not a JSON
+    /// object.
     pub fn parse(text: &str) -> Result<Attributes> {
         json_text::check_object(text)?;
         Ok(Attributes::of(json_text::compact(text).into(), None))
     }
 
-    /// Takes a slice of a document, without a copy; `Corrupt` if it is not an object.
+    /// Parses user attributes from a slice of a document, without a copy; fails with `Corrupt` if the slice is not a
+    /// JSON object.
     pub fn shared(text: Bytes) -> Result<Attributes> {
         let checked = str::from_utf8(&text).map_err(|error| Error::corrupt("", error))?;
         json_text::check_object(checked)?;
@@ -135,17 +136,19 @@ impl Attributes {
         attributes
     }
 
-    /// Returns the attributes for a file's header: these, or `meaningful` if they are too long for a header.
+    /// Returns the attributes for the header of a file: all attributes, or `meaningful` if all are too long for a
+    /// header.
     pub fn in_files(&self) -> &Attributes {
         self.in_files.as_deref().unwrap_or(self)
     }
 
-    /// Whether a file's header has all attributes.
+    /// Whether all attributes fit in the header of a file.
     pub fn is_in_files(&self) -> bool {
         self.in_files.is_none()
     }
 
-    /// Returns a sentence that says how many attributes a file's header lacks, or `None` if the header has all of them.
+    /// Returns a sentence that says how many attributes the header of a file lacks, or `None` if the header has all of
+    /// them.
     pub fn left_out(&self) -> Option<String> {
         match self.in_files().get(LEFT_OUT) {
             Some(Value::String(text)) if !self.is_in_files() => Some(text),
@@ -153,12 +156,12 @@ impl Attributes {
         }
     }
 
-    /// Returns the attributes that give elements their meaning, and one more that counts the others.
+    /// Returns the attributes that give elements their meaning, and an attribute that counts the others.
     pub fn meaningful(&self) -> Attributes {
-        // Of members with equal names, the last one counts.
+        // A map, since of attributes with equal names only the last one counts.
         let mut found = BTreeMap::new();
         let mut count = 0_u64;
-        // Attributes that do not parse have no members.
+        // The error is ignored, since attributes that do not parse have no members.
         let _ = json_text::visit_members(self.text(), &mut |name, place| {
             count += 1;
             if let Ok(place_of_name) = MEANINGFUL.binary_search(&name) {
@@ -187,29 +190,29 @@ impl Attributes {
         }
     }
 
-    /// Returns the memory that the attributes take, in bytes.
+    /// Returns the length in bytes of the text of the attributes, with the shorter text for headers.
     pub fn text_bytes(&self) -> u64 {
         let in_files = self.in_files.as_ref().map_or(0, |brief| brief.text.len());
         (self.text.len() + in_files) as u64
     }
 
-    /// Returns a substitute for attributes that do not parse: an object that says why.
+    /// Returns the substitute for stored attributes that do not parse: an attribute that says why.
     pub fn unreadable(why: impl Display) -> Attributes {
         let why = why.to_string();
         Attributes::of(json!({ FAULT: why }).to_string().into(), Some(why.into()))
     }
 
-    /// Returns the fault of the stored attributes, or `None` if they parse.
+    /// Returns why the stored attributes do not parse, or `None` if they do.
     pub fn fault(&self) -> Option<&str> {
         self.fault.as_deref()
     }
 
-    /// Returns the object as text.
+    /// Returns the attributes as the text of a JSON object.
     pub fn text(&self) -> &str {
         str::from_utf8(&self.text).unwrap_or_default()
     }
 
-    /// Returns the object as text that can be shared.
+    /// Returns the text of the attributes as `Bytes`, which can be shared.
     pub fn shared_text(&self) -> &Bytes {
         &self.text
     }
@@ -223,7 +226,7 @@ impl Attributes {
         ObjectText::parse(self.text()).ok()
     }
 
-    /// Returns names and values, as text, in order.
+    /// Returns the names and values of all attributes, as JSON text, in the stored order.
     pub fn members(&self) -> Vec<(String, &str)> {
         let object = self.object();
         let members = object.iter().flat_map(|object| {
@@ -242,8 +245,9 @@ impl Attributes {
         (value.len() <= MAX_IN_FILES).then(|| value_of(value))?
     }
 
-    /// Whether an attribute is NaN, an infinity, or a list of numbers that contains one of these. The strings "NaN",
-    /// "Infinity" and "-Infinity" count only in a list that also has numbers. `value` is the parsed attribute.
+    /// Whether the value of an attribute is NaN, an infinity, or a list of numbers with a NaN or infinity, which
+    /// standard JSON cannot express. The strings "NaN", "Infinity" and "-Infinity" count only in a list that also has
+    /// numbers. `value` is the parsed attribute.
     pub fn is_beyond_json(&self, name: &str, value: &Value) -> bool {
         let list = match value {
             Value::Array(list) => &list[..],
@@ -262,7 +266,7 @@ impl Attributes {
             && (list.iter().any(Value::is_number) || is_bare())
     }
 
-    /// Returns the attributes as values; NaN and the infinities become strings.
+    /// Returns the attributes as JSON values; NaN and the infinities become strings.
     pub fn to_map(&self) -> Map<String, Value> {
         match value_of(self.text()) {
             Some(Value::Object(members)) => members,
@@ -275,7 +279,7 @@ impl Attributes {
         self.edited(&[(name.to_string(), Some(value.to_string()))])
     }
 
-    /// Returns the attributes with members changed.
+    /// Returns the attributes with `changes` applied.
     pub fn edited(&self, changes: &[MemberChange]) -> Attributes {
         let edited = self.object().map(|object| object.edited(changes, 1));
         let text = edited.map_or(self.text.clone(), |edited| {
@@ -284,13 +288,13 @@ impl Attributes {
         Attributes::of(text, self.fault.clone())
     }
 
-    /// Fails with `Invalid` if an object among them has a name twice.
+    /// Fails with `Invalid` if a JSON object in the attributes has duplicate names.
     pub fn check_unique(&self) -> Result<()> {
         ObjectText::parse(self.text())?.check_unique()
     }
 
-    /// Fails with `Invalid` if these attributes are an edited copy of the substitute for `stored` attributes that do
-    /// not parse: they would overwrite attributes that the author of the edit has not seen.
+    /// Fails with `Invalid` if an author edited the substitute for `stored` attributes that do not parse: the edit
+    /// would overwrite attributes that the author has not seen.
     pub fn check_replaces(&self, stored: &Attributes) -> Result<()> {
         match stored.fault() {
             Some(fault) if self.get(FAULT).is_some() && self != stored => {
@@ -322,7 +326,7 @@ impl From<Map<String, Value>> for Attributes {
     }
 }
 
-/// Attributes are equal if their names and values have the same text, in any order and whatever the whitespace.
+/// Attributes are equal if their names and values have the same JSON text, apart from order and whitespace.
 impl PartialEq for Attributes {
     fn eq(&self, other: &Attributes) -> bool {
         let sorted = |attributes: &Attributes| {

@@ -1,18 +1,18 @@
-//! The type of an element, one set of types for all dialects.
+//! Defines the data types of elements, for all dialects.
 //!
 //! Decoded elements are little-endian and packed. Types that differ only in a dialect's spelling are the same here. An
-//! element without a fixed length is its length in bytes (u32, little-endian) followed by the bytes. Dialects read and
-//! write the names of types, and exports write numpy's header.
+//! element without a fixed length is stored as its length in bytes (u32, little-endian) and its bytes. Dialects read
+//! and write the names of data types.
 
 use std::fmt;
 
 use crate::model::MAX_ELEMENT;
 use crate::model::number_type::NumberType;
 
-/// The type of an element. Widths are in bytes.
+/// Data type of an element. Widths are in bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DataType {
-    /// One byte, 0 or 1.
+    /// Boolean: one byte, 0 or 1.
     Bool,
     /// Signed integer of 1, 2, 4 or 8 bytes.
     Int(usize),
@@ -20,67 +20,67 @@ pub enum DataType {
     UInt(usize),
     /// IEEE 754 number of 2, 4 or 8 bytes.
     Float(usize),
-    /// Two floats, real and imaginary, 8 or 16 bytes together.
+    /// Complex number: two floats, real and imaginary, together 8 or 16 bytes.
     Complex(usize),
-    /// A number type that numpy lacks.
+    /// A number type that numpy lacks, such as bfloat16.
     Small(&'static NumberType),
-    /// `r*`: N bytes without a meaning.
+    /// Raw type `r*`: N bytes without a meaning.
     Raw(usize),
-    /// A point in time, counted from 1970, signed, 8 bytes; the smallest number is NaT (not a time).
+    /// A point in time, counted from 1970, as a signed 8-byte integer; the smallest integer is NaT (not a time).
     DateTime(TimeUnit),
-    /// A duration, signed, 8 bytes; the smallest number is NaT (not a time).
+    /// A duration, as a signed 8-byte integer; the smallest integer is NaT (not a time).
     TimeDelta(TimeUnit),
-    /// N bytes, padded with zeros.
+    /// Fixed-length bytes: N bytes, padded with zeros.
     FixedBytes(usize),
-    /// N code points of UTF-32, padded with zeros.
+    /// Fixed-length text: N code points of UTF-32, padded with zeros.
     FixedText(usize),
-    /// Consecutive fields without padding.
+    /// A structure: consecutive fields without padding.
     Struct(Vec<Field>),
     /// UTF-8 text of any length.
     Text,
     /// Bytes of any length.
     Bytes,
-    /// A list of any number of elements of one type.
+    /// A list of any length, whose elements have the same type.
     List(Box<DataType>),
-    /// JSON values: strings as their text, all others as JSON.
+    /// Python objects: strings as their text, all other objects as JSON.
     Object,
-    /// An unsupported type, as the metadata spell it.
+    /// An unsupported data type, as the metadata spell it.
     Unknown(String),
 }
 
 /// A field of a structured type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Field {
-    /// The name, unique in the type.
+    /// Name of the field, unique in the structure.
     pub name: String,
-    /// The type of its elements.
+    /// Data type of the field; for a subarray, of its elements.
     pub data_type: DataType,
     /// Shape of a subarray in C order; empty if the field is a single element.
     pub shape: Vec<u64>,
 }
 
-/// The unit of a date or a duration.
+/// Unit of a date or a duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimeUnit {
-    /// numpy's name: `Y M W D h m s ms us ns ps fs as`, or `generic`.
+    /// numpy's name of the unit: `Y M W D h m s ms us ns ps fs as`, or `generic`.
     pub name: String,
-    /// The number of these units in one step, at least 1.
+    /// Number of units that the integer 1 stands for, at least 1, as 10 in `10us`.
     pub scale: u32,
 }
 
-/// Consecutive words of an element whose byte order matters.
+/// Consecutive words (numbers or code points) of an element, whose byte order matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Words {
-    /// The offset of the first word in the element.
+    /// Offset of the first word in the element, in bytes.
     pub offset: usize,
-    /// Bytes of each word.
+    /// Width of each word in bytes.
     pub width: usize,
-    /// The number of words.
+    /// Number of words.
     pub count: usize,
 }
 
 impl Field {
-    /// Returns the number of elements of the field, or `None` if the product overflows.
+    /// Returns the number of elements of the field (1, or those of its subarray), or `None` if the product overflows.
     pub fn count(&self) -> Option<usize> {
         let lengths = self.shape.iter();
         lengths.into_iter().try_fold(1_usize, |count, &length| {
@@ -95,7 +95,7 @@ impl Field {
 
 impl DataType {
     /// Reads the name of a core data type of final v3 (core specification, "Core data types"), or of a number type of
-    /// its extensions. GDAL 3.12 writes `complex32` for `complex_float16`.
+    /// its extensions; an unknown name gives `Unknown`. GDAL 3.12 writes `complex32` for `complex_float16`.
     pub fn from_v3(name: &str) -> DataType {
         match name {
             "bool" => DataType::Bool,
@@ -147,7 +147,7 @@ impl DataType {
         }
     }
 
-    /// Whether each element has a length of its own.
+    /// Whether elements have no fixed length, so that each element states its own.
     pub fn is_variable(&self) -> bool {
         matches!(
             self,
@@ -155,8 +155,8 @@ impl DataType {
         )
     }
 
-    /// Returns the length of a word in bytes, the unit of byte order: half an element for complex numbers; 1 if byte
-    /// order has no meaning or the words differ.
+    /// Returns the width in bytes of a word, the unit of byte order: half an element for complex numbers; 1 if byte
+    /// order has no meaning or the words of an element differ.
     pub fn word(&self) -> usize {
         match self {
             DataType::Int(width) | DataType::UInt(width) | DataType::Float(width) => *width,
@@ -206,21 +206,21 @@ impl DataType {
     }
 }
 
-/// Reads `r*` and returns its length in bytes: the number of bits is a positive multiple of 8, at most `MAX_ELEMENT`
-/// bytes.
+/// Reads a raw type `r*` and returns its length in bytes: the number of bits must be a positive multiple of 8, and the
+/// length at most `MAX_ELEMENT`.
 fn raw_bits(name: &str) -> Option<usize> {
     let bits: usize = name.strip_prefix('r')?.parse().ok()?;
     (bits > 0 && bits.is_multiple_of(8) && bits / 8 <= MAX_ELEMENT).then_some(bits / 8)
 }
 
-/// Returns text as code points of UTF-32, little-endian.
+/// Converts text to UTF-32, little-endian.
 pub fn utf32_bytes(text: &str) -> Vec<u8> {
     text.chars()
         .flat_map(|letter| u32::from(letter).to_le_bytes())
         .collect()
 }
 
-/// Returns the text of code points of UTF-32, little-endian, without trailing zeros.
+/// Converts UTF-32, little-endian, to text without trailing zeros.
 pub fn utf32_text(bytes: &[u8]) -> String {
     let points = bytes.as_chunks::<4>().0.iter();
     let letters = points.map(|point| char::from_u32(u32::from_le_bytes(*point)));
@@ -229,7 +229,7 @@ pub fn utf32_text(bytes: &[u8]) -> String {
     text
 }
 
-/// Formats the name for messages and `info`.
+/// Formats the name of the data type for messages and `info`.
 impl fmt::Display for DataType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -260,7 +260,7 @@ impl fmt::Display for DataType {
     }
 }
 
-/// Formats the unit as numpy does between brackets: `ns`, `10us`.
+/// Formats a time unit as numpy does between brackets: `ns`, `10us`.
 impl fmt::Display for TimeUnit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.scale != 1 {

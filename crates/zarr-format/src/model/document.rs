@@ -1,36 +1,37 @@
-//! The single table of metadata document names, for all dialects.
+//! Lists the names of metadata documents of all dialects.
 //!
 //! Stores, caches and commits treat metadata documents differently from chunks, and can distinguish them only by the
 //! name of a key. `dialect/` reads and writes the documents themselves.
 
-/// The document of a final-v3 node, and the entry point of a draft's hierarchy (drafts of 2020 and 2022).
+/// Metadata document of a v3 node, and entry point of a hierarchy of the v3 drafts of 2020 and 2022.
 pub const ZARR_JSON: &str = "zarr.json";
 
-/// The document of a v2 group.
+/// Metadata document of a v2 group.
 pub const ZGROUP: &str = ".zgroup";
 
-/// The document of a v2 array.
+/// Metadata document of a v2 array.
 pub const ZARRAY: &str = ".zarray";
 
-/// The attributes of a v2 node.
+/// Metadata document with the user attributes of a v2 node.
 pub const ZATTRS: &str = ".zattrs";
 
-/// Consolidated metadata of v2, and of the draft of 2020 as zarr-python wrote it.
+/// Consolidated metadata of v2, and of the v3 draft of 2020 as zarr-python wrote it.
 pub const ZMETADATA: &str = ".zmetadata";
 
-/// The document of an N5 node.
+/// Metadata document of an N5 node.
 pub const ATTRIBUTES_JSON: &str = "attributes.json";
 
-/// The metadata of a node in the files view. No dialect has a document of this name.
+/// File with the metadata of a node in the files view (the decoded view of a mount). No dialect has a document of this
+/// name.
 pub const METADATA_JSON: &str = "metadata.json";
 
-/// The consolidated metadata of a hierarchy of the draft of 2020, relative to its entry point.
+/// Key of the consolidated metadata of the v3 draft of 2020, relative to the entry point.
 pub const CONSOLIDATED_2020: &str = "meta/root/consolidated/.zmetadata";
 
-/// Root documents of the draft of 2019, which has no entry point.
+/// Metadata documents of the root in the v3 draft of 2019, which has no entry point.
 pub const ROOTS_2019: [&str; 2] = ["root.array.json", "root.group.json"];
 
-/// The documents that a node's folder may hold. Documents of the drafts are in other folders.
+/// Metadata documents that the folder of a node may hold. The v3 drafts have them in other folders.
 pub const IN_NODE_FOLDER: [&str; 6] = [
     ZARR_JSON,
     ZGROUP,
@@ -40,31 +41,31 @@ pub const IN_NODE_FOLDER: [&str; 6] = [
     ATTRIBUTES_JSON,
 ];
 
-/// Returns the names of documents that a hierarchy's root folder may hold, the likeliest first. The folder has at least
-/// one of them, unless the root is a group that is only implied by its children.
+/// Returns the metadata documents that the root folder of a hierarchy may hold, the likeliest first. The folder has at
+/// least one of these documents, unless the root is a group that is only implied by its children.
 pub fn at_root() -> impl Iterator<Item = &'static str> {
     IN_NODE_FOLDER.into_iter().chain(ROOTS_2019)
 }
 
 /// Whether a metadata document of any dialect may have this name. No chunk has such a name, but a node of v2, v3 or N5
-/// may: `a.group`.
+/// may have one: `a.group`.
 pub fn is_document(name: &[u8]) -> bool {
     is_in_node_folder(name) || is_draft_document(name)
 }
 
-/// Whether a document in a node's folder has this name. No node has such a name.
+/// Whether the folder of a node may hold a metadata document of this name. No node has such a name.
 pub fn is_in_node_folder(name: &[u8]) -> bool {
     let is = |document: &str| document.as_bytes() == name;
     IN_NODE_FOLDER.into_iter().any(is)
 }
 
-/// Whether a file in each node's folder has this name, in the store or in the files view. If consolidated metadata give
-/// all names in a folder, a child node with such a name is looked up only if it is among them.
+/// Whether the folder of each node has a file of this name, in the store or in the files view. A child node with such a
+/// name is looked up only if consolidated metadata list it.
 pub fn is_in_each_node(name: &[u8]) -> bool {
     is_in_node_folder(name) || name == METADATA_JSON.as_bytes()
 }
 
-/// Whether a document of this name makes its folder a node.
+/// Whether a metadata document of this name makes its folder a node.
 pub fn describes_node(name: &[u8]) -> bool {
     let is = |document: &str| document.as_bytes() == name;
     [ZARR_JSON, ZGROUP, ZARRAY, ATTRIBUTES_JSON]
@@ -72,16 +73,16 @@ pub fn describes_node(name: &[u8]) -> bool {
         .any(is)
 }
 
-/// Whether a draft's document may have this name: `NAME.array` or `NAME.group` and a suffix that the entry point states
-/// (`metadata_key_suffix`).
+/// Whether a metadata document of a v3 draft may have this name: `NAME.array` or `NAME.group` and a suffix that the
+/// entry point states (`metadata_key_suffix`).
 pub fn is_draft_document(name: &[u8]) -> bool {
     let holds = |word: &[u8]| name.windows(word.len()).any(|part| part == word);
     let is = |document: &str| document.as_bytes() == name;
-    // The draft of 2022 has the last two at the root.
+    // The v3 draft of 2022 has `array.json` or `group.json` at the root.
     holds(b".array") || holds(b".group") || ["array.json", "group.json"].into_iter().any(is)
 }
 
-/// Whether a document of this name holds only copies of others.
+/// Whether a document of this name holds only consolidated metadata.
 pub fn is_consolidated(name: &[u8]) -> bool {
     name == ZMETADATA.as_bytes()
 }

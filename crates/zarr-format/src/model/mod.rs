@@ -1,6 +1,6 @@
-//! The model of a hierarchy: groups and arrays, independent of the dialect.
+//! Models groups and arrays, independent of the dialect.
 //!
-//! Plain data in the terms of final v3, filled in by a dialect.
+//! The fields have the terms of final v3; a dialect fills them in.
 
 use std::borrow::Cow;
 
@@ -16,23 +16,23 @@ mod data_type;
 pub mod document;
 mod number_type;
 
-/// The longest supported element, in bytes; metadata that state a longer one are taken to be wrong.
+/// Maximum length of an element in bytes; metadata that state a longer element are considered wrong.
 pub const MAX_ELEMENT: usize = 1 << 20;
 
-/// The maximum number of dimensions; numpy has the same limit.
+/// Maximum number of dimensions, the same as in numpy.
 pub const MAX_RANK: usize = 64;
 
 /// A group or an array.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Node {
-    /// A group, described by a document or implied by its children.
+    /// A group, described by a metadata document or implied by its children.
     Group(Group),
     /// An array.
     Array(Box<Array>),
 }
 
 impl Node {
-    /// Returns the user's attributes.
+    /// Returns the user attributes of the node.
     pub fn attributes(&self) -> &Attributes {
         match self {
             Node::Group(group) => &group.attributes,
@@ -40,7 +40,7 @@ impl Node {
         }
     }
 
-    /// Returns about how many bytes of memory the node takes without its attributes.
+    /// Returns about how many bytes of memory the node takes, without its attributes.
     pub fn metadata_bytes(&self) -> u64 {
         match self {
             Node::Group(_) => 0,
@@ -48,7 +48,7 @@ impl Node {
         }
     }
 
-    /// Returns the node with other attributes.
+    /// Replaces the user attributes of the node.
     pub fn with_attributes(mut self, attributes: Attributes) -> Node {
         match &mut self {
             Node::Group(group) => group.attributes = attributes,
@@ -58,44 +58,43 @@ impl Node {
     }
 }
 
-/// A group. Its children are found by listing.
+/// A group. Its children are found by listing the store.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Group {
-    /// The user's attributes.
+    /// User attributes of the group.
     pub attributes: Attributes,
 }
 
 /// An array as its metadata describe it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array {
-    /// The dialect's name, for messages.
+    /// Name of the dialect, for messages.
     pub dialect: &'static str,
-    /// Elements along each dimension.
+    /// Length of the array along each dimension, in elements.
     pub shape: Vec<u64>,
-    /// Elements along each dimension of one stored chunk (with sharding: of one shard). In a rectilinear grid: of the
-    /// longest chunk that begins inside the array. Same rank as `shape`, never zero.
+    /// Length of a stored chunk (with sharding, of a shard) along each dimension, in elements, never zero. In a
+    /// rectilinear grid, it is the longest length of the chunks that begin inside the array.
     pub chunk_shape: Vec<u64>,
-    /// The chunk lengths along each dimension of a rectilinear grid; empty for a regular grid.
+    /// Chunk lengths along each dimension of a rectilinear grid; empty for a regular grid.
     pub chunk_edges: Vec<Edges>,
-    /// The type of an element.
+    /// Data type of the elements.
     pub data_type: DataType,
-    /// The value of elements whose chunk is not stored.
+    /// Fill value: the value of elements whose chunk is not stored.
     pub fill_value: FillValue,
-    /// The codecs of a chunk in the order of encoding, by their final-v3 names (`numcodecs.*` for codecs that v3
-    /// lacks).
+    /// Codecs of a chunk in the order of encoding, by their v3 names (`numcodecs.*` for codecs that v3 lacks).
     pub codecs: Vec<CodecSpec>,
-    /// The keys of the chunks.
+    /// Scheme by which the keys of chunks are built.
     pub keys: KeyScheme,
     /// Names of dimensions; empty if the metadata have none.
     pub dimension_names: Vec<Option<String>>,
-    /// The user's attributes.
+    /// User attributes of the array.
     pub attributes: Attributes,
-    /// Why no chunk can be decoded, if the metadata show it.
+    /// Why no chunk can be decoded, if the metadata show a reason.
     pub undecodable: Option<String>,
 }
 
 impl Array {
-    /// Returns the length of the array as a flat file, in bytes: the product of `shape` and the element size.
+    /// Returns the length of the decoded array in bytes: the product of `shape` and the element size.
     ///
     /// Fails with `Unsupported` for elements without a fixed size, `TooLarge` if the product does not fit
     /// a file offset.
@@ -103,7 +102,7 @@ impl Array {
         bytes_of(&self.shape, self.element_size()?)
     }
 
-    /// Returns the array with the attributes that a file's header has.
+    /// Returns the array with only those attributes that fit in the header of a file.
     pub fn in_files(&self) -> Cow<'_, Array> {
         let attributes = self.attributes.in_files();
         if self.attributes.is_in_files() {
@@ -123,10 +122,11 @@ impl Array {
         }
     }
 
-    /// Whether both arrays decode stored chunks alike. Shapes and attributes may differ.
+    /// Whether the stored chunks of two arrays decode alike. Shapes and attributes may differ.
     pub fn is_stored_like(&self, other: &Array) -> bool {
         self.data_type == other.data_type
-            // In a rectilinear grid, the longest chunk depends on the shape.
+            // In a rectilinear grid, `chunk_shape` depends on the shape of the array, so only `chunk_edges` must be
+            // equal.
             && (self.chunk_shape == other.chunk_shape || !self.chunk_edges.is_empty())
             && self.chunk_edges == other.chunk_edges
             && self.codecs == other.codecs
@@ -138,7 +138,8 @@ impl Array {
 
     /// Returns the length of an element in bytes.
     ///
-    /// Fails with `Unsupported` for elements without a fixed length, `TooLarge` above `MAX_ELEMENT`.
+    /// Fails with `Unsupported` for elements without a fixed length, `TooLarge` for elements of more than `MAX_ELEMENT`
+    /// bytes.
     pub fn element_size(&self) -> Result<usize> {
         let name = &self.data_type;
         match self.data_type.size() {
@@ -158,7 +159,7 @@ impl Array {
         }
     }
 
-    /// Returns about how many bytes of memory the array takes without its attributes, whose text may be shared.
+    /// Returns about how many bytes of memory the array takes, without its attributes, whose text may be shared.
     pub fn metadata_bytes(&self) -> u64 {
         let lengths = 8 * (self.shape.capacity() + self.chunk_shape.capacity());
         let names = self.dimension_names.iter().flatten();
@@ -169,37 +170,37 @@ impl Array {
             names.map(|name| 2 * BLOCK + name.len()).sum(),
             self.fill_value.bytes.capacity() + value_bytes(&self.fill_value.json),
             value_bytes(&self.keys.v3) + 2 * BLOCK + 3 * self.keys.prefix.len(),
-            // An unsupported type holds its own text.
+            // The data type may hold text, since an unsupported type is the text in the metadata.
             BLOCK + format!("{:?}", self.data_type).len(),
         ];
         parts.iter().sum::<usize>() as u64
     }
 }
 
-/// The chunk lengths along one dimension (chunk grid "rectilinear", "Chunk edge lengths").
+/// Chunk lengths along a dimension of a rectilinear grid (chunk grid "rectilinear", "Chunk edge lengths").
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edges {
-    /// One length for all chunks.
+    /// All chunks have the same length.
     Every(u64),
-    /// Runs of equal chunks, in order; they reach the end of the array or beyond it.
+    /// Runs of chunks of equal length, in order; they reach the end of the array or beyond it.
     Runs(Vec<EdgeRun>),
 }
 
-/// Consecutive chunks of one length.
+/// Consecutive chunks of equal length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EdgeRun {
-    /// Elements of each chunk, never zero.
+    /// Length of each chunk in elements, never zero.
     pub length: u64,
-    /// The number of chunks, never zero.
+    /// Number of consecutive chunks of this length, never zero.
     pub count: u64,
 }
 
-/// A codec's name and its configuration.
+/// Name and configuration of a codec.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CodecSpec {
-    /// The final-v3 name.
+    /// Name of the codec in Zarr v3.
     pub name: String,
-    /// The members of the configuration, as in final v3.
+    /// Configuration as in Zarr v3.
     pub configuration: Map<String, Value>,
 }
 
@@ -216,7 +217,7 @@ impl CodecSpec {
         }
     }
 
-    /// Returns the codec as final v3 writes it.
+    /// Returns the JSON of the codec as final v3 writes it.
     pub fn to_json(&self) -> Value {
         if self.configuration.is_empty() {
             return json!({ "name": self.name });
@@ -225,30 +226,30 @@ impl CodecSpec {
     }
 }
 
-/// The value of every element that is not stored.
+/// Fill value: the value of every element that is not stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FillValue {
-    /// The bytes of the element, little-endian; without the length prefix if the type has no fixed length.
+    /// Little-endian bytes of the fill value; without the length prefix if the data type has no fixed length.
     pub bytes: Vec<u8>,
-    /// The value as final v3 writes it.
+    /// JSON of the fill value as final v3 writes it.
     pub json: Value,
-    /// Whether the metadata have no fill value, so that zeros are read.
+    /// Whether the metadata have no fill value, so that missing chunks are read as zeros.
     pub is_none: bool,
 }
 
-/// The keys of an array's chunks: `prefix`, then the indices of the chunk.
+/// How the chunk keys of an array are built: `prefix`, then the indices of the chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyScheme {
-    /// The part of the key before the first index, its last separator included (`a/b/`, `a/b/c/`, `data/root/a/c`).
+    /// Part of a chunk key before the first index, with its last separator (`a/b/`, `a/b/c/`, `data/root/a/c`).
     pub prefix: Vec<u8>,
-    /// The character between two indices.
+    /// Character between two indices in a chunk key.
     pub separator: char,
-    /// A second separator that some writers use without stating it; tried if no chunk has the first.
+    /// A separator that some writers use without stating it; tried if no chunk has `separator`.
     pub other_separator: Option<char>,
-    /// The whole keys of the only chunk of a 0-dimensional array, in order of precedence; empty if the key encoding is
-    /// unknown.
+    /// Whole chunk keys of a 0-dimensional array, which has one chunk, in order of precedence; empty if the key
+    /// encoding is unknown.
     pub scalar_keys: Vec<Vec<u8>>,
-    /// The key encoding as final v3 names it.
+    /// Chunk key encoding as final v3 writes it.
     pub v3: Value,
 }
 
@@ -267,20 +268,21 @@ impl KeyScheme {
         keys
     }
 
-    /// Whether the key encoding is known. If not, chunk keys cannot be distinguished from other keys.
+    /// Whether the chunk key encoding is known. If not, chunk keys cannot be distinguished from other keys.
     pub fn is_known(&self) -> bool {
         !self.scalar_keys.is_empty()
     }
 
-    /// Parses a path as the beginning of a chunk key with `separator` between indices. Returns the indices in it: the
-    /// first ones of a chunk, or all if the path is a whole key. Returns `None` if no chunk key begins with the path.
+    /// Parses a path as the beginning of a chunk key with `separator` between indices. Returns the indices in the path,
+    /// which are all indices of the chunk if the path is a whole key. Returns `None` if no chunk key begins with the
+    /// path.
     pub fn indices_of(&self, path: &[u8], separator: char) -> Option<Vec<u64>> {
         let indices = str::from_utf8(path.strip_prefix(self.prefix.as_slice())?).ok()?;
         indices.split(separator).map(parse_index).collect()
     }
 
-    /// Returns the indices of the chunk that may be stored under a key, in an array of `rank` dimensions, or `None` if
-    /// the key is not a chunk key.
+    /// Returns the indices of the chunk with this key in an array of `rank` dimensions, or `None` if the key is not a
+    /// chunk key.
     pub fn chunk_of(&self, key: &[u8], rank: usize) -> Option<Vec<u64>> {
         if rank == 0 {
             let mut scalar = self.scalar_keys.iter();
@@ -308,7 +310,7 @@ impl KeyScheme {
     }
 }
 
-/// Parses an index without leading zeros.
+/// Parses a chunk index, which must not have leading zeros.
 pub fn parse_index(digits: &str) -> Option<u64> {
     let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
     let is_padded = digits.len() > 1 && digits.starts_with('0');
@@ -333,7 +335,7 @@ pub fn is_like_chunk(name: &[u8]) -> bool {
     name == "c" || indices.split('.').all(|index| parse_index(index).is_some())
 }
 
-/// Returns the bytes of a box of elements; `TooLarge` above 2^63 - 1, the maximum file size.
+/// Returns the length in bytes of a box of elements; fails with `TooLarge` above 2^63 - 1, the maximum file size.
 pub fn bytes_of(shape: &[u64], element: usize) -> Result<u64> {
     if shape.contains(&0) {
         return Ok(0);
@@ -354,10 +356,10 @@ pub fn bytes_of(shape: &[u64], element: usize) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Memory that an allocator takes for a small block, in bytes.
+/// Estimated memory of a small allocation, in bytes.
 const BLOCK: usize = 32;
 
-/// Memory that a member of an object takes in addition to its name and to the heap of its value, in bytes.
+/// Estimated memory of a member of a JSON object in bytes, without its name and the heap memory of its value.
 const MEMBER: usize = size_of::<Value>() + size_of::<String>() + 3 * size_of::<usize>();
 
 fn edges_bytes(edges: &Edges) -> usize {
@@ -373,7 +375,7 @@ fn codec_bytes(codec: &CodecSpec) -> usize {
     size_of::<CodecSpec>() + 3 * BLOCK + codec.name.len() + members.sum::<usize>()
 }
 
-/// Returns the bytes that a value holds on the heap.
+/// Returns about how many bytes a JSON value takes on the heap.
 fn value_bytes(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,

@@ -1,65 +1,65 @@
-//! Number types that numpy lacks: small integers and floats of v3 extensions.
+//! Converts numbers of types that numpy lacks: small integers and floats.
 //!
-//! An element of fewer than eight bits takes one byte. Only fill values are converted between numbers and codes, so
-//! speed does not matter: the code of a value is found by trying all codes.
+//! The types are extensions of v3. An element of fewer than eight bits takes one byte. Only fill values are converted
+//! between numbers and their codes (bits), so speed does not matter: the code of a number is found by trying all codes.
 
 use half::{bf16, f16};
 
-/// How the bits of a number are interpreted.
+/// How the bits of a number type are interpreted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
-    /// Two's complement of N bits.
+    /// Signed integer of N bits, in two's complement.
     Signed(u32),
     /// Unsigned integer of N bits.
     Unsigned(u32),
-    /// bfloat16.
+    /// bfloat16: the upper half of a float32.
     Brain,
-    /// A float16 as part of a complex number.
+    /// float16 as a part of a complex number.
     Half,
     /// A float of fewer than 16 bits.
     Float(Float),
 }
 
-/// The layout of a small float.
+/// Format of a float of fewer than 16 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Float {
-    /// The total number of bits.
+    /// Total number of bits of the float.
     pub bits: u32,
-    /// Bits of the mantissa.
+    /// Number of bits of the mantissa.
     pub mantissa: u32,
-    /// The bias of the exponent.
+    /// Bias that is subtracted from the stored exponent.
     pub bias: i32,
-    /// Whether there is a sign.
+    /// Whether the float has a sign bit.
     pub signed: bool,
-    /// The codes that are not numbers.
+    /// Which codes are infinity or NaN.
     pub special: Special,
 }
 
-/// The codes of a small float that are not numbers.
+/// Which codes (bits) of a small float are infinity or NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Special {
-    /// As in IEEE 754: the largest exponent holds infinity and NaN.
+    /// As in IEEE 754: codes with the largest exponent are infinity or NaN.
     Ieee,
-    /// NaN if all bits except the sign are set; no infinity.
+    /// The code is NaN if all bits except the sign are set; there is no infinity.
     AllOnes,
-    /// NaN in place of the negative zero; no infinity.
+    /// The code of the negative zero is NaN; there is no infinity.
     NegativeZero,
-    /// Every code is a number.
+    /// Every code is a finite number.
     None,
 }
 
-/// A number type of v3.
+/// A number type of v3 that numpy lacks.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NumberType {
-    /// The name in v3.
+    /// Name of the data type in v3.
     pub name: &'static str,
-    /// Bytes of an element.
+    /// Size of an element in bytes.
     pub size: usize,
-    /// Bytes of a word, the unit of byte order; 1 if byte order has no meaning.
+    /// Size in bytes of a word, the unit of byte order; 1 if byte order has no meaning.
     pub word: usize,
-    /// How its bits are interpreted.
+    /// How the bits of a number are interpreted.
     pub coding: Coding,
-    /// Its substitute in a `.npy` file, little-endian.
+    /// numpy's data type, little-endian, that stands for this type in a `.npy` file.
     pub npy: &'static str,
 }
 
@@ -83,7 +83,6 @@ const fn float(bits: u32, mantissa: u32, bias: i32, special: Special) -> Coding 
     })
 }
 
-/// All number types.
 const NUMBERS: &[NumberType] = &[
     byte("int2", Coding::Signed(2), "|i1"),
     byte("int4", Coding::Signed(4), "|i1"),
@@ -113,7 +112,7 @@ const NUMBERS: &[NumberType] = &[
     ),
     byte(
         "float8_e8m0fnu",
-        // Only powers of two.
+        // float8_e8m0fnu has only powers of two.
         Coding::Float(Float {
             bits: 8,
             mantissa: 0,
@@ -147,13 +146,13 @@ const NUMBERS: &[NumberType] = &[
 ];
 
 impl NumberType {
-    /// Returns the type with a v3 name, or `None` if there is no such type.
+    /// Returns the number type with a v3 name, or `None` if there is no such type.
     pub fn named(name: &str) -> Option<&'static NumberType> {
         NUMBERS.iter().find(|number| number.name == name)
     }
 
-    /// Returns the little-endian code of the nearest value (of one part of a complex number), or `None` if the type has
-    /// no such value.
+    /// Returns the little-endian code of the number (of one part of a complex number) nearest to `value`, or `None` if
+    /// `value` is out of range.
     pub fn code(&self, value: f64) -> Option<Vec<u8>> {
         match self.coding {
             Coding::Signed(bits) => {
@@ -171,7 +170,7 @@ impl NumberType {
         }
     }
 
-    /// Returns the value of the little-endian code of one part.
+    /// Converts the little-endian code of a number, or of one part of a complex number, to a float64.
     pub fn value(&self, code: &[u8]) -> Option<f64> {
         match (self.coding, code) {
             (Coding::Signed(_), &[byte]) => Some(f64::from(byte.cast_signed())),
@@ -183,7 +182,7 @@ impl NumberType {
         }
     }
 
-    /// Returns the number of used bits and whether they are signed, or `None` for types of 8 bits or more.
+    /// Returns how many bits of a byte a number uses and whether it is signed, or `None` for types of 8 bits or more.
     pub fn narrow(&self) -> Option<(u32, bool)> {
         match self.coding {
             Coding::Signed(bits) => Some((bits, true)),
@@ -193,7 +192,7 @@ impl NumberType {
         }
     }
 
-    /// Whether a byte is the code of a value; always true for types of 8 bits or more.
+    /// Whether a byte is a valid code of the number type; always true for types of 8 bits or more.
     fn is_valid_code(&self, code: u8) -> bool {
         match self.narrow() {
             Some((bits, true)) => {
@@ -205,7 +204,7 @@ impl NumberType {
         }
     }
 
-    /// Returns the first byte of decoded elements that is not the code of a value, or `None` if all are.
+    /// Returns the first byte of decoded elements that is not a valid code, or `None` if all bytes are valid.
     pub fn first_invalid_code(&self, elements: &[u8]) -> Option<u8> {
         self.narrow()?;
         elements
@@ -215,7 +214,7 @@ impl NumberType {
     }
 }
 
-/// Returns a whole number as one byte, a negative one in two's complement.
+/// Converts a whole number to a byte, a negative number to two's complement.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -226,7 +225,6 @@ fn byte_of(number: f64) -> u8 {
 }
 
 impl Float {
-    /// Returns the value of a code.
     fn value(&self, code: u8) -> f64 {
         let code = u32::from(code) & ((1 << self.bits) - 1);
         let magnitude_bits = self.bits - u32::from(self.signed);
@@ -247,18 +245,18 @@ impl Float {
 
     fn finite(&self, exponent: u32, fraction: u32) -> f64 {
         let part = f64::from(fraction) / f64::from(1_u32 << self.mantissa);
-        // Without a mantissa there is no zero, and so no subnormal numbers.
+        // A float without a mantissa has no zero, and so no subnormal numbers.
         if exponent == 0 && self.mantissa > 0 {
             return part * 2_f64.powi(1 - self.bias);
         }
         (1.0 + part) * 2_f64.powi(exponent.cast_signed() - self.bias)
     }
 
-    /// Returns the code of the nearest value; ties go to the even code.
+    /// Returns the code of the number nearest to `value`; ties go to the even code.
     fn nearest(&self, value: f64) -> Option<u8> {
         let codes = 0..=(u8::MAX >> (u8::BITS - self.bits));
         if value.is_nan() {
-            // Of several NaNs the first quiet one, as other programs write it.
+            // Of several NaNs choose the first quiet NaN, as other programs write it.
             let has_quiet = self.special == Special::Ieee && self.mantissa > 0;
             let quiet = if has_quiet {
                 1 << (self.mantissa - 1)

@@ -26,7 +26,7 @@ pub const TYPES: [&str; 15] = [
     "r24",
 ];
 
-/// A pseudo-random generator that gives the same numbers in every run.
+/// A pseudo-random generator with the same numbers in every run.
 pub struct Random(pub u64);
 
 impl Random {
@@ -46,7 +46,6 @@ impl Random {
     }
 }
 
-/// A random chunk: its shape, data type and bytes.
 pub struct RandomChunk {
     pub data_type: &'static str,
     pub element: usize,
@@ -60,7 +59,7 @@ impl RandomChunk {
         RandomChunk::among(random, least_rank, &TYPES)
     }
 
-    /// Returns a random chunk with one of these data types and at least `least_rank` dimensions.
+    /// Returns a random chunk with one of `types` and at least `least_rank` dimensions.
     pub fn among(random: &mut Random, least_rank: u64, types: &[&'static str]) -> RandomChunk {
         let rank = least_rank + random.below(5 - least_rank);
         let shape = (0..rank)
@@ -102,8 +101,8 @@ impl RandomChunk {
         }
     }
 
-    /// Returns the chunk with numbers from 0 to 100 instead of random bits, with fractions for floats. Complex types
-    /// stay random.
+    /// Replaces the random bits of the chunk by numbers from 0 to 100, with fractions for floats. Complex types stay
+    /// random.
     pub fn with_numbers(mut self, random: &mut Random) -> RandomChunk {
         if self.data_type.starts_with("complex") {
             return self;
@@ -193,7 +192,7 @@ impl RandomChunk {
         }
     }
 
-    /// Returns a bytes-to-bytes codec that zarrs does not have.
+    /// Returns a random `bytes -> bytes` codec that the zarrs crate does not have.
     pub fn unshared(&self, random: &mut Random) -> Value {
         let lzma2 = json!({ "id": 33, "preset": random.below(3) });
         let delta = json!({ "id": 3, "dist": random.below(9) + 1 });
@@ -230,7 +229,7 @@ impl RandomChunk {
         }
     }
 
-    /// Returns numeric codecs for any data type.
+    /// Returns a random numeric codec of numcodecs for any data type.
     pub fn calculation(&self, random: &mut Random) -> Value {
         let number = *random.pick(&["|i1", "<u2", "<i4", "<f4", "<f8", "|b1"]);
         let float = *random.pick(&["<f2", "<f4", "<f8"]);
@@ -269,7 +268,7 @@ impl RandomChunk {
         )
     }
 
-    /// Returns a sharding codec for shards of `shape`, with `depth` more levels of sharding inside.
+    /// Returns a sharding codec for shards of `shape`, with `depth` levels of sharding inside the inner chunks.
     pub fn sharding(&self, random: &mut Random, shape: &[u64], depth: usize) -> Value {
         let divisors = |length: u64| {
             (1..=length)
@@ -306,7 +305,7 @@ impl RandomChunk {
     }
 }
 
-/// Returns a codec as it is written in metadata.
+/// Returns the JSON of a codec as metadata have it.
 pub fn codec(name: &str, configuration: Value) -> Value {
     if configuration == json!({}) {
         return json!({ "name": name });

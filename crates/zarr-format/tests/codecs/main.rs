@@ -1,7 +1,7 @@
 //! Compares the codecs with the zarrs crate, and feeds them hostile input.
 //!
-//! The hostile input is in this file; `codecs/reference.rs` compares. The whole process has a limited address space, so
-//! that a codec that trusts the length in a frame aborts the test.
+//! The hostile input is in this file, the comparison in `codecs/reference.rs`. The test process has a limited address
+//! space, so that a codec that trusts the length in a frame aborts the test.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -27,7 +27,7 @@ use zarr_format::error::Kind;
 
 use fixture::{Random, RandomChunk, codec};
 
-/// Limits the address space of this process. The limit is far above the largest chunk of these tests.
+/// Limits the address space of the test process, far above the largest chunk of the tests.
 fn limit_memory() {
     use rustix::process::{Resource, Rlimit};
     let limit = Rlimit {
@@ -37,7 +37,7 @@ fn limit_memory() {
     rustix::process::setrlimit(Resource::As, limit).unwrap();
 }
 
-/// Decodes arbitrary bytes. The result must have the right length or be `Corrupt`. Returns whether the bytes decode.
+/// Decodes arbitrary bytes, which must give the right length or be `Corrupt`. Returns whether the bytes decode.
 fn decodes_or_is_corrupt(pipeline: &Pipeline, encoded: Vec<u8>) -> bool {
     match pipeline.decode(encoded) {
         Ok(decoded) => {
@@ -135,7 +135,7 @@ fn numeric_codecs_decode_or_refuse_any_bytes() {
             .map(|_| chunk.calculation(&mut random))
             .collect();
         codecs.push(little);
-        // Many of these chains are invalid and must be refused here.
+        // Many of the random codec chains are invalid, and building them must fail.
         let Ok(pipeline) = chunk.try_pipeline(&codecs) else {
             continue;
         };

@@ -1,8 +1,8 @@
-//! Compares the codecs with the zarrs crate, in both directions, on random arrays.
+//! Compares the codecs with the zarrs crate, in both directions, on random chunks.
 //!
 //! What one implementation encodes, the other must decode to the same bytes. Shards are read in full and by inner
-//! chunk. For lossy codecs the encoded bytes must match, too. Not compared: gzip with several members, which zarrs
-//! 0.23.14 decodes wrongly, and codecs that zarrs does not have; `tests/python/test_numcodecs.py` compares these with
+//! chunk. For lossy codecs the encoded bytes must match, too. gzip with several members is not compared, since zarrs
+//! 0.23.14 decodes it wrongly. `tests/python/test_numcodecs.py` compares the codecs that zarrs does not have with
 //! numcodecs.
 
 use std::num::NonZeroU64;
@@ -71,7 +71,7 @@ impl Zarrs {
     }
 }
 
-/// Calls `visit` for each row of the `n`th box of shape `inner`, with its offset in the whole array and in the box.
+/// Calls `visit` for each row of box `n` of shape `inner`, with the range of the row in the whole array and in the box.
 fn for_each_row(
     shape: &[u64],
     inner: &[u64],
@@ -191,7 +191,7 @@ fn close(
     stored
 }
 
-/// Compares both directions on many random arrays, with codecs from `chain`.
+/// Compares encoding and decoding with zarrs on many random chunks, with codecs from `chain`.
 pub fn compare(
     seed: u64,
     least_rank: u64,
@@ -200,7 +200,7 @@ pub fn compare(
     compare_among(seed, least_rank, &TYPES, chain);
 }
 
-/// Compares both directions on random arrays of these data types.
+/// Compares encoding and decoding with zarrs on random chunks of the data types `types`.
 pub fn compare_among(
     seed: u64,
     least_rank: u64,
@@ -222,8 +222,8 @@ pub fn compare_among(
     });
 }
 
-/// Calls `check` for many random arrays with both implementations of the codecs from `chain`, and a description of the
-/// array.
+/// Calls `check` for many random chunks with the codecs from `chain`, built by zarr-format and by zarrs, and a
+/// description of the chunk.
 pub fn for_each_chunk(
     seed: u64,
     chunks: impl Fn(&mut Random) -> RandomChunk,
@@ -245,8 +245,7 @@ pub fn for_each_chunk(
     }
 }
 
-/// Checks that both implementations encode the same numbers to the same bytes, and decode these bytes to the same
-/// numbers.
+/// Checks that zarrs encodes the same numbers to the same bytes, and decodes these bytes to the same numbers.
 pub fn agree(
     seed: u64,
     least_rank: u64,
@@ -374,7 +373,8 @@ fn nested_shards() {
 #[test]
 fn shards_between_other_codecs() {
     compare(14, 1, |chunk, random| {
-        // The transpose needs equal lengths in all dimensions, so that the shape of the shard fits in any order.
+        // Transpose a shard only if all its lengths are equal, so that the inner chunks divide it in any order of
+        // dimensions.
         let same = chunk.shape.iter().all(|length| *length == chunk.shape[0]);
         let first = if same {
             chunk.transpose(random)
@@ -391,7 +391,7 @@ fn shards_between_other_codecs() {
     });
 }
 
-/// The chunks are large enough for several blosc blocks and many tiles.
+/// Chunks large enough for several blosc blocks, and for many tiles of the transposition.
 #[test]
 fn large_chunks() {
     let mut random = Random(15);
@@ -441,7 +441,7 @@ fn adler32() {
     });
 }
 
-/// Even lengths only: zarrs 0.23.14 fails with odd ones.
+/// Data types of even size only: zarrs 0.23.14 fails with data of odd length.
 #[test]
 fn fletcher32() {
     let types = [
@@ -488,7 +488,7 @@ fn reshape() {
     });
 }
 
-/// Without `padding_encoding`, which zarrs 0.23.14 ignores when all bits of whole bytes are stored.
+/// Without `padding_encoding`, because zarrs 0.23.14 ignores it if all bits of whole bytes are stored.
 #[test]
 fn packbits() {
     compare_among(25, 0, &TYPES[..14], |_, _| {
@@ -504,7 +504,7 @@ fn packbits_of_bools() {
     });
 }
 
-/// Unsigned numbers only: zarrs 0.23.14 extends the sign just to the end of its byte.
+/// Unsigned integers only, because zarrs 0.23.14 extends the sign just to the end of its byte.
 #[test]
 fn packbits_of_a_range_of_bits() {
     agree(
@@ -533,7 +533,7 @@ fn bitround() {
     });
 }
 
-/// float64 only: zarrs 0.23.14 calculates in the decoded type, numpy in the wider type.
+/// float64 only, because zarrs 0.23.14 calculates in the decoded type and numpy in the wider type.
 #[test]
 fn fixedscaleoffset() {
     agree(28, 0, &["float64"], |_, random| {

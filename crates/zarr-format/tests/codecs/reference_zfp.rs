@@ -12,7 +12,7 @@ const TYPES: [&str; 10] = [
     "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64",
 ];
 
-/// The data types that zfp encodes without a cast.
+/// Data types that zfp encodes without a cast.
 const OWN: [&str; 4] = ["int32", "int64", "float32", "float64"];
 
 const TOLERANCES: [f64; 6] = [0.0, 1e-9, 0.01, 0.25, 7.0, 1e9];
@@ -21,7 +21,7 @@ fn random_rate(random: &mut Random) -> f64 {
     random.below(130) as f64 / 2.0 + 1.0
 }
 
-/// Returns any mode except a fixed rate. zarrs supports a tolerance for floats only.
+/// Returns codec `zfp` with any mode except a fixed rate. zarrs supports a tolerance for floats only.
 fn zfp(chunk: &RandomChunk, random: &mut Random) -> Value {
     let precision = random.below(64) + 1;
     let tolerance = *random.pick(&TOLERANCES);
@@ -42,7 +42,7 @@ fn zfp(chunk: &RandomChunk, random: &mut Random) -> Value {
     )
 }
 
-/// Returns the codec with the mode numbers of numcodecs.
+/// Returns codec `zfpy` with the mode numbers of numcodecs.
 fn zfpy(chunk: &RandomChunk, random: &mut Random) -> Value {
     let precision = random.below(64) + 1;
     let tolerance = *random.pick(&TOLERANCES);
@@ -67,7 +67,7 @@ fn every_mode_of_zfpy() {
     agree(61, 1, &OWN, |chunk, random| vec![zfpy(chunk, random)]);
 }
 
-/// zarrs uses three dimensions in every block; a header in the stream states the dimensions. Without a header, zarrs
+/// zarrs assumes three dimensions in every zfp block, but reads the right number from a header. Without a header, zarrs
 /// decodes only three-dimensional arrays as specified.
 #[test]
 fn fixed_rates() {

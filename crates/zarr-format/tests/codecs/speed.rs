@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::fixture::{RandomChunk, codec};
 use crate::reference::Zarrs;
 
-/// `cargo test --release -p zarr-format --test codecs speed -- --ignored --nocapture`.
+/// Run with `cargo test --release -p zarr-format --test codecs speed -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]
 fn speed() {
@@ -75,7 +75,7 @@ fn speed() {
             });
             rate.fold(0.0, f64::max)
         };
-        // Both decoders get their own copy, so both times include the copy.
+        // Each decoder copies its input, so the copy is in both times.
         let ours = best(&|| drop(ours.decode(stored.clone()).unwrap()));
         let theirs = best(&|| drop(theirs.decode(&stored)));
         let names: Vec<String> = codecs

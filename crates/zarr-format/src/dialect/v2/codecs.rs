@@ -119,7 +119,7 @@ pub(crate) fn filtered(filters: &[Value], typed: &StoredType) -> Result<Vec<Code
             order.bytes_codec()
         }
     };
-    // The byte order of the elements, or `None` once they are encoded as bytes.
+    // Byte order of the elements, or `None` once a filter has encoded them as bytes.
     let mut order = Some(stored);
     for filter in filters {
         let mut codec = numcodec(filter, data_type)?;
@@ -143,13 +143,13 @@ pub(crate) fn filtered(filters: &[Value], typed: &StoredType) -> Result<Vec<Code
     Ok(chain)
 }
 
-/// Returns numcodecs' name of a codec, or an empty string if it has none.
+/// Returns the numcodecs id in the configuration of a codec, or an empty string if it has none.
 fn id_of(configuration: &Value) -> &str {
     let id = configuration.get("id");
     id.and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Reads `order`: F is a transposition.
+/// Reads the memory order; `F` becomes a `transpose` codec.
 fn memory_order(members: &Map<String, Value>, rank: usize) -> Result<Option<CodecSpec>> {
     match members.get("order").and_then(Value::as_str) {
         Some("F") => Ok(reversed(rank)),
@@ -161,13 +161,12 @@ fn memory_order(members: &Map<String, Value>, rank: usize) -> Result<Option<Code
     }
 }
 
-/// Returns the transposition for F order, or `None` if C and F are the same.
+/// Returns a `transpose` codec for F order, or `None` if F and C order are the same.
 pub(crate) fn reversed(rank: usize) -> Option<CodecSpec> {
     let order: Vec<usize> = (0..rank).rev().collect();
     (rank > 1).then(|| CodecSpec::new("transpose", json!({ "order": order })))
 }
 
-/// Reads `filters`, which may be null.
 pub(super) fn filters(members: &Map<String, Value>) -> Result<&[Value]> {
     match members.get("filters") {
         None | Some(Value::Null) => Ok(&[]),
@@ -179,7 +178,7 @@ pub(super) fn filters(members: &Map<String, Value>) -> Result<&[Value]> {
     }
 }
 
-/// Converts a numcodecs configuration to a codec with its final-v3 name.
+/// Converts the numcodecs configuration of a codec to a codec with its v3 name.
 fn numcodec(configuration: &Value, data_type: &DataType) -> Result<CodecSpec> {
     let wrong = || {
         Error::corrupt(
@@ -208,7 +207,7 @@ fn numcodec(configuration: &Value, data_type: &DataType) -> Result<CodecSpec> {
     })
 }
 
-/// Converts blosc's shuffle to v3's words. -1 becomes the shuffle that suits the element size.
+/// Converts a blosc configuration of numcodecs to v3.
 fn blosc(mut members: Map<String, Value>, data_type: &DataType) -> CodecSpec {
     let size = data_type.size().unwrap_or(1);
     let shuffle = shuffle_name(members.get("shuffle"), size).unwrap_or("shuffle");
@@ -221,7 +220,7 @@ fn blosc(mut members: Map<String, Value>, data_type: &DataType) -> CodecSpec {
     }
 }
 
-/// Returns v3's word for blosc's shuffle, which is a number in numcodecs and another word in GDAL. A missing value is
+/// Returns v3's word for blosc's shuffle, which is a number in numcodecs and another word in GDAL. A missing shuffle is
 /// `shuffle`; -1 is `bitshuffle` for elements of one byte, else `shuffle`. Returns `None` for any other text.
 pub(crate) fn shuffle_name(stated: Option<&Value>, size: usize) -> Option<&'static str> {
     let number = match stated {
@@ -241,8 +240,8 @@ pub(crate) fn shuffle_name(stated: Option<&Value>, size: usize) -> Option<&'stat
     })
 }
 
-/// Converts zstd's `checksum` to a boolean if it is text: GDAL 3.12 writes its option verbatim, by default `NO`, and
-/// takes all words except four for true.
+/// Converts zstd's `checksum` to a boolean if it is text: GDAL 3.12 writes the option as the user spelled it, by
+/// default `NO`, and takes all words except four for true.
 fn checksum_from_word(members: &mut Map<String, Value>) {
     if let Some(checksum) = members.get_mut("checksum")
         && let Some(word) = checksum.as_str()
@@ -253,12 +252,12 @@ fn checksum_from_word(members: &mut Map<String, Value>) {
     }
 }
 
-/// The byte order of elements between two filters: the length of their words in bytes, and whether the words are
+/// Byte order of elements between two filters: the size in bytes of their words (numbers), and whether the words are
 /// big-endian.
 ///
-/// In v2 a filter gets bytes as they would be stored, and names its own types; in final v3 it gets numbers, and only
-/// codec `bytes` has a byte order. Both are equivalent if each filter reads the type that the previous one has written.
-/// This type checks that, and determines the byte order of `bytes`. After `bytes`, filters get bytes in v3 too.
+/// A v2 filter works on stored bytes and names its own number types; a v3 filter works on numbers, and only codec
+/// `bytes` has a byte order. A chain of v2 filters has an equivalent in v3 if each filter reads the type that the
+/// previous filter has written. `WordOrder` checks this condition and determines the byte order of `bytes`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct WordOrder {
     word: usize,
@@ -266,7 +265,7 @@ struct WordOrder {
 }
 
 impl WordOrder {
-    /// Returns the order of an array's elements.
+    /// Returns the byte order of an array's elements.
     fn new(word: usize, big: bool) -> WordOrder {
         WordOrder {
             word,
@@ -274,12 +273,11 @@ impl WordOrder {
         }
     }
 
-    /// Whether words are big-endian.
     fn is_big(self) -> bool {
         self.big
     }
 
-    /// Returns the codec `bytes` for this order.
+    /// Returns codec `bytes` for this byte order.
     fn bytes_codec(self) -> CodecSpec {
         let configuration = match self {
             WordOrder { word: 0 | 1, .. } => Value::Null,
@@ -289,8 +287,8 @@ impl WordOrder {
         CodecSpec::new("bytes", configuration)
     }
 
-    /// Returns the order after a filter, or `None` if the filter reads the elements as another type, so that it must
-    /// get bytes.
+    /// Returns the byte order after a filter, or `None` if the filter reads the elements as another type, so that it
+    /// must get bytes.
     fn after(self, id: &str, filter: &Map<String, Value>) -> Option<WordOrder> {
         let named = |name: &str| {
             filter
@@ -310,10 +308,10 @@ impl WordOrder {
         same.then_some(written.unwrap_or(read))
     }
 
-    /// Reads a type as numpy names it: `>i4`, `|u1`, `complex64`.
+    /// Reads the byte order of numpy's name of a type: `>i4`, `|u1`, `complex64`.
     fn read(dtype: &str) -> Option<WordOrder> {
         let plain = dtype.trim_start_matches(['<', '>', '|', '=']);
-        // The unit of a date is between brackets.
+        // A date such as `<M8[ns]` has its unit between brackets.
         let plain = plain.split('[').next().unwrap_or(plain);
         let start = plain.find(|c: char| c.is_ascii_digit());
         let (kind, size) = plain.split_at(start.unwrap_or(plain.len()));
@@ -541,7 +539,7 @@ mod tests {
                 "{dtype}"
             );
         }
-        // Little-endian bytes are the same for any type.
+        // A filter may read little-endian `<i4` as `<i8`, since the bytes are the same.
         let view = json!({ "id": "delta", "dtype": "<i8" });
         assert!(after(WordOrder::new(1, false), view).is_some());
     }

@@ -1,8 +1,8 @@
-//! v2: `.zarray`, `.zgroup`, `.zattrs`.
+//! Reads Zarr v2: `.zarray`, `.zgroup`, `.zattrs`.
 //!
 //! Byte order, memory order, filters and compressor become codecs with final-v3 names (`codecs.rs`). If
-//! `dimension_separator` is missing, both separators are tried: before this member existed, some writers already joined
-//! indices by slashes.
+//! `dimension_separator` is missing, both separators are tried: some writers joined indices by slashes before
+//! `dimension_separator` existed.
 
 use serde_json::{Map, Value, json};
 
@@ -19,7 +19,6 @@ use crate::model::{Array, Attributes, DataType, Group, KeyScheme, Node};
 
 pub(super) mod codecs;
 
-/// v2.
 pub const DIALECT: Dialect = Dialect {
     name: "v2",
     documents,
@@ -27,7 +26,7 @@ pub const DIALECT: Dialect = Dialect {
     edit,
 };
 
-/// The member in which netcdf-c describes an array. It is in `.zarray` since 4.8.1, at first in capitals, and is an
+/// JSON member in which netcdf-c describes an array. It is in `.zarray` since 4.8.1, at first in capitals, and is an
 /// attribute since 4.9.3.
 const NCZARR_ARRAY: [&str; 2] = ["_NCZARR_ARRAY", "_nczarr_array"];
 
@@ -54,7 +53,7 @@ fn parse(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
     Ok(zgroup.object()?.map(group))
 }
 
-/// Edits the documents of a node. Attributes have a document of their own.
+/// Changes the user attributes of a node, which v2 stores in `.zattrs`.
 fn edit(documents: &[Document], attributes: &Attributes) -> Result<DocumentMap> {
     let [_, _, zattrs] = documents else {
         return Ok(Vec::new());
@@ -67,7 +66,7 @@ fn edit(documents: &[Document], attributes: &Attributes) -> Result<DocumentMap> 
     Ok(vec![(zattrs.key.clone(), text)])
 }
 
-/// Fails with `Invalid` if an object of the stored attributes has duplicate names. Attributes that do not parse may be
+/// Fails with `Invalid` if a JSON object in `.zattrs` has duplicate names. A `.zattrs` that does not parse may be
 /// replaced.
 fn check_attributes(zattrs: &Document) -> Result<()> {
     let text = zattrs.text().unwrap_or_default();
@@ -77,7 +76,7 @@ fn check_attributes(zattrs: &Document) -> Result<()> {
     }
 }
 
-/// Reads the members of `.zarray` (v2 specification, "Metadata").
+/// Reads an array from `.zarray` (v2 specification, "Metadata").
 fn array(path: &Key, members: &Map<String, Value>, attributes: Attributes) -> Result<Array> {
     check_format(members, 2)?;
     let shape = lengths(members, "shape")?;
@@ -99,7 +98,7 @@ fn array(path: &Key, members: &Map<String, Value>, attributes: Attributes) -> Re
     })
 }
 
-/// Reads `dtype`. The type of objects depends on the filters.
+/// Reads `dtype`. The data type of object arrays depends on the filters.
 fn data_type(members: &Map<String, Value>) -> Result<StoredType> {
     let dtype = required(members, "dtype")?;
     let is_nczarr = NCZARR_ARRAY.iter().any(|name| members.contains_key(*name));
@@ -107,13 +106,13 @@ fn data_type(members: &Map<String, Value>) -> Result<StoredType> {
         Some("|O" | "O") => Ok(StoredType::little(codecs::object_type(codecs::filters(
             members,
         )?)?)),
-        // netcdf-c declares text of one character but stores one byte for each element.
+        // netcdf-c declares text of one character (`<U1`) but stores one byte for each element.
         Some("<U1" | ">U1") if is_nczarr => Ok(StoredType::little(DataType::FixedBytes(1))),
         _ => typestr::parse(dtype),
     }
 }
 
-/// Reads `dimension_separator`.
+/// Reads `dimension_separator` and returns the key scheme.
 fn keys(path: &Key, members: &Map<String, Value>) -> Result<KeyScheme> {
     let stated = members.get("dimension_separator");
     let stated = stated.filter(|stated| !stated.is_null());
@@ -123,7 +122,8 @@ fn keys(path: &Key, members: &Map<String, Value>) -> Result<KeyScheme> {
     })
 }
 
-/// Returns the keys of chunks in an array's folder: only indices, or `0` without dimensions.
+/// Returns the key scheme of v2: chunks are in the folder of the array, named by their indices, or `0` without
+/// dimensions.
 pub(super) fn key_scheme(path: &Key, separator: char, other_separator: Option<char>) -> KeyScheme {
     let prefix = if path.is_root() {
         Vec::new()
@@ -139,9 +139,8 @@ pub(super) fn key_scheme(path: &Key, separator: char, other_separator: Option<ch
     }
 }
 
-/// Reads the names of dimensions, if there is one for each dimension: from xarray's attribute `_ARRAY_DIMENSIONS`, or
-/// else from netcdf-c's members. If a dimension belongs to another group, its name is the last part of its path, as in
-/// xarray.
+/// Reads the dimension names, if each dimension has a name: from xarray's attribute `_ARRAY_DIMENSIONS`, or else from
+/// netcdf-c's members. If a dimension belongs to another group, its name is the last part of its path, as in xarray.
 fn dimension_names(
     members: &Map<String, Value>,
     attributes: &Attributes,
@@ -163,7 +162,7 @@ fn dimension_names(
     paths.map(|path| path.and_then(last)).collect()
 }
 
-/// Reads a list of names. Returns `None` unless there is one for each dimension.
+/// Reads a list of dimension names. Returns `None` if their number is not that of the dimensions.
 fn names_in(value: &Option<Value>, rank: usize) -> Option<Vec<Option<String>>> {
     let names = value
         .as_ref()?

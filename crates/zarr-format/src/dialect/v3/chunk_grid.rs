@@ -1,4 +1,4 @@
-//! Chunk grids of final v3: `regular`, and the extension `rectilinear`.
+//! Reads and writes chunk grids of v3: `regular` and the extension `rectilinear`.
 //!
 //! A run of equal chunks is never expanded, however many chunks it has. A rectilinear grid that states a single length
 //! for each dimension becomes a regular grid, so that it is written as `regular` and programs without the extension can
@@ -11,18 +11,19 @@ use crate::error::{Error, Result};
 use crate::grid::Axis;
 use crate::model::{EdgeRun, Edges};
 
-/// Maximum number of runs of chunks in a grid, all dimensions together.
+/// Maximum number of runs (consecutive chunks of equal length) in a grid, all dimensions together.
 const MAX_RUNS: usize = 1 << 20;
 
-/// A chunk grid in the model's terms.
+/// A chunk grid, regular or rectilinear.
 pub(super) struct ChunkGrid {
-    /// Elements of a chunk along each dimension; in a rectilinear grid, of the longest chunk.
+    /// Chunk shape; in a rectilinear grid, the longest chunk length along each dimension.
     pub(super) shape: Vec<u64>,
-    /// The chunk lengths along each dimension; empty for a regular grid.
+    /// Chunk lengths along each dimension; empty for a regular grid.
     pub(super) edges: Vec<Edges>,
 }
 
-/// Reads a grid over an array of `shape`; `Unsupported` if its name or kind is unknown, `Corrupt` if it is not valid.
+/// Reads the chunk grid of an array of `shape`; fails with `Unsupported` for an unknown name or kind, with `Corrupt`
+/// for an invalid grid.
 pub(super) fn parse(
     name: &str,
     configuration: Option<&Map<String, Value>>,
@@ -85,7 +86,7 @@ fn rectilinear(members: &Map<String, Value>, shape: &[u64]) -> Result<ChunkGrid>
     })
 }
 
-/// Reads the chunk lengths of one dimension; `left` is the number of runs that are still accepted.
+/// Reads the chunk lengths of one dimension. `left` is the number of runs (chunks of equal length) still accepted.
 fn edges_of(value: &Value, left: &mut usize) -> Result<Edges> {
     let Value::Array(list) = value else {
         return Ok(Edges::Every(positive(value)?));
@@ -107,7 +108,7 @@ fn edges_of(value: &Value, left: &mut usize) -> Result<Edges> {
     Ok(Edges::Runs(runs))
 }
 
-/// Reads a length, or a pair of a length and a count ("Run-length encoding").
+/// Reads a chunk length, or a pair of a length and a count ("Run-length encoding").
 fn run_of(entry: &Value) -> Result<EdgeRun> {
     match entry.as_array().map(Vec::as_slice) {
         None => Ok(EdgeRun {
@@ -132,7 +133,7 @@ fn positive(value: &Value) -> Result<u64> {
     })
 }
 
-/// Formats a grid as final v3 writes it.
+/// Formats a chunk grid as final v3 writes it.
 pub(super) fn render(shape: &[u64], edges: &[Edges]) -> Value {
     if edges.is_empty() {
         return json!({ "name": "regular", "configuration": { "chunk_shape": shape } });

@@ -1,7 +1,7 @@
-//! Data types as final v3 writes them: names, and extensions with a configuration.
+//! Reads and writes data types of v3: names, and extensions with a configuration.
 //!
-//! Reads registered extensions and zarr-python's. Writes types that zarr-python can read: it has no `r*`, and reads
-//! structures only by their older name.
+//! Registered extensions and those of zarr-python are read. Data types are written so that zarr-python can read them:
+//! it has no `r*`, and reads structures only by their older name.
 
 use serde_json::{Map, Value, json};
 
@@ -59,7 +59,7 @@ fn time_unit(members: &Map<String, Value>) -> Option<TimeUnit> {
     typestr::unit(members.get("unit")?.as_str()?, scale)
 }
 
-/// Reads the fields, as objects or as pairs (legacy).
+/// Reads the fields of a structure, which are objects or, in an older form, pairs.
 fn structured(members: &Map<String, Value>, depth: usize) -> Result<DataType> {
     let wrong = || {
         Error::corrupt(
@@ -95,7 +95,7 @@ fn structured(members: &Map<String, Value>, depth: usize) -> Result<DataType> {
     }
 }
 
-/// Formats a type as final v3 writes it; an unknown type verbatim.
+/// Formats a data type as final v3 writes it; an unknown type is written verbatim.
 pub(crate) fn render(data_type: &DataType) -> Value {
     let sized = |name: &str, bytes: usize| json!({ "name": name, "configuration": { "length_bytes": bytes } });
     let timed = |name: &str, unit: &TimeUnit| {
@@ -122,7 +122,7 @@ pub(crate) fn render(data_type: &DataType) -> Value {
     }
 }
 
-/// v3 has no type for a subarray, so its bytes are shown without a type.
+/// Formats a field of a structure. v3 has no type for a subarray, so it is written as raw bytes.
 fn rendered_field(field: &Field) -> Value {
     if field.shape.is_empty() {
         return json!([field.name, render(&field.data_type)]);

@@ -1,8 +1,8 @@
-//! Final v3 (core specification 3.1): `zarr.json`.
+//! Reads and writes `zarr.json` of final v3 (core specification 3.1).
 //!
-//! Also reads documents in which codecs and encodings are bare words or have no configuration, the `array -> bytes`
-//! codec is missing, or `codecs` is missing, since some writers store these. Unknown members make a node unreadable
-//! unless they have `must_understand: false`.
+//! Some writers store codecs and encodings as bare words or without configuration, omit the `array -> bytes` codec, or
+//! omit `codecs`; these documents are read too. Unknown members make a node unreadable unless they have
+//! `must_understand: false`.
 
 use serde_json::{Map, Value, json};
 
@@ -18,7 +18,6 @@ use crate::model::{Array, Attributes, CodecSpec, Group, KeyScheme, Node};
 mod chunk_grid;
 mod data_type;
 
-/// Final v3.
 pub const DIALECT: Dialect = Dialect {
     name: "v3",
     documents,
@@ -38,7 +37,7 @@ fn parse(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
         return Ok(None);
     };
     let node = node(path, &members).map_err(|error| error.about(&document.key))?;
-    // The specification requires `codecs`.
+    // The specification requires `codecs`, so a missing list is worth a warning.
     let has_no_codecs = matches!(node, Node::Array(_)) && !members.contains_key("codecs");
     let warning = "codecs is missing: reading chunks as little-endian bytes without compression";
     Ok(Some(Parsed {
@@ -51,7 +50,7 @@ fn edit(documents: &[Document], new: &Attributes) -> Result<DocumentMap> {
     attributes::edit_attributes(attributes::first_stored(documents)?, new)
 }
 
-/// Reads the members of `zarr.json`, except the attributes.
+/// Reads an array or group from `zarr.json`, except its attributes.
 fn node(path: &Key, members: &Map<String, Value>) -> Result<Node> {
     check_format(members, 3)?;
     match members.get("node_type").and_then(Value::as_str) {
@@ -109,7 +108,7 @@ fn is_big_endian(codec: &CodecSpec) -> bool {
     ["bytes", "endian"].contains(&codec.name.as_str()) && endian == Some("big")
 }
 
-/// Returns the reason why no chunk can be decoded, or `None` if the members show none.
+/// Returns why no chunk of an array can be decoded, or `None` if `zarr.json` states no reason.
 fn undecodable(members: &Map<String, Value>) -> Option<String> {
     let known = [
         "zarr_format",
@@ -137,7 +136,7 @@ fn undecodable(members: &Map<String, Value>) -> Option<String> {
     }
 }
 
-/// Whether a value is an empty list. R writes it as an empty object.
+/// Whether a JSON value is an empty list, which writers in R store as an empty object.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Array(list) => list.is_empty(),
@@ -146,8 +145,8 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Returns the first unknown member that must be understood. The drafts had a list of `extensions`; an empty one is
-/// accepted.
+/// Returns the first unknown member of `zarr.json` that must be understood. An empty list `extensions`, which the
+/// drafts of v3 had, is accepted.
 fn unknown_extension(members: &Map<String, Value>, known: &[&str]) -> Option<String> {
     let (name, _) = members.iter().find(|(name, value)| {
         !known.contains(&name.as_str())
@@ -166,7 +165,7 @@ fn chunk_grid(members: &Map<String, Value>, shape: &[u64]) -> Result<chunk_grid:
 }
 
 /// Reads `chunk_key_encoding` (core specification, "Chunk key encoding"): `default` puts `c` before the indices, `v2`
-/// nothing. Chunks with an unknown encoding are never looked up.
+/// nothing. Chunks with an unknown key encoding are never looked up.
 fn chunk_keys(path: &Key, encoding: Option<&Value>) -> Result<KeyScheme> {
     let default = json!("default");
     let encoding = encoding.unwrap_or(&default);
@@ -208,7 +207,7 @@ fn chunk_keys(path: &Key, encoding: Option<&Value>) -> Result<KeyScheme> {
     })
 }
 
-/// Returns the reason why no chunk can be found, or `None` if the key encoding is known.
+/// Returns why no chunk can be found, or `None` if the chunk key encoding is known.
 fn unknown_key_encoding(encoding: Option<&Value>) -> Option<String> {
     let (name, _) = named(encoding?, "chunk_key_encoding").ok()?;
     let known = ["default", "v2"].contains(&name);
@@ -251,14 +250,14 @@ fn dimension_names(members: &Map<String, Value>, rank: usize) -> Result<Vec<Opti
     }
 }
 
-/// Returns the document of a node. Attributes keep their author's spelling of numbers and words.
+/// Returns the `zarr.json` of a node. The attributes keep their author's spelling of numbers and words.
 pub fn document(node: &Node) -> Vec<u8> {
     let text = render(node).to_string();
     json_text::document_with(&text, "attributes", node.attributes().text())
         .unwrap_or_else(|_| json_text::document(&text))
 }
 
-/// Returns a node's metadata as final v3, as values. `attributes` is always an empty object.
+/// Returns the `zarr.json` of a node as a JSON value. `attributes` is always an empty object.
 pub fn render(node: &Node) -> Value {
     match node {
         Node::Group(_) => json!({ "zarr_format": 3, "node_type": "group", "attributes": {} }),
