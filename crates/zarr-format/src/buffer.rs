@@ -158,8 +158,8 @@ impl Buffer {
         of_length(length).into()
     }
 
-    /// Returns a buffer of `length` bytes with arbitrary content and a spare capacity of at most 1/32 of `length`. It
-    /// is for data that stay in memory for long, because spare capacity wastes memory.
+    /// Returns a buffer of `length` bytes with arbitrary content and a spare capacity of at most 1/32 of `length`, for
+    /// data that stay in memory for long.
     pub fn exact(length: usize) -> Buffer {
         let is_exact = |buffer: &Vec<u8>, length: usize| {
             (length..=length + length / 32).contains(&buffer.capacity())

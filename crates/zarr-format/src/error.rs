@@ -67,7 +67,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every variant that programs see, in the order of the table in `docs/reference/errors.md`.
+    /// Every kind of error that programs can see, in the order of the table in `docs/reference/errors.md`.
     pub const ALL: [Kind; 25] = [
         Kind::NotFound,
         Kind::Removed,

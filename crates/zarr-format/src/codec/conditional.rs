@@ -19,7 +19,7 @@ struct Conditional {
     header_bytes: usize,
 }
 
-/// Builds the codec (codec `conditional`, "Codec Configuration").
+/// Builds codec `conditional` (specification, "Codec Configuration").
 pub(super) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let specs = config.codecs("codecs")?;
     let context = position.context.nested();

@@ -56,7 +56,6 @@ impl<'a> Configuration<'a> {
             .ok_or_else(|| self.unexpected(name, expected()))
     }
 
-    /// Returns a non-negative integer parameter; fails if it is outside `range`.
     pub(super) fn unsigned(&self, name: &str, range: RangeInclusive<u32>) -> Result<Option<u32>> {
         let wide = i64::from(*range.start())..=i64::from(*range.end());
         let number = self.integer(name, wide)?;
@@ -126,7 +125,6 @@ impl<'a> Configuration<'a> {
         codecs.ok_or_else(|| self.unexpected(name, "a list of codecs"))
     }
 
-    /// Returns the error for a parameter with an invalid value.
     pub(super) fn unexpected(&self, name: &str, expected: impl std::fmt::Display) -> Error {
         let found = self
             .members

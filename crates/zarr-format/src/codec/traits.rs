@@ -72,7 +72,7 @@ impl ArrayRepr {
 /// Length in bytes of the data between two codecs, as the metadata determine it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Length {
-    /// Exactly N bytes.
+    /// The length is exactly N bytes.
     Exact(usize),
     /// The length is not known in advance; at most N bytes are valid.
     AtMost(usize),
@@ -87,7 +87,7 @@ impl Length {
         }
     }
 
-    /// Applies `change` to the number of bytes.
+    /// Applies `change` to the length.
     pub(super) fn map(self, change: impl FnOnce(usize) -> usize) -> Length {
         match self {
             Length::Exact(bytes) => Length::Exact(change(bytes)),
@@ -159,7 +159,6 @@ pub(super) trait ArrayToArray: Debug + Send + Sync {
 
     fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>>;
 
-    /// Encodes an array, whose length must be that of a decoded chunk.
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>>;
 
     /// Whether a chunk may differ after encoding and decoding with this codec.
@@ -173,16 +172,13 @@ pub(super) trait ArrayToBytes: Debug + Send + Sync {
     /// Returns the length of an encoded chunk.
     fn encoded_length(&self) -> Length;
 
-    /// Whether encoding with this codec changes no byte.
     fn is_identity(&self) -> bool;
 
     /// Decodes a chunk. The encoded bytes are unchecked and may have any length.
     fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>>;
 
-    /// Encodes an array, whose length must be that of a decoded chunk.
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>>;
 
-    /// Whether a chunk may differ after encoding and decoding with this codec.
     fn is_lossy(&self) -> bool {
         false
     }
@@ -198,7 +194,6 @@ pub(super) trait BytesToBytes: Debug + Send + Sync {
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>>;
 
-    /// Whether data may differ after encoding and decoding with this codec.
     fn is_lossy(&self) -> bool {
         false
     }
@@ -214,7 +209,6 @@ pub(super) enum Codec {
 /// A function that builds a codec from its configuration and its position in the chain.
 pub(super) type BuildCodec = fn(Configuration<'_>, &ChainPosition<'_>) -> Result<Codec>;
 
-/// Parameters shared by all codecs of a codec chain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChainContext {
     /// Maximum length of a decoded chunk in bytes.

@@ -117,7 +117,6 @@ pub(super) fn edit_attributes(document: &Document, attributes: &Attributes) -> R
     })
 }
 
-/// Returns the first metadata document that is stored; fails if none is.
 pub(super) fn first_stored(documents: &[Document]) -> Result<&Document> {
     let stored = documents.iter().find(|document| document.bytes.is_some());
     stored.ok_or_else(|| Error::invalid("documents", "no metadata file is stored"))

@@ -27,9 +27,10 @@ pub const DOCUMENTS: &str = "metadata";
 /// How consolidated metadata name the copied documents.
 #[derive(Clone, Copy, PartialEq)]
 enum EntryNaming {
-    /// By the key of the document, relative to a folder.
+    /// Copied documents are named by their keys, relative to a folder.
     ByKey,
-    /// By the path of the node, relative to the group whose `zarr.json` holds the copies.
+    /// Copied documents are named by the paths of their nodes, relative to the group whose `zarr.json` holds the
+    /// copies.
     ByNode,
 }
 
@@ -37,7 +38,7 @@ enum EntryNaming {
 #[derive(Clone)]
 pub struct ConsolidatedDocument {
     key: Key,
-    /// The folder to which the names of the copies are relative.
+    /// Folder to which the names of the copied documents are relative.
     folder: Key,
     naming: EntryNaming,
     /// Whether the copied documents are those of a v3 draft.
@@ -163,12 +164,12 @@ impl ConsolidatedDocument {
         &self.key
     }
 
-    /// Returns the folder to which the names of copies are relative.
+    /// Returns the folder to which the names of the copied documents are relative.
     pub fn folder(&self) -> &Key {
         &self.folder
     }
 
-    /// Whether the copies are in one JSON member of the document, which also has other members.
+    /// Whether the copied documents are in a single member of the consolidated document, which also has other members.
     pub fn is_member(&self) -> bool {
         self.naming == EntryNaming::ByNode
     }
@@ -222,8 +223,8 @@ impl ConsolidatedDocument {
         Some(self.copied(&text).trim().to_string())
     }
 
-    /// Returns `bytes`, a version of the document, with the copies of `other`, another version. Returns `None` if a
-    /// version has no copies, or if the document holds nothing but copies.
+    /// Returns `bytes`, a version of the consolidated document, with the copied documents of another version, `other`.
+    /// Returns `None` if a version has no copies, or if the document holds nothing but copies.
     pub fn with_copies_of(&self, bytes: &[u8], other: &[u8]) -> Option<Vec<u8>> {
         let other = self.member(other)?;
         let own = self.member(bytes)?;
@@ -236,7 +237,7 @@ impl ConsolidatedDocument {
         Some([mark, text.replaced(MEMBER, other).as_bytes()].concat())
     }
 
-    /// Whether two versions of the document hold the same copies. Other members may differ.
+    /// Whether two versions of the consolidated document hold the same copied documents. Other members may differ.
     pub fn has_same_copies(&self, one: &[u8], other: &[u8]) -> bool {
         match (self.member(one), self.member(other)) {
             (Some(one), Some(other)) => json_text::is_same(one, other),
@@ -244,15 +245,15 @@ impl ConsolidatedDocument {
         }
     }
 
-    /// Returns the JSON value of the member that holds the copies. Returns `None` if the member is missing, if the
-    /// document does not parse, or if it holds nothing but copies.
+    /// Returns the JSON value of the member that holds the copied documents. Returns `None` if the member is missing,
+    /// if the consolidated document does not parse, or if it holds nothing but copies.
     fn member<'a>(&self, bytes: &'a [u8]) -> Option<&'a str> {
         let text = text_of(bytes).ok().filter(|_| self.is_member())?;
         let found = find_member(text, MEMBER).ok()??;
         text.get(found)
     }
 
-    /// Whether a version of the document may hold copies; searches its bytes without parsing them.
+    /// Whether a version of the document may hold consolidated metadata; searches its bytes without parsing them.
     pub fn may_have_copies(&self, bytes: &[u8]) -> bool {
         let member = MEMBER.as_bytes();
         !self.is_member() || bytes.windows(member.len()).any(|part| part == member)
@@ -272,14 +273,14 @@ impl ConsolidatedDocument {
         }
     }
 
-    /// Finds the copies in a version of the document. Returns `None` if it holds none or does not parse. Of copies with
-    /// equal names, the last one counts.
+    /// Finds the copied documents in a version of the consolidated document. Returns `None` if it holds none or does
+    /// not parse. Of copies with equal names, the last one counts.
     pub fn find_copies<'a>(&self, bytes: &'a [u8]) -> Option<Copies<'a>> {
         Copies::find(bytes, self.naming)
     }
 
-    /// Finds the copies in a version of the document. Returns `None` if it holds none or does not parse; fails with
-    /// `Invalid` if a JSON object in it has duplicate names.
+    /// Finds the copied documents in a version of the consolidated document. Returns `None` if it holds none or does
+    /// not parse; fails with `Invalid` if a JSON object in it has duplicate names.
     pub fn copies<'a>(&self, bytes: &'a [u8]) -> Result<Option<Copies<'a>>> {
         let Some(copies) = self.find_copies(bytes) else {
             return Ok(None);
@@ -301,9 +302,9 @@ pub fn may_be_consolidated(key: &Key) -> bool {
 pub struct Copies<'a> {
     bytes: &'a [u8],
     top: ObjectText<'a>,
-    /// Name and value of the JSON member that contains the copies, or `None` if the document itself contains them.
+    /// Name and value of the JSON member with the copied documents, or `None` if they are in the outermost object.
     member: Option<(&'static str, ObjectText<'a>)>,
-    /// The object with all copies, by name.
+    /// JSON object with the copied documents, by name.
     copies: ObjectText<'a>,
 }
 
@@ -327,12 +328,12 @@ impl<'a> Copies<'a> {
         })
     }
 
-    /// Returns all copies with their names.
+    /// Returns all copied documents with their names.
     pub fn members(&self) -> impl Iterator<Item = (&str, &'a str)> {
         self.copies.members()
     }
 
-    /// Returns the consolidated document with some copies changed.
+    /// Returns the consolidated document with some of the copied documents changed.
     pub fn edited(&self, changes: &[MemberChange]) -> Vec<u8> {
         let name = DOCUMENTS;
         let text = match &self.member {

@@ -224,7 +224,7 @@ fn digest(array: &Array) -> u128 {
     XxHash3_128::oneshot(all.to_string().as_bytes())
 }
 
-/// Whether chunks encoded by a codec contain all that a decoder needs, so that the configuration affects only encoding.
+/// Whether chunks encoded by a codec contain all that a decoder needs, whatever the configuration.
 fn is_self_describing(codec: &str) -> bool {
     matches!(
         codec,

@@ -79,7 +79,7 @@ pub fn dialects_below(
 /// A dialect that the user chose for a store, whatever its documents look like.
 #[derive(Clone, Copy)]
 pub enum Choice {
-    /// A plain dialect, which applies to each node.
+    /// A plain dialect (v2, v3 or N5), which applies to each node.
     Plain(&'static [&'static Dialect]),
     /// A v3 draft: the store is one hierarchy, with or without an entry point.
     Draft(&'static Draft),

@@ -14,6 +14,7 @@ use crate::model::{CodecSpec, DataType, Field, MAX_ELEMENT, NumberType, TimeUnit
 /// A data type and the byte order of its stored elements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredType {
+    /// Data type of the elements.
     pub data_type: DataType,
     /// Whether each word (number) of an element is big-endian, in the order of `DataType::words`.
     big: Vec<bool>,

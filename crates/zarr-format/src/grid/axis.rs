@@ -20,11 +20,10 @@ pub struct Axis {
 /// Consecutive chunks of equal length.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// Number of the first chunk of the run, counted along the dimension.
+    /// Number of the first chunk in a run of equal chunks.
     chunk: u64,
-    /// First element of the run, counted along the dimension.
+    /// First element in a run of equal chunks.
     start: u64,
-    /// Length of each chunk in elements.
     length: u64,
 }
 

@@ -7,11 +7,11 @@ use super::Coordinates;
 /// A file name that contains chunk indices joined by dots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumberedName<'a> {
-    /// Text before the indices, which has no digits.
+    /// Text of the file name before the chunk indices; it has no digits.
     pub prefix: &'a str,
-    /// Chunk indices, at least one.
+    /// Chunk indices in the file name, at least one.
     pub indices: Coordinates,
-    /// Text after the indices, with its leading dot.
+    /// Text of the file name after the chunk indices, with its leading dot.
     pub suffix: &'a str,
 }
 

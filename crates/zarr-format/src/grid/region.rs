@@ -72,10 +72,8 @@ pub fn boxes(shape: &[u64], range: Range<u64>) -> Vec<Region> {
     splitter.boxes
 }
 
-/// State of splitting a range of elements into boxes.
 #[derive(Default)]
 struct BoxSplitter {
-    /// Coordinates along the dimensions before the dimension that is being split.
     outer: Coordinates,
     boxes: Vec<Region>,
 }
@@ -151,7 +149,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns every element of a box in C order.
     fn elements(part: &Region) -> Vec<Vec<u64>> {
         let mut all = vec![vec![]];
         for axis in 0..part.shape.len() {

@@ -26,7 +26,6 @@ pub struct Layout<'a> {
 }
 
 impl Layout<'_> {
-    /// Returns the offset of an element in the buffer, in bytes.
     #[inline]
     fn offset(&self, element: &[u64], size: usize) -> usize {
         let mut place = 0;
@@ -43,7 +42,7 @@ pub struct Runs {
     to: usize,
     /// Length of each run in bytes.
     length: usize,
-    /// Dimensions along which the run repeats, the outermost first.
+    /// Dimensions along which a run of bytes repeats, the outermost first.
     axes: SmallVec<[RunAxis; 6]>,
 }
 
@@ -121,21 +120,21 @@ impl Runs {
         }
     }
 
-    /// Returns the byte range of the run in the first buffer, or `None` if there is more than one run.
+    /// Returns the byte range in the first buffer if there is only one run of bytes, else `None`.
     pub fn single(&self) -> Option<Range<usize>> {
         self.axes
             .is_empty()
             .then(|| self.from..self.from + self.length)
     }
 
-    /// Returns the smallest byte range in the first buffer that contains all runs.
+    /// Returns the smallest byte range in the first buffer that contains all runs of bytes.
     pub fn span(&self) -> Range<usize> {
         let axes = self.axes.iter();
         let steps = axes.map(|axis| (axis.count as usize - 1) * axis.from_step);
         self.from..self.from + steps.sum::<usize>() + self.length
     }
 
-    /// Returns the total length of all runs in bytes.
+    /// Returns the total length of all runs of bytes.
     pub fn bytes(&self) -> usize {
         self.axes
             .iter()
@@ -144,7 +143,7 @@ impl Runs {
             * self.length
     }
 
-    /// Returns the length of each run in bytes.
+    /// Returns the length of each run of bytes.
     pub fn run_length(&self) -> usize {
         self.length
     }
@@ -197,7 +196,6 @@ impl Runs {
         });
     }
 
-    /// Calls `visit` with the offsets of each run of bytes in both buffers.
     fn for_each(&self, mut visit: impl FnMut(usize, usize)) {
         let Some((inner, outer)) = self.axes.split_last() else {
             return visit(self.from, self.to);
@@ -228,7 +226,6 @@ impl Runs {
     }
 }
 
-/// Returns the stride in bytes along each dimension of a C-order buffer whose elements have `size` bytes.
 fn steps(shape: &[u64], size: usize) -> SmallVec<[usize; 6]> {
     let mut steps: SmallVec<[usize; 6]> = SmallVec::from_elem(size, shape.len());
     for axis in (1..shape.len()).rev() {

@@ -82,7 +82,7 @@ impl Selection {
         remaining.map(|axis| axis.count).collect()
     }
 
-    /// Returns the numbers of the dimensions that are not dropped.
+    /// Returns the dimensions of the array that the selection does not drop, by number.
     pub fn remaining_axes(&self) -> Vec<usize> {
         let axes = self.axes.iter().enumerate();
         let remaining = axes.filter(|(_, axis)| !axis.is_index);

@@ -141,13 +141,10 @@ impl<'a> ObjectText<'a> {
     }
 }
 
-/// Whitespace around the members of a JSON object.
+/// Whitespace around JSON members: before a name, around the colon, before the closing bracket.
 struct Style {
-    /// Text before the name of a member.
     lead: String,
-    /// Text between the name of a member and its value.
     colon: String,
-    /// Text before the closing bracket.
     close: String,
     /// Indentation per level and level of a member, or `None` if the object is on a single line.
     lines: Option<(String, usize)>,

@@ -19,30 +19,28 @@ pub(super) const MAX_DEPTH: usize = 127;
 /// Positions of a JSON member in its text.
 #[derive(Debug)]
 pub(super) struct Member {
-    /// Name of the member, with escapes resolved.
     pub(super) name: String,
-    /// Start of the whitespace before the name.
+    /// Start of the whitespace before the JSON member.
     pub(super) lead: usize,
-    /// Position of the name as written, in quotes.
+    /// Position of the quoted name of the JSON member.
     pub(super) written: Range<usize>,
     pub(super) value: Range<usize>,
-    /// Position of the comma or bracket after the member.
+    /// Position of the comma or bracket after the JSON member.
     pub(super) end: usize,
 }
 
-/// Members of a JSON object, and their positions in its text.
 #[derive(Debug)]
 pub(super) struct ScannedObject {
     pub(super) members: Vec<Member>,
-    /// Positions of the opening and the closing bracket of the object.
+    /// Positions of the opening and closing bracket of a JSON object.
     pub(super) brackets: (usize, usize),
 }
 
 /// Position of a JSON member in its text.
 pub struct MemberPlace {
-    /// Range of the whole member, from its name to the end of its value.
+    /// Range of the whole JSON member, from its name to the end of its value.
     pub whole: Range<usize>,
-    /// Range of the value.
+    /// Range of the value of the JSON member.
     pub value: Range<usize>,
 }
 
@@ -101,7 +99,6 @@ pub fn check_object(text: &str) -> Result<()> {
     }
 }
 
-/// Returns the error for JSON that nests too deep at `place`.
 pub(super) fn too_deep(place: impl std::fmt::Display) -> Error {
     let why = format!("objects and lists nest deeper than {MAX_DEPTH} levels at {place}");
     Error::corrupt("", why)
@@ -119,11 +116,10 @@ pub(super) fn find_duplicate_name(text: &str) -> Result<Option<String>> {
 struct Scanner<'a> {
     text: &'a str,
     jiter: Jiter<'a>,
-    /// Position of the first value that nests too deep.
+    /// Position of the first JSON value that nests too deep.
     too_deep: Option<usize>,
-    /// Names in each open object; `None` unless duplicate names are searched.
+    /// Names in each open JSON object; `None` unless duplicate names are searched.
     names: Option<Vec<HashSet<String>>>,
-    /// First duplicate name that was found.
     duplicate: Option<String>,
 }
 
@@ -265,7 +261,7 @@ impl<'a> Scanner<'a> {
     }
 
     fn record_depth(&mut self, open: usize) {
-        // The outermost object counts as a level, but not in `open`.
+        // The outermost JSON object is a level too, but is not counted in `open`.
         if open + 1 >= MAX_DEPTH {
             self.too_deep.get_or_insert(self.jiter.current_index());
         }

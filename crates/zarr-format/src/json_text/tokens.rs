@@ -13,7 +13,6 @@ use crate::json_text::scan::MAX_DEPTH;
 /// Maximum length in bytes of a JSON value that is re-indented when it becomes a part of another document.
 const MAX_LAID_OUT: usize = 256 << 10;
 
-/// Default indentation of a JSON document, per level.
 pub(super) const UNIT: &str = "  ";
 
 /// Returns JSON text without whitespace between its tokens.
@@ -56,7 +55,8 @@ pub(crate) fn document_with(text: &str, name: &str, value: &str) -> Result<Vec<u
 pub(super) fn pretty(text: &str, unit: &str, mut depth: usize) -> String {
     let mut out = Vec::with_capacity(text.len());
     let break_line = |out: &mut Vec<u8>, depth: usize| {
-        // Values below that level stay on one line, so that indentation cannot lengthen the text without bounds.
+        // Values nested deeper than `MAX_DEPTH` stay on one line, so that indentation cannot lengthen the text without
+        // bounds.
         if depth <= MAX_DEPTH {
             out.push(b'\n');
             out.extend(unit.bytes().cycle().take(unit.len() * depth));
@@ -102,7 +102,6 @@ pub fn dedented(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.replace(&format!("\n{indent}"), "\n"))
 }
 
-/// Converts bytes that are JSON tokens, and therefore UTF-8, to text.
 fn in_letters(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_default()
 }
@@ -139,7 +138,7 @@ fn meaning(text: &str) -> Option<Meaning> {
 }
 
 fn value(tokens: &mut Tokens<'_>, depth: usize) -> Option<Meaning> {
-    // The caller compares more deeply nested texts token by token.
+    // Texts nested deeper than 128 levels are compared token by token instead.
     if depth > 128 {
         return None;
     }

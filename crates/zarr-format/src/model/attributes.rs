@@ -17,7 +17,7 @@ use crate::json_text::{self, MemberChange, ObjectText};
 /// Name of the attribute that states why the stored attributes do not parse.
 pub const FAULT: &str = "zarrfs_error";
 
-/// Name of the attribute in a file's header that says how many attributes the header lacks.
+/// Name of the attribute in the header of a decoded file that says how many attributes the header lacks.
 pub const LEFT_OUT: &str = "zarrfs_left_out";
 
 /// Maximum length in bytes of attributes that a decoded file (such as a netCDF or NumPy file) has in full in its
@@ -25,7 +25,8 @@ pub const LEFT_OUT: &str = "zarrfs_left_out";
 pub const MAX_IN_FILES: usize = 1 << 20;
 
 /// Names of attributes that give elements their meaning, or that a file format reads, sorted. If all attributes are too
-/// long for a file's header, it has only these: without `scale_factor`, for example, programs would read wrong numbers.
+/// long for the header of a decoded file, it has only these: without `scale_factor`, for example, programs would read
+/// wrong numbers.
 const MEANINGFUL: [&str; 70] = [
     "Conventions",
     "GeoTransform",
@@ -104,7 +105,7 @@ const MEANINGFUL: [&str; 70] = [
 pub struct Attributes {
     text: Bytes,
     fault: Option<Arc<str>>,
-    /// Shorter attributes for the headers of files, or `None` if all attributes fit in a header.
+    /// Shorter attributes for the headers of decoded files, or `None` if all attributes fit in a header.
     in_files: Option<Arc<Attributes>>,
 }
 
@@ -136,18 +137,17 @@ impl Attributes {
         attributes
     }
 
-    /// Returns the attributes for the header of a file: all attributes, or `meaningful` if all are too long for a
-    /// header.
+    /// Returns the attributes for the header of a decoded file: all attributes, or `meaningful` if all are too long.
     pub fn in_files(&self) -> &Attributes {
         self.in_files.as_deref().unwrap_or(self)
     }
 
-    /// Whether all attributes fit in the header of a file.
+    /// Whether all attributes fit in the header of a decoded file.
     pub fn is_in_files(&self) -> bool {
         self.in_files.is_none()
     }
 
-    /// Returns a sentence that says how many attributes the header of a file lacks, or `None` if the header has all of
+    /// Returns a sentence that says how many attributes the header of a decoded file lacks, or `None` if it has all of
     /// them.
     pub fn left_out(&self) -> Option<String> {
         match self.in_files().get(LEFT_OUT) {
@@ -190,7 +190,8 @@ impl Attributes {
         }
     }
 
-    /// Returns the length in bytes of the text of the attributes, with the shorter text for headers.
+    /// Returns the length in bytes of the text of the attributes, including the shorter text for headers of decoded
+    /// files.
     pub fn text_bytes(&self) -> u64 {
         let in_files = self.in_files.as_ref().map_or(0, |brief| brief.text.len());
         (self.text.len() + in_files) as u64

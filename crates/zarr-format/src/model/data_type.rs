@@ -75,7 +75,7 @@ pub struct Words {
     pub offset: usize,
     /// Width of each word in bytes.
     pub width: usize,
-    /// Number of words.
+    /// Number of consecutive words.
     pub count: usize,
 }
 
@@ -229,7 +229,6 @@ pub fn utf32_text(bytes: &[u8]) -> String {
     text
 }
 
-/// Formats the name of the data type for messages and `info`.
 impl fmt::Display for DataType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -260,7 +259,6 @@ impl fmt::Display for DataType {
     }
 }
 
-/// Formats a time unit as numpy does between brackets: `ns`, `10us`.
 impl fmt::Display for TimeUnit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.scale != 1 {

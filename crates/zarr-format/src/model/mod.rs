@@ -102,7 +102,7 @@ impl Array {
         bytes_of(&self.shape, self.element_size()?)
     }
 
-    /// Returns the array with only those attributes that fit in the header of a file.
+    /// Returns the array with only those attributes that fit in the header of a decoded file.
     pub fn in_files(&self) -> Cow<'_, Array> {
         let attributes = self.attributes.in_files();
         if self.attributes.is_in_files() {

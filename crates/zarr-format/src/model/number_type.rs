@@ -31,7 +31,7 @@ pub struct Float {
     pub bias: i32,
     /// Whether the float has a sign bit.
     pub signed: bool,
-    /// Which codes are infinity or NaN.
+    /// Which codes (bits) of the float are infinity or NaN.
     pub special: Special,
 }
 
@@ -152,7 +152,7 @@ impl NumberType {
     }
 
     /// Returns the little-endian code of the number (of one part of a complex number) nearest to `value`, or `None` if
-    /// `value` is out of range.
+    /// the type has no such number.
     pub fn code(&self, value: f64) -> Option<Vec<u8>> {
         match self.coding {
             Coding::Signed(bits) => {

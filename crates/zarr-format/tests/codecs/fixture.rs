@@ -158,7 +158,6 @@ impl RandomChunk {
         self.try_pipeline(codecs).unwrap()
     }
 
-    /// Returns a codec `bytes` with a random byte order.
     pub fn bytes(&self, random: &mut Random) -> Value {
         codec(
             "bytes",
@@ -305,7 +304,6 @@ impl RandomChunk {
     }
 }
 
-/// Returns the JSON of a codec as metadata have it.
 pub fn codec(name: &str, configuration: Value) -> Value {
     if configuration == json!({}) {
         return json!({ "name": name });

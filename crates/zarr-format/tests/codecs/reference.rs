@@ -16,7 +16,6 @@ use zarr_format::codec::Pipeline;
 
 use crate::fixture::{ROUNDS, Random, RandomChunk, TYPES, codec};
 
-/// The codec chain of the zarrs crate.
 pub struct Zarrs {
     chain: CodecChain,
     shape: Vec<NonZeroU64>,
@@ -71,7 +70,8 @@ impl Zarrs {
     }
 }
 
-/// Calls `visit` for each row of box `n` of shape `inner`, with the range of the row in the whole array and in the box.
+/// Calls `visit` for each contiguous row of box `n` of shape `inner`, with the range of the row in the whole array and
+/// in the box.
 fn for_each_row(
     shape: &[u64],
     inner: &[u64],

@@ -75,7 +75,7 @@ fn speed() {
             });
             rate.fold(0.0, f64::max)
         };
-        // Each decoder copies its input, so the copy is in both times.
+        // Each decoder gets a copy of the encoded chunk, so that both times include the copying.
         let ours = best(&|| drop(ours.decode(stored.clone()).unwrap()));
         let theirs = best(&|| drop(theirs.decode(&stored)));
         let names: Vec<String> = codecs

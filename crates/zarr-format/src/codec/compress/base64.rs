@@ -22,7 +22,6 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Codec `numcodecs.base64`, which has no configuration.
 #[derive(Debug)]
 struct Base64;
 

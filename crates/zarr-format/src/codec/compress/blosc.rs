@@ -22,7 +22,7 @@ use crate::error::{Error, Kind, Result};
 
 use super::{leniency, shuffle};
 
-/// Length of the header of a frame in bytes.
+/// Length of the header of a blosc frame in bytes.
 const HEADER_BYTES: usize = 16;
 
 /// Version and flags in the header of a frame, and the number by which the flags name snappy.
@@ -300,11 +300,11 @@ impl FrameHeader {
         self.flags & STORED == 0 && self.flags >> 5 == SNAPPY
     }
 
-    /// Returns the number of streams in a block of `block` bytes. It is computed from the lengths, since frames of
-    /// older versions have no flag for it.
+    /// Returns the number of streams in a block of `block` bytes. Frames of older versions have no flag for it, so the
+    /// lengths decide.
     fn splits(&self, block: usize) -> usize {
         // c-blosc divides a block into one stream per byte of an element if elements have at most 16 bytes and each
-        // stream gets at least 128.
+        // stream gets at least 128 bytes.
         let splits = self.flags & UNSPLIT == 0
             && self.typesize <= 16
             && self.blocksize / self.typesize >= 128

@@ -1,4 +1,4 @@
-//! Codec `numcodecs.bz2`, which one draft's writer calls `bzip2`: one or several bzip2 streams.
+//! Codec `numcodecs.bz2`, which sci-rs calls `bzip2`: one or several bzip2 streams.
 //!
 //! Several streams make up one chunk. Bytes after the last stream are ignored if they do not begin another stream
 //! (`decode_all`).
@@ -19,7 +19,7 @@ struct Bz2 {
     level: u32,
 }
 
-/// Builds the codec from the parameter `level`, which one draft's writer calls `blockSize`.
+/// Builds `numcodecs.bz2` from the parameter `level`, which a writer of a v3 draft calls `blockSize`.
 pub(crate) fn build(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     let level = match config.level("level", 1..=9)? {
         Some(level) => level.unsigned_abs(),

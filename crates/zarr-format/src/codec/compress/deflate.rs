@@ -24,7 +24,6 @@ thread_local! {
     static DECOMPRESSOR: RefCell<Decompressor> = RefCell::new(Decompressor::new());
 }
 
-/// The container of a deflate stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Wrapper {
     Gzip,
@@ -48,8 +47,8 @@ pub(crate) fn zlib(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<C
     build(config, Wrapper::Zlib)
 }
 
-/// Builds the codec from the compression level. -1, as in N5, is zlib's default, 6; without a level, numcodecs' default
-/// 1 applies.
+/// Builds `gzip` or `zlib` from the compression level. -1, as in N5, is zlib's default, 6; without a level, numcodecs'
+/// default 1 applies.
 fn build(config: Configuration<'_>, wrapper: Wrapper) -> Result<Codec> {
     let level = match config.level("level", -1..=9)? {
         Some(-1) => 6,

@@ -31,7 +31,6 @@ pub(in crate::codec) fn recorded<T>(decode: impl FnOnce() -> T) -> (T, Leniency)
     (decoded, record.unwrap_or_default())
 }
 
-/// Whether tolerated faults are recorded on this thread.
 pub(super) fn is_recording() -> bool {
     LENIENCY.with_borrow(Option::is_some)
 }
@@ -40,22 +39,18 @@ fn record(add: impl FnOnce(&mut Leniency)) {
     LENIENCY.with_borrow_mut(|record| record.as_mut().map(add));
 }
 
-/// Records the number of bytes after a stream that decoding ignored.
 pub(super) fn record_trailing_bytes(bytes: usize) {
     record(|leniency| leniency.bytes += bytes as u64);
 }
 
-/// Records the number of zero bytes after a stream that are padding.
 pub(super) fn record_padding(bytes: usize) {
     record(|leniency| leniency.padding += bytes as u64);
 }
 
-/// Records that another codec wrote the chunk than the metadata state.
 pub(super) fn record_wrapper(stated: &'static str, actual: &'static str) {
     record(|leniency| leniency.wrapper = Some((stated, actual)));
 }
 
-/// Records the shape of an N5 block that is smaller than the chunk.
 pub(super) fn record_block(shape: &[u64]) {
     record(|leniency| leniency.block = Some(shape.to_vec()));
 }

@@ -57,7 +57,7 @@ impl BytesToBytes for Lz4 {
         if self.frames {
             return encode_frame(&decoded).map(Cow::Owned);
         }
-        // `LZ4_MAX_INPUT_SIZE` of liblz4.
+        // Maximum length of an LZ4 block (`LZ4_MAX_INPUT_SIZE` of liblz4).
         let (length, max) = (decoded.len(), 0x7e00_0000);
         if length > max {
             let found = format!("{length} bytes are more than the {max} that a block can hold");
@@ -149,7 +149,6 @@ pub(crate) fn java(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<C
     })))
 }
 
-/// Fields of an encoded lz4-java block.
 struct JavaBlock<'a> {
     method: Method,
     stored: &'a [u8],
@@ -277,7 +276,8 @@ fn take_block<'a>(rest: &mut &'a [u8]) -> Result<JavaBlock<'a>> {
 }
 
 impl JavaBlock<'_> {
-    /// Decodes the block and appends its bytes to `out`. The caller has checked that they do not exceed the chunk.
+    /// Decodes an lz4-java block and appends its bytes to `out`. The caller has checked that they do not exceed the
+    /// chunk.
     fn append(&self, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         if self.method == Method::Uncompressed {
@@ -436,7 +436,7 @@ mod tests {
         };
         for stream in [
             change(0, b'l'),
-            // Byte 8 holds the flags: an unknown method, the method of uncompressed blocks, and a maximum length below
+            // Changed flags (byte 8): an unknown method, the method of uncompressed blocks, and a maximum length below
             // the block's.
             change(8, 0x30),
             change(8, 0x10),

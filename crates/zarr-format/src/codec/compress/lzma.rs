@@ -1,4 +1,4 @@
-//! Codec `numcodecs.lzma` (`xz` in one draft's writer): xz, `.lzma` and raw streams.
+//! Codec `numcodecs.lzma` (which sci-rs calls `xz`): xz, `.lzma` and raw streams.
 //!
 //! Streams of xz and `.lzma` state their filters; a raw stream is decoded with the filters of the configuration
 //! (`Filter`). Several streams make up one chunk, and bytes after the last stream are ignored (`decode_all`). The size
@@ -39,8 +39,7 @@ struct Lzma {
     filters: Vec<Filter>,
 }
 
-/// Builds the codec from its configuration: the numbers of Python's `lzma`, or GDAL's `delta`, the distance of a delta
-/// filter.
+/// Builds `numcodecs.lzma` from the numbers of Python's `lzma`, or from GDAL's `delta`, the distance of a delta filter.
 pub(crate) fn build(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     let container = match config.integer("format", 0..=3)? {
         // 0 is Python's `FORMAT_AUTO`, which exists only for decoding; streams are then encoded as xz.
@@ -169,11 +168,10 @@ impl BytesToBytes for Lzma {
     }
 }
 
-/// A method of `LzmaOptions` that sets one option.
 type Setter = fn(&mut LzmaOptions, u32) -> &mut LzmaOptions;
 
 /// A filter of a raw or xz stream, as Python's `lzma` configures it ("Specifying custom filter chains"). liblzma checks
-/// the whole filter chain when an array is opened, so an invalid chain is an error of the array and not of every chunk.
+/// all filters when an array is opened, so invalid filters are an error of the array, not of every chunk.
 #[derive(Debug)]
 enum Filter {
     Lzma1(LzmaParameters),
@@ -232,7 +230,6 @@ fn delta(config: Configuration<'_>, name: &str) -> Result<Option<Filter>> {
     Ok(less_one.map(Filter::Delta))
 }
 
-/// Whether liblzma accepts the filter chain.
 fn is_valid_chain(filters: &[Filter]) -> bool {
     let mut chain = Filters::new();
     let added = filters

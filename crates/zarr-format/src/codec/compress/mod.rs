@@ -15,7 +15,6 @@ pub(super) mod pcodec;
 pub(super) mod shuffle;
 pub(super) mod zstd;
 
-/// A decoder of one compressed stream.
 trait StreamDecoder {
     /// Decodes from `input` into the spare capacity of `output` until the input or the capacity is exhausted. Returns
     /// the number of input bytes consumed, and whether the stream has ended.

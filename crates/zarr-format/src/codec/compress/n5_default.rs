@@ -31,7 +31,7 @@ struct N5Default {
     header: Vec<u8>,
 }
 
-/// Builds the codec (codec `n5_default`, "Configuration parameters").
+/// Builds codec `n5_default` (specification, "Configuration parameters").
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let codecs = config.codecs("codecs")?;
     let repr = position.repr.clone();

@@ -14,7 +14,6 @@ use crate::codec::traits::{ArrayToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::model::DataType;
 
-/// Functions that decode and encode numbers of one type with pco.
 #[derive(Clone, Copy, Debug)]
 struct NumberCodec {
     decode: fn(&[u8], usize) -> Result<Vec<u8>>,
@@ -31,7 +30,7 @@ struct Pcodec {
     pages: usize,
 }
 
-/// Builds the codec from the configuration of numcodecs' `PCodec`.
+/// Builds `pcodec` from the configuration of numcodecs' `PCodec`.
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let repr = position.repr;
     let bytes = position.bytes()?;

@@ -19,7 +19,7 @@ struct ShuffleCodec {
     width: usize,
 }
 
-/// Builds the codec from the parameter `elementsize`, by default the size of the data type.
+/// Builds `numcodecs.shuffle` from `elementsize`, by default the size of the data type.
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let element = position.repr.data_type.size().unwrap_or(1).max(1);
     // `elementsize` 0 means the size of the data type in netcdf-c, which writes only numbers, and no shuffling in
@@ -85,7 +85,6 @@ fn shuffle_any(width: usize, elements: &[u8], rows: &mut [u8]) {
     }
 }
 
-/// Undoes the byte shuffle of elements of `width` bytes.
 pub(super) fn unshuffle(width: usize, source: &[u8], target: &mut [u8]) {
     let count = source.len() / width.max(1);
     let (rows, rest) = source.split_at(count * width);
@@ -173,7 +172,6 @@ pub(super) fn bit_shuffle(width: usize, source: &[u8], target: &mut [u8]) {
     tail.copy_from_slice(rest);
 }
 
-/// Undoes the bit shuffle of elements of `width` bytes.
 pub(super) fn bit_unshuffle(width: usize, source: &[u8], target: &mut [u8]) {
     let length = bit_shuffled_length(width, source.len());
     let (rows, rest) = source.split_at(length);

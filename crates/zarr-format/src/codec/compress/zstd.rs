@@ -30,7 +30,8 @@ struct Zstd {
     checksum: bool,
 }
 
-/// Builds the codec (codec `zstd`, "Configuration parameters"). Level 0, the default, is libzstd's default level, 3.
+/// Builds codec `zstd` (specification, "Configuration parameters"). Level 0, the default, is libzstd's default level,
+/// 3.
 pub(crate) fn build(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     let level = config.level("level", -131_072..=22)?.unwrap_or(0);
     let checksum = config.boolean("checksum")?.unwrap_or(false);

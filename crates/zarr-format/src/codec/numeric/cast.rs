@@ -86,7 +86,7 @@ struct CastValue {
     decode_map: ScalarMap,
 }
 
-/// Builds the codec (codec `cast_value`, "Configuration").
+/// Builds codec `cast_value` (specification, "Configuration").
 pub(crate) fn value(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     config.only(&["data_type", "rounding", "out_of_range", "scalar_map"])?;
     let target = config.get("data_type").and_then(|value| {
@@ -296,7 +296,7 @@ impl Rounding {
         })
     }
 
-    /// Rounds a finite float to an integer in this direction.
+    /// Rounds a finite float to an integer.
     fn whole(self, number: f64) -> f64 {
         match self {
             Rounding::NearestEven => number.round_ties_even(),
@@ -334,8 +334,7 @@ impl Rounding {
 
     /// Drops the last `dropped` bits of a mantissa and rounds the rest.
     fn drop_bits(self, negative: bool, mantissa: u128, dropped: i32) -> u128 {
-        // A mantissa has at most 64 bits, so 127 drop all of them, and the remainder is below one half, as for any
-        // larger number.
+        // Dropping more than 127 bits gives the same result as 127, since a mantissa has at most 64.
         let dropped = dropped.min(127);
         let upper = mantissa >> dropped;
         let rest = mantissa - (upper << dropped);
@@ -472,7 +471,7 @@ mod tests {
             "int32",
             json!({ "data_type": "int16", "out_of_range": "wrap" }),
         );
-        // Opening fails, since the fill value does not fit the encoded type.
+        // `cast_value` refuses a fill value that does not fit the encoded type.
         assert_eq!(pipeline.unwrap_err().kind(), Kind::Corrupt);
         let pipeline = cast(
             "uint8",

@@ -64,10 +64,8 @@ impl fmt::Display for Wide {
 pub(super) trait Element: Copy {
     const WIDTH: usize;
 
-    /// Reads a number from its `WIDTH` little-endian bytes.
     fn read(bytes: &[u8]) -> Self;
 
-    /// Writes the number as `WIDTH` little-endian bytes.
     fn write(self, bytes: &mut [u8]);
 
     /// Returns the number as 64 bits of the same class (signed, unsigned or float).
@@ -235,7 +233,6 @@ fn to_i32(number: f64) -> i32 {
     }
 }
 
-/// Truncates a float as x86-64 does: a number that does not fit becomes the smallest integer.
 fn to_i64(number: f64) -> i64 {
     if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&number) {
         number as i64
@@ -254,7 +251,6 @@ fn to_u32(number: f64) -> u32 {
     }
 }
 
-/// Truncates a float via the conversion to `i64`, as compilers do if the processor has no unsigned conversion.
 fn to_u64(number: f64) -> u64 {
     let half = 9_223_372_036_854_775_808.0;
     if number >= half {

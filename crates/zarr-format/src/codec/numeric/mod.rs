@@ -142,7 +142,6 @@ fn decoded_dtype(
 #[derive(Debug)]
 struct BytesAsArray {
     codec: Box<dyn BytesToBytes>,
-    /// Length of the decoded chunk in bytes.
     decoded: usize,
     repr: ArrayRepr,
 }

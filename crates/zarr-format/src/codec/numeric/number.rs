@@ -23,7 +23,6 @@ pub(super) enum Number {
 }
 
 impl Number {
-    /// Returns the width of the number type in bytes.
     pub(super) fn width(self) -> usize {
         match self {
             Number::Bool | Number::I8 | Number::U8 => 1,
@@ -33,7 +32,6 @@ impl Number {
         }
     }
 
-    /// Returns the width of the number type in bits.
     pub(super) fn bits(self) -> u32 {
         match self.width() {
             1 => 8,
@@ -109,7 +107,7 @@ pub(super) struct Dtype {
     pub(super) number: Number,
     /// Numbers in an element: 2 for complex numbers, else 1.
     pub(super) parts: usize,
-    /// Whether the numbers are big-endian.
+    /// Whether the numbers of an element are big-endian.
     pub(super) big: bool,
 }
 
@@ -198,7 +196,6 @@ impl Dtype {
         })
     }
 
-    /// Returns the size of an element in bytes.
     pub(super) fn size(self) -> usize {
         self.number.width() * self.parts
     }

@@ -40,7 +40,7 @@ struct PackBits {
     padding: Padding,
 }
 
-/// Builds the codec (codec `packbits`, "Configuration parameters"). The JSON schema of the specification names the
+/// Builds codec `packbits` (specification, "Configuration parameters"). The JSON schema of the specification names the
 /// parameters differently; both names are accepted.
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let dtype = Dtype::of(&position.repr.data_type).ok_or_else(|| {

@@ -20,7 +20,7 @@ struct BitRound {
     keepbits: u32,
 }
 
-/// Builds the codec (codec `bitround`, "Configuration parameters").
+/// Builds codec `bitround` (specification, "Configuration parameters").
 pub(crate) fn bitround(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let dtype = Dtype::of(&position.repr.data_type).filter(|dtype| dtype.number != Number::Bool);
     let dtype = dtype.ok_or_else(|| {

@@ -29,7 +29,7 @@ struct ScaleOffset {
     transformation: Transformation,
 }
 
-/// Builds the codec (codec `scale_offset`, "Configuration").
+/// Builds codec `scale_offset` (specification, "Configuration").
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     config.only(&["offset", "scale"])?;
     let dtype = Dtype::of_real(&position.repr.data_type, "scale_offset")?;

@@ -31,7 +31,7 @@ struct Categorize {
     max_bytes: usize,
 }
 
-/// Builds the codec (numcodecs, `Categorize`) from `labels` and `astype`, the type of the encoded numbers.
+/// Builds `categorize` from `labels` and `astype`, the type of the encoded numbers (numcodecs, `Categorize`).
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let labels = labels(config)?;
     let astype = match config.get("astype") {
@@ -166,7 +166,7 @@ impl ArrayToArray for Categorize {
         Ok(Cow::Owned(out))
     }
 
-    /// Always true, since text without a label is lost.
+    /// Codec `categorize` is always lossy, since text without a label is lost.
     fn is_lossy(&self) -> bool {
         true
     }

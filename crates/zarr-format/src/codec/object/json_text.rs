@@ -19,7 +19,6 @@ impl From<JiterError> for Error {
     }
 }
 
-/// Decodes a JSON chunk of objects into `chunk`.
 pub(super) fn read(encoded: &[u8], chunk: &mut ChunkBuilder<'_>) -> Result<()> {
     let (shape, count) = read_trailer(encoded, chunk)?;
     let (rows, row) = checked_rows(&shape, count)?;
@@ -69,7 +68,6 @@ fn read_trailer(encoded: &[u8], chunk: &ChunkBuilder<'_>) -> Result<(Vec<u64>, u
     Ok((shape, values - behind))
 }
 
-/// Reads the elements of a JSON chunk.
 struct JsonReader<'j, 'c, 'r> {
     json: Jiter<'j>,
     chunk: &'c mut ChunkBuilder<'r>,
@@ -158,7 +156,6 @@ pub(super) fn push_text(out: &mut Vec<u8>, text: &str) -> Result<()> {
     serde_json::to_writer(out, text).map_err(corrupt)
 }
 
-/// Encodes a chunk of objects as JSON.
 pub(super) fn write(elements: &[ObjectElement<'_>], dtype: &str, shape: &[u64]) -> Result<Vec<u8>> {
     let mut out = JsonWriter(Vec::new());
     list::write(&mut out, elements, dtype, shape)?;

@@ -57,8 +57,8 @@ pub(super) fn rows(shape: &[u64]) -> (u64, &[u64]) {
         .map_or((1, shape), |(&rows, row)| (rows, row))
 }
 
-/// Returns the length of the first dimension and the other dimensions. Fails with `Corrupt` if the list has `found`
-/// elements and that is not the length.
+/// Returns the length of the first dimension and the other dimensions. Fails with `Corrupt` if that length is not
+/// `found`, the number of elements in the list.
 pub(super) fn checked_rows(shape: &[u64], found: u64) -> Result<(u64, &[u64])> {
     let (rows, row) = rows(shape);
     if rows == found {
@@ -78,7 +78,6 @@ pub(super) trait ListWriter {
 
     fn end(&mut self);
 
-    /// Writes an element of the array.
     fn element(&mut self, element: &ObjectElement<'_>) -> Result<()>;
 
     fn text(&mut self, text: &str) -> Result<()>;
@@ -152,7 +151,6 @@ impl<'a> ChunkBuilder<'a> {
         }
     }
 
-    /// Returns the bytes of the decoded chunk.
     pub(super) fn finish(self) -> Vec<u8> {
         self.out
     }
@@ -365,7 +363,7 @@ mod tests {
         let long = format!("[\"{}\",\"|O\",[1]]", "x".repeat(1 << 17));
         let error = json2(&[1]).decode(long.into_bytes()).unwrap_err();
         assert_eq!(error.kind(), Kind::TooLarge);
-        // Each nil, one byte, decodes to the five bytes `null,`.
+        // Each MessagePack nil, one byte, decodes to the five bytes `null,`.
         let nulls = [
             &b"\x93\xdc\xff\xff"[..],
             &vec![0xc0; 0xffff],

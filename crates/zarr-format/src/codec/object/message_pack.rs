@@ -102,7 +102,6 @@ fn take<'a>(rest: &mut &'a [u8], bytes: u64) -> Result<&'a [u8]> {
     Ok(taken)
 }
 
-/// Decodes a MessagePack chunk of objects into `chunk`.
 pub(super) fn read(encoded: &[u8], chunk: &mut ChunkBuilder<'_>) -> Result<()> {
     let mut rest = encoded;
     let Token::List(values) = take_token(&mut rest)? else {
@@ -172,7 +171,6 @@ fn skip(rest: &mut &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Reads the elements of a MessagePack chunk.
 struct MessagePackReader<'e, 'c, 'r> {
     rest: &'e [u8],
     chunk: &'c mut ChunkBuilder<'r>,
@@ -270,7 +268,6 @@ fn float(number: f64) -> String {
     }
 }
 
-/// Encodes a chunk of objects as MessagePack.
 pub(super) fn write(elements: &[ObjectElement<'_>], dtype: &str, shape: &[u64]) -> Result<Vec<u8>> {
     let mut out = MessagePackWriter(Vec::new());
     list::write(&mut out, elements, dtype, shape)?;

@@ -19,7 +19,6 @@ mod list;
 mod message_pack;
 pub(super) mod vlen;
 
-/// Serialization format of a chunk of objects.
 #[derive(Clone, Copy, Debug)]
 enum Notation {
     Json,
@@ -92,7 +91,7 @@ impl ObjectCodec {
 
 impl ArrayToBytes for ObjectCodec {
     fn encoded_length(&self) -> Length {
-        // As text, with escapes and decimal digits, a value may take several times its decoded bytes.
+        // As JSON text, with escapes and decimal digits, a value may be several times as long as decoded.
         let most = self.decoded.upper_bound().saturating_mul(8);
         self.decoded.bounding(most).compressed()
     }
@@ -119,7 +118,7 @@ impl ArrayToBytes for ObjectCodec {
         encoded.map(Cow::Owned)
     }
 
-    /// True for data type `Object`: a string that looks like a number is written as a number.
+    /// Chunks of data type `Object` are lossy: a string that looks like a number is written as a number.
     fn is_lossy(&self) -> bool {
         self.repr.data_type == DataType::Object
     }

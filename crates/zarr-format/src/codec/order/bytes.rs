@@ -25,9 +25,9 @@ struct ByteOrderCodec {
 #[derive(Debug, PartialEq)]
 enum Swap {
     Nothing,
-    /// All words, each of N bytes.
+    /// Swap the bytes of all words, each of N bytes.
     Words(usize),
-    /// The listed words of elements of N bytes.
+    /// Swap the bytes of the listed words only, in elements of N bytes.
     Fields(usize, Vec<Words>),
 }
 

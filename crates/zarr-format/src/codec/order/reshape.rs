@@ -16,13 +16,13 @@ struct Reshape {
 /// A dimension of the new shape (codec `reshape`, "shape").
 enum ReshapeDimension {
     Length(u64),
-    /// Its length is the product of the listed dimensions of the input.
+    /// A dimension whose length is the product of the listed dimensions of the input.
     Product(Vec<usize>),
-    /// Written as -1: its length follows from the number of elements.
+    /// A dimension written as -1, whose length follows from the number of elements.
     Rest,
 }
 
-/// Builds the codec (codec `reshape`, "Configuration parameters").
+/// Builds codec `reshape` (specification, "Configuration parameters").
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let input = &position.repr.shape;
     let rank = input.len();
@@ -66,7 +66,7 @@ fn parse_dimension(value: &Value) -> Option<ReshapeDimension> {
     }
 }
 
-/// Returns the new shape, or `None` if the configuration does not determine one.
+/// Returns the shape after `reshape`, or `None` if the configuration does not determine it.
 fn resolve(lengths: &[ReshapeDimension], input: &[u64]) -> Option<Vec<u64>> {
     let mut known = 1_u64;
     let mut shape = Vec::with_capacity(lengths.len());

@@ -22,7 +22,7 @@ struct Transpose {
     decode: Permutation,
 }
 
-/// Builds the codec (codec `transpose`, "Configuration parameters"; before ZEP 1 also `C` and `F`).
+/// Builds codec `transpose` (specification, "Configuration parameters"; before ZEP 1 also `C` and `F`).
 pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let rank = position.repr.shape.len();
     let order = order(config, rank)?;
@@ -153,7 +153,7 @@ struct Permutation {
     /// Length in bytes of a block that is contiguous in source and target.
     element: usize,
     length: usize,
-    /// All dimensions except the two of the plane, the slowest first.
+    /// All dimensions except the two that are transposed, the slowest first.
     outer: Vec<StridedDimension>,
     plane: Option<Plane>,
 }
@@ -232,17 +232,15 @@ impl Permutation {
         }
     }
 
-    /// Returns the length of the source in bytes; the target has the same length.
+    /// Returns the length in bytes of the array that is permuted.
     fn length(&self) -> usize {
         self.length
     }
 
-    /// Whether the permutation moves no byte.
     fn is_identity(&self) -> bool {
         self.plane.is_none()
     }
 
-    /// Permutes `source` into `target`; each has `length()` bytes.
     fn apply(&self, source: &[u8], target: &mut [u8]) {
         debug_assert!(source.len() == self.length && target.len() == self.length);
         match self.plane {
@@ -253,7 +251,7 @@ impl Permutation {
         }
     }
 
-    /// Calls `visit` with the offset of each plane in the source and in the target.
+    /// Calls `visit` with the offset of each plane (two dimensions) in the source and in the target.
     fn for_each_plane(
         &self,
         depth: usize,
@@ -270,7 +268,8 @@ impl Permutation {
         }
     }
 
-    /// Transposes a plane. The second constant is the side of a tile: as many elements as fit a cache line, at most 32.
+    /// Transposes a two-dimensional plane. The second constant is the side of a tile: as many elements as fit a cache
+    /// line, at most 32.
     fn transpose(&self, plane: Plane, source: &[u8], target: &mut [u8]) {
         match self.element {
             1 => plane.transpose::<1, 32>(source, target),
@@ -318,7 +317,7 @@ impl Plane {
         }
     }
 
-    /// Transposes a partial tile at the edge of a plane.
+    /// Transposes a partial tile at the edge of a two-dimensional plane.
     fn transpose_edge<const W: usize>(
         &self,
         rows: usize,
@@ -337,7 +336,7 @@ impl Plane {
         }
     }
 
-    /// Transposes a plane of long elements one by one: each element fills whole cache lines.
+    /// Transposes a two-dimensional plane of long elements one by one: each element fills whole cache lines.
     fn transpose_long(&self, element: usize, source: &[u8], target: &mut [u8]) {
         for row in 0..self.row.length {
             for column in 0..self.column.length {

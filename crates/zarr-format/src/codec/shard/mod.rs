@@ -34,7 +34,7 @@ struct Sharding {
     chain: Chain,
 }
 
-/// Builds the codec (codec `sharding_indexed`, "Configuration parameters").
+/// Builds codec `sharding_indexed` (specification, "Configuration parameters").
 pub(super) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     let repr = position.repr;
     let level = ShardLevel::new(config, repr, position.context)?;
@@ -88,7 +88,6 @@ impl Sharding {
             .map_err(|error| error.about(format!("inner chunk {n}")))
     }
 
-    /// Decodes a shard whose elements have `element_size` bytes each.
     fn join(&self, encoded: &[u8], index: &ShardIndex, element_size: usize) -> Result<Vec<u8>> {
         let mut out = vec![0; self.length.upper_bound()];
         let is_zero = self.fill.iter().all(|&byte| byte == 0);
@@ -155,7 +154,7 @@ impl Sharding {
         }
     }
 
-    /// Appends the elements of a shard without a fixed length to its empty inner chunks; fails with `Invalid` if their
+    /// Appends elements without a fixed length from a shard to its empty inner chunks; fails with `Invalid` if their
     /// number does not match the shape of the shard.
     fn split_records(&self, decoded: &[u8], mut inner: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
         let mut rest = decoded;
@@ -249,7 +248,6 @@ impl ArrayToBytes for Sharding {
     }
 }
 
-/// Removes the first record from `rest` and returns it.
 fn take_record<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (record, after) = records::split_first(rest)?;
     *rest = after;

@@ -36,7 +36,6 @@ pub(super) enum Scalar {
 }
 
 impl Scalar {
-    /// Returns the size of a number in bytes.
     pub(super) fn width(self) -> usize {
         match self {
             Scalar::Int32 | Scalar::Float => 4,
@@ -51,7 +50,6 @@ pub(super) struct ZfpField {
     pub(super) scalar: Scalar,
     /// One to four lengths of dimensions, all above 0; the last dimension varies fastest.
     pub(super) shape: Vec<usize>,
-    /// Length of the array in bytes.
     pub(super) bytes: usize,
 }
 
@@ -65,7 +63,6 @@ impl ZfpField {
         sides
     }
 
-    /// Returns the number of zfp blocks in the array.
     fn blocks(&self) -> usize {
         let blocks = self.shape.iter().map(|length| length.div_ceil(SIDE));
         blocks.fold(1, usize::saturating_mul)
@@ -112,7 +109,6 @@ impl ZfpField {
     }
 }
 
-/// Defines the casts of a number type to a type of zfp and back.
 macro_rules! casts {
     ($narrow:ty, $wide:ty, $up:expr, $down:expr) => {
         (
@@ -132,7 +128,6 @@ macro_rules! casts {
     };
 }
 
-/// Casts numbers in little-endian bytes to another type.
 pub(super) type Cast = fn(&[u8]) -> Vec<u8>;
 
 /// How numbers of a data type are converted to a type of zfp.
@@ -218,7 +213,6 @@ impl NumberConversion {
     }
 }
 
-/// Casts each number of `N` bytes to a number of `M` bytes.
 fn each<const N: usize, const M: usize>(
     numbers: &[u8],
     cast: impl Fn([u8; N]) -> [u8; M],

@@ -41,12 +41,11 @@ enum Mode {
     },
 }
 
-/// Codec `zfp` or `zfpy`.
 #[derive(Debug)]
 struct Zfp {
     numbers: NumberConversion,
     field: ZfpField,
-    /// The mode for encoding, and for decoding streams without a header.
+    /// zfp mode for encoding, and for decoding streams without a header.
     mode: Mode,
     has_header: bool,
     /// Maximum length of an encoded stream in bytes.

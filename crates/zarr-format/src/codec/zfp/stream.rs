@@ -138,7 +138,6 @@ impl ZfpStream {
         Err(Error::corrupt("zfp", found))
     }
 
-    /// Returns how many bits of the stream zfp has read.
     fn position(&self) -> u64 {
         // SAFETY: the stream is open.
         unsafe { stream_rtell(self.bits.as_ptr()) }

@@ -64,7 +64,6 @@ pub(super) fn read(
     })
 }
 
-/// A regular chunk grid, and the separator of chunk indices.
 struct DraftGrid {
     chunk_shape: Vec<u64>,
     separator: char,
@@ -124,7 +123,6 @@ fn memory_layout(
     }
 }
 
-/// Chunk shape and codecs after all storage transformers are applied.
 struct Transformed {
     chunk_shape: Vec<u64>,
     codecs: Vec<CodecSpec>,

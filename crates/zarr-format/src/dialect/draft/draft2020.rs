@@ -38,7 +38,7 @@ fn layout(members: Option<&Map<String, Value>>) -> Result<DraftLayout> {
     };
     match member("metadata_encoding").and_then(Value::as_str) {
         None => Ok(october),
-        // zarrita's format of July 2020.
+        // This media type is in zarrita's format of July 2020.
         Some("application/json") => Ok(DraftLayout {
             data: "data",
             index_prefix: "",

@@ -60,6 +60,7 @@ impl EntryPoint {
         })
     }
 
+    /// Returns the name of the v3 draft, as in `--dialect`.
     pub fn name(&self) -> &'static str {
         self.draft.name
     }
@@ -154,7 +155,7 @@ impl EntryPoint {
         })
     }
 
-    /// Returns the changed metadata document of a node that gets the attributes `new`.
+    /// Returns the changed metadata document of a node that gets the user attributes `new`.
     pub fn edit(&self, document: &Document, new: &Attributes) -> Result<DocumentMap> {
         attributes::edit_attributes(document, new)
     }

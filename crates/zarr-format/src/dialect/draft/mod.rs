@@ -50,11 +50,8 @@ struct DraftLayout {
     consolidated: Option<&'static str>,
 }
 
-/// Where the chunks of an array are.
 struct ChunkLocation {
-    /// Prefix of every chunk key, with the last slash.
     base: Vec<u8>,
-    /// Prefix of the first index in a chunk key.
     index_prefix: &'static str,
 }
 

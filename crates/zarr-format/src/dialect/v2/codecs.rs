@@ -265,7 +265,6 @@ struct WordOrder {
 }
 
 impl WordOrder {
-    /// Returns the byte order of an array's elements.
     fn new(word: usize, big: bool) -> WordOrder {
         WordOrder {
             word,

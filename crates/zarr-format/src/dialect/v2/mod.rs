@@ -19,6 +19,7 @@ use crate::model::{Array, Attributes, DataType, Group, KeyScheme, Node};
 
 pub(super) mod codecs;
 
+/// The dialect of Zarr v2.
 pub const DIALECT: Dialect = Dialect {
     name: "v2",
     documents,

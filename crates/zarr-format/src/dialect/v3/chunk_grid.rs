@@ -14,11 +14,9 @@ use crate::model::{EdgeRun, Edges};
 /// Maximum number of runs (consecutive chunks of equal length) in a grid, all dimensions together.
 const MAX_RUNS: usize = 1 << 20;
 
-/// A chunk grid, regular or rectilinear.
 pub(super) struct ChunkGrid {
     /// Chunk shape; in a rectilinear grid, the longest chunk length along each dimension.
     pub(super) shape: Vec<u64>,
-    /// Chunk lengths along each dimension; empty for a regular grid.
     pub(super) edges: Vec<Edges>,
 }
 
@@ -133,7 +131,6 @@ fn positive(value: &Value) -> Result<u64> {
     })
 }
 
-/// Formats a chunk grid as final v3 writes it.
 pub(super) fn render(shape: &[u64], edges: &[Edges]) -> Value {
     if edges.is_empty() {
         return json!({ "name": "regular", "configuration": { "chunk_shape": shape } });

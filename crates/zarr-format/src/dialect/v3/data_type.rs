@@ -95,7 +95,6 @@ fn structured(members: &Map<String, Value>, depth: usize) -> Result<DataType> {
     }
 }
 
-/// Formats a data type as final v3 writes it; an unknown type is written verbatim.
 pub(crate) fn render(data_type: &DataType) -> Value {
     let sized = |name: &str, bytes: usize| json!({ "name": name, "configuration": { "length_bytes": bytes } });
     let timed = |name: &str, unit: &TimeUnit| {

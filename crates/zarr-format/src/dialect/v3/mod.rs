@@ -18,6 +18,7 @@ use crate::model::{Array, Attributes, CodecSpec, Group, KeyScheme, Node};
 mod chunk_grid;
 mod data_type;
 
+/// The dialect of final Zarr v3.
 pub const DIALECT: Dialect = Dialect {
     name: "v3",
     documents,
