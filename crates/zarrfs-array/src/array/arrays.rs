@@ -29,20 +29,19 @@ pub struct Arrays {
     hierarchy: Arc<Hierarchy>,
     engine: Arc<Engine>,
     open: Arc<OpenArrays>,
-    /// Held while an array is opened, so that it is opened once.
+    /// Lock that is held while an array is opened, so that two threads do not open the same array twice.
     opening: Mutex<()>,
     buffers: Mutex<WriteBuffers>,
     written_keys: Arc<WrittenKeys>,
 }
 
-/// The write buffers of all arrays.
+/// The write buffers (dirty chunks) of all arrays, by the path of the array.
 struct WriteBuffers {
     by_path: HashMap<Key, Arc<WriteBuffer>>,
-    /// When the table has this many buffers, buffers without dirty chunks and without handles are dropped.
+    /// Number of write buffers from which on those without dirty chunks and without open files are dropped.
     swept_at: usize,
 }
 
-/// The least value of `swept_at`.
 const MIN_SWEPT: usize = 1 << 10;
 
 impl WriteBuffers {
@@ -73,12 +72,12 @@ impl Arrays {
         }
     }
 
-    /// Returns the budget for decoded chunks and all other data of the store in memory.
+    /// Returns the memory budget of decoded chunks and of all other cached data of the store.
     pub fn memory(&self) -> &Arc<MemoryBudget> {
         self.engine.cache.budget()
     }
 
-    /// Returns the write buffer of an array, which all its handles share.
+    /// Returns the write buffer of an array, which all open files of the array share.
     fn write_buffer(&self, entry: &NodeEntry, array: &Arc<Array>) -> Arc<WriteBuffer> {
         let mut all = self.buffers.lock();
         if let Some(buffer) = all.by_path.get(&entry.path)
@@ -95,7 +94,7 @@ impl Arrays {
         buffer
     }
 
-    /// Flushes the arrays at a path and below it.
+    /// Stores the dirty chunks of all arrays at a path or below it.
     pub fn flush_below(&self, context: &RequestContext, path: &Key) -> Result<()> {
         let mut outcome = Ok(());
         for writer in self.engine.write_budget.writers() {
@@ -103,7 +102,8 @@ impl Arrays {
                 outcome = outcome.and(writer.flush(context));
             }
         }
-        // An array that can no longer be decoded has dirty chunks but no writer; flushing it returns its error.
+        // An array whose metadata have become invalid may have dirty chunks but has no writer; flushing it returns its
+        // error.
         for array in self.unflushed() {
             if array.below(path).is_some() && outcome.is_ok() {
                 outcome = self.flush_closed(context, &array);
@@ -123,7 +123,7 @@ impl Arrays {
     }
 
     /// Returns the arrays that are open for writing through decoded files, or have dirty chunks that could not be
-    /// stored, sorted by path; the flag says whether the array is open.
+    /// stored, sorted by path; the flag says whether the array is open for writing.
     pub fn written_arrays(&self) -> Vec<(Key, bool)> {
         let mut arrays = Vec::new();
         for (path, buffer) in &self.buffers.lock().by_path {
@@ -164,7 +164,7 @@ impl Arrays {
     }
 
     /// Drops the dirty chunks whose keys are at a path or below it, and returns their number. A program that has a file
-    /// of such an array open for writing gets `Changed` at the next fsync or close.
+    /// of one of these arrays open for writing gets `Changed` at the next fsync or close.
     pub fn discard_dirty(&self, path: &Key) -> u64 {
         // The buffers are copied out of the table, because `discard` waits for other users of a chunk and the lock of
         // the table must not be held that long.
@@ -228,15 +228,16 @@ impl Arrays {
                 array.writers.wait_for_none(key, end)?;
             }
             let written = self.written_keys.add(key);
-            // The array's decoded file may have been opened in the meantime. It waits until no chunk key is open, so
-            // this key is closed again and waits for the decoded file.
+            // The array's decoded file may have been opened after the check above. It waits until no chunk key is open
+            // for writing, so
+            // the key is unregistered again, and the loop waits until the decoded file is closed.
             if self.open_buffer_of(key).is_none() {
                 return Ok(written);
             }
         }
     }
 
-    /// Fails with `Busy` if a chunk key of an array is open for writing.
+    /// Fails with `Busy` if a program has a chunk key of the array open for writing.
     pub fn check_no_open_key(&self, array: &OpenArray) -> Result<()> {
         let is_chunk = |key: &Key| array.buffer.has_key(key);
         match self.written_keys.wait_for_none(is_chunk) {
@@ -246,22 +247,22 @@ impl Arrays {
     }
 }
 
-/// The open arrays.
+/// The open arrays of a hierarchy, by path: all that are in use, and the most recently used ones.
 pub(super) struct OpenArrays {
     state: Mutex<CachedArrays>,
 }
 
 struct CachedArrays {
-    /// The most recently used arrays. They stay open even if they are not in use.
+    /// The most recently used arrays, which stay open even if no program uses them.
     cached: AgedMap<Key, Arc<OpenArray>>,
-    /// The arrays that are in use, and some that are no longer in use.
+    /// The arrays that a program uses; entries of arrays that were closed are removed later.
     used: HashMap<Key, Weak<OpenArray>>,
-    /// The length of `used` at which arrays that are no longer in use are removed.
+    /// The length of `used` at which the entries of closed arrays are removed.
     swept_at: usize,
 }
 
 impl OpenArrays {
-    /// Creates an empty set that is evicted when the budget needs memory.
+    /// Creates an empty set of open arrays; the memory budget closes unused ones when memory is short.
     pub(super) fn new(memory: &Arc<MemoryBudget>) -> Arc<OpenArrays> {
         let arrays = Arc::new(OpenArrays {
             state: Mutex::new(CachedArrays {
@@ -282,12 +283,11 @@ impl OpenArrays {
             return Some(array.clone());
         }
         let array = state.used.get(path)?.upgrade()?;
-        // The array was not in `cached`, so nothing is replaced.
+        // The array was not in the cache, so putting it there replaces no other array.
         let _ = state.keep(&array);
         Some(array)
     }
 
-    /// Adds an array that was opened.
     pub(super) fn put(&self, array: &Arc<OpenArray>) {
         let mut state = self.state.lock();
         let replaced = state.keep(array);
@@ -301,7 +301,8 @@ impl OpenArrays {
 }
 
 impl CachedArrays {
-    /// Adds an array to `cached` if its memory is charged to the budget; returns the array that it replaces there.
+    /// Caches an open array if its memory is charged to the budget; returns the array that had the same path in the
+    /// cache.
     fn keep(&mut self, array: &Arc<OpenArray>) -> Option<Arc<OpenArray>> {
         array.room.as_ref()?;
         self.cached.put(array.path().clone(), array.clone())
@@ -333,7 +334,8 @@ mod tests {
 
     /// Invariant of `one_file_of_an_array_is_open_for_writing_at_a_time`.
     ///
-    /// The decoded file is opened after the array was found closed, and before the key is registered.
+    /// The decoded file is opened after a writer of a chunk key found it closed, and before the chunk key is
+    /// registered.
     #[test]
     fn writing_a_chunk_key_waits_for_a_decoded_file_being_opened() {
         let (arrays, array) = SampleArray::new(&[4], &[2]).arrays(1 << 20);

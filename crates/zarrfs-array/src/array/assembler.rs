@@ -1,7 +1,7 @@
-//! Assembles the bytes of a range from the chunks under it.
+//! Assembles a byte range of a decoded file from the chunks that it covers.
 //!
 //! Runs of bytes are copied from each chunk into the answer: from memory, or directly from an uncompressed stored chunk
-//! or the spill file. A range inside one chunk in memory is not copied.
+//! or the spill file. If the whole range is inside one chunk in memory, the answer shares the chunk's memory.
 
 use std::ops::Range;
 
@@ -16,11 +16,11 @@ use zarrfs_store::Version;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::read_bytes::ReadBytes;
 
-/// A callback that tests run in the middle of a copy.
+/// A callback that tests run while bytes of a chunk are being copied.
 #[cfg(test)]
 pub(super) type WhileCopying = Option<Box<dyn Fn() + Send + Sync>>;
 
-/// Assembles the answers of one request for bytes of a file.
+/// Assembles the answers to one read of a decoded file.
 pub(super) struct Assembler<'a> {
     pub(super) reader: &'a ChunkReader,
     pub(super) layout: &'a FileLayout,
@@ -30,7 +30,7 @@ pub(super) struct Assembler<'a> {
 }
 
 impl Assembler<'_> {
-    /// Assembles the bytes of a range from its slices; a range inside one chunk is shared, not copied.
+    /// Assembles the bytes of a range from its chunk slices; a range inside one chunk in memory is shared, not copied.
     pub(super) fn assemble(
         &self,
         range: &Range<u64>,
@@ -83,7 +83,7 @@ impl Assembler<'_> {
         Ok(ReadBytes::Own(out))
     }
 
-    /// Copies runs from a chunk; returns the content of the stored chunk that it belongs to.
+    /// Copies byte runs of a chunk into the answer; returns which content of the stored chunk they came from.
     fn copy(
         &self,
         source: &Source,
@@ -104,7 +104,9 @@ impl Assembler<'_> {
         }
     }
 
-    /// Copies runs from an uncompressed stored chunk without caching it: the page cache holds its file.
+    /// Copies byte runs from the file of an uncompressed stored chunk, without caching them: the kernel's page cache
+    /// has
+    /// the file.
     fn copy_stored(&self, chunk: ChunkIndex, runs: &Runs, out: &mut [u8]) -> Result<ChunkContent> {
         let length = self.reader.decoder.pipeline_of(chunk)?.chunk_bytes();
         let read = |stored: &OpenChunk| {
@@ -122,7 +124,7 @@ impl Assembler<'_> {
         }
     }
 
-    /// Copies runs from a chunk in the spill file without loading it into memory.
+    /// Copies byte runs of a chunk from the spill file, without loading the chunk into memory.
     fn copy_spilled(
         &self,
         chunk: ChunkIndex,
@@ -133,7 +135,9 @@ impl Assembler<'_> {
         let decoder = &self.reader.decoder;
         let pipeline = decoder.pipeline_of(ChunkIndex(decoder.stored_number(chunk)))?;
         let length = pipeline.chunk_bytes();
-        // If the runs are less than 1/8 of their span, reading the span costs more than loading the whole chunk.
+        // If less than 1/8 of the bytes from the first run to the last are wanted, reading all of these bytes costs
+        // more than
+        // loading the whole chunk.
         let is_dense = runs.span().len() <= 8 * runs.bytes();
         let spill = self.reader.array.engine.spill.as_ref().filter(|_| is_dense);
         let key = self.reader.array.chunk_key(chunk);

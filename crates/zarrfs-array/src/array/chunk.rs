@@ -17,12 +17,12 @@ use zarrfs_store::sync::budget::Reservation;
 /// it, an array with chunks of one element used sixty times the memory that was reserved for it.
 pub(super) const CHUNK_OVERHEAD: u64 = 256;
 
-/// A chunk as readers see it.
+/// The content of a chunk as a reader gets it.
 #[derive(Clone)]
 pub(super) enum Chunk {
-    /// Its elements, C order, little-endian.
+    /// The elements of the chunk, in C order and little-endian.
     Data(Arc<DecodedChunk>),
-    /// Not stored: every element is the fill value.
+    /// The chunk is not stored: every element is the fill value.
     Fill,
 }
 
@@ -36,32 +36,30 @@ impl Chunk {
     }
 }
 
-/// The source of a chunk's bytes.
+/// Where the bytes of a chunk are read from.
 pub(super) enum Source {
     /// A chunk in memory.
     Chunk(Chunk),
-    /// The stored chunk itself.
+    /// The file of an uncompressed stored chunk, which is read without the chunk cache.
     Stored,
-    /// The chunk in the spill file, in this version.
+    /// The spill file, which has the chunk as decoded from this version of the stored chunk.
     Spilled(Version),
 }
 
-/// The location of a chunk in its stored chunk.
+/// The location of a chunk in the store: its stored chunk, and with sharding its position in the shard.
 pub(super) struct ChunkLocation {
-    /// The number of the stored chunk.
     pub(super) stored: u64,
-    /// The indices of the stored chunk.
     pub(super) indices: Coordinates,
-    /// With sharding: the number of the inner chunk in its shard; with nested shards one number for each shard, the
-    /// outermost first.
+    /// Number of the inner chunk in its shard; with nested shards one number for each shard, the outermost first. Empty
+    /// without sharding.
     pub(super) inner: SmallVec<[usize; 2]>,
 }
 
-/// The reason why an inner chunk is missing.
+/// Why an inner chunk of a shard is missing.
 pub(super) enum MissingChunk {
     /// The shard itself is not stored.
     Shard,
-    /// The shard has this version and lacks the inner chunk.
+    /// The shard is stored in this version, and lacks the inner chunk.
     InnerChunk(Version),
 }
 
@@ -70,12 +68,12 @@ pub(super) struct DecodedChunk {
     pub(super) bytes: Vec<u8>,
     /// The version of the stored chunk; `NOT_STORED` for a dirty chunk.
     pub(super) version: Version,
-    /// Whether it was read from the spill file.
+    /// Whether the chunk was read from the spill file.
     pub(super) is_on_disk: bool,
     pub(super) _room: Reservation,
 }
 
-/// The version of a dirty chunk; no stored chunk has it.
+/// The version that marks a dirty chunk; no stored chunk has it.
 const NOT_STORED: Version = Version::NONE;
 
 impl Drop for DecodedChunk {
@@ -91,22 +89,19 @@ impl AsRef<[u8]> for DecodedChunk {
 }
 
 impl DecodedChunk {
-    /// Returns the elements.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Whether the chunk is dirty.
     pub(super) fn is_written(&self) -> bool {
         self.version == NOT_STORED
     }
 
-    /// Returns a digest of the content.
     pub(super) fn digest(&self) -> u64 {
         XxHash64::oneshot(0, &self.bytes)
     }
 
-    /// Returns the digest of the content after encoding and decoding: lossy codecs change it.
+    /// Returns the digest that the chunk will have after it was stored and read again: lossy codecs change the content.
     pub(super) fn digest_as_stored(&self, pipeline: &Pipeline) -> u64 {
         if !pipeline.is_lossy() {
             return self.digest();
@@ -116,7 +111,6 @@ impl DecodedChunk {
         decoded.map_or_else(|_| self.digest(), |bytes| XxHash64::oneshot(0, &bytes))
     }
 
-    /// Creates a dirty chunk.
     pub(super) fn dirty(bytes: Vec<u8>, room: Reservation) -> DecodedChunk {
         DecodedChunk {
             bytes,
@@ -126,7 +120,6 @@ impl DecodedChunk {
         }
     }
 
-    /// Turns the chunk into a dirty one.
     pub(super) fn into_dirty(mut self) -> DecodedChunk {
         self.version = NOT_STORED;
         self.is_on_disk = false;
@@ -134,33 +127,31 @@ impl DecodedChunk {
     }
 }
 
-/// The index of one version of a shard.
+/// A shard index, with the version of the shard that it was read from.
 pub(super) struct CachedShardIndex {
     pub(super) entries: ShardIndex,
     pub(super) version: Version,
     pub(super) _room: Reservation,
 }
 
-/// What the cache of decoded chunks holds under a key.
+/// A value in the cache of decoded chunks: a chunk or a shard index.
 #[derive(Clone)]
 pub(super) enum Cached {
     Chunk(Arc<DecodedChunk>),
     Index(Arc<CachedShardIndex>),
 }
 
-/// Identifies a value of the cache.
+/// The key of a value in the cache of decoded chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CacheKey {
-    /// The number of the array.
     pub(super) array: u64,
-    /// 0 for a chunk, n for the index of a shard at nesting depth n; the outermost shard has depth 1.
+    /// 0 for a chunk; for a shard index, the nesting depth of the shard, where the outermost shard has depth 1.
     pub(super) depth: u8,
-    /// The number of the chunk or shard among all of the array that have this depth.
+    /// The number of the chunk or shard among all chunks or shards of the array at the same depth.
     pub(super) number: u64,
 }
 
 impl CacheKey {
-    /// Returns the key of a chunk.
     pub(super) fn of_chunk(array: u64, chunk: ChunkIndex) -> CacheKey {
         CacheKey {
             array,

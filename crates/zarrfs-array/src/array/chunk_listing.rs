@@ -1,10 +1,10 @@
-//! Lists the stored chunks of an array; cost follows the stored chunks, not the grid.
+//! Lists the stored chunks of an array, without a request for each chunk of the grid.
 //!
 //! A name is listed only if it is the key of a chunk in the grid. A store that lists all keys below a prefix is read
 //! page by page, other stores folder by folder; the only state is the listings of the folders being read. Lengths that
 //! a listing does not have are requested concurrently, for one batch at a time. Shards are listed, but not their inner
-//! chunks: finding these out means reading the index of each shard, a request per shard. If the store cannot list its
-//! keys, listing fails.
+//! chunks, because listing these takes a request per shard for its index. If the store cannot list its keys, listing
+//! fails.
 
 use std::sync::Arc;
 
@@ -15,34 +15,33 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{EntryKind, FlatListing, Key, Listing, Meta, Name};
 
-/// The stored chunks of an array, in the order of the store's listing.
+/// Iterates over the stored chunks of an array, in the order of the store's listing.
 pub struct StoredChunks {
     array: Arc<StoredArray>,
-    /// The key separators that are still to be tried.
+    /// The key separators (`.` or `/`) that have not been tried yet.
     separators: std::vec::IntoIter<char>,
-    /// The present key separator.
     separator: char,
-    /// The folders on the path to the next name.
+    /// The folders whose listings are being read, each inside the one before it.
     folders: Vec<ChunkFolder>,
-    /// Whether chunks were found under the first separator.
+    /// Whether chunk keys with the first key separator were found.
     has_first: bool,
     found: u64,
     /// The number of folders that were listed.
     pub(super) entered: u64,
 }
 
-/// A chunk that is stored.
+/// A stored chunk, as a listing returns it.
 #[derive(Clone, Debug)]
 pub struct ListedChunk {
-    /// Its indices.
+    /// The indices of the chunk in the chunk grid.
     pub indices: Coordinates,
-    /// Its key.
+    /// The key of the chunk in the store.
     pub key: Key,
-    /// Its encoded length in bytes, if known.
+    /// The encoded length of the chunk in bytes, if known.
     pub size: Option<u64>,
 }
 
-/// A folder that is being read.
+/// A folder whose listing is being read.
 struct ChunkFolder {
     path: Key,
     listing: Box<dyn Listing>,
@@ -78,7 +77,8 @@ impl StoredChunks {
         })
     }
 
-    /// Returns the next chunk, or `None` after the last one; with its length if the listing has it.
+    /// Returns the next stored chunk, or `None` after the last one. The chunk has its length if the store's listing has
+    /// it.
     pub fn next_chunk(&mut self, context: &RequestContext) -> Result<Option<ListedChunk>> {
         if self.array.metadata.shape.is_empty() {
             return self.next_scalar(context);
@@ -100,7 +100,7 @@ impl StoredChunks {
             };
             if let Some(indices) = self.look_at(context, path.clone(), &name)? {
                 self.found += 1;
-                // The size of a symlink is the size of its target, which the listing does not have.
+                // The listing does not have the length of a symlink's target, so the length of the chunk stays unknown.
                 let meta = name.meta.filter(|meta| meta.kind == EntryKind::File);
                 return Ok(Some(ListedChunk {
                     indices,
@@ -111,7 +111,7 @@ impl StoredChunks {
         }
     }
 
-    /// Begins to look for keys with the next key separator; returns false if there is no other separator.
+    /// Begins to list the keys with the next key separator; returns false if all separators were tried.
     fn begin(&mut self, context: &RequestContext) -> Result<bool> {
         let Some(separator) = self.separators.next() else {
             return Ok(false);
@@ -122,7 +122,7 @@ impl StoredChunks {
         Ok(true)
     }
 
-    /// Returns the only chunk of an array without dimensions, once, if it is stored.
+    /// Returns the only chunk of an array without dimensions, if it is stored; later calls return `None`.
     fn next_scalar(&mut self, context: &RequestContext) -> Result<Option<ListedChunk>> {
         if self.separators.next().is_none() {
             return Ok(None);
@@ -139,7 +139,7 @@ impl StoredChunks {
         Ok(None)
     }
 
-    /// Lists a folder next, if it exists.
+    /// Makes a folder the next one whose listing is read, if the folder exists.
     fn enter(&mut self, context: &RequestContext, path: Key) -> Result<()> {
         self.entered += 1;
         match self.array.store().list(context, &path) {
@@ -150,7 +150,7 @@ impl StoredChunks {
         Ok(())
     }
 
-    /// Returns the indices of the chunk with this name; enters the folder if it may contain chunks.
+    /// Returns the chunk indices that a listed name stands for; a folder that may contain chunks is listed next.
     fn look_at(
         &mut self,
         context: &RequestContext,
@@ -176,12 +176,12 @@ impl StoredChunks {
         Ok(None)
     }
 
-    /// Whether a path is an object, although it may also be a prefix of other keys.
+    /// Whether a key has an object; in an object store, the same key may also be a prefix of other keys.
     fn is_object(&self, context: &RequestContext, path: &Key) -> Result<bool> {
         Ok(self.array.store().version(context, path)?.is_some())
     }
 
-    /// Returns false if a chunk was already listed under its other key.
+    /// Returns false if a chunk was already listed under its key with the other separator.
     fn is_first(&self, context: &RequestContext, indices: &[u64]) -> Result<bool> {
         let first = self.array.keys(indices)?.into_iter().next();
         match first.filter(|_| self.has_first) {
@@ -191,16 +191,16 @@ impl StoredChunks {
     }
 }
 
-/// The details to find out about each chunk.
+/// What a scan finds out about each stored chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanDetail {
-    /// Only that it is stored.
+    /// Only that the chunk is stored.
     Presence,
-    /// Whether it is stored, and its encoded length.
+    /// That the chunk is stored, and its encoded length.
     Length,
 }
 
-/// The stored chunks of an array.
+/// Iterates over the stored chunks of an array in batches, with their lengths if they are wanted.
 pub struct ChunkScan {
     array: Arc<StoredArray>,
     names: ScannedNames,
@@ -208,14 +208,15 @@ pub struct ChunkScan {
     threads: usize,
 }
 
-/// The source of chunk names.
+/// How a scan gets chunk names: all keys below a prefix in pages, or folder by folder.
 enum ScannedNames {
     Flat(Box<dyn FlatListing>),
     Folders(StoredChunks),
 }
 
 impl ChunkScan {
-    /// Begins to list the stored chunks with up to `threads` requests at a time; fails as `stored_chunks` does.
+    /// Begins to list the stored chunks with up to `threads` requests at a time; `Unsupported` if the store cannot list
+    /// its keys.
     pub(super) fn new(
         array: Arc<StoredArray>,
         context: &RequestContext,
@@ -237,7 +238,8 @@ impl ChunkScan {
         })
     }
 
-    /// Returns the next chunks, or `None` after the last one. A length may be unknown if it was not asked for.
+    /// Returns the next batch of stored chunks, or `None` after the last one. A length may be unknown if the scan finds
+    /// out only which chunks are stored.
     pub fn next_batch(&mut self, context: &RequestContext) -> Result<Option<Vec<ListedChunk>>> {
         let found = match &mut self.names {
             ScannedNames::Flat(listing) => match listing.next(context)? {
@@ -263,7 +265,7 @@ impl ChunkScan {
         }
     }
 
-    /// Requests the unknown lengths; leaves out chunks that were removed since.
+    /// Requests the lengths that the listing does not have; leaves out chunks that were removed after they were listed.
     fn measured(
         &self,
         context: &RequestContext,
@@ -286,7 +288,7 @@ impl ChunkScan {
     }
 }
 
-/// Returns the chunks among the keys below an array.
+/// Returns the chunks of an array whose keys are in one page of a store's listing.
 fn chunks_among(
     context: &RequestContext,
     array: &StoredArray,
@@ -309,7 +311,7 @@ fn chunks_among(
                 None => continue,
             },
         };
-        // A chunk that is stored under both keys is listed under its first one.
+        // A chunk that is stored under two keys, one for each separator, is listed under the first key only.
         if is_other && is_stored_first(array, context, &indices)? {
             continue;
         }
@@ -322,7 +324,7 @@ fn chunks_among(
     Ok(found)
 }
 
-/// Whether a chunk is stored under its first key.
+/// Whether a chunk is stored under the first of its possible keys.
 fn is_stored_first(array: &StoredArray, context: &RequestContext, indices: &[u64]) -> Result<bool> {
     match array.keys(indices)?.first() {
         Some(first) => Ok(array.store().version(context, first)?.is_some()),

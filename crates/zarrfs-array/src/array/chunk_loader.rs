@@ -32,7 +32,6 @@ struct FetchedChunk {
 }
 
 impl ChunkLoader {
-    /// Creates the loader of an array's chunks.
     pub(super) fn new(
         array: Arc<StoredArray>,
         decoder: Arc<Decoder>,
@@ -47,8 +46,9 @@ impl ChunkLoader {
         }
     }
 
-    /// Returns the current content of a chunk: from memory or the spill file, else fetched and decoded. `known` is the
-    /// version of the stored chunk.
+    /// Returns the current content of a chunk from memory, the spill file or the store. `known` is the version of the
+    /// stored
+    /// chunk.
     pub(super) fn load(
         &self,
         context: &RequestContext,
@@ -85,7 +85,7 @@ impl ChunkLoader {
         }
     }
 
-    /// Returns a chunk from the spill file, else fetched and decoded, or `None` if it is not stored.
+    /// Reads a chunk from the spill file, or else fetches and decodes it; returns `None` if the chunk is not stored.
     fn load_decoded(&self, context: &RequestContext, load: &Load) -> Result<Option<DecodedChunk>> {
         if let Some(decoded) = self.load_spilled(load)? {
             return Ok(Some(decoded));
@@ -115,7 +115,7 @@ impl ChunkLoader {
         }
     }
 
-    /// Returns a chunk from the spill file, if its version is current.
+    /// Reads a chunk from the spill file; returns `None` if the current version of the chunk is not there.
     fn load_spilled(&self, load: &Load) -> Result<Option<DecodedChunk>> {
         let (Some(spill), Some(version)) = (&self.array.engine.spill, load.known) else {
             return Ok(None);
@@ -143,7 +143,7 @@ impl ChunkLoader {
         }))
     }
 
-    /// Fetches and decodes a whole stored chunk.
+    /// Fetches and decodes a stored chunk that is not a shard.
     fn load_whole(&self, context: &RequestContext, load: &Load) -> Result<Option<DecodedChunk>> {
         let (found, stamp) = self.array.ask(context, |context, store| {
             self.fetch_whole(context, store, load)
@@ -155,7 +155,8 @@ impl ChunkLoader {
             let decoded =
                 self.decoder
                     .decode(load, &key, object.version, object.bytes.into(), room);
-            // If the length was estimated, the bytes are not yet known to be corrupt: the caller loads the chunk again
+            // If the length was estimated, the bytes may be valid although decoding failed: the caller loads the chunk
+            // again
             // without an estimate.
             decoded.inspect_err(|error| match error.kind() {
                 Kind::Corrupt if load.estimated.is_none() => {
@@ -197,12 +198,12 @@ impl ChunkLoader {
     }
 }
 
-/// Returns the error of a loader for a chunk that is not stored, so that nothing is cached.
+/// Returns the error by which a loader tells the cache that a chunk is not stored, so that nothing is cached.
 fn missing() -> Error {
     Error::new(Kind::NotFound, "", "not stored")
 }
 
-/// Whether an error is about the bytes of a chunk.
+/// Whether a chunk could not be loaded because of its bytes: they are corrupt, or more than expected.
 fn is_of_bytes(error: &Error) -> bool {
     matches!(error.kind(), Kind::TooLarge | Kind::Corrupt)
 }

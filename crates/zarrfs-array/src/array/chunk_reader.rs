@@ -25,11 +25,11 @@ use zarrfs_store::Presence;
 use zarrfs_store::Version;
 use zarrfs_store::request_context::RequestContext;
 
-/// The current content of a chunk.
+/// The current content of a chunk, if no request to the store is needed to know it.
 enum CurrentChunk {
-    /// Dirty, or not stored at all.
+    /// The content itself: the chunk is dirty, or it is not stored.
     Known(Chunk),
-    /// The decoded chunk of this version of its stored chunk.
+    /// The content of the cached chunk, if it was decoded from this version of the stored chunk.
     InMemory(ChunkIndex, Version),
 }
 
@@ -43,7 +43,6 @@ pub(super) struct ChunkReader {
     pub(super) groups: Arc<ShardGroups>,
     shards: Arc<ShardReader>,
     loader: ChunkLoader,
-    /// The dirty chunks.
     buffer: Arc<WriteBuffer>,
 }
 
@@ -98,7 +97,9 @@ impl ChunkReader {
         self.buffer.find(&location.indices, &location.inner)
     }
 
-    /// Like `written`, but returns `Unknown` instead of waiting while a write copies its bytes into the buffer.
+    /// Returns a chunk if it is dirty; returns `Unknown`, without waiting, while a write copies its bytes into the
+    /// write
+    /// buffer.
     fn try_written(&self, chunk: ChunkIndex) -> Presence<Arc<DecodedChunk>> {
         if self.buffer.is_empty() {
             return Presence::Missing;
@@ -107,8 +108,9 @@ impl ChunkReader {
         self.buffer.try_find(&location.indices, &location.inner)
     }
 
-    /// Whether stored chunks are uncompressed local files with rows of at least `run` bytes: then the page cache of
-    /// these files is the only cache they need.
+    /// Whether stored chunks are uncompressed local files whose rows have at least `run` bytes: these files need no
+    /// other
+    /// cache than the kernel's page cache.
     pub(super) fn reads_direct(&self, run: u64) -> bool {
         let shape = self.decoder.stored.chunk_shape();
         let row = shape.last().copied().unwrap_or(1);
@@ -117,17 +119,18 @@ impl ChunkReader {
             && row.saturating_mul(self.array.element as u64) >= run
     }
 
-    /// Returns a chunk of the array that is in memory and current, or `None`. `number` is the number of its stored
-    /// chunk, `now` the time.
+    /// Returns a chunk from memory if it is current at the time `now`, or `None`. `number` is the number of its stored
+    /// chunk.
     pub(super) fn in_memory(
         &self,
         chunk: ChunkIndex,
         number: u64,
         now: Instant,
     ) -> Option<Arc<DecodedChunk>> {
-        // The buffer is checked before the version is looked up. A flush records the new version of a dirty chunk
-        // before it removes the chunk from the buffer. So if the buffer is empty here, the version that is looked up
-        // next includes every completed write.
+        // The write buffer is checked before the version is looked up. A flush records the new version of a dirty chunk
+        // before it removes the chunk from the write buffer. So if the buffer is empty here, the version that is looked
+        // up next
+        // includes every completed write.
         if !self.buffer.is_empty() {
             return None;
         }
@@ -138,8 +141,9 @@ impl ChunkReader {
         }
     }
 
-    /// Returns the chunks of some slices, each once, if all are in memory and current. They are looked up together: a
-    /// read may need a thousand small inner chunks.
+    /// Returns the chunks that some slices of a read need, each once, if all are in memory and current. One lookup
+    /// serves
+    /// all of them: a read may need a thousand small inner chunks.
     pub(super) fn all_in_memory(&self, slices: &[ChunkSlice], now: Instant) -> Option<Vec<Chunk>> {
         let current = self.current(slices, now)?;
         let keys = current.iter().filter_map(|current| match current {
@@ -157,8 +161,9 @@ impl ChunkReader {
         current.into_iter().map(chunk).collect()
     }
 
-    /// Returns the current content of the chunks of some slices, each once; `None` if finding out the content of one of
-    /// them takes a request to the store, or has to wait for a write.
+    /// Returns the current content of the chunks that some slices need, each once; `None` if one chunk takes a request
+    /// to
+    /// the store, or has to wait for a write.
     fn current(&self, slices: &[ChunkSlice], now: Instant) -> Option<Vec<CurrentChunk>> {
         let versions = self.versions.lock(now);
         let has_written = !self.buffer.is_empty();
@@ -195,7 +200,8 @@ impl ChunkReader {
             .collect()
     }
 
-    /// Returns the source of a chunk: the spill file if the chunk is there and not in memory.
+    /// Returns where to read a chunk: from the spill file if the chunk is only there, or else from memory, after
+    /// loading it.
     pub(super) fn source(&self, context: &RequestContext, chunk: ChunkIndex) -> Result<Source> {
         match self.spilled(chunk) {
             Some(version) => Ok(Source::Spilled(version)),
@@ -219,11 +225,13 @@ impl ChunkReader {
         spill.is_some_and(|spill| spill.has(&self.array.chunk_key(chunk)))
     }
 
-    /// Removes chunks without a reader from the spill file, on a decoder thread: truncating a long file takes long.
+    /// Removes chunks that have no reader from the spill file. A decoder thread does it, because truncating a long file
+    /// takes long.
     pub(super) fn give_up_spilled(&self) {
         let spill = self.array.engine.spill.clone();
         if let Some(spill) = spill.filter(|spill| !spill.is_empty()) {
-            // If the thread pool refuses the job, the next spill drops some of these chunks.
+            // If the thread pool refuses the job, the chunks stay in the spill file until the next spill drops some of
+            // them.
             let give_up = move || spill.drop_unneeded(usize::MAX);
             self.array.engine.decoders.submit(give_up);
         }
@@ -248,7 +256,7 @@ impl ChunkReader {
         }
     }
 
-    /// Whether a chunk is stored or dirty. True if the index of its shard cannot be read.
+    /// Whether a chunk is stored or dirty. An inner chunk counts as stored if the index of its shard is corrupt.
     pub(super) fn is_stored(&self, context: &RequestContext, chunk: ChunkIndex) -> Result<bool> {
         if self.written(chunk).is_some() {
             return Ok(true);
@@ -266,7 +274,7 @@ impl ChunkReader {
         }
     }
 
-    /// Returns the current stored content of a chunk.
+    /// Returns the current content of a chunk in the store, from the cache or by loading it; dirty chunks are ignored.
     fn get_stored(
         &self,
         context: &RequestContext,
@@ -275,8 +283,9 @@ impl ChunkReader {
     ) -> Result<Chunk> {
         let mut state = self.versions.state(location.stored);
         if state == VersionState::Unknown && self.is_cached(chunk) {
-            // Either another thread has just loaded the chunk and recorded its version, or the table has dropped the
-            // version; in the second case the cached chunk may be stale.
+            // The first lookup found no version. Either another thread has loaded the chunk and recorded its version
+            // since then,
+            // or the table has dropped the version; in the second case the cached chunk may be stale.
             state = match self.versions.state(location.stored) {
                 VersionState::Unknown => VersionState::Stale,
                 known => known,
@@ -307,15 +316,15 @@ impl ChunkReader {
         }
     }
 
-    /// Returns the current stored content of a chunk, and the version of its stored chunk, or `None` if the stored
-    /// chunk is missing.
+    /// Returns the current content of a chunk in the store, and the version of its stored chunk (`None` if the stored
+    /// chunk is missing).
     pub(super) fn get_versioned(
         &self,
         context: &RequestContext,
         chunk: ChunkIndex,
         location: &ChunkLocation,
     ) -> Result<(Chunk, Option<Version>)> {
-        // Another program may store the chunk after `get_stored` has found it missing: then it is read again.
+        // Another program may store the chunk after it was found missing: then the chunk is read again.
         for _ in 0..4 {
             match self.get_stored(context, chunk, location)? {
                 Chunk::Data(decoded) => {
@@ -323,7 +332,7 @@ impl ChunkReader {
                     return Ok((Chunk::Data(decoded), Some(version)));
                 }
                 Chunk::Fill if location.inner.is_empty() => return Ok((Chunk::Fill, None)),
-                // The shard may exist without this inner chunk.
+                // A shard that lacks the inner chunk may exist, and then has a version.
                 Chunk::Fill => match self.shards.find_missing(context, chunk, location)? {
                     Some(MissingChunk::Shard) => return Ok((Chunk::Fill, None)),
                     Some(MissingChunk::InnerChunk(version)) => {
@@ -376,7 +385,7 @@ impl ChunkReader {
         }
     }
 
-    /// Evicts a chunk of another version from the cache, so that loading does not return it.
+    /// Evicts a chunk from the cache if it has another version than this one, so that a load does not return it.
     fn forget_other(&self, chunk: ChunkIndex, version: Version) {
         let key = self.array.chunk_key(chunk);
         if let Some(Cached::Chunk(decoded)) = self.array.engine.cache.get(&key)
@@ -386,8 +395,9 @@ impl ChunkReader {
         }
     }
 
-    /// Runs a read that records its chunks. If inner chunks of one stored chunk came from different versions of it, the
-    /// read is retried; it fails with `Changed` after eight attempts.
+    /// Runs a read, which records the versions of its chunks. The read is retried if inner chunks of one stored chunk
+    /// came
+    /// from different versions; it fails with `Changed` after eight attempts.
     pub(super) fn read_one_version<T>(
         &self,
         context: &RequestContext,
@@ -404,7 +414,7 @@ impl ChunkReader {
         Err(Error::new(Kind::Changed, &self.array.path, why))
     }
 
-    /// Whether all chunks that were read from one stored chunk came from the same content of it.
+    /// Whether all inner chunks that a read took from one stored chunk came from the same content of the stored chunk.
     fn have_one_version(&self, context: &RequestContext, contents: ReadVersions) -> Result<bool> {
         let mut chunks = contents.into_chunks();
         if chunks.len() < 2 {
@@ -454,8 +464,9 @@ mod tests {
         assert_eq!(read(&file, 0..1), values(0..1, 1));
     }
 
-    /// Two readers share memory that has no room for a chunk row, while chunks change. Each read returns the old or the
-    /// new content, and only the new one once the change was recorded.
+    /// Two readers share memory that has no room for a row of chunks, while chunks change. Each read returns the old or
+    /// the
+    /// new content, and only the new content once the change was recorded.
     #[test]
     fn concurrent_readers_see_no_stale_chunks_after_a_change() {
         let plane_bytes = 256 * 256;
@@ -483,7 +494,7 @@ mod tests {
                 });
             }
             for seed in 1..6 {
-                // The first chunk of each row.
+                // The first chunk of each row of chunks.
                 for number in [0, 64, 128, 192] {
                     let key = sample.put(number, seed);
                     array.stored.info.changes.record(&key);

@@ -1,12 +1,13 @@
 //! Returns the current version of each stored chunk of an array.
 //!
-//! Every stored chunk that was read has an entry: its version or that it is missing, the time of the request (for the
-//! TTL), and the position in the change log from before the request, since a change of the chunk's key invalidates the
-//! entry. A valid version in the table is returned without a request; otherwise the store is asked. A cached chunk is
-//! used only under the version in this table, so the chunk cache needs no invalidation. A new version renews the
-//! array's page version. The memory of entries is charged to the budget of open arrays. If the budget has no room for
-//! another entry, the older half of the entries is dropped; their chunks may then change unnoticed, so the page version
-//! is renewed.
+//! Every stored chunk that was read has an entry in a table: its version or that it is missing, the time of the request
+//! (for the TTL), and the position in the change log before the request, because a later change of the chunk's key
+//! invalidates the entry. A valid version in the table is returned without a request; otherwise the store is asked. A
+//! cached chunk is used only under the version in this table, so the chunk cache needs no invalidation. A new version
+//! renews the array's page version, so that the kernel drops its pages. The memory of entries is charged to the budget
+//! of
+//! open arrays. If the budget has no room for another entry, the older half of the entries is dropped; their chunks may
+//! then change unnoticed, so the page version is renewed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,62 +38,63 @@ impl PageVersion {
         LAST.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Creates a version that no content has had before.
+    /// Creates a page version with a number that was never used before.
     pub(super) fn new() -> PageVersion {
         PageVersion(AtomicU64::new(PageVersion::next()))
     }
 
-    /// Replaces the number, after the content has changed.
+    /// Replaces the number of the page version, after the content of the array has changed.
     pub(super) fn renew(&self) {
         self.0.store(PageVersion::next(), Ordering::Release);
     }
 
-    /// Returns a number that changes when this version or the other one changes.
+    /// Returns a number that changes when one of the two page versions changes.
     pub(super) fn with(&self, other: &PageVersion) -> u64 {
         let both = [self, other].map(|version| version.0.load(Ordering::Acquire).to_le_bytes());
         XxHash64::oneshot(0, both.as_flattened())
     }
 }
 
-/// The state of a stored chunk's version.
+/// What the table knows of the version of a stored chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum VersionState {
-    /// The store has not been asked.
+    /// The table has no entry for the chunk: the store was not asked.
     Unknown,
     /// The entry expired or was invalidated; the store has to be asked again.
     Stale,
-    /// The version; `None` if the chunk is missing.
+    /// The version of the stored chunk; `None` if the chunk is missing.
     Known(Option<Version>),
 }
 
-/// The maximum number of chunks that the store is asked about when a file is opened.
+/// The maximum number of entries for which opening a file asks the store about all stale ones.
 const MAX_REFRESHED: usize = 1 << 12;
 
-/// The bytes of an entry, with its places in the LRU order and in the hash table, which has spare capacity.
+/// The memory of an entry in bytes, including its links in the LRU order and the spare capacity of the hash table.
 const ENTRY_BYTES: u64 = 128;
 
-/// The number of entries whose memory is part of the reservation that was made for the open array.
+/// The number of entries whose memory is already part of the reservation of the open array.
 const FREE_ENTRIES: usize = 16;
 
-/// An answer of the store with its age.
+/// The store's answer about the version of a chunk, with its time.
 struct VersionEntry {
     version: Option<Version>,
     asked: Instant,
-    /// The log position up to which the chunk is known to be unchanged.
+    /// The position in the change log up to which the chunk is known to be unchanged.
     position: MovingPosition,
 }
 
-/// The versions of the stored chunks of an array, by number in the grid of stored chunks.
+/// The versions of the stored chunks of an array, by the chunk's number in the chunk grid.
 pub(super) struct ChunkVersions {
     array: Arc<StoredArray>,
-    /// The versions by chunk number, in the order of insertion.
+    /// The entries by chunk number, in the order of insertion.
     entries: RwLock<LruCache<u64, VersionEntry>>,
     room: BatchedReservation,
-    /// Renewed when the store returns another version than the recorded one.
+    /// Version of the kernel's pages, renewed when the store returns another version of a chunk than the recorded one.
     pub(super) page_version: PageVersion,
 }
 
-/// The versions under a read lock, as they are valid at one time. Other lookups may run concurrently.
+/// The versions of chunks under a read lock, as they are valid at the time `now`. Other threads may look up versions
+/// concurrently.
 pub(super) struct LockedVersions<'a> {
     entries: RwLockReadGuard<'a, LruCache<u64, VersionEntry>>,
     versions: &'a ChunkVersions,
@@ -113,7 +115,6 @@ impl LockedVersions<'_> {
 }
 
 impl ChunkVersions {
-    /// Creates the table; no version is known yet.
     pub(super) fn new(array: Arc<StoredArray>) -> Arc<ChunkVersions> {
         let chunks = array.grid.as_ref().map_or(0, Grid::len);
         let chunks = usize::try_from(chunks).unwrap_or(usize::MAX);
@@ -125,7 +126,7 @@ impl ChunkVersions {
         })
     }
 
-    /// Locks the versions at the time `now`.
+    /// Locks the versions for lookups at the time `now`.
     pub(super) fn lock(&self, now: Instant) -> LockedVersions<'_> {
         LockedVersions {
             entries: self.entries.read(),
@@ -134,12 +135,13 @@ impl ChunkVersions {
         }
     }
 
-    /// Returns the state of a stored chunk's version.
     pub(super) fn state(&self, number: u64) -> VersionState {
         self.lock(self.array.info.clock.now()).state(number)
     }
 
-    /// Whether the entry of a chunk is still valid; if so, advances its position past changes of other keys.
+    /// Whether the entry of a chunk is still valid; if so, advances its position in the change log past changes of
+    /// other
+    /// keys.
     fn is_valid(&self, entry: &VersionEntry, number: u64, now: Instant) -> bool {
         if now.saturating_duration_since(entry.asked) >= self.array.info.freshness {
             return false;
@@ -155,14 +157,16 @@ impl ChunkVersions {
         is_unchanged
     }
 
-    /// Whether none of a chunk's possible keys was changed through the store since a position.
+    /// Whether none of a chunk's possible keys was changed through the store since a position in the change log.
     fn is_unchanged(&self, number: u64, since: LogPosition) -> bool {
         let changes = &self.array.info.changes;
         let keys = self.array.stored_keys(number);
         keys.is_ok_and(|keys| keys.iter().all(|key| !changes.changed_since(since, key)))
     }
 
-    /// Returns the current version of a stored chunk, or `None` if it is missing; asks the store if it is unknown.
+    /// Returns the current version of a stored chunk, or `None` if the chunk is missing; asks the store if the table
+    /// has no
+    /// valid version.
     pub(super) fn current(&self, context: &RequestContext, number: u64) -> Result<Option<Version>> {
         match self.state(number) {
             VersionState::Known(version) => Ok(version),
@@ -212,20 +216,22 @@ impl ChunkVersions {
         Ok(true)
     }
 
-    /// Records the version of a chunk that the store returned.
+    /// Records the version of a chunk that the store returned; another version than before renews the page version.
     pub(super) fn record(&self, number: u64, version: Option<Version>, stamp: QueryStamp) {
         if self.replace(number, version, stamp) {
             self.page_version.renew();
         }
     }
 
-    /// Records the version of a chunk that was put; the page version stays, because readers have already seen this
-    /// content as a dirty chunk.
+    /// Records the version of a chunk after a put. The page version stays, because readers have already seen the
+    /// chunk's
+    /// content while it was dirty.
     pub(super) fn record_put(&self, number: u64, version: Version, stamp: QueryStamp) {
         self.replace(number, Some(version), stamp);
     }
 
-    /// Inserts an entry unless the table has a newer one; returns whether it replaces another version.
+    /// Inserts the version of a chunk, unless the table has a newer entry; returns whether the chunk had another
+    /// version.
     fn replace(&self, number: u64, version: Option<Version>, stamp: QueryStamp) -> bool {
         // Memory is reserved before the table is locked, because reserving may close other arrays.
         let counted = || (self.entries.read().len() + 1).saturating_sub(FREE_ENTRIES);
@@ -238,8 +244,9 @@ impl ChunkVersions {
             return false;
         }
         if !has_room && !entries.contains(&number) {
-            // Half of the entries are dropped at once, so that this is rare: each new page version makes the kernel
-            // drop its pages.
+            // Half of the entries are dropped at once, because it has to be rare: the new page version makes the kernel
+            // drop its
+            // pages.
             for _ in 0..entries.len().div_ceil(2) {
                 entries.pop_lru();
             }
@@ -254,7 +261,7 @@ impl ChunkVersions {
         replaced.is_some_and(|replaced| replaced.version != version)
     }
 
-    /// Whether a chunk that was read may have been changed through the store since a position.
+    /// Whether a chunk that was read may have been changed through the store since a position in the change log.
     pub(super) fn may_have_changed(&self, since: LogPosition) -> bool {
         if !self.array.chunks_may_have_changed(since) {
             return false;
@@ -264,9 +271,11 @@ impl ChunkVersions {
         entries.len() > MAX_REFRESHED || !numbers.all(|number| self.is_unchanged(number, since))
     }
 
-    /// Returns a version of the content of all chunks of `grid` under a box; asks the store for unknown versions. The
-    /// version is lasting (`Version::is_lasting`) if the versions of all these chunks are. `Unavailable` if the store
-    /// takes longer than the timeout of a read.
+    /// Returns a version for the content of all chunks of `grid` that a box of elements covers; asks the store for
+    /// unknown
+    /// versions. The version is lasting (`Version::is_lasting`) if the versions of all these chunks are. `Unavailable`
+    /// if
+    /// the store takes longer than the timeout of a read.
     pub(super) fn of_region(
         &self,
         context: &RequestContext,
@@ -284,7 +293,7 @@ impl ChunkVersions {
         let (mut batch, mut outcome) = (Vec::new(), Ok(()));
         grid.visit(region, |chunk, _, _| {
             batch.push(chunk.0);
-            // Bounds the memory for the chunk numbers.
+            // The versions are requested in batches, to bound the memory for the chunk numbers.
             if batch.len() == 1 << 12 {
                 outcome = add(std::mem::take(&mut batch));
             }
@@ -295,7 +304,7 @@ impl ChunkVersions {
         Ok(all.version())
     }
 
-    /// Returns the versions of some chunks, in order; asks the store for unknown ones until the deadline.
+    /// Returns the versions of some chunks, in order; asks the store for unknown versions until the deadline.
     fn fetch_all(
         &self,
         context: &RequestContext,
@@ -324,8 +333,8 @@ impl ChunkVersions {
     }
 }
 
-/// Returns the version of the content of several boxes together. It is valid only while the program runs: the disk
-/// cache finds an entry by the metadata of one array, and the boxes may be of several arrays.
+/// Returns one version for the content of several boxes of elements. It is valid only while the program runs, because
+/// the disk cache finds an entry by the metadata of one array, and the boxes may be of several arrays.
 pub fn combined_version(parts: impl Iterator<Item = Result<Version>>) -> Result<Version> {
     let mut all = CombinedVersion::default();
     for part in parts {
@@ -334,7 +343,7 @@ pub fn combined_version(parts: impl Iterator<Item = Result<Version>>) -> Result<
     Ok(all.version().as_transient())
 }
 
-/// The version of several contents together, in their order.
+/// One version for several contents, which depends on their order.
 struct CombinedVersion {
     number: u64,
     is_lasting: bool,
@@ -350,7 +359,7 @@ impl Default for CombinedVersion {
 }
 
 impl CombinedVersion {
-    /// Adds the version of another content; `None` if the content is missing.
+    /// Adds a content to the combined version by its own version; `None` if the content is missing.
     fn add(&mut self, version: Option<Version>) {
         let parts = [
             self.number,
@@ -383,7 +392,7 @@ mod tests {
     use zarrfs_store::Key;
     use zarrfs_store::request_context::UNLIMITED;
 
-    /// An array of chunks of one element; the table of its versions is empty.
+    /// Opens an array of `chunks` chunks of one element, with an empty table of chunk versions.
     fn array(chunks: u64, memory: u64) -> Arc<OpenArray> {
         SampleArray::new(&[chunks], &[1]).open(memory)
     }
@@ -458,7 +467,7 @@ mod tests {
         versions.record(1, Some(Version::numbered(1)), first);
         assert_eq!(versions.state(1), known(2));
         assert_eq!(page_version(versions), number);
-        // An answer from memory may be older than the entry that a change of the key invalidated.
+        // An answer from a cache may be older than the entry that a change of the key invalidated.
         change(versions, 1);
         let position = versions.array.info.changes.position();
         let stamp = QueryStamp { position, ..first };

@@ -2,8 +2,8 @@
 //!
 //! A chunk that is written in part is read first; a chunk that is written whole is not. Dirty chunks stay in the write
 //! buffer, where every reader of the array sees them, until a flush encodes and puts them. The put is conditional: the
-//! key must still hold the content that was read before the edit. If the key has another version but the content is the
-//! same, there is no conflict: a commit into the store, or a write to another inner chunk of the shard, changes only
+//! key must still hold the content that was read before the edit. If the key has another version but the same content,
+//! there is no conflict, because a commit into the store, or a write to another inner chunk of the shard, changes only
 //! the version. On a conflict the chunk is dropped, the flush of each of its writers returns `Changed`, and the next
 //! write begins with the stored content. If encoding or putting fails for another reason, the chunk stays dirty and the
 //! next flush retries it. Only the written inner chunks of a shard are encoded. The fill value is stored like any other
@@ -28,15 +28,15 @@ use zarrfs_store::sync::budget::Reservation;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{Condition, EncodedBy, Key, PutBody, Version};
 
-/// Writing needs memory for N copies of a chunk: before the edit, after it, and encoded.
+/// The number of copies of a chunk that writing needs in memory: before the edit, after the edit, and encoded.
 const COPIES: u64 = 3;
 
-/// The source of written bytes.
+/// Where the bytes of a write come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteSource {
     /// A write call of a program, which passed all of the bytes.
     Program,
-    /// Page cache write-back: the program changed only some bytes of these pages, through mmap.
+    /// Write-back of the kernel's page cache: a program changed only some bytes of the pages, through mmap.
     Pages,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct ChunkEdit<'a> {
     /// Whether all elements of the chunk are written.
     pub(super) is_whole: bool,
     pub(super) source: WriteSource,
-    /// Writes the new elements into the decoded chunk.
+    /// Copies the new elements into the decoded chunk.
     pub(super) apply: &'a dyn Fn(&mut [u8]),
 }
 
@@ -54,7 +54,7 @@ pub(super) struct ChunkWriter {
     pub(super) array: Arc<StoredArray>,
     pub(super) reader: Arc<ChunkReader>,
     pub(super) buffer: Arc<WriteBuffer>,
-    /// The metadata that chunks are encoded by, computed once.
+    /// The metadata that the chunks are encoded by, which are computed once.
     encoded_by: OnceLock<Option<EncodedBy>>,
 }
 
@@ -69,8 +69,9 @@ impl ChunkWriter {
         })
     }
 
-    /// Fails with `ReadOnly` if encoding is lossy and that is not allowed, and with `TooLarge` if chunks are too large
-    /// for the memory.
+    /// Fails with `ReadOnly` if the codecs are lossy and writing through lossy codecs is not allowed, and with
+    /// `TooLarge` if
+    /// the chunks are too large for the memory.
     pub(super) fn check_writable(&self) -> Result<()> {
         let refuse = |why: &str| Err(Error::new(Kind::ReadOnly, &self.array.path, why));
         let limits = &self.array.engine.limits;
@@ -103,7 +104,8 @@ impl ChunkWriter {
         }
     }
 
-    /// Edits the elements of a chunk, which is read first unless all of them are written. Drops page write-back to a
+    /// Edits the elements of a chunk, which is read first unless all its elements are written. Refuses page write-back
+    /// to a
     /// chunk whose content has changed since the kernel read the pages.
     pub(super) fn edit(
         self: &Arc<ChunkWriter>,
@@ -112,7 +114,7 @@ impl ChunkWriter {
         edit: &ChunkEdit,
     ) -> Result<()> {
         let location = self.reader.decoder.locate(chunk);
-        // A flush that makes room stores other requests' chunks, so the limits of this request do not apply.
+        // To make room, a flush may store chunks of other requests, so the limits of this request do not apply to it.
         self.array
             .engine
             .write_budget
@@ -127,7 +129,7 @@ impl ChunkWriter {
             && let Some(ReadDigest(read)) = self.buffer.rest_digest(stored, place)
             && self.buffer.writers.has_other_pages(&indices, read)
         {
-            // The dirty chunk was read from a newer content than the kernel's pages.
+            // The content that the dirty chunk was edited from is newer than the kernel's pages.
             return self.refuse_pages(context, chunk, &location);
         }
         let permit = context.permit_change()?;
@@ -153,14 +155,15 @@ impl ChunkWriter {
             basis,
         };
         self.buffer.put(&location.indices, written)?;
-        // The writer is registered again after each write, since other arrays remove writers without dirty chunks from
-        // the list.
+        // The chunk writer is registered after every edit, because other arrays remove writers without dirty chunks
+        // from the
+        // list.
         self.array.engine.write_budget.register(self);
         Ok(())
     }
 
-    /// Returns a chunk that is not dirty, and its version and digest as the basis of the edit. Returns `None` if the
-    /// kernel's pages have another content.
+    /// Returns the stored content of a chunk that is not dirty, with its version and digest as the basis of the edit.
+    /// Returns `None` if the kernel's pages show another content.
     fn unwritten_chunk(
         &self,
         context: &RequestContext,
@@ -176,7 +179,7 @@ impl ChunkWriter {
         Ok(Some((current, Basis::Stored(version, digest))))
     }
 
-    /// Returns a copy of a chunk that no reader shares.
+    /// Returns a dirty copy of a chunk that can be edited, because no reader shares it.
     fn editable(
         &self,
         chunk: ChunkIndex,
@@ -212,8 +215,9 @@ impl ChunkWriter {
         }
     }
 
-    /// Stores all dirty chunks of the array, whichever handle wrote them. Tries all chunks, then returns the first
-    /// error; `Changed` if the metadata have changed the meaning of the chunks.
+    /// Stores all dirty chunks of the array, no matter which open file wrote them. After an error the remaining chunks
+    /// are
+    /// still tried, and the first error is returned; `Changed` if new metadata give the stored chunks another meaning.
     pub(super) fn flush(&self, context: &RequestContext) -> Result<()> {
         let chunks = self.buffer.chunks();
         if chunks.is_empty() {
@@ -225,7 +229,7 @@ impl ChunkWriter {
         flushed.into_iter().fold(Ok(()), Result::and)
     }
 
-    /// Stores one dirty chunk, if the metadata have not changed its meaning.
+    /// Stores one dirty chunk, unless new metadata give the stored chunks another meaning.
     pub(super) fn flush_alone(&self, context: &RequestContext, chunk: &Coordinates) -> Result<()> {
         match self.array.check_chunks_hold(context) {
             Ok(()) => self.flush_chunk(context, chunk),
@@ -236,13 +240,13 @@ impl ChunkWriter {
         }
     }
 
-    /// Stores one dirty chunk.
+    /// Stores one dirty chunk, and removes it from the write buffer if that succeeds.
     fn flush_chunk(&self, context: &RequestContext, indices: &Coordinates) -> Result<()> {
         let _lock = self.buffer.lock_chunk(indices);
         let Some(chunk) = self.buffer.get(indices) else {
             return Ok(());
         };
-        // The chunk may be outside of an array that became smaller.
+        // If the array became smaller, the chunk may be outside of it and is dropped.
         let stored = match self.reader.decoder.stored.index(indices) {
             Some(number) => self.store_chunk(context, number, &chunk),
             None => Ok(()),
@@ -266,8 +270,9 @@ impl ChunkWriter {
         Ok(())
     }
 
-    /// Encodes a chunk and puts it with its condition. If the key has got another version, but still has the content
-    /// that the chunk was read from, the put is retried.
+    /// Encodes a chunk and puts it on the condition that the stored content is unchanged. If the key has another
+    /// version
+    /// but still the content that the chunk was edited from, the put is retried with that version.
     fn put_chunk(
         &self,
         context: &RequestContext,
@@ -279,7 +284,7 @@ impl ChunkWriter {
             .array
             .key_of(context, &self.reader.decoder.stored.indices(number))?;
         let mut condition = self.renewed_condition(context, number, chunk)?;
-        // Gives up if the key changes during each attempt.
+        // The put fails if the key changes during each attempt.
         let mut attempts = 8;
         loop {
             let encoded = self.encoded(context, &pipeline, &key, chunk);
@@ -316,8 +321,9 @@ impl ChunkWriter {
         }
     }
 
-    /// Returns the metadata that chunks are encoded by. The overlay records them: a commit of the chunks is a conflict
-    /// if the array has other metadata by then.
+    /// Returns the metadata that chunks are encoded by. The overlay records them with the chunks: committing the chunks
+    /// is
+    /// a conflict if the array has other metadata by then.
     fn encoded_by(&self) -> Option<&EncodedBy> {
         let by = || match &self.array.draft_keys {
             Some((document, folder)) => {
@@ -333,7 +339,6 @@ impl ChunkWriter {
         self.encoded_by.get_or_init(by).as_ref()
     }
 
-    /// Returns the encoded bytes of a chunk.
     fn encoded<'a>(
         &self,
         context: &RequestContext,
@@ -367,7 +372,7 @@ impl ChunkWriter {
         self.rebuilt(context, pipeline, key, &inner)
     }
 
-    /// Returns the bytes of a shard with some inner chunks replaced and all others as stored.
+    /// Returns the bytes of a shard in which some inner chunks are replaced, and all other inner chunks are as stored.
     fn rebuilt(
         &self,
         context: &RequestContext,
@@ -388,7 +393,7 @@ impl ChunkWriter {
                 .cache
                 .reserve(needed, self.array.engine.deadline())?;
             let old = match store.get(context, key, size) {
-                // The shard has grown since the HEAD.
+                // The shard has become longer since its length was requested.
                 Err(error) if error.kind() == Kind::TooLarge => continue,
                 answer => answer?,
             };
@@ -401,8 +406,9 @@ impl ChunkWriter {
         }
     }
 
-    /// Returns the condition of a chunk: the present version of its key if each subchunk that was read for an edit is
-    /// unchanged in it, or else the old condition.
+    /// Returns the condition for putting a dirty chunk: the present version of its key if each subchunk that was read
+    /// for
+    /// an edit still has the same content, or else the old condition, with which the put fails.
     fn renewed_condition(
         &self,
         context: &RequestContext,
@@ -426,7 +432,7 @@ impl ChunkWriter {
         Ok(now)
     }
 
-    /// Whether a chunk still has this digest in this version of the stored chunk.
+    /// Whether a subchunk has the given digest in the given version of its stored chunk.
     fn reads_the_same(
         &self,
         context: &RequestContext,
@@ -454,7 +460,8 @@ impl ChunkWriter {
     }
 
     /// Handles a put that failed, and returns the error. On a conflict the chunk is dropped, since it was edited from
-    /// stale content. Otherwise it stays dirty; the put may have succeeded although it returned an error.
+    /// stale content. After any other error the chunk stays dirty; the put may have succeeded although it returned an
+    /// error.
     fn handle_refusal(
         &self,
         context: &RequestContext,
@@ -496,8 +503,9 @@ impl ChunkWriter {
         error
     }
 
-    /// Drops page write-back to a chunk that another program has changed since the pages were read. Writers get the
-    /// error at close or fsync: the kernel reports none for the write-back itself.
+    /// Drops page write-back to a chunk that another program has changed since the kernel read the pages. Writers get
+    /// the
+    /// error at close or fsync, because the kernel reports no error for the write-back itself.
     pub(super) fn refuse_pages(
         &self,
         context: &RequestContext,
@@ -517,7 +525,7 @@ impl ChunkWriter {
             .map(drop)
     }
 
-    /// Returns the digest of the content that the edits of a dirty chunk started from, or of the stored content if the
+    /// Returns the digest of the stored content that a dirty chunk was edited from, or of the stored content if the
     /// chunk is not dirty. Returns `None` if the chunk is not stored, or was written whole.
     pub(super) fn stored_digest(
         &self,
@@ -533,7 +541,8 @@ impl ChunkWriter {
         Ok(found.digest())
     }
 
-    /// Returns how many partly written chunks are read at a time; small enough that they do not fill the memory.
+    /// Returns how many partly written chunks are read at the same time: few enough to fit in the memory for dirty
+    /// chunks.
     pub(super) fn edits_at_once(&self) -> usize {
         let length = self.reader.decoder.pipeline.chunk_bytes() as u64;
         let most = self.array.engine.write_budget.limit / length.saturating_mul(COPIES).max(1);
@@ -542,10 +551,11 @@ impl ChunkWriter {
     }
 }
 
-/// An encoded chunk.
+/// An encoded chunk, ready to be put.
 struct EncodedChunk<'a> {
     bytes: Cow<'a, [u8]>,
-    /// The condition of the put if the dirty chunk has none: the version of the shard that was read while encoding.
+    /// The condition of the put if the dirty chunk sets none: that the shard has the version that was read while
+    /// encoding.
     condition: Condition,
     _room: Reservation,
 }
@@ -558,8 +568,8 @@ impl Drop for EncodedChunk<'_> {
     }
 }
 
-/// Returns the error for a dirty chunk without subchunks. It is never seen: a chunk is dirty because a subchunk was
-/// written.
+/// Returns the error for a dirty chunk without subchunks. No program sees it, because a chunk becomes dirty only when a
+/// subchunk is written.
 fn no_subchunk() -> Error {
     Error::invalid("", "no inner chunk was written")
 }

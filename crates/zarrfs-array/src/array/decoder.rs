@@ -1,13 +1,16 @@
-//! Decodes the chunks of an array, with one pipeline per chunk shape.
+//! Decodes the chunks of an array, with one codec pipeline per chunk shape.
 //!
 //! A regular grid has one pipeline. In a rectilinear grid the chunk shapes differ, and so do the shard indexes: a
-//! pipeline is built when a chunk of a new shape is decoded, and the last ones are cached. Properties that all shapes
-//! share (shard levels, the inner chunk shape, whether anything is encoded) are read from the largest one.
+//! pipeline is built when a chunk of a new shape is decoded, and the last pipelines are cached. Properties that are the
+//! same for all shapes (nesting of shards, the inner chunk shape, whether anything is encoded) are read from the
+//! pipeline
+//! of the largest shape.
 //!
 //! For elements without a fixed length the metadata give only an upper bound of a chunk's size, and memory has room for
-//! at most two such chunks. So a chunk is expected to be at most 1.5 times as long as the longest chunk of its array so
-//! far, encoded and decoded. A chunk that is longer is loaded again, with room for any length; a wrong estimate costs
-//! only time.
+//! at most two chunks of that size. So a chunk is expected to be at most 1.5 times as long as the longest chunk of its
+//! array so far, encoded and decoded. A chunk that is longer is loaded again, with room for any length; a wrong
+//! estimate
+//! costs only time.
 
 use std::borrow::Cow;
 use std::num::NonZeroUsize;
@@ -30,10 +33,10 @@ use zarr_format::model::{Array, Attributes};
 use zarrfs_store::sync::budget::Reservation;
 use zarrfs_store::{Key, Version};
 
-/// The number of cached pipelines of a rectilinear grid.
+/// The number of codec pipelines of a rectilinear grid that are cached.
 const MAX_PIPELINES: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
-/// Returns the maximum encoded length of a chunk of `decoded` bytes.
+/// Returns the maximum encoded length of a valid chunk of `decoded` bytes.
 fn max_encoded(decoded: u64) -> u64 {
     decoded.saturating_mul(8).saturating_add(1 << 20)
 }
@@ -44,21 +47,21 @@ pub(super) fn usual_length(decoded: u64) -> u64 {
     decoded.saturating_add(more)
 }
 
-/// A chunk that is being loaded.
+/// A request to load one chunk.
 pub(super) struct Load<'a> {
     pub(super) chunk: ChunkIndex,
-    /// Decodes the stored chunk.
+    /// The codec pipeline of the stored chunk.
     pub(super) pipeline: Arc<Pipeline>,
     pub(super) location: &'a ChunkLocation,
     /// The version of the stored chunk, if known.
     pub(super) known: Option<Version>,
-    /// The estimated sizes; `None` to allow any size that the pipeline allows.
+    /// The estimated sizes of the chunk; `None` to allow any size that the pipeline allows.
     pub(super) estimated: Option<EstimatedSizes>,
     pub(super) deadline: Instant,
 }
 
 impl Load<'_> {
-    /// Returns the decoded bytes; fails with `Corrupt` also if they exceed the estimated size.
+    /// Decodes the bytes of a chunk; fails with `Corrupt` if they are corrupt or exceed the estimated size.
     pub(super) fn decode(&self, encoded: Cow<'_, [u8]>) -> Result<Vec<u8>> {
         let Some(estimated) = self.estimated else {
             return self.pipeline.decode(encoded);
@@ -75,20 +78,20 @@ impl Load<'_> {
 /// Decodes the chunks of an array.
 pub(super) struct Decoder {
     array: Arc<StoredArray>,
-    /// The pipeline of the largest chunk; in a regular grid, of every chunk.
+    /// The codec pipeline of the largest chunk; in a regular grid, of every chunk.
     pub(super) pipeline: Arc<Pipeline>,
     /// The grid of the smallest chunks that can be decoded alone: chunks, or inner chunks of shards.
     pub(super) grid: Grid,
-    /// The grid of stored chunks.
+    /// The grid of stored chunks (shards, if the array has them).
     pub(super) stored: Grid,
     shapes: Option<Shapes>,
     sizes: SizeEstimate,
     decoded: DecodedChunks,
 }
 
-/// The pipelines of a rectilinear grid.
+/// The codec pipelines of a rectilinear grid, by chunk shape.
 struct Shapes {
-    /// The array without its attributes and without the edges of its chunks: no codec reads them.
+    /// The array without its attributes and without the edges of its chunks, because no codec reads them.
     array: Array,
     most: u64,
     pipelines: Mutex<LruCache<Vec<u64>, Arc<Pipeline>>>,
@@ -100,7 +103,7 @@ impl Decoder {
         !self.pipeline.is_identity() || !self.pipeline.shards().is_empty()
     }
 
-    /// Builds the pipeline of the largest chunk.
+    /// Creates the decoder of an array, with the codec pipeline of the largest chunk.
     ///
     /// Fails as `Pipeline::new` does, and with `Unsupported` for a rectilinear grid with shards that inner
     /// chunks do not divide.
@@ -121,7 +124,7 @@ impl Decoder {
     fn of_grid(array: Arc<StoredArray>, stored: Grid) -> Result<Decoder> {
         let (metadata, limits) = (&*array.metadata, &array.engine.limits);
         // The decoded length of variable-length elements is known only after decoding. `VlenReader` may fill 1/2 of the
-        // memory with elements while such a chunk is loaded and decoded, so one chunk may take at most 1/5.
+        // memory with elements while a chunk of these elements is decoded, so one chunk may take at most 1/5.
         let most = limits.of_chunk(metadata.data_type.is_variable());
         let shapes = Shapes::new(metadata, &stored, most);
         let pipeline = match &shapes {
@@ -150,7 +153,7 @@ impl Decoder {
         })
     }
 
-    /// Returns the pipeline of a stored chunk; `Unsupported` if the codecs do not allow its shape.
+    /// Returns the codec pipeline of a stored chunk; `Unsupported` if the codecs do not allow the chunk's shape.
     pub(super) fn pipeline_of(&self, stored: ChunkIndex) -> Result<Arc<Pipeline>> {
         match &self.shapes {
             None => Ok(self.pipeline.clone()),
@@ -158,7 +161,7 @@ impl Decoder {
         }
     }
 
-    /// Returns the location of a chunk in its stored chunk.
+    /// Returns the stored chunk that contains a chunk, and with sharding the position in the shard.
     pub(super) fn locate(&self, chunk: ChunkIndex) -> ChunkLocation {
         let mut indices = self.grid.indices(chunk);
         let mut inner = SmallVec::new();
@@ -177,7 +180,7 @@ impl Decoder {
         }
     }
 
-    /// Returns the number of the stored chunk that contains a chunk.
+    /// Returns the number of the stored chunk (with sharding, the shard) that contains a chunk.
     pub(super) fn stored_number(&self, chunk: ChunkIndex) -> u64 {
         match self.pipeline.shards() {
             [] => chunk.0,
@@ -185,7 +188,7 @@ impl Decoder {
         }
     }
 
-    /// Returns the number of the stored chunk that contains a chunk with first element `start`.
+    /// Returns the number of the stored chunk that contains a chunk, given the chunk's first element `start`.
     pub(super) fn stored_number_at(&self, chunk: ChunkIndex, start: &[u64]) -> u64 {
         match self.pipeline.shards() {
             [] => chunk.0,
@@ -193,13 +196,14 @@ impl Decoder {
         }
     }
 
-    /// Whether inner chunks are read in groups.
+    /// Whether neighboring inner chunks of a shard are fetched with one request.
     pub(super) fn reads_groups(&self) -> bool {
-        // With nested shards, more indexes would have to be read before the byte ranges are known.
+        // With nested shards, an inner index would have to be read before the byte ranges of the inner chunks are
+        // known.
         self.pipeline.shards().len() == 1
     }
 
-    /// Returns the estimated sizes of a chunk; `None` if the metadata determine them, or no chunk was decoded yet.
+    /// Returns the estimated sizes of a chunk; `None` if its elements have a fixed length, or no chunk was decoded yet.
     pub(super) fn estimated_sizes(&self) -> Option<EstimatedSizes> {
         if self.pipeline.has_fixed_length() {
             return None;
@@ -207,7 +211,7 @@ impl Decoder {
         self.sizes.estimate()
     }
 
-    /// Returns the decoded size in bytes that most chunks have: estimated if elements have no fixed length.
+    /// Returns the decoded size of a chunk in bytes, which is estimated if the elements have no fixed length.
     pub(super) fn usual_bytes(&self) -> usize {
         let most = self.pipeline.chunk_bytes();
         let estimated = self.estimated_sizes();
@@ -215,12 +219,13 @@ impl Decoder {
         estimated.unwrap_or(most).min(most)
     }
 
-    /// Returns the memory for chunks that a sequential reader can keep, in bytes: the memory limit minus the memory for
+    /// Returns the bytes of chunks that a sequential reader can have in memory: the memory limit minus the memory for
     /// chunks that are being loaded, and for chunks that cross the end of a read.
     pub(super) fn room_for_row(&self) -> u64 {
         let memory = self.array.engine.limits.memory;
-        // Each load needs memory for the encoded chunk, the decoded chunk, and one that is decoded but not used yet.
-        // Twice that is left free, so that a load finds chunks that may be evicted.
+        // Each load needs memory for the encoded chunk, the decoded chunk, and a chunk that is decoded but not used
+        // yet.
+        // Twice that memory is left free, so that a load finds chunks that may be evicted.
         let decoded = self.pipeline.chunk_bytes() as u64;
         let load = decoded
             .saturating_mul(2)
@@ -232,8 +237,9 @@ impl Decoder {
             .max(memory / 2)
     }
 
-    /// Fails with `Corrupt` if an encoded chunk of `size` bytes is longer than any codec makes it, with `TooLarge` if
-    /// its variable-length elements do not fit.
+    /// Checks the stored length of a chunk: fails with `Corrupt` if no codec makes a chunk that long, and with
+    /// `TooLarge`
+    /// if its variable-length elements do not fit into memory.
     pub(super) fn check_length(&self, load: &Load, key: &Key, size: u64) -> Result<()> {
         let (pipeline, decoded) = (&load.pipeline, load.pipeline.chunk_bytes() as u64);
         if pipeline.has_fixed_length() {
@@ -252,7 +258,7 @@ impl Decoder {
         Err(error.about(key))
     }
 
-    /// Reserves memory for a decoded chunk and its `encoded` bytes.
+    /// Reserves memory for a chunk while it is loaded: for its decoded and its `encoded` bytes.
     pub(super) fn reserve(&self, load: &Load, encoded: u64) -> Result<Reservation> {
         let bytes = match load.estimated {
             Some(estimated) => EstimatedSizes {
@@ -260,7 +266,7 @@ impl Decoder {
                 ..estimated
             }
             .while_decoded(&load.pipeline),
-            // An uncompressed chunk is decoded in place.
+            // An uncompressed chunk is decoded in place and needs no second buffer.
             None if load.pipeline.is_identity() => encoded,
             None => encoded.saturating_add(load.pipeline.chunk_bytes() as u64),
         };
@@ -269,7 +275,7 @@ impl Decoder {
         room.map_err(|error| error.about(&self.array.path))
     }
 
-    /// Decodes a chunk; returns surplus memory to the budget.
+    /// Decodes a fetched chunk; returns the reserved memory that it does not need to the budget.
     pub(super) fn decode(
         &self,
         load: &Load,
@@ -301,27 +307,31 @@ impl Decoder {
         })
     }
 
-    /// Reuses the memory of a consumed chunk for the next `length` bytes: getting fresh memory from the kernel takes as
-    /// long as decoding a chunk into it.
+    /// Reuses the memory of a chunk that its reader has consumed for the next `length` bytes: getting fresh memory from
+    /// the
+    /// kernel takes as long as decoding a chunk into it.
     pub(super) fn reclaim(&self, length: usize) {
         let cache = &self.array.engine.cache;
-        // Below this size nothing is evicted, so that the chunks of a short array stay in memory for its other files.
+        // While less memory is in use, no chunk is evicted, so that the chunks of a short array stay in memory for the
+        // other
+        // files of the array.
         if cache.budget().held() > 16 << 20 && !buffer::is_pooled(length) {
             cache.reclaim();
         }
     }
 
-    /// Returns a buffer of `length` bytes with arbitrary content, to assemble an answer in.
+    /// Returns a buffer of `length` bytes with arbitrary content, which is filled with the answer to a read.
     pub(super) fn answer_buffer(&self, length: usize) -> Buffer {
-        // A short buffer is not worth the eviction of a chunk that a reader might return to.
+        // A short buffer is not worth evicting a chunk that a reader might read again.
         if length >= buffer::MIN_POOLED_BYTES {
             self.reclaim(length);
         }
         Buffer::of_length(length)
     }
 
-    /// Replaces the indices of an inner chunk of an outermost shard by the indices of the shard; returns the number of
-    /// the inner chunk in the shard.
+    /// Replaces the indices of an inner chunk by the indices of its outermost shard, which may be rectilinear; returns
+    /// the
+    /// number of the inner chunk in the shard.
     fn leave_shard(&self, indices: &mut [u64], level: &ShardLevel) -> usize {
         if self.stored.is_regular() {
             return leave_level(indices, level.chunks_per_shard());
@@ -350,13 +360,13 @@ fn leave_level(indices: &mut [u64], chunks_per_shard: &[u64]) -> usize {
     inner_number(number)
 }
 
-/// Returns the number of an inner chunk as an index; `usize::MAX`, which is in no shard, if it does not fit.
+/// Returns the number of an inner chunk as a `usize`; `usize::MAX`, which no shard has, if the number does not fit.
 fn inner_number(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 impl Shapes {
-    /// Prepares the pipelines of a rectilinear grid; `None` for a regular one.
+    /// Creates an empty cache of codec pipelines for a rectilinear grid; `None` for a regular grid.
     fn new(array: &Array, stored: &Grid, most: u64) -> Option<Shapes> {
         if array.chunk_edges.is_empty() {
             return None;
@@ -394,7 +404,8 @@ impl Shapes {
     }
 }
 
-/// Returns the error for a chunk shape: a configuration that is invalid for one shape may be valid for another.
+/// Returns the error for chunks of one shape. It is `Unsupported`, not `Corrupt`, because the codecs may be valid for
+/// another shape.
 fn shape_error(shape: &[u64], error: Error) -> Error {
     match error.kind() {
         Kind::Corrupt => {
@@ -404,18 +415,17 @@ fn shape_error(shape: &[u64], error: Error) -> Error {
     }
 }
 
-/// Bytes that are added to the estimate of 1.5 times the longest chunk, because the lengths of short chunks differ
-/// more.
+/// Bytes that are added to the estimated length of a chunk, because the lengths of short chunks vary more.
 const SLACK: u64 = 4 << 10;
 
-/// The expected maximum lengths of a chunk, in bytes.
+/// The estimated maximum lengths of a chunk of variable-length elements, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EstimatedSizes {
     pub(super) encoded: u64,
     pub(super) decoded: u64,
 }
 
-/// The lengths of the longest decoded chunks in bytes; 0 if there were none.
+/// The lengths of the longest chunk that was decoded so far, in bytes; 0 if there was none.
 #[derive(Default)]
 pub(super) struct SizeEstimate {
     encoded: AtomicU64,
@@ -423,7 +433,7 @@ pub(super) struct SizeEstimate {
 }
 
 impl SizeEstimate {
-    /// Records the lengths of a chunk.
+    /// Records the encoded and decoded length of a chunk, for later estimates.
     pub(super) fn record(&self, encoded: u64, decoded: u64) {
         self.encoded.fetch_max(encoded, Ordering::Relaxed);
         self.decoded.fetch_max(decoded, Ordering::Relaxed);
@@ -440,13 +450,12 @@ impl SizeEstimate {
     }
 }
 
-/// Returns 1.5 times `bytes`, plus `SLACK`.
 fn with_half(bytes: u64) -> u64 {
     bytes.saturating_add(bytes / 2).saturating_add(SLACK)
 }
 
 impl EstimatedSizes {
-    /// Returns the memory in bytes that a chunk needs while it is decoded.
+    /// Returns the memory in bytes that a chunk of the estimated sizes needs while it is decoded.
     pub(super) fn while_decoded(self, pipeline: &Pipeline) -> u64 {
         let copies = pipeline.decoded_copies().max(1);
         let decoded = self.decoded.saturating_mul(copies);
@@ -454,14 +463,14 @@ impl EstimatedSizes {
     }
 }
 
-/// One bit per chunk of an array; empty if the array has too many chunks.
+/// Which chunks of an array were decoded, one bit per chunk; empty if the array has too many chunks.
 #[derive(Default)]
 pub(super) struct DecodedChunks(OnceLock<Box<[AtomicU64]>>);
 
 impl DecodedChunks {
-    /// Records that one of `count` chunks is decoded; returns whether it is known to have been decoded before.
+    /// Records that one chunk of `count` was decoded; returns whether it is known to have been decoded before.
     pub(super) fn mark(&self, count: u64, chunk: ChunkIndex) -> bool {
-        // 128 KiB of bits.
+        // The bits of 2^20 chunks take 128 KiB.
         if count > 1 << 20 {
             return false;
         }

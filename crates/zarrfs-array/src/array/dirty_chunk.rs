@@ -1,7 +1,9 @@
 //! Holds a dirty chunk and the stored content that it was edited from.
 //!
-//! For a subchunk that is written in part, the rest was read from the store. So two values are recorded: the version of
-//! the stored chunk, as the condition of the put, and a digest of the subchunk as it was read. If the put finds another
+//! If a subchunk is written in part, the other elements were read from the store. So two values are recorded: the
+//! version
+//! of the stored chunk, as the condition of the put, and a digest of the subchunk as it was read. If the put finds
+//! another
 //! version, the digest tells whether the content is still the same or the put is a conflict.
 
 use std::collections::BTreeMap;
@@ -11,51 +13,51 @@ use crate::array::chunk::DecodedChunk;
 use zarr_format::grid::Coordinates;
 use zarrfs_store::{Condition, Version};
 
-/// Decoded subchunks by place in the stored chunk: with sharding, the number of the inner chunk in its shard, one
+/// Decoded subchunks of a stored chunk, by position: with sharding, the number of the inner chunk in its shard, one
 /// number for each nested shard.
 pub(super) type Subchunks = BTreeMap<Vec<usize>, Arc<DecodedChunk>>;
 
-/// The content that a write of a subchunk depends on.
+/// The content that a subchunk had before it was edited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Basis {
-    /// Nothing: all elements of the subchunk were written.
+    /// No content: all elements of the subchunk were written.
     Nothing,
     /// The dirty subchunk from an earlier write.
     Written,
-    /// A subchunk that was read: the version of the stored chunk, `None` if the stored chunk was missing; and the
-    /// digest of the subchunk, `None` if the subchunk was not stored.
+    /// The stored subchunk, with the version of its stored chunk (`None` if the stored chunk was missing) and the
+    /// digest of
+    /// the subchunk (`None` if the subchunk was not stored).
     Stored(Option<Version>, Option<u64>),
 }
 
-/// A subchunk after a write.
+/// A subchunk after a write, and the content that it was edited from.
 pub(super) struct WrittenSubchunk {
-    /// Its place in the stored chunk.
+    /// The position of the subchunk in its stored chunk.
     pub(super) place: Vec<usize>,
-    /// Its indices in the grid of subchunks, which stay the same when the array grows.
+    /// The indices of the subchunk in the grid of subchunks, which stay the same when the array grows.
     pub(super) indices: Coordinates,
     pub(super) decoded: Arc<DecodedChunk>,
     pub(super) basis: Basis,
 }
 
 /// The digest that a subchunk had when it was read for an edit; `None` if it was not stored, or was written whole and
-/// not read.
+/// therefore not read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadDigest(pub(super) Option<u64>);
 
-/// A chunk that has to be stored.
+/// A changed chunk that has to be stored.
 #[derive(Clone)]
 pub(super) struct DirtyChunk {
     pub(super) subchunks: Subchunks,
-    /// The indices of the subchunks in the grid of subchunks.
     pub(super) indices: BTreeMap<Vec<usize>, Coordinates>,
-    /// The condition of the put.
+    /// The condition under which the chunk is put: the version of the stored chunk that it was edited from.
     pub(super) condition: Condition,
-    /// The digests of the subchunks that were read before the edit, by place; `None` for a subchunk that was not
+    /// The digests of the subchunks that were read before an edit, by position; `None` for a subchunk that was not
     /// stored.
     pub(super) read: BTreeMap<Vec<usize>, Option<u64>>,
     /// The number of the last write to the chunk, from `DirtyBytes::writes`.
     pub(super) touched: u64,
-    /// Whether the last attempt to store it failed.
+    /// Whether the last attempt to store the chunk failed.
     pub(super) failed: bool,
 }
 
@@ -73,7 +75,9 @@ impl Default for DirtyChunk {
 }
 
 impl DirtyChunk {
-    /// Adds the basis of a write of a subchunk. The first version that was read becomes the condition.
+    /// Records the content that a subchunk was edited from. The first version that was read becomes the condition of
+    /// the
+    /// chunk's put.
     pub(super) fn depend(&mut self, place: &[usize], basis: Basis) {
         match basis {
             Basis::Nothing => {
@@ -92,12 +96,12 @@ impl DirtyChunk {
         }
     }
 
-    /// Records a write and its number.
+    /// Records the number of the last write to the chunk, and that storing it has not failed since.
     pub(super) fn mark_written(&mut self, touched: u64) {
         (self.touched, self.failed) = (touched, false);
     }
 
-    /// Records that the key has exactly the content of this chunk, in this version.
+    /// Records that the chunk's key in the store already has this content, in this version.
     pub(super) fn confirm(&mut self, version: Version) {
         for (place, digest) in &mut self.read {
             *digest = self.subchunks.get(place).map(|subchunk| subchunk.digest());

@@ -1,6 +1,6 @@
 //! Owns the resources that all open arrays of a mount share.
 //!
-//! These are memory, threads, files on disk and counters. The memory for all data of chunks is charged to one budget.
+//! These resources are memory, threads, files on disk and counters. The memory of all chunks is charged to one budget.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
@@ -23,10 +23,10 @@ use zarrfs_store::sync::file_limits::ClosesFiles;
 use zarrfs_store::sync::pool::ThreadPool;
 use zarrfs_store::sync::single_flight::SingleFlight;
 
-/// Limits of decoding.
+/// Limits of decoding and writing, from the options of the command line.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The maximum bytes of memory for decoded chunks and chunks that are being loaded, together.
+    /// The maximum memory in bytes for decoded chunks and for chunks that are being loaded, together.
     pub memory: u64,
     /// The maximum decoded bytes of one chunk.
     pub max_chunk: u64,
@@ -39,7 +39,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Returns the maximum decoded bytes of a chunk; of variable-length elements, at most 1/5 of the memory.
+    /// Returns the maximum decoded bytes of a chunk; a chunk of variable-length elements may take 1/5 of the memory.
     pub(super) fn of_chunk(&self, is_variable: bool) -> u64 {
         if is_variable {
             self.max_chunk.min(self.memory / 5)
@@ -52,50 +52,51 @@ impl Limits {
 /// Memory, threads and counters that all arrays of a mount share.
 pub struct Engine {
     pub(super) cache: Arc<Cache<CacheKey, Cached>>,
-    /// The budget that the memory of open arrays is charged to.
+    /// The memory budget of the open arrays and their metadata.
     pub(super) metadata: Arc<MemoryBudget>,
-    /// The file for evicted chunks that a reader still needs.
+    /// The spill file, for chunks that were evicted although a reader still needs them.
     pub(super) spill: Option<Arc<Spill>>,
-    /// The disk cache for file lengths that take long to compute.
+    /// The disk cache for the lengths of files whose length takes long to compute.
     pub(super) disk: Option<CacheNamespace>,
-    /// The threads that decode chunks before a reader takes them.
+    /// The threads that decode chunks before a reader needs them.
     pub(super) decoders: ThreadPool,
-    /// The maximum number of concurrent loads.
+    /// The maximum number of chunks that are loaded concurrently.
     pub(super) loads: u64,
-    /// The maximum number of concurrent encoders.
+    /// The maximum number of chunks that are encoded concurrently.
     pub(super) encoders: usize,
     pub(super) open_chunks: Arc<OpenChunkCache>,
-    /// The stored chunks that are being opened.
+    /// The stored chunks that are being opened; concurrent readers share one request.
     pub(super) opening: SingleFlight<OpenRequest, Option<Arc<OpenChunk>>>,
-    /// Runs of inner chunks that were read together.
+    /// The cache of byte ranges of shards that were fetched with one request for several inner chunks.
     pub(super) shard_runs: Arc<ShardRuns>,
     pub(super) stats: Arc<Stats>,
     pub(super) limits: Limits,
     pub(super) last_id: AtomicU64,
-    /// The dirty bytes of all arrays, and the arrays that have them.
+    /// The limit for dirty bytes of all arrays, and the list of the arrays that have dirty chunks.
     pub(super) write_budget: WriteBudget,
-    /// The files whose lengths are being computed, by array and name.
+    /// The files whose lengths are being computed, by array number and file name; concurrent callers share the result.
     pub(super) lengths: SingleFlight<(u64, String), u64>,
 }
 
 /// The files on disk that an engine uses.
 #[derive(Default)]
 pub struct EngineDisk {
-    /// The disk cache for file lengths that depend on all chunks; with `None` they are cached only in memory.
+    /// The disk cache for file lengths that depend on all chunks; with `None` the lengths are cached only in memory.
     pub cache: Option<CacheNamespace>,
     /// The file for chunks that are evicted before a sequential reader has consumed them.
     pub spill: SpillConfig,
 }
 
 impl Engine {
-    /// Creates an engine with one decoding thread per core, or per concurrent fetch if these are more: a thread that
-    /// waits for the network needs no core.
+    /// Creates an engine with one decoding thread per core, or per concurrent fetch if there are more fetches, because
+    /// a
+    /// thread that waits for the network needs no core.
     pub fn new(limits: Limits, stats: Arc<Stats>) -> Arc<Engine> {
         let budget = MemoryBudget::beside_buffers(limits.memory, stats.clone());
         Engine::within(budget, limits, stats, EngineDisk::default())
     }
 
-    /// Adds a hint to the error of a chunk that is too large: the command-line option that raises the limit.
+    /// Adds a hint to the error that a chunk is too large: the command-line option that raises the limit.
     pub(super) fn with_option(&self, error: Error, is_variable: bool) -> Error {
         let limit = self.limits.of_chunk(is_variable);
         let why = if limit < self.limits.max_chunk {
@@ -109,7 +110,7 @@ impl Engine {
         Error::too_large(error.subject(), format!("{}; {why}", error.detail()))
     }
 
-    /// Like `new`, with the memory of `budget`, and with files on disk.
+    /// Creates an engine like `new`, but with an existing memory budget and with files on disk.
     pub fn within(
         budget: Arc<MemoryBudget>,
         limits: Limits,
@@ -134,12 +135,13 @@ impl Engine {
         file_limits::add_cache(closing);
         let cache = Cache::new(budget.clone(), Priority::Used, Some(Box::new(on_evict)));
         Arc::new(Engine {
-            // A small budget, because opening an array again costs little.
+            // The budget of open arrays is small, because opening an array again costs little.
             metadata: budget.part((32 << 20).min(budget.limit() / 4)),
             open_chunks,
             opening: SingleFlight::default(),
-            // The cache of runs registers with the budget after the cache of decoded chunks. So decoded chunks are
-            // evicted first: some of them are consumed, while runs are still wanted.
+            // The cache of shard runs registers with the budget after the cache of decoded chunks, so that decoded
+            // chunks are
+            // evicted first: readers have consumed some of these chunks, while shard runs are still wanted.
             shard_runs: shard_groups::shard_runs(&budget),
             cache,
             spill,
@@ -155,14 +157,14 @@ impl Engine {
         })
     }
 
-    /// Returns the counters.
+    /// Returns the counters of this engine, such as cache hits.
     pub fn stats(&self) -> &Arc<Stats> {
         &self.stats
     }
 
-    /// Reserves memory for an array that is going to be opened, or returns `None` if there is no room.
+    /// Reserves memory for an array that is going to be opened; returns `None` if the budget has no room.
     pub(super) fn room_of(&self, array: &Array) -> Option<Reservation> {
-        // The metadata are in memory in three forms: as parsed, as a grid, and as codecs.
+        // An open array has its metadata in memory three times: as parsed, as a grid, and as codecs.
         self.metadata
             .try_reserve((2 << 10) + 3 * array.metadata_bytes())
     }

@@ -1,8 +1,9 @@
 //! Maps the bytes of a flat file to the chunks of its array.
 //!
-//! A plane is the elements at one index along the slowest dimension of the file; a chunk row is the chunks at one chunk
-//! index along it. Each plane of a row crosses all chunks of the row. So a sequential reader passes over a row once per
-//! plane, and needs one row in memory at a time.
+//! A plane is all elements at one index along the slowest dimension of the file; a chunk row is all chunks at one chunk
+//! index along that dimension. Each plane crosses all chunks of its chunk row. So a sequential reader reads every chunk
+//! of
+//! a chunk row once per plane, and needs one chunk row in memory at a time.
 
 use std::ops::Range;
 
@@ -12,28 +13,28 @@ use zarr_format::error::Result;
 use zarr_format::grid::{ChunkIndex, Coordinates, Grid, Layout, Region, Runs, boxes, permuted};
 use zarr_format::model::bytes_of;
 
-/// The order of the elements of a box in a flat file.
+/// The order in which a flat file shows the elements of a box of the array.
 pub(super) struct FileLayout {
     pub(super) region: Region,
-    /// The array's dimension for each dimension of the file, outermost first; `None` for the array's order.
+    /// The array's dimension for each dimension of the file, outermost first; `None` if the order is the array's.
     pub(super) order: Option<Box<[usize]>>,
-    /// Bytes of an element.
+    /// The size of an element in bytes.
     pub(super) element: usize,
-    /// Bytes of the file.
+    /// The length of the file in bytes.
     pub(super) length: u64,
 }
 
-/// A range of a file that is one run of bytes in a chunk.
+/// A byte range of a file whose bytes are contiguous in one chunk.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ChunkRun {
     pub(super) chunk: ChunkIndex,
-    /// The chunk's first element.
+    /// The coordinates of the chunk's first element.
     pub(super) start: Coordinates,
-    /// The range of the run in the bytes of the decoded chunk.
+    /// The range of the bytes in the decoded chunk.
     pub(super) bytes: Range<usize>,
 }
 
-/// Converts a length or an offset in the buffer of one read.
+/// Converts a length or an offset within the buffer of one read to `usize`.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "it is at most the length of the buffer, which is a usize"
@@ -42,13 +43,13 @@ pub(super) fn in_buffer(bytes: u64) -> usize {
     bytes as usize
 }
 
-/// Returns the elements of `size` bytes that contain a range of bytes.
+/// Returns the range of elements of `size` bytes that contain a range of bytes.
 pub(super) fn elements(size: usize, range: &Range<u64>) -> Range<u64> {
     let size = size as u64;
     range.start / size..range.end.div_ceil(size)
 }
 
-/// Converts a box with permuted dimensions to the array's order.
+/// Converts a box whose dimensions are in the order of the file to the order of the array.
 fn restored(part: &Region, order: &[usize]) -> Region {
     let mut found = part.clone();
     for (place, &axis) in order.iter().enumerate() {
@@ -59,7 +60,7 @@ fn restored(part: &Region, order: &[usize]) -> Region {
 }
 
 impl FileLayout {
-    /// Lays out a box of elements of `element` bytes; `TooLarge` if the file would be too long.
+    /// Lays out the elements of a box, of `element` bytes each, in a file; `TooLarge` if the file would be too long.
     pub(super) fn new(
         region: Region,
         order: Option<Box<[usize]>>,
@@ -73,34 +74,37 @@ impl FileLayout {
         })
     }
 
-    /// Returns the array's dimension that is the slowest one of the file.
+    /// Returns the array's dimension that varies slowest in the file.
     pub(super) fn slowest_axis(&self) -> usize {
         let order = self.order.as_deref().and_then(<[usize]>::first);
         order.map_or(0, |&axis| axis)
     }
 
-    /// Returns the elements that contain a range of bytes.
+    /// Returns the range of elements that contain a range of bytes of the file.
     pub(super) fn elements(&self, range: &Range<u64>) -> Range<u64> {
         let size = self.element as u64;
         range.start / size..range.end.div_ceil(size)
     }
 
-    /// Returns the maximum number of bytes that are read at a time, so that the slices of their chunks use about 3 MiB of
-    /// memory.
+    /// Returns the maximum number of bytes that are read at a time; it limits the memory for the slices of the chunks
+    /// to
+    /// about 3 MiB.
     pub(super) fn max_read(&self, grid: &Grid) -> u64 {
         let row = if grid.is_regular() {
             grid.chunk_shape().last().copied().unwrap_or(1)
         } else {
             1
         };
-        // A slice has 192 bytes, and three numbers for each dimension beyond those that coordinates hold inline.
+        // A `ChunkSlice` has 192 bytes, plus three numbers for each dimension after the sixth, which coordinates store
+        // inline.
         let more = (grid.chunk_shape().len() as u64).saturating_sub(6);
         let slices = (3 << 20) / (192 + more * 3 * 8);
         (slices * self.element.max(1) as u64).saturating_mul(row)
     }
 
-    /// Calls `visit` with each chunk under a range, its first element and the box of wanted elements. The range is cut
-    /// into boxes; the chunks of each box come in C order.
+    /// Calls `visit` with each chunk that a byte range covers, the chunk's first element, and the box of elements in
+    /// the
+    /// range. The range is cut into boxes; the chunks of each box come in C order.
     pub(super) fn visit(
         &self,
         grid: &Grid,
@@ -123,7 +127,7 @@ impl FileLayout {
         }
     }
 
-    /// Returns the place of a range that is one run of bytes in one chunk of a regular grid, or `None`.
+    /// Returns the location of a byte range that is contiguous in one chunk of a regular grid, or `None`.
     pub(super) fn run_in_chunk(&self, grid: &Grid, range: &Range<u64>) -> Option<ChunkRun> {
         if self.order.is_some() || !grid.is_regular() || range.is_empty() {
             return None;
@@ -147,8 +151,9 @@ impl FileLayout {
             if end < chunk_start || end - chunk_start >= chunk_length {
                 return None;
             }
-            // The range covers several rows along this dimension. They are contiguous in the chunk only if each row of
-            // the chunk is exactly a row of the file.
+            // The range covers several rows of the file along this dimension. The rows are contiguous in the chunk only
+            // if each
+            // row of the chunk is exactly a row of the file.
             if first != last {
                 is_one_run &= chunk_start == file_start && chunk_length == file_length;
             }
@@ -166,7 +171,7 @@ impl FileLayout {
         })
     }
 
-    /// Returns the slices of chunks under a range; slices of one chunk are adjacent.
+    /// Returns the chunk slices that a byte range covers; slices of one chunk are adjacent.
     pub(super) fn slices(&self, grid: &Grid, range: &Range<u64>) -> Vec<ChunkSlice> {
         let mut slices = Vec::new();
         self.visit(grid, range, |chunk, start, shared| {
@@ -176,14 +181,14 @@ impl FileLayout {
         slices
     }
 
-    /// Returns the chunks under a range.
+    /// Returns the chunks that a byte range of the file covers, perhaps more than once.
     pub(super) fn chunks(&self, grid: &Grid, range: &Range<u64>) -> Vec<ChunkIndex> {
         let mut chunks = Vec::new();
         self.visit(grid, range, |chunk, _, _| chunks.push(chunk));
         chunks
     }
 
-    /// Returns the runs of bytes to copy from a slice's chunk into a buffer of these elements.
+    /// Returns the byte runs to copy from a slice's chunk into a buffer that holds the elements of a read.
     pub(super) fn runs(&self, grid: &Grid, elements: &Range<u64>, slice: &ChunkSlice) -> Runs {
         let from = Layout {
             start: &slice.start,
@@ -204,7 +209,7 @@ impl FileLayout {
         Runs::permuted(&slice.region, from, to(&start, &shape), order, size)
     }
 
-    /// Returns the runs of bytes to copy from a buffer of these elements into a slice's chunk.
+    /// Returns the byte runs to copy into a slice's chunk from a buffer that holds the elements of a write.
     pub(super) fn runs_into(&self, grid: &Grid, elements: &Range<u64>, slice: &ChunkSlice) -> Runs {
         let from = Layout {
             start: &self.region.start,
@@ -220,21 +225,23 @@ impl FileLayout {
     }
 }
 
-/// The layout of a file's bytes in chunk rows.
+/// The division of a file into chunk rows: all chunks at one index along the slowest dimension.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ChunkRows {
-    /// Bytes of a plane, which is one index along the slowest dimension.
+    /// Bytes of a plane, which is all elements at one index along the slowest dimension.
     pub(super) plane: u64,
-    /// The number of planes of a row, and the number of planes of the first row that are before the start of the file.
+    /// The number of planes of a chunk row, and how many planes of the first chunk row are before the start of the
+    /// file.
     planes: u64,
     skipped: u64,
-    /// Bytes of a row.
+    /// Bytes of a chunk row.
     pub(super) bytes: u64,
 }
 
 impl ChunkRows {
-    /// Returns the chunk rows of a file of `length` bytes that shows `region`; `axis` is the dimension that varies
-    /// slowest in the file. In a rectilinear grid the rows differ in length, so each plane is taken as a row.
+    /// Divides a file of `length` bytes that shows `region` into chunk rows; `axis` is the dimension that varies
+    /// slowest in
+    /// the file. In a rectilinear grid chunk rows differ in length, so each plane counts as a chunk row.
     pub(super) fn new(chunks: &Grid, region: &Region, axis: usize, length: u64) -> ChunkRows {
         let of_chunk = chunks.chunk_shape().get(axis).copied().unwrap_or(1).max(1);
         let of_file = region.shape.get(axis).copied().unwrap_or(1).max(1);
@@ -248,7 +255,7 @@ impl ChunkRows {
         }
     }
 
-    /// Returns the byte range of the row that contains byte `byte`.
+    /// Returns the byte range of the chunk row that contains byte `byte` of the file.
     pub(super) fn range_at(&self, byte: u64) -> Range<u64> {
         let row = (byte / self.plane.max(1) + self.skipped) / self.planes.max(1);
         let start = |row: u64| {
@@ -259,12 +266,12 @@ impl ChunkRows {
     }
 }
 
-/// A chunk under a read, and the elements wanted of it.
+/// A chunk that a read or write covers, and the box of its elements that is wanted.
 pub(super) struct ChunkSlice {
     pub(super) chunk: ChunkIndex,
-    /// The chunk's first element.
+    /// The coordinates of the chunk's first element.
     pub(super) start: Coordinates,
-    /// The wanted elements.
+    /// The box of wanted elements in the chunk.
     pub(super) region: Region,
 }
 
@@ -277,23 +284,23 @@ impl ChunkSlice {
         }
     }
 
-    /// Whether both slices are of the same chunk.
+    /// Whether both slices belong to the same chunk.
     pub(super) fn is_of_same_chunk(&self, other: &ChunkSlice) -> bool {
         self.chunk == other.chunk
     }
 }
 
-/// The slices of the last range of a flat file that could not be answered from memory.
+/// The chunk slices of the last read of a flat file that could not be answered from memory.
 #[derive(Default)]
 pub(super) struct PendingSlices(Mutex<Option<(Range<u64>, Vec<ChunkSlice>)>>);
 
 impl PendingSlices {
-    /// Keeps the slices of a range for the thread that will read it.
+    /// Stores the chunk slices of a range for the thread that will read the range from the store.
     pub(super) fn keep(&self, range: Range<u64>, slices: Vec<ChunkSlice>) {
         *self.0.lock() = Some((range, slices));
     }
 
-    /// Takes the slices of a range, if they were kept.
+    /// Takes the chunk slices of a range out, if they were stored.
     pub(super) fn take(&self, range: &Range<u64>) -> Option<Vec<ChunkSlice>> {
         let pending = self.0.lock().take_if(|pending| pending.0 == *range)?;
         Some(pending.1)

@@ -1,9 +1,9 @@
 //! Computes and caches the lengths of files whose length depends on the elements.
 //!
-//! All elements must be read to know such a length. It is computed once for each content, and cached in memory and,
+//! To know the length, all elements must be read. It is computed once for each content, and cached in memory and,
 //! with `--cache-dir`, on disk. A cached length is used only while all stored chunks of the file have the versions, and
-//! the array has the metadata, that it was computed from. A change by another program is seen within the TTL of
-//! versions, like a change of the bytes themselves.
+//! the array has the metadata, that the length was computed from. A change by another program is seen within the TTL of
+//! versions, like a change of the file's bytes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,16 +19,15 @@ use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 /// The cached lengths of an array's files, by file name.
 pub(super) struct FileLengths {
     array: Arc<StoredArray>,
-    /// The version that each length was computed from, and the length in bytes, or the error that the file is too large
-    /// to be read.
+    /// The version of the elements that each length was computed from, and the length in bytes, or the error that the
+    /// file cannot be read.
     known: Mutex<HashMap<String, (Version, Result<u64>)>>,
 }
 
-/// Returns the version of the elements that a file is made of.
+/// A function that returns the present version of the elements that a file shows.
 pub type VersionOf<'a> = &'a dyn Fn(&RequestContext) -> Result<Version>;
 
 impl FileLengths {
-    /// Creates an empty cache.
     pub(super) fn new(array: Arc<StoredArray>) -> FileLengths {
         FileLengths {
             array,
@@ -38,7 +37,8 @@ impl FileLengths {
 
     /// Returns the length of file `name`: the cached length if the elements have the version that it was computed from,
     /// or else the result of `measure`. `version_of` returns the present version of the elements. Concurrent callers
-    /// share one call of `measure`. If it takes longer than they wait, it still runs to its end, and a later caller
+    /// share one call of `measure`. If the call takes longer than they wait, it still runs to its end, and a later
+    /// caller
     /// finds the length.
     pub(super) fn length_of(
         &self,
@@ -57,7 +57,7 @@ impl FileLengths {
             let length = measure(&UNLIMITED);
             match &length {
                 Ok(length) => self.record(&UNLIMITED, name, version_of, version, *length)?,
-                // The error is cached too, because finding it out again would take as long.
+                // The error is cached too, because computing the length again would take as long and fail again.
                 Err(error) if matches!(error.kind(), Kind::TooLarge | Kind::Unsupported) => {
                     self.remember(name, version, Err(error.clone()));
                 }
@@ -67,7 +67,7 @@ impl FileLengths {
         })
     }
 
-    /// Returns the length that is cached for a version.
+    /// Returns the cached length of a file, from memory or disk, if it was computed from this version of the elements.
     fn known_length(&self, name: &str, version: Version) -> Option<Result<u64>> {
         if let Some((known, length)) = self.known.lock().get(name)
             && *known == version
@@ -98,15 +98,19 @@ impl FileLengths {
 
     fn remember(&self, name: &str, version: Version, length: Result<u64>) {
         let mut lengths = self.known.lock();
-        // Programs can open any number of slices, and each has a file name of its own.
+        // The number of lengths is limited, because programs can open any number of slices, each under its own file
+        // name.
         if lengths.len() >= 1 << 12 {
             lengths.clear();
         }
         lengths.insert(name.to_string(), (version, length));
     }
 
-    /// Returns the disk cache and the key of a length in it: the file name, the version of the program, and the
-    /// metadata. `None` if there is no disk cache, or if the version is valid only in this process.
+    /// Returns the disk cache and the key under which it has a file length. The key has the file name, the version of
+    /// the
+    /// program, and the version of the metadata. `None` if there is no disk cache, or if the version of the elements is
+    /// valid
+    /// only in this process.
     fn disk_entry(&self, name: &str, version: Version) -> Option<(&CacheNamespace, EntryKey)> {
         let disk = self.array.engine.disk.as_ref();
         let disk = disk.filter(|_| version.is_lasting())?;
@@ -116,7 +120,7 @@ impl FileLengths {
         Some((disk, key))
     }
 
-    /// Returns a length from disk for a version, or `None` if it is missing or damaged.
+    /// Reads a file length from the disk cache; `None` if it is missing or damaged, or is of another version.
     fn read_length(&self, name: &str, version: Version) -> Option<u64> {
         let (disk, key) = self.disk_entry(name, version)?;
         let entry = disk.find(&key)?;

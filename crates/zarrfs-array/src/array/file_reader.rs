@@ -1,8 +1,10 @@
 //! Reads ranges of a flat file from the chunks of its array.
 //!
-//! A range of bytes is cut into boxes, these into the chunks under them, and an `Assembler` copies each chunk's runs of
-//! bytes into the answer. Chunks are taken one after another, so a read holds at most one chunk that it has to load;
-//! the engine's threads decode the other missing chunks concurrently.
+//! A range of bytes is cut into boxes of elements, and each box into the chunks that it covers. An `Assembler` copies
+//! the
+//! byte runs of each chunk into the answer. Chunks are taken one after another, so a read has at most one chunk in
+//! memory
+//! that it loads itself; the engine's threads decode the other missing chunks concurrently.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,15 +23,15 @@ use zarr_format::grid::ChunkIndex;
 use zarrfs_store::request_context::{RequestContext, would_wait};
 use zarrfs_store::sync::read_bytes::ReadBytes;
 
-/// Reads one flat file.
+/// Reads the byte ranges of one flat file, and prefetches its chunks.
 pub(super) struct FileReader {
     pub(super) reader: Arc<ChunkReader>,
     layout: Arc<FileLayout>,
     ahead: ReadAhead,
-    /// Whether reads go directly to the stored chunks, which are not encoded.
+    /// Whether reads copy directly from the stored chunks, because these are uncompressed local files.
     direct: bool,
     pub(super) pending: PendingSlices,
-    /// Called by each read in the middle of its copy; set by tests.
+    /// Called by each read while it copies; set by tests.
     #[cfg(test)]
     pub(super) while_copying: crate::array::assembler::WhileCopying,
 }
@@ -44,10 +46,11 @@ impl Drop for FileReader {
 }
 
 impl FileReader {
-    /// Creates the reader of a file and its tracker.
+    /// Creates the reader of a file, and the tracker that predicts its next reads.
     pub(super) fn new(prefetcher: Arc<Prefetcher>, layout: Arc<FileLayout>) -> FileReader {
         let reader = prefetcher.reader.clone();
-        // Each run is one buffer of a system call, so arrays with shorter runs are read through the cache.
+        // A direct read passes one buffer per run to the system call, so arrays with shorter runs are read through the
+        // cache.
         let direct = layout.order.is_none() && reader.reads_direct(256);
         let grid = &reader.decoder.grid;
         let rows = ChunkRows::new(grid, &layout.region, layout.slowest_axis(), layout.length);
@@ -70,7 +73,7 @@ impl FileReader {
         }
     }
 
-    /// Whether a reader that opens the file now is expected to be sequential.
+    /// Whether a program that opens the file now is expected to read it sequentially.
     pub(super) fn expects_sequential(&self) -> bool {
         self.ahead.expects_sequential()
     }
@@ -85,7 +88,7 @@ impl FileReader {
         }
     }
 
-    /// Returns the bytes of a range; fetches and decodes missing chunks. The range must be inside the file.
+    /// Returns the bytes of a range of the file; fetches and decodes missing chunks. The range must be inside the file.
     pub(super) fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         if !context.may_wait() {
             return self.read_cached(context, range).ok_or_else(would_wait);
@@ -97,8 +100,9 @@ impl FileReader {
         Ok(bytes)
     }
 
-    /// Returns the bytes of a range if all its chunks are in memory and current; otherwise keeps the computed slices
-    /// for `read`.
+    /// Returns the bytes of a range if all its chunks are in memory and current; otherwise stores the computed chunk
+    /// slices
+    /// for a later `read`.
     fn read_cached(&self, context: &RequestContext, range: Range<u64>) -> Option<ReadBytes> {
         let array = &*self.reader.array;
         let now = array.info.clock.now();
@@ -112,7 +116,7 @@ impl FileReader {
         Some(bytes).filter(|_| array.has_same_store())
     }
 
-    /// Returns the bytes of a range that is one run of a chunk in memory, without a copy.
+    /// Returns the bytes of a range without a copy, if they are contiguous in a chunk that is in memory.
     fn read_run(&self, range: &Range<u64>, now: Instant) -> Option<ReadBytes> {
         let decoder = &self.reader.decoder;
         let run = self.layout.run_in_chunk(&decoder.grid, range)?;
@@ -130,7 +134,8 @@ impl FileReader {
         Some(ReadBytes::Shared(decoded, run.bytes))
     }
 
-    /// Returns the bytes of a range of chunks in memory; otherwise keeps the slices.
+    /// Returns the bytes of a range if all its chunks are in memory; otherwise stores its chunk slices for a later
+    /// read.
     fn read_slices(
         &self,
         context: &RequestContext,
@@ -153,8 +158,9 @@ impl FileReader {
             let chunk = chunks.next().ok_or_else(|| Error::invalid("", "no chunk"));
             chunk.map(Source::Chunk)
         };
-        // All chunks were looked up together, under one version of each stored chunk, so their contents need no
-        // comparison.
+        // All chunks were looked up together, under one version of each stored chunk, so the versions of inner chunks
+        // cannot
+        // differ.
         let bytes = self
             .assembler(context)
             .assemble(&range, &slices, None, source);
@@ -165,7 +171,7 @@ impl FileReader {
         Some(bytes)
     }
 
-    /// Returns the bytes of a range of any length.
+    /// Returns the bytes of a range of any length, which is read in parts of at most `max_read` bytes.
     fn read_parts(
         &self,
         context: &RequestContext,
@@ -197,11 +203,11 @@ impl FileReader {
         let slices =
             slices.unwrap_or_else(|| self.layout.slices(&self.reader.decoder.grid, &range));
         if self.direct {
-            // Nothing is prefetched here: the kernel prefetches the stored files.
+            // A direct read prefetches nothing, because the kernel does the readahead for the stored files.
             self.ahead.tracker.record(&range);
             return self.read_stored(context, &range, &slices, contents);
         }
-        // The tracker records the read before anything is decoded: decoding evicts chunks, and the tracker decides
+        // The tracker records the read before any chunk is decoded: decoding evicts chunks, and the tracker decides
         // which of them are spilled because the reader still needs them.
         let ahead = self.ahead.tracker.begin(&range);
         let mut beside = ParallelDecode::new(&self.ahead, &slices);
@@ -219,7 +225,7 @@ impl FileReader {
         bytes
     }
 
-    /// Returns the bytes of a range from stored and dirty chunks.
+    /// Returns the bytes of a range directly from uncompressed stored chunks, and from dirty chunks.
     fn read_stored(
         &self,
         context: &RequestContext,
@@ -235,7 +241,7 @@ impl FileReader {
         assembler.assemble(range, slices, Some(contents), source)
     }
 
-    /// Marks the chunks that a sequential reader has consumed to be evicted first. Their memory is reused.
+    /// Marks the chunks that a sequential reader has consumed to be evicted first, so that their memory is reused.
     fn retire_consumed(&self, slices: &[ChunkSlice], consumed: Option<u64>) {
         let Some(consumed) = consumed else { return };
         let groups = slices.chunk_by(ChunkSlice::is_of_same_chunk);
@@ -247,7 +253,7 @@ impl FileReader {
         self.reader.array.engine.cache.retire(&keys);
     }
 
-    /// Whether a chunk with the first element `start` ends before byte `consumed` of the file.
+    /// Whether a sequential reader that has consumed the file up to byte `consumed` has read all of a chunk.
     fn is_consumed(&self, chunk: ChunkIndex, start: &[u64], consumed: u64) -> bool {
         let shape = self.reader.decoder.grid.shape_of(chunk);
         let end = self.ahead.tracker.end_of(start, &shape);

@@ -21,12 +21,12 @@ use zarrfs_store::sync::read_bytes::ReadBytes;
 pub struct FlatFile {
     array: Arc<OpenArray>,
     layout: Arc<FileLayout>,
-    /// `Err` if the array cannot be decoded.
+    /// The reader of the file; `Err` if the array cannot be decoded.
     reader: Result<FileReader>,
 }
 
 impl FlatFile {
-    /// Creates the flat file of a box; `Unsupported` or `TooLarge` if its length cannot be computed.
+    /// Creates the flat file of a box; `Unsupported` or `TooLarge` if the file's length cannot be computed.
     pub fn new(array: Arc<OpenArray>, region: Region) -> Result<FlatFile> {
         FlatFile::build(array, region, None)
     }
@@ -47,8 +47,10 @@ impl FlatFile {
         })
     }
 
-    /// Creates the flat file of a box with permuted dimensions: `order` has the array's dimension for each dimension of
-    /// the file, outermost first, each once. Fails as `new` does. The file is read-only.
+    /// Creates the read-only flat file of a box with permuted dimensions: `order` has the array's dimension for each
+    /// dimension of the file, outermost first, each dimension once. `Invalid` if `order` is no permutation,
+    /// `Unsupported` or
+    /// `TooLarge` if the file's length cannot be computed.
     pub fn permuted(array: Arc<OpenArray>, region: Region, order: &[usize]) -> Result<FlatFile> {
         let rank = region.shape.len();
         if order.len() != rank || (0..rank).any(|axis| !order.contains(&axis)) {
@@ -59,18 +61,18 @@ impl FlatFile {
         FlatFile::build(array, region, (!is_own).then(|| order.into()))
     }
 
-    /// Whether the elements are in the order of the array's dimensions.
+    /// Whether the file has its dimensions in the order of the array's dimensions.
     pub fn has_own_order(&self) -> bool {
         self.layout.order.is_none()
     }
 
-    /// Returns the length in bytes.
+    /// Returns the length of the file in bytes.
     pub fn len(&self) -> u64 {
         self.layout.length
     }
 
-    /// Whether a reader that opens the file now is expected to be sequential: true if the last reader was sequential,
-    /// or, if there was none, if the file has at most `MAX_READ_WHOLE` bytes.
+    /// Whether a program that opens the file now is expected to read it sequentially: true if the last reader was
+    /// sequential, or, if there was none, if the file has at most `MAX_READ_WHOLE` bytes.
     pub fn expects_sequential(&self) -> bool {
         match &self.reader {
             Ok(reader) => reader.expects_sequential(),
@@ -83,13 +85,13 @@ impl FlatFile {
         self.len() == 0
     }
 
-    /// Returns the array.
+    /// Returns the array that the file shows.
     pub fn array(&self) -> &Arc<OpenArray> {
         &self.array
     }
 
-    /// Returns the bytes of a range; fetches and decodes missing chunks, or fails with `WouldWait` if the request may
-    /// not block. The range must be inside the file.
+    /// Returns the bytes of a range of the file; fetches and decodes missing chunks, or fails with `WouldWait` if the
+    /// request may not block. The range must be inside the file.
     pub fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         match &self.reader {
             Ok(reader) => reader.read(context, range),
@@ -97,19 +99,21 @@ impl FlatFile {
         }
     }
 
-    /// Returns the bytes of a range, and records the digests of its chunks while the array is open for writing. The
-    /// range must be inside the file.
+    /// Returns the bytes of a range that the kernel will cache as pages. While the array is open for writing, the
+    /// digests
+    /// of the range's chunks are recorded, to detect conflicts of write-back. The range must be inside the file.
     pub fn read_for_pages(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         if self.array.buffer.writers.is_open() {
             context.check_may_wait()?;
-            // The digests are recorded before the read. If another program changes a chunk in between, a write-back of
-            // its pages is refused without need, but it never overwrites the change.
+            // The digests are recorded before the read. If another program changes a chunk between the two, a
+            // write-back of
+            // the chunk's pages is refused without need, but it never overwrites the change.
             self.record_pages(context, &range)?;
         }
         self.read(context, range)
     }
 
-    /// Records the present digests of the chunks under a range.
+    /// Records the present digests of the chunks that a byte range covers.
     fn record_pages(&self, context: &RequestContext, range: &Range<u64>) -> Result<()> {
         let grid = self.array.decoded_grid()?;
         let writers = &self.array.buffer.writers;
@@ -126,9 +130,10 @@ impl FlatFile {
         Ok(())
     }
 
-    /// Writes bytes at an offset. Fails with `TooLarge` beyond the end, since the length is fixed, with `Invalid` for a
-    /// value outside the data type, and as `OpenArray::check_writable` does. Bytes written before an error stay
-    /// written.
+    /// Writes bytes at an offset of the file. Fails with `TooLarge` beyond the end, since the length is fixed, with
+    /// `Invalid` for a value outside the data type, and as `OpenArray::check_writable` does. Bytes written before an
+    /// error
+    /// stay written.
     pub fn write(
         &self,
         context: &RequestContext,
@@ -172,14 +177,14 @@ impl FlatFile {
         Ok(())
     }
 
-    /// Whether a chunk is written in part and has to be read first, which may take long.
+    /// Whether a write changes a chunk only in part, so that the chunk has to be read first, which may take long.
     fn has_to_read(&self, writer: &ChunkWriter, slice: &ChunkSlice) -> bool {
         let grid = &writer.reader.decoder.grid;
         let indices = grid.indices(slice.chunk);
         slice.region != grid.region(&indices) && writer.reader.written(slice.chunk).is_none()
     }
 
-    /// Writes the part of a range of bytes that is in one chunk.
+    /// Writes those bytes of a range that belong to one chunk.
     fn write_part(
         &self,
         context: &RequestContext,
@@ -246,7 +251,7 @@ mod tests {
                 .take(&(1..5))
                 .is_none()
         );
-        // A read uses the slices that were kept for it.
+        // A read uses the chunk slices that an earlier read has stored for it.
         slices.truncate(2);
         file.reader.as_ref().unwrap().pending.keep(1..5, slices);
         assert_eq!(
@@ -296,15 +301,14 @@ mod tests {
         assert!(!is_in_memory());
     }
 
-    /// A copy in another thread that is stopped in the middle, and goes on when this value is dropped.
+    /// A copy of bytes in another thread that is stopped in the middle, and goes on when this value is dropped.
     struct HeldCopy {
         begun: mpsc::Receiver<()>,
         end: Option<mpsc::Sender<()>>,
     }
 
     impl HeldCopy {
-        /// Returns the stopped copy, and a function that the thread calls in the middle of its copy: the first call
-        /// blocks.
+        /// Returns the stopped copy, and a function that the thread calls while it copies: the first call blocks.
         fn new() -> (HeldCopy, impl Fn() + Send + Sync) {
             let (begin, begun) = mpsc::channel();
             let (end, ended) = mpsc::channel();
@@ -312,7 +316,7 @@ mod tests {
             let hold = move || {
                 if is_first.swap(false, Ordering::SeqCst) {
                     begin.send(()).unwrap();
-                    // The channel is disconnected when the copy may go on, or when the test fails.
+                    // The channel is disconnected to let the copy go on, or when the test fails.
                     let _ = ended.lock().recv_timeout(Duration::from_secs(60));
                 }
             };
@@ -320,7 +324,7 @@ mod tests {
             (HeldCopy { begun, end }, hold)
         }
 
-        /// Fails if `read` does not return while the copy is held.
+        /// Fails if `read` does not return while the other thread's copy is stopped.
         fn assert_answers<T: Send>(mut self, read: impl FnOnce() -> T + Send) -> T {
             let (sender, answer) = mpsc::channel();
             self.begun.recv_timeout(Duration::from_secs(60)).unwrap();
@@ -400,7 +404,7 @@ mod tests {
         assert_eq!(read(&file, 0..8), expected);
     }
 
-    /// The first write to another array drops arrays without dirty chunks from the list.
+    /// The list of arrays with dirty chunks stays locked while a write is buffered; the write then registers its array.
     #[test]
     fn an_array_is_listed_as_dirty_after_its_write_is_buffered() {
         let array = SampleArray::new(&[8], &[4]).open(1 << 20);

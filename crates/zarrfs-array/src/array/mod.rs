@@ -1,14 +1,14 @@
 //! Reads and writes the decoded elements of arrays, chunk by chunk.
 //!
-//! - `FlatFile` asks `ChunkReader` for the chunks under a range of bytes, through `FileReader` and `Assembler`.
-//! - `ChunkReader` finds the versions of chunks (`ChunkVersions`), loads and decodes them (`ChunkLoader`,
+//! - `FlatFile` asks `ChunkReader` for the chunks of a byte range, through `FileReader` and `Assembler`.
+//! - `ChunkReader` finds the versions of chunks (`ChunkVersions`), loads and decodes chunks (`ChunkLoader`,
 //!   `ShardReader`, `Decoder`) and caches them.
 //! - `ReadTracker` follows the reader of a file and tells `Prefetcher` through `ReadAhead` which range to prefetch.
 //! - `ChunkWriter` collects written chunks in a `WriteBuffer` and flushes it.
-//! - `Spill` keeps chunks on disk that were evicted before they were consumed.
+//! - `Spill` stores chunks on disk that were evicted before their reader consumed them.
 //!
 //! An `OpenArray` bundles these objects for one array; its path and metadata are a `StoredArray`. An array that cannot
-//! be decoded is opened all the same; its reads return the error.
+//! be decoded can still be opened; its reads return the error.
 
 mod arrays;
 mod assembler;

@@ -34,27 +34,26 @@ struct Chunks {
     prefetcher: Arc<Prefetcher>,
 }
 
-/// An array, ready to be read.
+/// An open array, whose elements can be read and written.
 pub struct OpenArray {
-    /// The path and the metadata.
+    /// The path and the metadata of the array.
     pub(super) stored: Arc<StoredArray>,
-    /// `Err` if the array cannot be decoded.
+    /// The objects that read and write chunks; `Err` if the array cannot be decoded.
     chunks: Result<Chunks>,
     pub(super) versions: Arc<ChunkVersions>,
-    /// The dirty chunks.
     pub(super) buffer: Arc<WriteBuffer>,
     lengths: FileLengths,
     sparsity: Sparsity,
     stored_sets: StoredSets,
-    /// The memory that is reserved for the array until its last holder drops it; `None` if the budget had no room.
+    /// The memory that is reserved for the open array until its last user drops it; `None` if the budget had no room.
     pub(super) room: Option<Reservation>,
 }
 
-/// A state of the content of an array, to detect later changes.
+/// A state of the content of an array, which is compared with a later state to detect changes.
 pub struct ArrayState {
-    /// The position of the store's change log.
+    /// The position in the store's change log.
     position: LogPosition,
-    /// The page version (`OpenArray::page_version`).
+    /// The page version of the array.
     content: u64,
 }
 
@@ -90,7 +89,7 @@ impl OpenArray {
         self.stored.id
     }
 
-    /// Returns the metadata, without attributes.
+    /// Returns the metadata of the array, without attributes.
     pub fn array(&self) -> &Array {
         &self.stored.metadata
     }
@@ -100,27 +99,27 @@ impl OpenArray {
         &self.stored.path
     }
 
-    /// Returns the modification time that the array's documents had when the array was opened.
+    /// Returns the modification time that the array's metadata documents had when the array was opened.
     pub fn modified(&self) -> SystemTime {
         self.stored.modified
     }
 
-    /// Returns the grid of stored chunks; it exists whether or not the chunks decode.
+    /// Returns the grid of stored chunks, which is known even if the chunks cannot be decoded.
     pub fn stored_grid(&self) -> Result<&Grid> {
         self.stored.grid()
     }
 
-    /// Fails if the array cannot be decoded.
+    /// Fails if the chunks of the array cannot be decoded.
     pub fn check_decodable(&self) -> Result<()> {
         self.decoder().map(drop)
     }
 
-    /// Adds a hint to the error of a chunk that is too large: the command-line option that raises the limit.
+    /// Adds a hint to the error that a chunk is too large: the command-line option that raises the limit.
     pub fn with_option(&self, error: Error) -> Error {
         self.stored.with_option(error)
     }
 
-    /// Reserves memory for bytes of this array.
+    /// Reserves `bytes` bytes of the memory budget for data of this array.
     pub fn room(&self, bytes: u64) -> Result<Reservation> {
         self.stored.reserve(bytes)
     }
@@ -141,9 +140,10 @@ impl OpenArray {
         self.chunks().map(|chunks| &chunks.prefetcher)
     }
 
-    /// Returns the content number. It changes once a stored chunk that was read has changed, and no number is used
-    /// twice. Asks the store about all chunks that were read, so it may block. Returns `None` if there are too many
-    /// such chunks, or if the array cannot be decoded.
+    /// Returns the version of the array's content. It changes once a stored chunk that was read has changed, and no
+    /// version is used twice. Asks the store about all chunks that were read, so it may block. Returns `None` if too
+    /// many
+    /// chunks were read, or if the array cannot be decoded.
     pub fn content(&self, context: &RequestContext) -> Result<Option<u64>> {
         if self.chunks.is_err() || !self.versions.refresh(context)? {
             return Ok(None);
@@ -151,12 +151,12 @@ impl OpenArray {
         Ok(Some(self.page_version()))
     }
 
-    /// Like `content`, but sends no request.
+    /// Returns the version of the array's content, as far as it is known without a request to the store.
     pub fn page_version(&self) -> u64 {
         self.versions.page_version.with(&self.buffer.page_version)
     }
 
-    /// Returns the state of the content, without a request.
+    /// Returns the state of the array's content, for `may_have_changed`, without a request to the store.
     pub fn state(&self) -> ArrayState {
         ArrayState {
             position: self.stored.info.changes.position(),
@@ -164,8 +164,9 @@ impl OpenArray {
         }
     }
 
-    /// Whether elements that were read may have changed since `since`: something was written to the array, or a chunk
-    /// that was read was changed through the store. Sends no request.
+    /// Whether elements that were read may have changed since the state `since`: something was written to the array, or
+    /// a
+    /// chunk that was read was changed through the store. Sends no request.
     pub fn may_have_changed(&self, since: &ArrayState) -> bool {
         self.chunks.is_ok()
             && (self.page_version() != since.content
@@ -176,8 +177,9 @@ impl OpenArray {
         self.chunks().map(|chunks| &chunks.writer)
     }
 
-    /// Fails if the array cannot be written: `ReadOnly` if encoding is lossy and that is not allowed, or if elements
-    /// have no fixed length; `TooLarge` if chunks are too large for the memory; or the error that prevents decoding.
+    /// Fails if the array cannot be written: `ReadOnly` if the codecs are lossy and lossy writing is not allowed, or if
+    /// elements have no fixed length; `TooLarge` if chunks are too large for the memory; or the error that prevents
+    /// decoding.
     pub fn check_writable(&self) -> Result<()> {
         if self.stored.metadata.data_type.is_variable() {
             let why = "arrays of variable-length elements are read-only";
@@ -186,8 +188,9 @@ impl OpenArray {
         self.writer()?.check_writable()
     }
 
-    /// Stores all dirty chunks of the array, whichever handle wrote them. Tries all chunks, then returns the first
-    /// error; `Changed` if the metadata have changed the meaning of the chunks.
+    /// Stores all dirty chunks of the array, no matter which open file wrote them. After an error the remaining chunks
+    /// are
+    /// still tried, and the first error is returned; `Changed` if new metadata give the stored chunks another meaning.
     pub fn flush(&self, context: &RequestContext) -> Result<()> {
         if self.buffer.is_empty() {
             return Ok(());
@@ -195,19 +198,19 @@ impl OpenArray {
         self.writer()?.flush(context)
     }
 
-    /// Returns how many written chunks were dropped so far because of a conflict, and the last error.
+    /// Returns how many written chunks were dropped so far because of a conflict, and the last conflict's error.
     pub fn lost(&self) -> (u64, Option<Error>) {
         self.buffer.lost()
     }
 
-    /// Registers a handle that is open for writing; `file` is the path of its file in the mount. `Busy` if the array is
-    /// open for writing through another file; waits if that file was closed just now.
+    /// Registers an open file for writing; `file` is the path of the file in the mount. `Busy` if the array is
+    /// open for writing through another file; waits a moment in case the other file is just being closed.
     pub fn begin_writing(&self, file: &str) -> Result<()> {
         let added = self.buffer.writers.add(file);
         added.map_err(|other| busy(file, &other))
     }
 
-    /// Unregisters a handle for writing.
+    /// Unregisters an open file that was registered for writing.
     pub fn end_writing(&self) {
         self.buffer.writers.remove();
     }
@@ -217,18 +220,18 @@ impl OpenArray {
         self.buffer.writers.mark_pages_dropped();
     }
 
-    /// Counts a write of pages.
+    /// Counts a write-back of pages from the kernel's page cache.
     pub fn record_page_write(&self) {
         let writes = &self.buffer.writers.page_writes;
         writes.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Returns the number of page writes so far.
+    /// Returns the number of write-backs of the kernel's pages so far.
     pub fn page_writes(&self) -> u64 {
         self.buffer.writers.page_writes.load(Ordering::Acquire)
     }
 
-    /// Whether the array is open for writing.
+    /// Whether a file of the array is open for writing.
     pub fn is_open_for_writing(&self) -> bool {
         self.buffer.writers.is_open()
     }
@@ -244,16 +247,17 @@ impl OpenArray {
         self.decoder().map(|decoder| &decoder.grid)
     }
 
-    /// Returns the number of shards that each chunk of `decoded_grid` is nested in. Fails if the array cannot be
-    /// decoded.
+    /// Returns how many shards are nested around each chunk of `decoded_grid`; 0 without sharding. Fails if the array
+    /// cannot be decoded.
     pub fn shard_levels(&self) -> Result<usize> {
         self.decoder()
             .map(|decoder| decoder.pipeline.shards().len())
     }
 
     /// Returns the decoded size of a chunk in bytes, which determines the block size of files; 0 if the array cannot be
-    /// decoded. For inner chunks of a store on a network it is at most 128, so that files get a small block size: a
-    /// program that fills one buffer to look at a header then fetches only the few inner chunks under 128 KiB.
+    /// decoded. For inner chunks of a store on a network the size is at most 128 bytes, so that files get a small block
+    /// size:
+    /// a program that fills one buffer to look at a header then fetches only the few inner chunks in its first 128 KiB.
     pub fn chunk_bytes(&self) -> u64 {
         let Ok(decoder) = self.decoder() else {
             return 0;
@@ -273,7 +277,7 @@ impl OpenArray {
         Ok(!self.decoder()?.pipeline.shards().is_empty())
     }
 
-    /// Returns the shard with these indices, or `None` if it is not stored or outside the grid.
+    /// Returns the shard with these indices, or `None` if the shard is not stored or outside the grid.
     ///
     /// Fails if a request fails or the array cannot be decoded; an unreadable shard index is no error here.
     pub fn shard_file(
@@ -284,7 +288,7 @@ impl OpenArray {
         ShardFile::find(self.reader()?, context, indices)
     }
 
-    /// Whether `stored_chunks` can list the stored chunks.
+    /// Whether the stored chunks of the array can be listed.
     pub fn can_list_chunks(&self) -> bool {
         self.stored.metadata.keys.is_known() && self.stored.info.lists
     }
@@ -294,38 +298,41 @@ impl OpenArray {
         StoredChunks::new(self.stored.clone())
     }
 
-    /// Whether the array is large and almost none of it is stored. Returns false if one or two requests do not show
-    /// that.
+    /// Whether the array is large and almost no chunk of it is stored. Returns false if one or two requests cannot show
+    /// that the array is sparse.
     pub fn is_sparse(&self, context: &RequestContext) -> Result<bool> {
         self.sparsity.is_sparse(context)
     }
 
-    /// Returns the numbers of the stored chunks, in the order of the grid; stores dirty chunks first. Fails as
-    /// `stored_chunks`, and with `TooLarge` if the numbers need more than 1/4 of the memory.
+    /// Returns the numbers of the stored chunks, in the order of the grid; stores dirty chunks first. `Unsupported` if
+    /// the
+    /// store cannot list its keys, `TooLarge` if the numbers need more than 1/4 of the memory.
     pub fn stored_set(&self, context: &RequestContext) -> Result<Arc<StoredSet>> {
         if !self.buffer.is_empty() {
             context.check_may_wait()?;
-            // The error is not lost: the close of the written file returns it.
+            // The error of the flush is not lost, because closing the written file returns it.
             let _ = self.flush(context);
         }
         self.stored_sets.get(context)
     }
 
-    /// Whether a chunk of `decoded_grid` is stored or dirty. True if the index of its shard cannot be read, so that reads
-    /// of the chunk return the error. Fails if the array cannot be decoded.
+    /// Whether a chunk of `decoded_grid` is stored or dirty. An inner chunk whose shard index cannot be read counts as
+    /// stored, so that reads of the chunk return the error. Fails if the array cannot be decoded.
     pub fn has_chunk(&self, context: &RequestContext, chunk: ChunkIndex) -> Result<bool> {
         self.reader()?.is_stored(context, chunk)
     }
 
-    /// Records that a program reads a chunk of `decoded_grid` as a file, and prefetches the next ones if it reads one
-    /// after the other.
+    /// Records that a program reads a chunk of `decoded_grid` as a file; prefetches the next chunks if the program
+    /// reads
+    /// one chunk after the other.
     pub fn record_chunk_read(&self, chunk: ChunkIndex) {
         if let Ok(prefetcher) = self.prefetcher() {
             prefetcher.record_chunk_read(chunk);
         }
     }
 
-    /// Begins to list the stored chunks with up to `threads` requests at a time; fails as `stored_chunks` does.
+    /// Begins to list the stored chunks with up to `threads` requests at a time; `Unsupported` if the store cannot list
+    /// its keys.
     pub fn scan_chunks(
         &self,
         context: &RequestContext,
@@ -335,8 +342,10 @@ impl OpenArray {
         ChunkScan::new(self.stored.clone(), context, detail, threads)
     }
 
-    /// Returns the version of the stored chunks under a box; asks the store for unknown versions. `TooLarge` if the box
-    /// has too many elements without a fixed length, `Unavailable` if the store takes longer than a request may.
+    /// Returns a version for the content of the stored chunks that a box covers; asks the store for unknown versions.
+    /// `TooLarge` if the box has too many elements without a fixed length, `Unavailable` if the store takes longer than
+    /// a
+    /// request may.
     pub fn region_version(&self, context: &RequestContext, region: &Region) -> Result<Version> {
         let decoder = self.decoder()?;
         if self.stored.metadata.data_type.is_variable() {
@@ -347,7 +356,8 @@ impl OpenArray {
 
     /// Returns the length of file `name`: the cached length if the elements have the version that it was computed from,
     /// or else the result of `measure`. `version_of` returns the present version of the elements. Concurrent callers
-    /// share one call of `measure`. If it takes longer than they wait, it still runs to its end, and a later caller
+    /// share one call of `measure`. If the call takes longer than they wait, it still runs to its end, and a later
+    /// caller
     /// finds the length.
     pub fn length_of(
         &self,
@@ -373,13 +383,14 @@ impl OpenArray {
             .record(context, name, version_of, version, length)
     }
 
-    /// Reads a box; `TooLarge` if its elements and a row of its chunks need more than 1/2 of the budget, `Corrupt` if a
-    /// chunk has the wrong number of elements.
+    /// Reads a box of variable-length elements; `TooLarge` if its elements and a row of its chunks need more than 1/2
+    /// of
+    /// the memory budget, `Corrupt` if a chunk has the wrong number of elements.
     pub fn records(&self, context: &RequestContext, region: &Region) -> Result<VlenElements> {
         VlenReader::new(self.prefetcher()?).read(context, region)
     }
 
-    /// Creates a growing buffer of at most 1/2 of the budget.
+    /// Creates a buffer that reserves memory as it grows, up to 1/2 of the memory budget.
     pub fn growing(&self) -> ReservedBuffer<'_> {
         ReservedBuffer::new(&self.stored)
     }

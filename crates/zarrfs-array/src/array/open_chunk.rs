@@ -1,4 +1,4 @@
-//! Reads one content of a stored chunk that is kept open.
+//! Keeps a stored chunk open, and reads one content of it.
 
 use std::io::IoSliceMut;
 use std::num::NonZeroUsize;
@@ -13,7 +13,7 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::file_limits::ClosesFiles;
 use zarrfs_store::{Key, LogPosition, Meta, Reader, Store};
 
-/// A stored chunk that is open.
+/// A stored chunk that is open for reading.
 pub(super) struct OpenChunk {
     pub(super) key: Key,
     pub(super) meta: Meta,
@@ -21,8 +21,8 @@ pub(super) struct OpenChunk {
 }
 
 impl OpenChunk {
-    /// Opens an object, or returns `None` if it is missing. `known` is the object's metadata, if the store has just
-    /// returned it.
+    /// Opens the object of a stored chunk, or returns `None` if it is missing. `known` is the object's metadata, if the
+    /// store has just returned them.
     pub(super) fn open(
         context: &RequestContext,
         store: &dyn Store,
@@ -38,7 +38,7 @@ impl OpenChunk {
         Ok(Some(OpenChunk { key, meta, reader }))
     }
 
-    /// Fails with `Changed` if the object may have changed since it was opened.
+    /// Fails with `Changed` if the stored chunk may have changed since it was opened.
     pub(super) fn check_unchanged(&self, context: &RequestContext) -> Result<()> {
         if self.reader.meta(context)?.version != self.meta.version {
             return Err(self.changed());
@@ -46,7 +46,7 @@ impl OpenChunk {
         Ok(())
     }
 
-    /// Returns the error of a chunk that changed while it was read.
+    /// Returns the error that the chunk changed while it was being read.
     pub(super) fn changed(&self) -> Error {
         Error::new(
             Kind::Changed,
@@ -55,7 +55,7 @@ impl OpenChunk {
         )
     }
 
-    /// Reads runs of an uncompressed chunk of `length` bytes directly into their places in `out`.
+    /// Reads byte runs of an uncompressed chunk of `length` bytes directly to their positions in `out`.
     pub(super) fn scatter(
         &self,
         context: &RequestContext,
@@ -74,7 +74,7 @@ impl OpenChunk {
         let mut consumed = 0;
         let joined = |a: &(usize, usize), b: &(usize, usize)| a.0 + size == b.0;
         for row in places.chunk_by(joined) {
-            // IOV_MAX, the most buffers of a system call.
+            // 1024 is IOV_MAX, the maximum number of buffers of one system call.
             for group in row.chunks(1024) {
                 let mut parts = Vec::with_capacity(group.len());
                 for &(_, to) in group {
@@ -109,24 +109,23 @@ impl OpenChunk {
 /// The maximum number of stored chunks that are kept open.
 const MAX_OPEN_CHUNKS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
-/// Identifies a stored chunk.
+/// Identifies a stored chunk among those of all arrays.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct StoredChunkKey {
-    /// The number of the array.
     pub(super) array: u64,
     /// The number of the chunk in the grid of stored chunks.
     pub(super) number: u64,
 }
 
-/// Identifies a request that opens a stored chunk.
+/// Identifies a request to open a stored chunk, which concurrent callers can share.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct OpenRequest {
     pub(super) chunk: StoredChunkKey,
-    /// The last change of the chunk before the request.
+    /// The position of the chunk's last change, before the request, in the change log.
     pub(super) changed: LogPosition,
 }
 
-/// The open stored chunks of all arrays.
+/// The stored chunks of all arrays that are open.
 pub(super) struct OpenChunkCache(Mutex<LruCache<StoredChunkKey, Arc<OpenChunk>>>);
 
 impl Default for OpenChunkCache {

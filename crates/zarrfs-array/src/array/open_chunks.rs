@@ -1,8 +1,8 @@
 //! Opens the stored chunks of an array and reads each as one content.
 //!
-//! An open chunk is one content of a key: its index and its bytes belong together even if the key is replaced. If it is
-//! overwritten in place, that is detected and it is opened again. `ChunkVersions` decides whether the content is
-//! current. The chunks that were read last stay open, up to a limit for all arrays.
+//! An open chunk is one content of a key: its shard index and its bytes belong together even if the key is replaced. If
+//! the object is overwritten in place, the change is detected and the chunk is opened again. `ChunkVersions` decides
+//! whether the content is current. The chunks that were read last stay open, up to a limit for all arrays.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use zarr_format::grid::ChunkIndex;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{ByteRange, EntryKind, Key, Meta, Store, Version};
 
-/// The open chunks of an array, by number in the grid of stored chunks.
+/// Opens the stored chunks of an array; the open chunks have numbers in the grid of stored chunks.
 pub(super) struct OpenChunks {
     array: Arc<StoredArray>,
     decoder: Arc<Decoder>,
@@ -27,7 +27,6 @@ pub(super) struct OpenChunks {
 }
 
 impl OpenChunks {
-    /// Creates the list; no chunk is open yet.
     pub(super) fn new(
         array: Arc<StoredArray>,
         decoder: Arc<Decoder>,
@@ -49,13 +48,14 @@ impl OpenChunks {
         }
     }
 
-    /// Closes a stored chunk that was replaced.
+    /// Closes a stored chunk that was replaced, so that the next read opens the new object.
     pub(super) fn forget(&self, number: u64) {
         self.array.engine.open_chunks.forget(self.key(number));
     }
 
-    /// Closes a stored chunk that could not be read, and drops its indexes: a proxy may have truncated the answer that
-    /// it was opened with, and the next one has the true length.
+    /// Closes a stored chunk that could not be read, and drops its shard indexes: a proxy may have truncated the
+    /// response
+    /// that the chunk was opened with, and the next response has the true length.
     fn forget_doubtful(&self, number: u64, key: &Key, error: &Error) {
         if !matches!(error.kind(), Kind::Corrupt | Kind::Unavailable) {
             return;
@@ -71,7 +71,7 @@ impl OpenChunks {
         self.indexes.forget(number, holds_shards);
     }
 
-    /// Returns a stored chunk, open and current, or `None` if it is missing.
+    /// Returns the open stored chunk if its version is current, and otherwise opens it; `None` if the chunk is missing.
     fn current(&self, context: &RequestContext, number: u64) -> Result<Option<Arc<OpenChunk>>> {
         let version = match self.versions.state(number) {
             VersionState::Known(version) => version,
@@ -88,7 +88,7 @@ impl OpenChunks {
         self.open(context, number)
     }
 
-    /// Calls `read` with a stored chunk. If `read` returns `Changed`, opens the chunk again and retries, at most
+    /// Calls `read` with an open stored chunk. If `read` returns `Changed`, opens the chunk again and retries, at most
     /// three times. Returns `None` if the chunk is missing.
     pub(super) fn read<T>(
         &self,
@@ -118,14 +118,14 @@ impl OpenChunks {
         let keys = self.array.stored_keys(number)?;
         let changes = &self.array.info.changes;
         let changed = keys.iter().map(|key| changes.last_change(key)).max();
-        // A caller after a change of the chunk must not join a request from before the change.
+        // A caller that comes after a change of the chunk must not share a request from before the change.
         let request = OpenRequest {
             chunk: self.key(number),
             changed: changed.unwrap_or_default(),
         };
         let opening = &self.array.engine.opening;
         opening.run(context, &request, self.array.engine.deadline(), || {
-            // Another thread may have opened it since.
+            // Another thread may have opened the chunk while this one waited.
             if let VersionState::Known(Some(version)) = self.versions.state(number)
                 && let Some(open) = self.opened(number, version)
             {
@@ -135,7 +135,7 @@ impl OpenChunks {
         })
     }
 
-    /// Returns a stored chunk that is open in this version.
+    /// Returns a stored chunk if it is open in the given version.
     fn opened(&self, number: u64, version: Version) -> Option<Arc<OpenChunk>> {
         let open = self.array.engine.open_chunks.get(self.key(number));
         open.filter(|stored| stored.meta.version == version)
@@ -149,9 +149,11 @@ impl OpenChunks {
         keys: &[Key],
     ) -> Result<Option<Arc<OpenChunk>>> {
         let pipeline = self.decoder.pipeline_of(ChunkIndex(number))?;
-        // Over a network the request for the index of a shard also returns the shard's version and length, so that no
-        // other request is needed to open it. But a server that ignores ranges would send the whole shard for its index,
-        // and once more for its inner chunks.
+        // Over a network the request for the index of a shard also returns the shard's version and length, so opening
+        // the
+        // shard takes no other request. But a server that ignores ranges would send the whole shard for its index, and
+        // once more
+        // for its inner chunks.
         let sends_parts = &self.array.info.sends_parts;
         let is_enough = self.array.engine.limits.fetches > 0 && sends_parts.load(Ordering::Relaxed);
         let level = pipeline.shards().first().filter(|_| is_enough);
@@ -182,7 +184,7 @@ impl OpenChunks {
         Ok(stored)
     }
 
-    /// Opens a shard by reading its index; also returns the bytes of the index.
+    /// Opens a shard by reading its index; returns the open shard and the bytes of its index.
     fn open_by_index(
         &self,
         context: &RequestContext,
@@ -203,14 +205,14 @@ impl OpenChunks {
         let Some(stored) = OpenChunk::open(context, store, key, Some(&meta))? else {
             return Ok(None);
         };
-        // The store may have opened a later version.
+        // The object that was opened may be a later version than the one whose index was read.
         let is_same = stored.meta.version == found.version;
         let index = if is_same { found.bytes } else { Vec::new() };
         Ok(Some((stored, index)))
     }
 }
 
-/// Returns the byte range of the index in a shard.
+/// Returns the byte range of a shard in which its index is stored.
 fn index_range(level: &ShardLevel) -> ByteRange {
     let length = level.index_bytes() as u64;
     if level.index_at_end() {

@@ -1,7 +1,8 @@
 //! Decodes chunks on the engine's threads before a reader takes them.
 //!
-//! Chunks are submitted in batches that are long enough to be worth handing over to another thread. Nothing waits for a
-//! batch. Errors in a batch are dropped: the read that wants the chunk loads it again and returns the error.
+//! Chunks are submitted in batches that are long enough to be worth handing over to another thread. No reader waits for
+//! a
+//! batch. Errors in a batch are dropped: the read that needs the chunk loads it again and returns the error.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,20 +19,20 @@ use zarr_format::grid::ChunkIndex;
 use zarrfs_store::layer::name_sequence::NameSequence;
 use zarrfs_store::request_context::{RequestContext, RequestLimit};
 
-/// Decoded bytes of a batch, enough to be worth the hand-over to another thread.
+/// The number of decoded bytes in a batch that make it worth handing the batch over to another thread.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// Bytes that must be read before inner chunks are prefetched over a network: the kernel reads at most this much for a
-/// program that looks at a header, and each plane of the file may cross many shards.
+/// Bytes that must be read before inner chunks are prefetched over a network: the kernel's readahead reads up to this
+/// much for a program that only looks at a header, and each plane of the file may cross many shards.
 const AFTER_HEADER: u64 = 2 << 20;
 
-/// The minimum prefetch window in bytes.
+/// The window in bytes that is prefetched even if a chunk row is shorter.
 const MIN_WINDOW: u64 = 16 << 20;
 
-/// The number of chunks that a read has taken; `usize::MAX` once it was answered.
+/// How many chunks of a read were taken so far; `usize::MAX` once the read was answered.
 pub(super) type Taken = Arc<AtomicUsize>;
 
-/// A chunk, and its place: the number of chunks that its reader takes before it.
+/// A chunk to decode, and how many chunks its reader takes before it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct PlacedChunk {
     pub(super) place: usize,
@@ -41,16 +42,15 @@ pub(super) struct PlacedChunk {
 /// Prefetches the chunks of an array.
 pub(super) struct Prefetcher {
     pub(super) reader: Arc<ChunkReader>,
-    /// The readers of the open files of the array.
+    /// The trackers of the readers of the array's open files.
     pub(super) trackers: Arc<ReadTrackers>,
-    /// Whether a warning was logged that memory has no room for a chunk row.
+    /// Whether the warning was logged that memory has no room for a chunk row.
     pub(super) has_warned: AtomicBool,
-    /// The chunks that programs read as files of their own.
+    /// The sequence of chunks that programs read as files of their own.
     read_alone: Mutex<NameSequence>,
 }
 
 impl Prefetcher {
-    /// Creates the prefetcher of an array.
     pub(super) fn new(reader: Arc<ChunkReader>) -> Arc<Prefetcher> {
         let trackers = Arc::new(ReadTrackers::new(reader.decoder.grid.clone()));
         if let Some(spill) = &reader.array.engine.spill
@@ -66,13 +66,16 @@ impl Prefetcher {
         })
     }
 
-    /// Returns the prefetch window for a sequential reader of a file: one chunk row, so that the next row is decoded
-    /// while this one is read. Over a network it is at least two rows, since requests for the row after next must be in
-    /// flight when the last chunk of this row is waited for. The window is empty if a row needs more than 1/4 of the
-    /// memory.
+    /// Returns the prefetch window for a sequential reader of a file: one chunk row, so that the next chunk row is
+    /// decoded
+    /// while the present one is read. Over a network the window is at least two chunk rows, because chunks of the
+    /// second
+    /// must be requested before the reader has finished the first. The window is empty if a chunk row needs more than
+    /// 1/4 of
+    /// the memory.
     pub(super) fn window(&self, rows: ChunkRows) -> Window {
         let limits = &self.reader.array.engine.limits;
-        // A short chunk takes several times its bytes in memory.
+        // Each chunk has a fixed overhead, so a short chunk takes several times its bytes in memory.
         let chunk = self.reader.decoder.pipeline.chunk_bytes().max(1) as u64;
         let times = 1 + CHUNK_OVERHEAD / chunk;
         let (row, quarter) = (rows.bytes, limits.memory / 4 / times);
@@ -96,8 +99,8 @@ impl Prefetcher {
         Window { least, most, after }
     }
 
-    /// Records that a program reads a chunk as a file. If it reads consecutive chunks, prefetches the next ones: at
-    /// least as many as can be fetched concurrently, if they fit in 1/4 of the memory.
+    /// Records that a program reads a chunk as a file. If the program reads consecutive chunks, prefetches the next
+    /// chunks: at least as many as can be fetched concurrently, if they fit in 1/4 of the memory.
     pub(super) fn record_chunk_read(self: &Arc<Prefetcher>, chunk: ChunkIndex) {
         let reader = &self.reader;
         let limits = &reader.array.engine.limits;
@@ -117,8 +120,9 @@ impl Prefetcher {
         }
     }
 
-    /// Submits chunks to the engine's threads until their queue is full. A chunk is skipped if its reader has taken it
-    /// before.
+    /// Submits the chunks that are not in memory to the engine's threads until their queue is full. A thread skips a
+    /// chunk
+    /// that its reader has taken meanwhile.
     pub(super) fn decode_beside(
         self: &Arc<Prefetcher>,
         chunks: impl Iterator<Item = PlacedChunk>,
@@ -130,7 +134,7 @@ impl Prefetcher {
         if self.reader.decoder.reads_groups() {
             return self.decode_groups(missing.collect(), taken, span);
         }
-        // Over a network each chunk is fetched by its own thread.
+        // Over a network each batch is one chunk, because a thread has to wait for each request.
         let size = match self.reader.array.engine.limits.fetches {
             0 => self.count_of(BATCH_BYTES),
             _ => 1,
@@ -151,13 +155,14 @@ impl Prefetcher {
         taken: &Taken,
         span: Option<Arc<OrderedSpan>>,
     ) {
-        // A range that begins and ends within chunk rows visits many chunks more than once.
+        // A range that begins and ends inside a chunk row visits many chunks more than once.
         let mut visited = HashSet::new();
         missing.retain(|placed| {
             visited.insert(placed.chunk.0) && !self.reader.groups.contains(placed.chunk)
         });
         let size = self.group_size(missing.len());
-        // A thread that waits for the network does nothing else, so every group gets its own.
+        // Over a network every group of inner chunks gets its own thread, because the thread only waits for the
+        // request.
         let least = if self.reader.array.engine.limits.fetches == 0 {
             size
         } else {
@@ -182,8 +187,9 @@ impl Prefetcher {
         }
     }
 
-    /// Returns the number of inner chunks, out of `count`, that are decoded together. Over a network there are enough
-    /// groups for all concurrent requests, unless the groups would be too short.
+    /// Returns how many of `count` inner chunks are fetched and decoded together. Over a network there are enough
+    /// groups
+    /// for all concurrent requests, unless the groups would be too short.
     fn group_size(&self, count: usize) -> usize {
         let bytes = match self.reader.array.engine.limits.fetches {
             0 => BATCH_BYTES,
@@ -197,8 +203,9 @@ impl Prefetcher {
     }
 
     /// Returns the number of chunks in `bytes` decoded bytes, at least one. For a local store the overhead of a chunk
-    /// is added to its length, so that batches of tiny chunks stay short in memory. Over a network only the length of
-    /// the elements is used, since `bytes` is the length of a request.
+    /// in memory is added to its length, so that a batch of tiny chunks does not take too much memory. Over a network
+    /// only
+    /// the length of the elements is used, since `bytes` is the length of a request.
     fn count_of(&self, bytes: usize) -> usize {
         let beside = match self.reader.array.engine.limits.fetches {
             0 => in_buffer(CHUNK_OVERHEAD),
@@ -207,7 +214,8 @@ impl Prefetcher {
         (bytes / (self.reader.decoder.usual_bytes() + beside).max(1)).max(1)
     }
 
-    /// Prefetches chunks that no read wants yet. `span` is described at `ShardGroups::begin`.
+    /// Prefetches chunks that no read needs yet; `span` is the range of shards that a sequential reader is going to
+    /// read.
     pub(super) fn decode_ahead(
         self: &Arc<Prefetcher>,
         chunks: impl Iterator<Item = ChunkIndex>,
@@ -230,7 +238,7 @@ impl Prefetcher {
             let _groups = groups;
             let reader = &prefetcher.reader;
             for PlacedChunk { place, chunk } in batch {
-                // A reader may have loaded or passed the chunk since.
+                // A reader may have loaded or passed the chunk since it was submitted.
                 let is_passed = || prefetcher.trackers.is_passed(chunk);
                 let is_taken = place < taken.load(Ordering::Relaxed);
                 if !is_taken && !reader.has(chunk) && !is_passed() {
@@ -242,8 +250,8 @@ impl Prefetcher {
     }
 }
 
-/// Limits a batch that is decoded for a read: once the read has ended, successfully or not, nothing more of the batch
-/// is loaded. Chunks that are prefetched for later reads belong to no read and are always loaded.
+/// Ends the decoding for a read once the read has ended: no more chunks of its batch are loaded. Chunks that are
+/// prefetched for later reads belong to no read and are always loaded.
 struct ReadBeside(Taken);
 
 impl RequestLimit for ReadBeside {
@@ -258,7 +266,8 @@ impl RequestLimit for ReadBeside {
     }
 }
 
-/// Groups inner chunks by shard, in the order of each shard's first chunk; for a sequential reader also by layer.
+/// Groups inner chunks by shard, in the order of each shard's first chunk. For a sequential reader, inner chunks at
+/// different indexes along its slowest dimension are in different groups.
 fn by_shard(
     decoder: &Decoder,
     chunks: Vec<PlacedChunk>,

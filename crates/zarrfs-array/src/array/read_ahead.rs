@@ -1,7 +1,7 @@
 //! Decodes the chunks of a read, and the chunks that its reader probably reads next.
 //!
-//! `ReadTracker` predicts the ranges. A sequential reader needs memory for all chunks of a row, and over a network whole
-//! shards.
+//! `ReadTracker` predicts the byte ranges. A sequential reader needs memory for all chunks of a chunk row, and over a
+//! network for whole shards.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::array::shard_groups::OrderedSpan;
 use zarr_format::buffer;
 use zarr_format::grid::ChunkIndex;
 
-/// The longest file in bytes whose first reader is expected to read it whole.
+/// The length in bytes up to which the first reader of a file is expected to read the whole file.
 pub(super) const MAX_READ_WHOLE: u64 = 16 << 30;
 
-/// Prefetches for the reader of one file.
+/// Prefetches chunks for the reader of one open file.
 pub(super) struct ReadAhead {
     reader: Arc<ChunkReader>,
     pub(super) prefetcher: Arc<Prefetcher>,
@@ -29,7 +29,6 @@ pub(super) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Creates the prefetching for the reader that `tracker` follows.
     pub(super) fn new(
         prefetcher: Arc<Prefetcher>,
         layout: Arc<FileLayout>,
@@ -45,19 +44,19 @@ impl ReadAhead {
         }
     }
 
-    /// Whether the reader is expected to be sequential, before it has read anything: true if the last reader was
+    /// Whether a reader that has not read anything yet is expected to be sequential: true if the last reader was
     /// sequential, or, if there was none, if the file has at most `MAX_READ_WHOLE` bytes.
     pub(super) fn expects_sequential(&self) -> bool {
         let last = self.prefetcher.trackers.was_sequential();
         last.unwrap_or(self.layout.length <= MAX_READ_WHOLE)
     }
 
-    /// Whether a chunk row does not fit in memory.
+    /// Whether a chunk row takes more memory than there is for a sequential reader.
     fn is_row_too_long(&self) -> bool {
         self.rows.bytes > self.reader.decoder.room_for_row()
     }
 
-    /// Logs a hint, once for an array, if a chunk row fits neither in memory nor on disk.
+    /// Logs a hint, once per array, that a chunk row fits neither in memory nor in the spill file.
     fn warn_of_row(&self) {
         let (array, row) = (&*self.reader.array, self.rows.bytes);
         let spill = array.engine.spill.as_ref();
@@ -79,8 +78,9 @@ impl ReadAhead {
         );
     }
 
-    /// Returns the range of shards on a network that the reader is going to read, if it goes through them plane by
-    /// plane.
+    /// Returns the range of shards on a network that a sequential reader is going to read plane by plane, or `None` if
+    /// the
+    /// reader is not expected to do so.
     fn ordered_span(&self) -> Option<Arc<OrderedSpan>> {
         if self.reader.array.engine.limits.fetches == 0 || !self.reader.decoder.reads_groups() {
             return None;
@@ -92,7 +92,8 @@ impl ReadAhead {
         let own: Vec<usize> = (0..shape.len()).collect();
         let order = self.layout.order.as_deref().unwrap_or(&own);
         // A dimension along which a shard, or the box of the file, has only one index does not divide a shard into
-        // layers.
+        // layers,
+        // which a sequential reader reads one after the other.
         let is_deep = |&axis: &usize| shape[axis].min(shard[axis]) > 1;
         let place = order.iter().position(is_deep)?;
         let inner = order.get(place + 1..)?;
@@ -113,7 +114,7 @@ impl ReadAhead {
         });
         let (axis, mut region) = (order[place], self.layout.region.clone());
         if place == 0 {
-            // Planes before the start of the reader are not wanted.
+            // The reader began after the first planes of the file, so these planes are not prefetched.
             let planes = self.tracker.first_byte() / plane.max(1);
             let planes = planes.min(region.shape[axis].saturating_sub(1));
             region.start[axis] += planes;
@@ -124,24 +125,26 @@ impl ReadAhead {
             axis,
             begins_here: place == 0,
             shards: shards.fold(1, u64::saturating_mul),
-            // More bytes than the kernel's readahead reads for a program that only looks at a header.
+            // 4 MiB is more than the kernel's readahead reads for a program that only looks at a header.
             has_gone_on: self.tracker.has_read(two_planes.max(4 << 20)),
         }))
     }
 
-    /// Whether the chunks of a row are loaded again for each plane, since the row fits neither in memory nor on disk.
+    /// Whether the chunks of a chunk row are loaded again for each plane, because the chunk row fits neither in memory
+    /// nor
+    /// in the spill file.
     fn reloads_row(&self) -> bool {
         self.is_row_too_long() && !self.spills_row()
     }
 
-    /// Whether the chunks of a row are spilled if they do not fit in memory.
+    /// Whether a chunk row that does not fit in memory is spilled to disk.
     fn spills_row(&self) -> bool {
         let spill = self.reader.array.engine.spill.as_ref();
         self.reader.decoder.is_encoded()
             && spill.is_some_and(|spill| spill.has_room_for(self.rows.bytes))
     }
 
-    /// Prefetches the chunks that the reader is expected to read next.
+    /// Prefetches the chunks of the predicted reads.
     pub(super) fn prefetch(&self, ahead: &Prediction) {
         match ahead {
             Prediction::Nothing => {}
@@ -163,7 +166,7 @@ impl ReadAhead {
         }
     }
 
-    /// Prefetches chunks of the next steps, as many as can be fetched concurrently.
+    /// Prefetches chunks for a reader that reads in equal steps, as many chunks as can be fetched concurrently.
     fn prefetch_steps(&self, ahead: &Prediction) {
         let limits = &self.reader.array.engine.limits;
         let size = self.reader.decoder.pipeline.chunk_bytes() as u64 + CHUNK_OVERHEAD;
@@ -185,21 +188,22 @@ impl ReadAhead {
     }
 }
 
-/// The chunks of a read that the engine's threads decode while the read consumes them.
+/// The chunks of one read, which the engine's threads decode while the read copies the first chunks.
 pub(super) struct ParallelDecode<'a> {
     file: &'a ReadAhead,
-    /// Each chunk once, in the order in which they are consumed.
+    /// The chunks of the read, each once, in the order in which the read takes them.
     chunks: Vec<ChunkIndex>,
-    /// The number of chunks that were submitted to the threads.
+    /// The number of chunks that were submitted to the engine's threads.
     submitted: usize,
-    /// The maximum number of chunks that are decoded ahead.
+    /// The maximum number of chunks that are decoded before the read takes them.
     ahead: usize,
     taken: Taken,
 }
 
 impl<'a> ParallelDecode<'a> {
-    /// Prepares a read of some slices. If a chunk row does not fit in memory, only a few chunks are decoded at a time:
-    /// more would evict the cached part of the row.
+    /// Prepares to decode the chunks of a read. If a chunk row does not fit in memory, only a few chunks are decoded at
+    /// a
+    /// time, because more chunks would evict the cached part of the chunk row.
     pub(super) fn new(file: &'a ReadAhead, slices: &[ChunkSlice]) -> ParallelDecode<'a> {
         let groups = slices.chunk_by(ChunkSlice::is_of_same_chunk);
         let chunk = |group: &[ChunkSlice]| Some(group.first()?.chunk);
@@ -210,8 +214,9 @@ impl<'a> ParallelDecode<'a> {
         ParallelDecode {
             file,
             chunks: groups.filter_map(chunk).collect(),
-            // The read loads its first chunk itself, so that chunk is not submitted, except for inner chunks: they are
-            // fetched in groups, and the first one belongs to a group.
+            // The read loads its first chunk itself, so the first chunk is not submitted to the threads. An inner chunk
+            // is
+            // submitted, because it is fetched in a group with the chunks after it.
             submitted: usize::from(!file.prefetcher.reader.decoder.reads_groups()),
             ahead: if is_row_too_long {
                 file.prefetcher.reader.array.engine.encoders
@@ -222,12 +227,12 @@ impl<'a> ParallelDecode<'a> {
         }
     }
 
-    /// Submits the first chunks after the one that the read loads itself.
+    /// Submits the first chunks of the read to the engine's threads.
     pub(super) fn begin(&mut self) {
         self.submit(1);
     }
 
-    /// Records that the next chunk is consumed, and submits the ones after it.
+    /// Records that the read takes its next chunk, and submits chunks after it.
     pub(super) fn take(&mut self) {
         let taken = self.taken.fetch_add(1, Ordering::Relaxed) + 1;
         self.submit(taken);

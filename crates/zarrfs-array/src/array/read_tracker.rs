@@ -1,12 +1,12 @@
 //! Follows the reader of one open file and predicts its next reads.
 //!
-//! Each open file has a `ReadTracker`. It is given the byte range of each read and determines
+//! Each open file has a `ReadTracker`. The tracker is given the byte range of each read and determines
 //! - whether the reader is sequential, or reads in equal steps;
 //! - the range to prefetch (`Prediction`);
 //! - the offset up to which a sequential reader has consumed the file: chunks that end before it are evicted first;
 //! - the chunks that a sequential reader still needs: they are spilled when they are evicted.
 //!
-//! `ReadTrackers` holds the trackers of all open files of an array. `ReadAhead` maps ranges to chunks.
+//! `ReadTrackers` has the trackers of all open files of an array. `ReadAhead` maps ranges to chunks.
 
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -17,84 +17,84 @@ use parking_lot::Mutex;
 use crate::array::file_layout::ChunkRows;
 use zarr_format::grid::{ChunkIndex, Grid, Region};
 
-/// A read is sequential if it begins at most this many bytes from the expected offset: the kernel sends readahead
-/// requests concurrently.
+/// A read is sequential if it begins at most this many bytes from the expected offset, because the kernel sends
+/// readahead requests concurrently and they arrive in any order.
 const REORDER_TOLERANCE: u64 = 4 << 20;
 
-/// A sequential reader may have skipped at most this many bytes, plus as many as it has read.
+/// A sequential reader may skip at most this many bytes, plus as many bytes as it has read.
 const GAP_TOLERANCE: u64 = 1 << 20;
 
-/// Bytes that must be read sequentially before anything is prefetched.
+/// The number of bytes that must be read sequentially before anything is prefetched.
 const MIN_SEQUENTIAL: u64 = 256 << 10;
 
-/// Number of equal steps in a row after which the next steps are prefetched.
+/// The number of equal steps from read to read after which the next steps are prefetched.
 const MIN_EQUAL_STEPS: u32 = 3;
 
-/// A reader that is idle for this long no longer needs its unread chunks.
+/// The idle time after which a reader counts as not needing its unread chunks any more.
 const READER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A reader counts as sequential after this many bytes in one run, and as random after this many seeks. The next reader
-/// of the array is expected to be like the last one.
+/// A reader counts as sequential after it has read this many bytes without a seek, and as random after this many
+/// seeks. The next reader of the array is expected to behave like the last one.
 const MIN_READ_ON: u64 = 8 << 20;
 const MIN_SEEKS: u32 = 8;
 
-/// The reads that are expected next.
+/// The reads that are expected next from a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Prediction {
-    /// None.
+    /// No read is predicted.
     Nothing,
-    /// This range, which follows the sequential reads so far.
+    /// The reader will read this range, which follows its sequential reads so far.
     Range(Range<u64>),
-    /// Reads of `len` bytes, each `step` bytes after the one before.
+    /// The reader will read `len` bytes at `first`, and then again after every `step` bytes.
     Steps { first: u64, step: i128, len: u64 },
 }
 
-/// How far to prefetch for a sequential reader, in bytes.
+/// How far ahead of a sequential reader is prefetched, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Window {
-    /// The window as soon as the reader is known to be sequential.
+    /// The window for a reader that was just found to be sequential.
     pub(super) least: u64,
-    /// The upper limit of the window, also of `least`. Nothing is prefetched if this is 0.
+    /// The upper limit of the window; if it is 0, nothing is prefetched.
     pub(super) most: u64,
     /// Bytes that must be read sequentially before anything is prefetched.
     pub(super) after: u64,
 }
 
-/// Follows the reader of one open file.
+/// Follows the reads of one open file.
 pub(super) struct ReadTracker {
     /// The box of the array that the file shows, and the order of the file's dimensions if it differs from the array's.
     region: Region,
     order: Option<Box<[usize]>>,
-    /// Bytes of an element.
+    /// The size of an element in bytes.
     element: u64,
     window: Window,
     history: Mutex<ReadHistory>,
 }
 
-/// State computed from the reads so far.
+/// What the reads of an open file so far have shown about its reader.
 struct ReadHistory {
-    /// The present sequential run: its start, its furthest end, and the bytes read.
+    /// The present sequence of reads without a seek: its start, its furthest end, and the bytes that it has read.
     start: u64,
     end: u64,
     sequential: u64,
-    /// The end of the range that was predicted last.
+    /// The end of the last range that was predicted.
     predicted: u64,
-    /// The length and offset of the last read, the distance from the offset before, and how many times in a row that
+    /// The length and offset of the last read, its distance from the read before, and how many times in succession this
     /// distance was the same.
     length: u64,
     offset: u64,
     step: i128,
     steps: u32,
-    /// The longest sequential run in bytes, and the number of seeks.
+    /// The bytes of the longest sequence of reads without a seek, and the number of seeks.
     longest: u64,
     seeks: u32,
-    /// The offsets of the reads in flight.
+    /// The offsets of the reads that are not answered yet.
     in_flight: Vec<u64>,
     last_read: Instant,
 }
 
 impl Prediction {
-    /// Returns the expected reads in order, inside a file of `length` bytes.
+    /// Returns the byte ranges of the predicted reads in order, inside a file of `length` bytes.
     pub(super) fn ranges(&self, length: u64) -> impl Iterator<Item = Range<u64>> + use<> {
         let (first, step, len, count) = match self.clone() {
             Prediction::Nothing => (0, 0, 0, 0),
@@ -126,7 +126,8 @@ impl ReadTracker {
         }
     }
 
-    /// Records a read before it is answered; returns the ranges to prefetch. Must be followed by `finish`.
+    /// Records a read before it is answered; returns the ranges to prefetch. `finish` must follow once the read is
+    /// answered.
     pub(super) fn begin(&self, range: &Range<u64>) -> Prediction {
         let mut history = self.history.lock();
         history.in_flight.push(range.start);
@@ -144,33 +145,35 @@ impl ReadTracker {
         history.consumed()
     }
 
-    /// `begin` and `finish` at once, for a read that was answered from memory.
+    /// Records a read that was answered from memory; returns the ranges to prefetch, and the offset up to which a
+    /// sequential reader has consumed the file.
     pub(super) fn record(&self, range: &Range<u64>) -> (Prediction, Option<u64>) {
         let mut history = self.history.lock();
         (history.record(range, self.window), history.consumed())
     }
 
-    /// Whether at least `bytes` bytes, and at least `MIN_SEQUENTIAL`, were read sequentially.
+    /// Whether the reader has read at least `bytes` bytes, and at least `MIN_SEQUENTIAL`, without a seek.
     pub(super) fn has_read(&self, bytes: u64) -> bool {
         self.history.lock().sequential >= bytes.max(MIN_SEQUENTIAL)
     }
 
-    /// Whether the sequential run began at the start of the file with reads longer than those of a program that looks
-    /// at a header.
+    /// Whether the reader began at the start of the file, with reads longer than those of a program that looks at a
+    /// header.
     pub(super) fn begins_with_long_reads(&self) -> bool {
         let history = self.history.lock();
         history.start == 0 && history.sequential > 0 && history.length > MIN_SEQUENTIAL / 2
     }
 
-    /// Returns the earliest possible start of the sequential run. The read that arrived first need not be the first
-    /// one, since the kernel sends several concurrently.
+    /// Returns the earliest offset at which the sequential reader may have begun. Its first read need not have arrived
+    /// first, because the kernel sends several reads concurrently.
     pub(super) fn first_byte(&self) -> u64 {
         let start = self.history.lock().start;
         start.saturating_sub(REORDER_TOLERANCE)
     }
 
-    /// Returns the part of a predicted range that may have chunks the reader has not reached yet. Each plane of a chunk
-    /// row has parts of all its chunks, so after one plane the rest of the row has no new chunks.
+    /// Returns the end of a predicted range, without the beginning whose chunks the reader has read from before. Each
+    /// plane
+    /// of a chunk row crosses all its chunks, so after one plane the rest of the chunk row has no new chunks.
     pub(super) fn unvisited(&self, range: Range<u64>, rows: ChunkRows) -> Range<u64> {
         let row = rows.range_at(range.start);
         let first_visited = self.history.lock().start.max(row.start);
@@ -179,8 +182,9 @@ impl ReadTracker {
         start.min(range.end)..range.end
     }
 
-    /// Whether the reader is sequential and still needs a chunk; `None` if that is unknown, or the chunk is not in the
-    /// file.
+    /// Whether the reader still needs a chunk; `None` if the reader is not known to be sequential, or if the chunk is
+    /// not
+    /// in the file.
     fn needs(&self, chunk: &Region) -> Option<bool> {
         let end = self.end_of(&chunk.start, &chunk.shape)?;
         let history = self.history.lock();
@@ -189,7 +193,7 @@ impl ReadTracker {
         Some(end > consumed)
     }
 
-    /// Returns the end of the last byte of a box in the file, or `None` if the box is not in the file.
+    /// Returns the offset in the file after the last byte of a box, or `None` if the box is outside of the file.
     pub(super) fn end_of(&self, start: &[u64], shape: &[u64]) -> Option<u64> {
         let mut elements: u64 = 0;
         for place in 0..self.region.shape.len() {
@@ -224,7 +228,7 @@ impl ReadHistory {
         }
     }
 
-    /// Records a read; returns the ranges to prefetch.
+    /// Records a read; returns the prediction of the next reads, which are to be prefetched.
     fn record(&mut self, range: &Range<u64>, window: Window) -> Prediction {
         let length = range.end - range.start;
         (self.last_read, self.length) = (Instant::now(), length);
@@ -247,9 +251,9 @@ impl ReadHistory {
         self.next_range(window)
     }
 
-    /// Whether a read continues the sequential run: it begins near the end of the run, and the run has few gaps. A
+    /// Whether a read continues the sequential reads before it: it begins near their end, and few bytes were skipped. A
     /// program that reads a small box of the array also reads rows that are near each other, but it skips the bytes
-    /// between them, which are gaps.
+    /// between the rows.
     fn is_sequential(&self, range: &Range<u64>) -> bool {
         let earliest = self.end.saturating_sub(REORDER_TOLERANCE);
         let latest = self.end.saturating_add(REORDER_TOLERANCE);
@@ -281,7 +285,7 @@ impl ReadHistory {
         let length = window.most.min(wanted);
         let far = self.end.saturating_add(length);
         let near = self.predicted.max(self.end);
-        // Small batches cost more than they bring: wait until 1/4 of the window is free.
+        // Prefetching in small steps costs more than it gains, so nothing is predicted until 1/4 of the window is free.
         if far <= near || (far - near).saturating_mul(4) < length {
             return Prediction::Nothing;
         }
@@ -290,7 +294,7 @@ impl ReadHistory {
     }
 
     /// Returns the offset up to which a sequential reader has consumed the file, or `None` if the reader is not known
-    /// to be sequential. A run from the start of the file is expected to be sequential.
+    /// to be sequential. A reader that begins at the start of the file is assumed to be sequential.
     fn consumed(&self) -> Option<u64> {
         let is_first = self.start == 0 && self.sequential > 0;
         let in_flight = self.in_flight.iter().copied().min();
@@ -298,7 +302,7 @@ impl ReadHistory {
         (is_first || self.sequential >= MIN_SEQUENTIAL).then_some(consumed)
     }
 
-    /// Whether the reader was sequential; `None` if it has read too little.
+    /// Whether the reader of the file was sequential; `None` if it has read too little to know.
     fn was_sequential(&self) -> Option<bool> {
         if self.longest >= MIN_READ_ON {
             Some(true)
@@ -312,12 +316,11 @@ impl ReadHistory {
 pub(super) struct ReadTrackers {
     chunks: Grid,
     open: Mutex<Vec<Weak<ReadTracker>>>,
-    /// Whether the last reader with a known pattern was sequential.
+    /// Whether the last reader of the array was sequential; `None` until one reader has read enough to know.
     last: Mutex<Option<bool>>,
 }
 
 impl ReadTrackers {
-    /// Creates the list without trackers.
     pub(super) fn new(chunks: Grid) -> ReadTrackers {
         ReadTrackers {
             chunks,
@@ -331,7 +334,7 @@ impl ReadTrackers {
         self.open.lock().push(Arc::downgrade(tracker));
     }
 
-    /// Removes the tracker of a file that is closed; returns whether it was the last one.
+    /// Removes the tracker of a file that is closed; returns whether no open file of the array is left.
     pub(super) fn remove(&self, tracker: &Arc<ReadTracker>) -> bool {
         if let Some(was_sequential) = tracker.history.lock().was_sequential() {
             *self.last.lock() = Some(was_sequential);
@@ -341,23 +344,23 @@ impl ReadTrackers {
         open.is_empty()
     }
 
-    /// Whether the last reader with a known pattern was sequential; `None` if there was none.
+    /// Whether the last reader of the array was sequential; `None` if no reader has read enough to know.
     pub(super) fn was_sequential(&self) -> Option<bool> {
         *self.last.lock()
     }
 
-    /// Whether a sequential reader still needs a chunk.
+    /// Whether a sequential reader of an open file still needs a chunk.
     pub(super) fn is_needed(&self, chunk: ChunkIndex) -> bool {
         self.needs(chunk).any(|is_needed| is_needed)
     }
 
-    /// Whether sequential readers have passed a chunk and none of them needs it any more.
+    /// Whether sequential readers have read all of a chunk and none of them needs the chunk any more.
     pub(super) fn is_passed(&self, chunk: ChunkIndex) -> bool {
         let mut needs = self.needs(chunk).peekable();
         needs.peek().is_some() && !needs.any(|is_needed| is_needed)
     }
 
-    /// Returns for each sequential reader with this chunk in its file whether it still needs the chunk.
+    /// Returns for each sequential reader whose file shows this chunk whether it still needs the chunk.
     fn needs(&self, chunk: ChunkIndex) -> impl Iterator<Item = bool> {
         let region = self.chunks.region(&self.chunks.indices(chunk));
         let open = self.open.lock().clone().into_iter();
@@ -380,7 +383,7 @@ mod tests {
         }
     }
 
-    /// The tracker of a file of 1 TiB, with window sizes in MiB.
+    /// Returns the tracker of a file of 1 TiB; the limits of its prefetch window are in MiB.
     fn tracker(least: u64, most: u64) -> ReadTracker {
         let window = Window {
             after: 0,
@@ -390,7 +393,6 @@ mod tests {
         ReadTracker::new(region(&[0], &[1 << 40]), None, 1, window)
     }
 
-    /// Records a read; returns the ranges to prefetch.
     fn read(tracker: &ReadTracker, offset: u64, length: u64) -> Prediction {
         tracker.record(&(offset..offset + length)).0
     }
@@ -541,7 +543,8 @@ mod tests {
         assert_eq!([0, 3].map(state), [(false, false); 2]);
     }
 
-    /// Chunk rows with chunks of 10 bytes per plane of 100 bytes; the first row has three planes, the others four.
+    /// The file has planes of 100 bytes, with 10 bytes of each chunk. Its first chunk row has three planes, all others
+    /// have four.
     #[test]
     fn prefetch_covers_each_chunk_of_a_row_in_one_plane() {
         let chunks = Grid::new(&[41, 10, 10], &[4, 1, 10]).unwrap();
