@@ -1,4 +1,4 @@
-//! A fuser file system that serves reads from memory: the upper bound for any daemon.
+//! A fuser file system that serves reads from memory: the upper bound of the benchmark for any daemon.
 //!
 //!     buffer_fs DIR BYTES
 //!
@@ -29,7 +29,7 @@ const FILE: INodeNo = INodeNo(2);
 const TTL: Duration = Duration::from_secs(3600);
 const MIB: u32 = 1 << 20;
 
-/// The content of the file.
+/// The file system; its bytes are the content of the file `data`.
 struct BufferFs(Vec<u8>);
 
 impl BufferFs {
@@ -63,7 +63,7 @@ impl BufferFs {
 impl Filesystem for BufferFs {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         let wanted = InitFlags::FUSE_PARALLEL_DIROPS | InitFlags::FUSE_ASYNC_DIO;
-        // The peer runs without capabilities that the kernel lacks.
+        // The kernel may lack a capability; the benchmark then runs without it.
         let _ = config.add_capabilities(wanted);
         let _ = config.set_max_write(MIB);
         let _ = config.set_max_background(128);

@@ -2,9 +2,10 @@
 //!
 //!     object_server FOLDER PORT LATENCY_MS
 //!
-//! Each folder in FOLDER is a public bucket. Its keys are read once, at the start, and never change. Every answer comes
+//! Each folder in FOLDER is a public bucket. Its keys are read once, at the start, and never change. Every response
+//! comes
 //! LATENCY_MS after its request; connections are served in parallel. Prints a line for each request, as
-//! `"GET /bucket/key HTTP/1.1" 200`. Writes and faults are not supported: the servers of the tests have them.
+//! `"GET /bucket/key HTTP/1.1" 200`. It supports no writes and makes no faults: the servers of the tests do both.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -27,10 +28,10 @@ use std::time::{Duration, Instant};
 
 use percent_encoding::percent_decode_str;
 
-/// The largest number of names in one answer.
+/// The maximum number of names in one page of a listing.
 const PAGE: usize = 1000;
 
-/// The Last-Modified of every object.
+/// The Last-Modified header of every object.
 const WRITTEN: &str = "Thu, 01 Jan 1970 00:00:00 GMT";
 
 fn main() {
@@ -46,12 +47,12 @@ fn main() {
     let listener = TcpListener::bind(("127.0.0.1", port)).expect("a free port");
     for connection in listener.incoming() {
         let (server, connection) = (server.clone(), connection.expect("a connection"));
-        // An error, such as a client that disconnects, ends the thread.
+        // An error, such as a disconnected client, ends only the thread of its connection.
         thread::spawn(move || server.serve(&connection));
     }
 }
 
-/// The buckets, and the latency of answers.
+/// The buckets that the server serves, and the latency of its responses.
 struct Server {
     buckets: HashMap<String, Bucket>,
     latency: Duration,
@@ -63,7 +64,7 @@ struct Bucket {
     objects: Vec<(String, u64)>,
 }
 
-/// Reads the keys of all buckets.
+/// Reads the keys of all buckets from their folders.
 fn buckets(folder: &Path) -> HashMap<String, Bucket> {
     let mut found = HashMap::new();
     for entry in fs::read_dir(folder).expect("a folder of buckets") {
@@ -94,10 +95,10 @@ fn add_objects(folder: &Path, prefix: &str, found: &mut Vec<(String, u64)>) {
     }
 }
 
-/// The parts of a request that the server uses.
+/// The parts of an HTTP request that the server uses.
 struct Request {
     method: String,
-    /// The path and the query as sent.
+    /// The path and the query of the request, as sent.
     target: String,
     range: Option<String>,
 }
@@ -132,7 +133,7 @@ impl Request {
     }
 }
 
-/// An answer: its status, its own headers, and its body.
+/// An HTTP response: status, headers and body.
 struct Answer {
     status: u16,
     headers: String,
@@ -152,7 +153,7 @@ impl Answer {
         }
     }
 
-    /// Returns an error with an S3 error code.
+    /// Returns an error response with an S3 error code.
     fn error(status: u16, code: &str) -> Answer {
         let body = format!("<Error><Code>{code}</Code><Message>{code}</Message></Error>");
         Answer::of(status, body)
@@ -196,7 +197,7 @@ impl Server {
     }
 }
 
-/// Writes an answer without delay.
+/// Writes a response in one piece, so that TCP does not delay a part of it.
 fn send(mut connection: &TcpStream, answer: Answer) -> Result<()> {
     let length = answer.length.unwrap_or(answer.body.len() as u64);
     let head = format!(
@@ -213,7 +214,7 @@ fn decoded(text: &str) -> String {
 }
 
 impl Bucket {
-    /// Returns the index of an object, or `None` if the key is missing.
+    /// Returns the position of a key in the bucket's list of objects, or `None` if the key is missing.
     fn place(&self, key: &str) -> Option<usize> {
         let found = self
             .objects
@@ -231,7 +232,7 @@ impl Bucket {
         answer
     }
 
-    /// Returns an object, or a range of it.
+    /// Returns the response with an object, or with a range of it.
     fn object(&self, key: &str, range: Option<&str>) -> Result<Answer> {
         let Some(place) = self.place(key) else {
             return Ok(Answer::error(404, "NoSuchKey"));
@@ -256,7 +257,7 @@ impl Bucket {
         Ok(answer)
     }
 
-    /// Returns a page of a listing as XML.
+    /// Returns a page of a listing of the bucket as XML.
     fn page(&self, query: &str) -> String {
         let value = |name: &str| {
             let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
@@ -280,7 +281,7 @@ impl Bucket {
         self.page_from(place, &prefix, delimiter.as_deref())
     }
 
-    /// Returns the index of the first key that is not less than `text`.
+    /// Returns the position of the first key that is not less than `text`.
     fn first_at(&self, text: &str) -> usize {
         self.objects.partition_point(|(key, _)| key.as_str() < text)
     }
@@ -332,7 +333,7 @@ fn headers(place: usize) -> String {
     format!("ETag: \"{place}\"\r\nLast-Modified: {WRITTEN}\r\nAccept-Ranges: bytes\r\n")
 }
 
-/// Returns the range of bytes that a Range header selects, or `None` if it selects none.
+/// Returns the byte range that a Range header selects, or `None` if the header selects no byte.
 fn parsed(range: &str, length: u64) -> Option<Range<u64>> {
     let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
     let part = match (first.parse().ok(), last.parse::<u64>().ok()) {

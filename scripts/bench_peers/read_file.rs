@@ -1,10 +1,10 @@
 //! Reads a file and measures the time; one client for mounts, tmpfs and disk.
 //!
 //!     read_file whole FILE              the file once, in reads of 1 MiB into one buffer
-//!     read_file random FILE COUNT SEED  COUNT reads of 4 KiB at different places, without kernel readahead
+//!     read_file random FILE COUNT SEED  COUNT reads of 4 KiB at different offsets, without kernel readahead
 //!     read_file forget FILE             drops the file's pages from the page cache
 //!
-//! Prints seconds, bytes and the client's CPU seconds. The caller decides what is cold or warm.
+//! Prints seconds, bytes and the client's CPU seconds. The caller makes caches cold or warm before.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Runs `work`, which returns the number of bytes that it read, and prints its cost.
+/// Runs `work`, which returns the number of bytes that it read, and prints the seconds, bytes and CPU seconds.
 fn report(work: impl FnOnce() -> Result<u64, Box<dyn Error>>) -> Result<(), Box<dyn Error>> {
     let cpu = cpu_time();
     let start = Instant::now();
@@ -68,7 +68,7 @@ fn whole(file: &File) -> Result<u64, Box<dyn Error>> {
     }
 }
 
-/// Reads one page at each offset.
+/// Reads one page of the file at each offset.
 fn random(file: &File, places: &[u64]) -> Result<u64, Box<dyn Error>> {
     let mut page = [1; PAGE as usize];
     for &place in places {

@@ -61,7 +61,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Sends a request and reads its whole answer.
+    /// Sends a request and reads its whole response.
     fn get(&mut self, path: &str) {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.host);
         self.stream
@@ -73,7 +73,7 @@ impl Connection<'_> {
         self.stream.read_exact(&mut self.body).expect("a body");
     }
 
-    /// Reads the head of an answer; returns the length of the body in bytes.
+    /// Reads the head of a response; returns the length of the body in bytes.
     fn length(&mut self) -> usize {
         let mut length = 0;
         loop {

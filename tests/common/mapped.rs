@@ -1,4 +1,4 @@
-//! Maps a file into memory; no safe library offers this.
+//! Maps a file into memory, which no safe library can do.
 #![allow(unsafe_code, reason = "a map is an address")]
 
 use std::fs::File;

@@ -1,38 +1,40 @@
-//! Records the version of the stored chunk of each chunk in a read.
+//! Records which version of its stored chunk each chunk of a read came from.
 //!
 //! Chunks come from memory, from disk and from the store one after another, and another program may replace their shard
-//! in between. If chunks of a read came from different versions of one stored chunk, the read is retried, and in the
-//! end fails with `Changed`.
+//! in between. If chunks of a read came from different versions of one stored chunk, the read is retried, and fails
+//! with
+//! `Changed` after several attempts.
 
 use crate::array::chunk::Chunk;
 use crate::array::decoder::Decoder;
 use zarr_format::grid::ChunkIndex;
 use zarrfs_store::Version;
 
-/// The chunks of a read. Of consecutive chunks in the same version of one stored chunk only the first is recorded.
+/// The chunks of a read with their versions. Of consecutive chunks in the same version of one stored chunk only the
+/// first is recorded.
 #[derive(Default)]
 pub(super) struct ReadVersions(Vec<ReadChunk>);
 
-/// A chunk of a read.
+/// A chunk that a read used, and the content of its stored chunk.
 #[derive(Clone, Copy)]
 pub(super) struct ReadChunk {
     pub(super) chunk: ChunkIndex,
     content: ChunkContent,
 }
 
-/// The content of the stored chunk that a chunk belongs to.
+/// Which content of its stored chunk a chunk came from.
 #[derive(Clone, Copy)]
 pub(super) enum ChunkContent {
-    /// A dirty chunk, which belongs to any content.
+    /// The chunk is dirty, so it may be read together with any version of its stored chunk.
     Dirty,
-    /// The content of this version.
+    /// The chunk was read from this version of its stored chunk.
     Stored(Version),
-    /// A content that lacks the chunk.
+    /// The chunk is missing: its stored chunk is missing, or is a shard without the chunk.
     Missing,
 }
 
 impl ChunkContent {
-    /// Returns the content that a chunk belongs to.
+    /// Returns which content of its stored chunk a chunk came from.
     pub(super) fn of(chunk: &Chunk) -> ChunkContent {
         match chunk {
             Chunk::Data(decoded) if decoded.is_written() => ChunkContent::Dirty,
@@ -43,14 +45,13 @@ impl ChunkContent {
 }
 
 impl ReadVersions {
-    /// Returns the recorded chunks.
     pub(super) fn into_chunks(self) -> Vec<ReadChunk> {
         self.0
     }
 
-    /// Records a chunk.
+    /// Records a chunk that a read used.
     pub(super) fn record(&mut self, decoder: &Decoder, chunk: ChunkIndex, content: ChunkContent) {
-        // A read may take thousands of consecutive chunks from one shard: record only the first one.
+        // A read may take thousands of consecutive chunks from one shard, so only the first of them is recorded.
         if let ChunkContent::Stored(version) = content
             && let Some(last) = self.0.last()
             && let ChunkContent::Stored(known) = last.content
@@ -63,7 +64,7 @@ impl ReadVersions {
     }
 }
 
-/// The chunks of a read that are in one stored chunk.
+/// The chunks of a read that belong to one stored chunk.
 #[derive(Default)]
 pub(super) struct StoredChunkRead {
     pub(super) version: Option<Version>,

@@ -1,6 +1,6 @@
 //! Builds an array in memory for the tests of this folder.
 //!
-//! Its type is `uint8`, and each element is computed from its place and a seed.
+//! The array's type is `uint8`, and each element is computed from its position and a seed.
 //!
 //! The TTL of the store is a minute, so that reads are answered from memory; its clock is stopped.
 
@@ -18,7 +18,7 @@ use zarrfs_store::request_context::{UNLIMITED, WITHOUT_WAITING};
 use zarrfs_store::sync::clock::Clock;
 use zarrfs_store::{Key, Store, StoreInfo};
 
-/// A store with a TTL of a minute.
+/// A store in memory whose answers have a TTL of a minute.
 struct MinuteStore(MemoryStore, StoreInfo);
 
 impl Layer for MinuteStore {
@@ -31,7 +31,7 @@ impl Layer for MinuteStore {
     }
 }
 
-/// The array and its store.
+/// An array of known elements, and the store in memory that contains it.
 pub(super) struct SampleArray {
     shape: Vec<u64>,
     grid: Grid,
@@ -39,7 +39,7 @@ pub(super) struct SampleArray {
 }
 
 impl SampleArray {
-    /// Creates an array and stores chunks whose elements are computed with seed 0.
+    /// Creates the array and stores all its chunks, with elements computed from seed 0.
     pub(super) fn new(shape: &[u64], chunk: &[u64]) -> SampleArray {
         let sample = SampleArray {
             shape: shape.to_vec(),
@@ -53,7 +53,7 @@ impl SampleArray {
         sample
     }
 
-    /// Puts the document of an array of this shape; returns its key.
+    /// Puts the metadata document of an array of the given shape; returns the document's key.
     pub(super) fn put_document(&self, shape: &[u64]) -> Key {
         let document = serde_json::json!({
             "zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "uint8",
@@ -66,7 +66,7 @@ impl SampleArray {
         key
     }
 
-    /// Puts a chunk with the elements of a seed; returns its key.
+    /// Puts a chunk with elements computed from `seed`; returns the chunk's key.
     pub(super) fn put(&self, number: u64, seed: u64) -> Key {
         let indices = self.grid.indices(ChunkIndex(number));
         let place = |(&index, &length): (&u64, &u64)| index * length;
@@ -81,7 +81,7 @@ impl SampleArray {
         key
     }
 
-    /// Returns the elements of a box in C order.
+    /// Returns the elements of a box in C order, computed from `seed`.
     pub(super) fn elements(&self, region: &Region, seed: u64) -> Vec<u8> {
         let (mut at, mut bytes) = (region.start.clone(), Vec::new());
         loop {
@@ -94,12 +94,12 @@ impl SampleArray {
         }
     }
 
-    /// Opens the array with `memory` bytes of memory.
+    /// Opens the array with a memory budget of `memory` bytes.
     pub(super) fn open(&self, memory: u64) -> Arc<OpenArray> {
         self.arrays(memory).1
     }
 
-    /// Opens the array with `memory` bytes of memory; returns the arrays of its store too.
+    /// Opens the array with a memory budget of `memory` bytes; returns also the set of open arrays.
     pub(super) fn arrays(&self, memory: u64) -> (Arrays, Arc<OpenArray>) {
         let limits = Limits {
             memory,
@@ -121,7 +121,7 @@ impl SampleArray {
     }
 }
 
-/// Returns the elements of a range of the whole array.
+/// Returns the elements in a range of positions of the array, computed from `seed`.
 pub(super) fn values(range: Range<u64>, seed: u64) -> Vec<u8> {
     range.map(|place| value(place, seed)).collect()
 }
@@ -130,7 +130,7 @@ fn value(place: u64, seed: u64) -> u8 {
     ((place ^ seed << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
 }
 
-/// Returns the bytes of a range, read as for the kernel.
+/// Reads a range of a file as the daemon does for the kernel: first without waiting, then with requests to the store.
 pub(super) fn read(file: &FlatFile, range: Range<u64>) -> Vec<u8> {
     let cached = file.read(&WITHOUT_WAITING, range.clone());
     cached

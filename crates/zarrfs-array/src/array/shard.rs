@@ -12,7 +12,7 @@ use zarr_format::error::{Error, Result};
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 use zarrfs_store::sync::budget::Reservation;
 
-/// A range of a stored object that is a shard.
+/// A shard: a whole stored object, or with nested shards a byte range of it.
 pub(super) struct Shard<'a> {
     pub(super) stored: &'a OpenChunk,
     pub(super) start: u64,
@@ -20,7 +20,7 @@ pub(super) struct Shard<'a> {
 }
 
 impl Shard<'_> {
-    /// Creates a shard that is a whole stored object.
+    /// Creates the shard that is a whole stored object.
     pub(super) fn whole(stored: &OpenChunk) -> Shard<'_> {
         Shard {
             stored,
@@ -29,7 +29,7 @@ impl Shard<'_> {
         }
     }
 
-    /// Creates a shard that is a range of a stored object.
+    /// Creates a nested shard, which is a byte range of a stored object.
     pub(super) fn part(stored: &OpenChunk, place: Range<u64>) -> Shard<'_> {
         Shard {
             stored,
@@ -38,7 +38,8 @@ impl Shard<'_> {
         }
     }
 
-    /// Reads `length` bytes; `Corrupt` if there are fewer, `Changed` if the object may have changed.
+    /// Reads `length` bytes of the shard; `Corrupt` if the object is too short, `Changed` if the object may have
+    /// changed.
     pub(super) fn read(
         &self,
         context: &RequestContext,
@@ -60,19 +61,19 @@ impl Shard<'_> {
     }
 }
 
-/// The indexes of the shards of an array.
+/// Reads and caches the indexes of the shards of an array.
 pub(super) struct ShardIndexes {
     array: Arc<StoredArray>,
 }
 
 impl ShardIndexes {
-    /// Creates the reader of an array's indexes. They are cached with the decoded chunks of all arrays of the mount.
+    /// Creates the reader of shard indexes. They are cached with the decoded chunks of all arrays of the mount.
     pub(super) fn new(array: Arc<StoredArray>) -> Arc<ShardIndexes> {
         Arc::new(ShardIndexes { array })
     }
 
-    /// Returns the index of a shard, from the cache or fetched. The shard is given by its depth and its number among
-    /// all shards of that depth.
+    /// Returns the index of a shard, from the cache or fetched. The shard is given by its nesting depth and its number
+    /// among all shards of that depth.
     pub(super) fn get(
         &self,
         context: &RequestContext,
@@ -95,7 +96,7 @@ impl ShardIndexes {
         });
         match loaded? {
             Cached::Index(index) if index.version.may_be(shard.stored.meta.version) => Ok(index),
-            // Another reader loaded it, for another version.
+            // The index was loaded by another reader, which had opened another version of the shard.
             Cached::Index(_) => Err(shard.stored.changed()),
             Cached::Chunk(_) => Err(Error::corrupt(
                 &shard.stored.key,
@@ -143,8 +144,9 @@ impl ShardIndexes {
         index.map_err(|error| error.about(&shard.stored.key))
     }
 
-    /// Caches the index that a shard was opened with. An index that cannot be decoded is not cached: it is read again
-    /// when it is needed, and that read returns the error.
+    /// Caches the index bytes that were fetched when a shard was opened. An index that cannot be decoded is not cached:
+    /// it
+    /// is fetched again when a read needs it, and that read returns the error.
     pub(super) fn keep(&self, level: &ShardLevel, number: u64, stored: &OpenChunk, bytes: &[u8]) {
         let length = bytes.len() as u64;
         let Some(room) = self
@@ -159,7 +161,7 @@ impl ShardIndexes {
         if let Ok(index) = decoded_index(level, &Shard::whole(stored), bytes, room) {
             let (key, index) = (self.key(1, number), Cached::Index(Arc::new(index)));
             self.array.engine.cache.forget(&key);
-            // If another load has cached the index first, that one is used.
+            // If another load has cached the index first, the cached index stays.
             let _ = (self.array.engine.cache).load(
                 &UNLIMITED,
                 &key,
@@ -169,7 +171,7 @@ impl ShardIndexes {
         }
     }
 
-    /// Drops the index of a stored shard; with `holds_shards`, also the indexes of all nested shards.
+    /// Drops the index of a stored shard from the cache; with `holds_shards`, also the indexes of all nested shards.
     pub(super) fn forget(&self, number: u64, holds_shards: bool) {
         let cache = &self.array.engine.cache;
         cache.forget(&self.key(1, number));
@@ -179,12 +181,12 @@ impl ShardIndexes {
     }
 }
 
-/// Returns the memory for an index of `length` bytes, encoded and decoded.
+/// Returns the memory that an index of `length` bytes needs, encoded and decoded.
 fn room_of_index(length: u64) -> u64 {
     length.saturating_mul(2).saturating_add(CHUNK_OVERHEAD)
 }
 
-/// Decodes the index of a shard; `room` is the memory for its bytes and the decoded index.
+/// Decodes the index of a shard; `room` is the memory that is reserved for the encoded and decoded index.
 fn decoded_index(
     level: &ShardLevel,
     shard: &Shard,

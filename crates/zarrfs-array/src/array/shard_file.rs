@@ -1,7 +1,7 @@
 //! Reads a stored shard: its index, and the bytes of its inner chunks.
 //!
-//! A shard with an unreadable index is returned all the same, with its error; its inner chunks return that error. An
-//! inner chunk of a shard of shards is a shard again, whose bytes are a part of the stored object.
+//! A shard with an unreadable index can be opened, and its inner chunks return the error of the index. With nested
+//! shards, an inner chunk is itself a shard, whose bytes are a range of the stored object.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,42 +16,42 @@ use zarr_format::grid::{ChunkIndex, Coordinates, Grid};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Key, Meta};
 
-/// A stored or nested shard, with its present index.
+/// A shard that is stored under its own key or nested in another shard, with its index.
 pub struct ShardFile {
-    /// The key of the stored object.
+    /// The key of the stored object that contains the shard.
     pub key: Key,
     meta: Meta,
     reader: Arc<ChunkReader>,
-    /// Its number in the grid of stored chunks.
+    /// The number of the stored object in the grid of stored chunks.
     number: u64,
     pipeline: Arc<Pipeline>,
     place: ShardPlace,
-    /// The grid of its inner chunks.
+    /// The grid of the shard's inner chunks.
     inner: Grid,
     index: Result<Arc<CachedShardIndex>>,
 }
 
-/// The place of a shard.
+/// Where a shard is.
 #[derive(Clone)]
 struct ShardPlace {
-    /// The number of shards that it is nested in.
+    /// The number of shards that the shard is nested in.
     depth: usize,
-    /// Its byte range in the stored object.
+    /// The byte range of the shard in the stored object.
     bytes: Range<u64>,
-    /// Its number among all shards of this depth.
+    /// The number of the shard among all shards of the same depth.
     number: u64,
 }
 
-/// A shard in an open stored chunk.
+/// A shard in an open stored chunk, with its index.
 struct OpenedShard {
     key: Key,
     meta: Meta,
     place: ShardPlace,
-    /// Its index, or the error of the index.
+    /// The index of the shard, or the error why it cannot be read.
     index: Result<Arc<CachedShardIndex>>,
 }
 
-/// Reads the index of a shard; an unreadable index is part of the result, not an error.
+/// Reads the index of a shard; the error of an unreadable index is part of the result.
 fn read_index(
     reader: &ChunkReader,
     context: &RequestContext,
@@ -120,7 +120,7 @@ impl ShardFile {
         }))
     }
 
-    /// Returns the grid of its inner chunks, one index per inner chunk.
+    /// Returns the grid of the shard's inner chunks, in which each inner chunk has one index.
     pub fn inner(&self) -> &Grid {
         &self.inner
     }
@@ -132,22 +132,24 @@ impl ShardFile {
         lengths.fold(element, |all, &length| all.saturating_mul(length))
     }
 
-    /// Returns its byte range in the stored object.
+    /// Returns the byte range of the shard in the stored object.
     pub fn bytes(&self) -> &Range<u64> {
         &self.place.bytes
     }
 
-    /// Returns its length in bytes.
+    /// Returns the length of the shard in bytes.
     pub fn byte_length(&self) -> u64 {
         self.place.bytes.end.saturating_sub(self.place.bytes.start)
     }
 
-    /// Whether its inner chunks are shards themselves.
+    /// Whether the shard's inner chunks are shards themselves.
     pub fn holds_shards(&self) -> bool {
         self.pipeline.shards().len() > self.place.depth + 1
     }
 
-    /// Returns the shard in an inner chunk, by its number in C order, or `None` if it is not stored or not a shard.
+    /// Returns the nested shard that is inner chunk `number` in C order, or `None` if that inner chunk is not stored or
+    /// is
+    /// not a shard.
     ///
     /// Fails as `range` does, and with `Changed` if the stored object has changed.
     pub fn shard_within(&self, context: &RequestContext, number: u64) -> Result<Option<ShardFile>> {
@@ -179,10 +181,11 @@ impl ShardFile {
         }))
     }
 
-    /// Returns the number of the shard in an inner chunk among all shards of its depth.
+    /// Returns the number of a nested shard, which is inner chunk `number`, among all shards of its depth.
     fn number_within(&self, number: u64) -> Result<u64> {
-        // Shards may differ in size. Numbers are computed as if each shard had as many inner chunks as the largest one,
-        // as in `ShardReader`, so that both use the same cache key.
+        // Shards may differ in size. Numbers are computed as if each shard had as many inner chunks as the largest
+        // shard,
+        // as in `ShardReader`, so that both compute the same cache key.
         let largest = self.reader.decoder.pipeline.shards();
         let level = largest.get(self.place.depth);
         let count = level.map_or(1, |level| level.chunks_per_shard().iter().product());
@@ -193,7 +196,7 @@ impl ShardFile {
         self.pipeline.shards().get(self.place.depth)
     }
 
-    /// Returns the byte range of the index in the shard, or `None` if the shard is too short for an index.
+    /// Returns the byte range of the shard's index in the shard, or `None` if the shard is too short for an index.
     pub fn index_range(&self) -> Option<Range<u64>> {
         let level = self.level()?;
         let (size, length) = (self.byte_length(), level.index_bytes() as u64);
@@ -202,19 +205,21 @@ impl ShardFile {
         Some(start..start + length)
     }
 
-    /// Whether the index has a checksum.
+    /// Whether the shard's index has a checksum.
     pub fn has_checksum(&self) -> bool {
-        // Of the codecs with a fixed length, only checksums make an index longer than its entries.
+        // Of the codecs with a fixed length, only checksums make the encoded index longer than its entries.
         self.level()
             .is_some_and(|level| level.index_bytes() > level.entries_bytes())
     }
 
-    /// Returns the error of the index, if it cannot be read.
+    /// Returns the error of the shard's index, if it cannot be read.
     pub fn fault(&self) -> Option<&Error> {
         self.index.as_ref().err()
     }
 
-    /// Returns the byte range of an inner chunk in the shard, by its number in C order, or `None` if it is not stored.
+    /// Returns the byte range of an inner chunk in the shard, by its number in C order, or `None` if the inner chunk is
+    /// not
+    /// stored.
     ///
     /// Fails with `Corrupt` if the index cannot be read or has a range outside of the shard.
     pub fn range(&self, number: u64) -> Result<Option<Range<u64>>> {
@@ -229,7 +234,7 @@ impl ShardFile {
         self.inner.indices(ChunkIndex(number))
     }
 
-    /// Reads a part of the shard; `Changed` if the stored object has changed, `Corrupt` if it is shorter.
+    /// Reads a byte range of the shard; `Changed` if the stored object has changed, `Corrupt` if the shard is shorter.
     pub fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<Vec<u8>> {
         let length = range.end - range.start;
         self.read_unchanged(context, |stored| {
@@ -237,7 +242,7 @@ impl ShardFile {
         })
     }
 
-    /// Reads from the stored object; `Changed` if it is not the object that was found.
+    /// Reads from the stored object; `Changed` if the object is no longer the one in which the shard was found.
     fn read_unchanged<T>(
         &self,
         context: &RequestContext,
@@ -245,7 +250,7 @@ impl ShardFile {
     ) -> Result<T> {
         let read = self.reader.open.read(context, self.number, |stored| {
             if !stored.meta.version.may_be(self.meta.version) {
-                // Not `Changed`, which would make `OpenChunks` open it again.
+                // The error must not be `Changed` here, because then `OpenChunks` would open the chunk again and retry.
                 return Ok(None);
             }
             read(stored).map(Some)

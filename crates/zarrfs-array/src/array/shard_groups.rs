@@ -1,12 +1,13 @@
 //! Fetches neighbouring inner chunks of a shard in one request.
 //!
-//! Reading each inner chunk alone costs a round trip, or system calls that take longer than decoding. So the first load
-//! in a run of neighbours reads the whole run, and the others take their bytes from it. A layer is the inner chunks of
-//! a shard at one index along the slowest dimension of the file: a sequential reader passes over each shard once per
-//! layer. Over a network, two layers of a shard are fetched at once as long as the reader may only look at a header.
-//! For a reader that has gone on, more layers are fetched at once: as many as fit in memory for all shards that the
-//! reader passes over before it comes back to this one. The bytes of a run are used only for the version of the shard
-//! that they were read from. An inner chunk without neighbours is read alone.
+//! Reading each inner chunk alone costs a round trip, or system calls that take longer than decoding. So neighbouring
+//! inner chunks are planned as a run: the first load of one of them reads the whole run, and the other loads take their
+//! bytes from it. A layer is the inner chunks of a shard at one index along the slowest dimension of the file: a
+//! sequential reader reads from each shard once per layer. Over a network, two layers of a shard are fetched at once as
+//! long as the reader may only look at a header. Once the reader has read on, more layers are fetched at once: as many
+//! as
+//! fit in memory for all shards that the reader crosses before it comes back to the same shard. The bytes of a run are
+//! used only for the version of the shard that they were read from. An inner chunk without neighbours is read alone.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -29,19 +30,20 @@ use zarrfs_store::sync::budget::{MemoryBudget, Priority, Reservation};
 use zarrfs_store::sync::cache::Cache;
 use zarrfs_store::sync::pool::parallel_map;
 
-/// The limits of unwanted bytes in a run: reading a short gap between two inner chunks costs less than another request.
+/// The limits of unwanted bytes in a request for several inner chunks: reading a short gap between two inner chunks
+/// costs less than another request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gaps {
-    /// The maximum number of bytes between two neighbours.
+    /// The maximum number of bytes between two neighbouring inner chunks.
     most: u64,
-    /// The maximum number of unwanted bytes in a run, in eighths of the wanted bytes.
+    /// The maximum number of unwanted bytes in a request, in eighths of the wanted bytes.
     eighths: u64,
-    /// Whether a sequential reader will want the other layers in the run.
+    /// Whether a sequential reader is going to read all inner chunks in the run, also those of later layers.
     is_ordered: bool,
 }
 
 impl Gaps {
-    /// For local stores; `REMOTE` is for stores on a network.
+    /// The limits for local stores; those for stores on a network are `REMOTE`.
     const LOCAL: Gaps = Gaps {
         most: 16 << 10,
         eighths: 8,
@@ -51,52 +53,55 @@ impl Gaps {
         most: 256 << 10,
         ..Gaps::LOCAL
     };
-    /// For a sequential reader: if inner chunks are stored in Morton order, a layer consists of many ranges with gaps
-    /// that are nearly as long.
+    /// The limits for a sequential reader: if inner chunks are stored in Morton order, a layer consists of many byte
+    /// ranges
+    /// with gaps that are nearly as long.
     const ORDERED: Gaps = Gaps {
         eighths: 16,
         is_ordered: true,
         ..Gaps::REMOTE
     };
-    /// For a sequential reader whose layers do not fit in memory together with their gaps. The gaps stay small, because
-    /// their bytes would be fetched again with other layers.
+    /// The limits for a sequential reader for which the layers with their gaps do not fit in memory. The gaps stay
+    /// small,
+    /// because their bytes would be fetched again with other layers.
     const EXACT: Gaps = Gaps {
         eighths: 1,
         ..Gaps::ORDERED
     };
 
-    /// Returns the maximum length of a run in bytes that has `wanted` wanted bytes.
+    /// Returns the maximum length in bytes of a run of inner chunks, of which `wanted` bytes are wanted.
     fn most_around(self, wanted: u64) -> u64 {
         let more = wanted.saturating_mul(self.eighths) / 8;
         wanted.saturating_add(more)
     }
 }
 
-/// The maximum length of a run in bytes, so that several are read concurrently. With 4 MiB, 32 shards of 5 MiB from a
-/// server at 20 and 50 ms took 100 requests instead of 68, and 2 to 6 % more time.
+/// The maximum length in bytes of a run of inner chunks, so that several runs are read concurrently. With 4 MiB, 32
+/// shards of 5 MiB from a server at 20 and 50 ms took 100 requests instead of 68, and 2 to 6 % more time.
 const MAX_RUN: u64 = 8 << 20;
 
-/// The range that a sequential reader over a network is going to read.
+/// The elements that a sequential reader over a network is going to read.
 pub(super) struct OrderedSpan {
-    /// The box of the array in its file.
+    /// The box of the array that the reader is going to read.
     pub(super) region: Region,
-    /// The dimension along which it passes over each shard layer by layer.
+    /// The dimension along which the reader reads each shard layer by layer.
     pub(super) axis: usize,
     /// Whether the start of the box is where the reader began to read.
     pub(super) begins_here: bool,
-    /// The number of shards that it passes over before it comes back to one.
+    /// The number of shards that the reader crosses before it comes back to the same shard.
     pub(super) shards: u64,
-    /// Whether it has read so much that it is expected to read on.
+    /// Whether the reader has read so much that it is expected to read on.
     pub(super) has_gone_on: bool,
 }
 
-/// The number of layers that are fetched at once for a reader that may not go on, and in the first shard of a reader:
-/// the wanted layer and one more.
+/// The number of layers of a shard that are fetched at once for a reader that may not read on, and in the first shard
+/// of a reader: the wanted layer and the next.
 const FIRST_LAYERS: u64 = 2;
 
 impl OrderedSpan {
-    /// Returns the layers of a shard to fetch with `layer` if there is room; more if the reader has gone on. `begun` is
-    /// the layer that the reader began with, if it is in this shard.
+    /// Returns the layers of a shard to fetch together with `layer` if memory has room; more layers if the reader has
+    /// read
+    /// on. `begun` is the layer that the reader began with, if it began in this shard.
     fn together(&self, layer: u64, begun: Option<u64>, end: u64) -> Range<u64> {
         let later = begun.map_or(0, |first| first + FIRST_LAYERS);
         if self.has_gone_on && layer >= later {
@@ -108,10 +113,12 @@ impl OrderedSpan {
     }
 }
 
-/// The encoded bytes of a run of inner chunks; each is removed when it is taken.
+/// The encoded bytes of neighbouring inner chunks that were read together; each inner chunk is removed when a load
+/// takes
+/// it.
 pub(super) struct ShardRun {
     version: Version,
-    /// By offset in the shard.
+    /// The bytes of the inner chunks, by offset in the shard.
     parts: Mutex<HashMap<u64, Bytes>>,
     _room: Reservation,
 }
@@ -119,27 +126,27 @@ pub(super) struct ShardRun {
 /// Identifies a run: inner chunks of a shard that are fetched in one request.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct RunKey {
-    /// The number of the array.
     array: u64,
     /// The number of the shard in the grid of stored chunks.
     shard: u64,
     /// The byte range of the run in the shard.
     start: u64,
     end: u64,
-    /// Whether it was planned for a sequential reader, and is shared by all loads of that reader.
+    /// Whether the run was planned for a sequential reader, and all loads of that reader share it.
     is_ordered: bool,
 }
 
-/// Runs that were read and still have inner chunks.
+/// The cache of runs (neighbouring inner chunks that were read together) that still have untaken inner chunks.
 pub(super) type ShardRuns = Cache<RunKey, Arc<ShardRun>>;
 
-/// Creates the cache of the runs of a mount, which may use 1/4 of the memory budget, as much as prefetched chunks.
+/// Creates the cache of a mount for inner chunks that were read together. It may use 1/4 of the memory budget, as much
+/// as prefetched chunks.
 pub(super) fn shard_runs(budget: &Arc<MemoryBudget>) -> Arc<ShardRuns> {
     let part = budget.part(budget.limit() / 4);
     Cache::new(part, Priority::Used, None)
 }
 
-/// The groups of an array that are being loaded, by chunk.
+/// The groups of inner chunks of an array that are being loaded, by the number of each chunk.
 pub(super) struct ShardGroups {
     array: Arc<StoredArray>,
     decoder: Arc<Decoder>,
@@ -147,19 +154,19 @@ pub(super) struct ShardGroups {
     loading: Mutex<HashMap<u64, Arc<ShardGroup>>>,
 }
 
-/// Inner chunks of one shard that are wanted together; all in one layer if a sequential reader wants them.
+/// Inner chunks of one shard that are loaded together; they are all in one layer if a sequential reader wants them.
 pub(super) struct ShardGroup {
     chunks: Vec<ChunkIndex>,
-    /// The sequential reader that wants them.
+    /// The elements that the sequential reader of the group is going to read.
     span: Option<Arc<OrderedSpan>>,
-    /// The plan of the runs with all chunks that the reader will want from some layers of the shard; and, in `alone`,
-    /// the plan of the runs with the chunks of this group only.
+    /// The plan of the runs with all chunks that the sequential reader will read from some layers of the shard; and, in
+    /// `alone`, the plan of the runs with the chunks of this group only.
     ordered: OnceLock<ShardPlan>,
     alone: OnceLock<ShardPlan>,
     is_done: AtomicBool,
 }
 
-/// The runs in one version of a shard.
+/// The runs of inner chunks to read from one version of a shard.
 struct ShardPlan {
     version: Version,
     runs: Vec<PlannedRun>,
@@ -167,11 +174,11 @@ struct ShardPlan {
 
 struct PlannedRun {
     key: RunKey,
-    /// The byte ranges of its inner chunks, ascending.
+    /// The byte ranges of the inner chunks in the run, ascending.
     ranges: Vec<Range<u64>>,
 }
 
-/// Keeps a group registered while its chunks are being loaded.
+/// Keeps a group of inner chunks registered while they are being loaded.
 pub(super) struct LoadedGroup {
     groups: Arc<ShardGroups>,
     group: Arc<ShardGroup>,
@@ -197,7 +204,6 @@ impl Drop for LoadedGroup {
 }
 
 impl ShardGroups {
-    /// Creates an empty list of groups.
     pub(super) fn new(
         array: Arc<StoredArray>,
         decoder: Arc<Decoder>,
@@ -211,13 +217,13 @@ impl ShardGroups {
         })
     }
 
-    /// Whether a chunk is in a registered group, which will read and decode it.
+    /// Whether a chunk is in a registered group of inner chunks, which will be read and decoded.
     pub(super) fn contains(&self, chunk: ChunkIndex) -> bool {
         self.loading.lock().contains_key(&chunk.0)
     }
 
-    /// Registers chunks of one shard to be read together until the returned value is dropped, with all chunks of the
-    /// shard that the sequential reader of `span` will want. Returns `None` if there is nothing to read together.
+    /// Registers inner chunks of one shard, to be read together until the returned value is dropped; `span` is what a
+    /// sequential reader is going to read. Returns `None` if there is nothing to read together.
     pub(super) fn begin(
         self: &Arc<ShardGroups>,
         chunks: Vec<ChunkIndex>,
@@ -242,7 +248,7 @@ impl ShardGroups {
         Some(LoadedGroup { groups, group })
     }
 
-    /// Drops runs of this array that were read and not used.
+    /// Drops the runs of this array that were read but not completely used.
     pub(super) fn forget_runs(&self) {
         self.array
             .engine
@@ -250,7 +256,9 @@ impl ShardGroups {
             .forget_all(|key| key.array == self.array.id);
     }
 
-    /// Returns the encoded bytes of the inner chunk at `range` of its shard, or `None` if it is in no run.
+    /// Returns the encoded bytes of the inner chunk at byte range `range` of its shard, or `None` if the inner chunk
+    /// has no
+    /// neighbours to be read with.
     ///
     /// Fails with `Changed` if the shard may have changed, and as the store does.
     pub(super) fn bytes_of(
@@ -295,8 +303,11 @@ impl ShardGroups {
         bytes
     }
 
-    /// Plans the runs that a sequential reader will want from some layers of a shard, including the layer of this
-    /// chunk. All chunks of these layers get the same runs. The plan is empty if memory has no room for a single layer.
+    /// Plans which runs of inner chunks to read for a sequential reader: those of several layers of a shard, including
+    /// the
+    /// layer of this chunk. All chunks of these layers get the same plan. It is empty if memory has no room for a
+    /// single
+    /// layer.
     fn ordered_plan(
         &self,
         context: &RequestContext,
@@ -331,7 +342,7 @@ impl ShardGroups {
             let count = inner.fold(1, |all: u64, (&length, &of_chunk)| {
                 all.saturating_mul(length.div_ceil(of_chunk.max(1)))
             });
-            // The memory of plans is charged to no budget, so a plan has at most 16,384 chunks.
+            // A plan has at most 16,384 chunks, because the memory of plans is charged to no budget.
             if count <= 1 << 14 {
                 let mut chunks = Vec::new();
                 self.decoder.grid.visit(&wanted, |chunk, _, _| {
@@ -339,7 +350,7 @@ impl ShardGroups {
                     true
                 });
                 let plan = self.plan(context, chunks.into_iter(), gaps, load, stored);
-                // The lengths of the runs, including the gaps between wanted chunks.
+                // A run's length includes the gaps between its inner chunks.
                 let lengths = plan.runs.iter().map(|run| run.key.end - run.key.start);
                 if lengths.sum::<u64>() <= room {
                     return plan;
@@ -349,8 +360,8 @@ impl ShardGroups {
                 gaps = Gaps::EXACT;
                 continue;
             }
-            // Halving gives the same range of layers for each chunk in the range, so that all of them use the same
-            // plan.
+            // Halving the range of layers gives the same range for each chunk in it, so that all these chunks get the
+            // same plan.
             let middle = layers.start + (layers.end - layers.start).div_ceil(2);
             if middle >= layers.end {
                 return ShardPlan::empty(stored);
@@ -363,9 +374,10 @@ impl ShardGroups {
         }
     }
 
-    /// Reads the runs of a plan concurrently if there are several: a single thread takes their inner chunks in order,
-    /// and would wait for each run. With little memory a run could be evicted before its inner chunks are taken, so
-    /// each run is then read when it is wanted. Errors are dropped: the later read returns them.
+    /// Reads the runs of a plan concurrently if there are several, because a single thread takes their inner chunks in
+    /// order and would wait for each run. If memory is short, each run is read only when it is needed, since it could
+    /// be
+    /// evicted before its inner chunks are taken. Errors are dropped: the later read of the run returns them.
     fn read_together(
         &self,
         context: &RequestContext,
@@ -388,14 +400,14 @@ impl ShardGroups {
             loaded.map(drop).unwrap_or_default();
         };
         parallel_map(
-            // Two layers in Morton order are four runs.
+            // Two layers in Morton order are four runs of inner chunks.
             plan.runs.len().min(4),
             plan.runs.iter().collect(),
             &read,
         );
     }
 
-    /// Takes an inner chunk out of a run, and reads the run first if necessary.
+    /// Takes the bytes of an inner chunk out of its run, and reads the run first if necessary.
     fn take(
         &self,
         context: &RequestContext,
@@ -426,14 +438,16 @@ impl ShardGroups {
                 }
                 Ok(bytes.filter(|_| run.version == stored.meta.version))
             }
-            // The run has no room in memory, or the shard is shorter than its index says. The inner chunk is then read
+            // Memory has no room for the run, or the shard is shorter than its index says. The inner chunk is then read
             // alone: its own bytes may still be there.
             Err(error) if matches!(error.kind(), Kind::TooLarge | Kind::Corrupt) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Plans the runs of some chunks in one version of their shard; empty if its index cannot be read.
+    /// Plans the runs of inner chunks to read from one version of a shard; the plan is empty if the shard's index
+    /// cannot be
+    /// read.
     fn plan(
         &self,
         context: &RequestContext,
@@ -472,7 +486,7 @@ impl ShardGroups {
         }
     }
 
-    /// Reads a run of inner chunks; `TooLarge` if there is no room for it.
+    /// Reads a run of inner chunks with one request; `TooLarge` if memory has no room for it.
     fn read_run(
         &self,
         context: &RequestContext,
@@ -508,8 +522,8 @@ impl ShardPlan {
     }
 }
 
-/// Groups ranges into runs of at least two, with gaps within `gaps` and at most `most` bytes in all. Each range is in
-/// one run at most; ranges that overlap are never in one run.
+/// Groups byte ranges into runs of at least two ranges, with gaps within the limits of `gaps` and a length of at most
+/// `most` bytes. Each range is in at most one run; overlapping ranges are never in the same run.
 fn neighbours(mut ranges: Vec<Range<u64>>, gaps: Gaps, most: u64) -> Vec<Vec<Range<u64>>> {
     ranges.retain(|range| range.start < range.end);
     ranges.sort_unstable_by_key(|range| (range.start, range.end));

@@ -1,7 +1,8 @@
 //! Loads single inner chunks of shards.
 //!
-//! Only the indexes on the path to an inner chunk and its own bytes are fetched. All are of one content of the stored
-//! key: after each read the object's version is checked, and if it has changed, everything is read again.
+//! Only the indexes on the path to an inner chunk and its own bytes are fetched. All of them must be from one content
+//! of
+//! the stored key: the object's version is checked after each read, and if it has changed, everything is read again.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -28,7 +29,6 @@ pub(super) struct ShardReader {
 }
 
 impl ShardReader {
-    /// Creates the reader of an array's shards.
     pub(super) fn new(
         array: Arc<StoredArray>,
         decoder: Arc<Decoder>,
@@ -58,7 +58,7 @@ impl ShardReader {
         Ok(read?.flatten())
     }
 
-    /// Returns the reason why an inner chunk is missing, or `None` if it is stored.
+    /// Returns the reason why an inner chunk is missing, or `None` if the inner chunk is stored.
     pub(super) fn find_missing(
         &self,
         context: &RequestContext,
@@ -83,7 +83,7 @@ impl ShardReader {
         })
     }
 
-    /// Whether this version of a stored chunk, or the current one, lacks all of `chunks`.
+    /// Whether a stored chunk, in `version` or by default in its current version, lacks all inner chunks in `chunks`.
     pub(super) fn are_missing(
         &self,
         context: &RequestContext,
@@ -114,7 +114,7 @@ impl ShardReader {
         Ok(are_missing?.unwrap_or(version.is_none()))
     }
 
-    /// Returns the place of an inner chunk in its shard, or `None` if it is not stored.
+    /// Returns the byte range of an inner chunk in its stored object, or `None` if the inner chunk is not stored.
     fn find_inner<'a>(
         &self,
         context: &RequestContext,
@@ -167,8 +167,9 @@ impl ShardReader {
             .map(Some)
     }
 
-    /// Returns the number of a shard among all shards of its depth. Each outer shard is taken to have as many inner
-    /// chunks as the largest one.
+    /// Returns the number of a shard among all shards of its depth. For the numbers, each outer shard counts as having
+    /// as
+    /// many inner chunks as the largest shard.
     fn index_number(&self, load: &Load, depth: usize) -> u64 {
         let levels = self.decoder.pipeline.shards();
         let outer = levels.iter().zip(&load.location.inner).take(depth);

@@ -1,4 +1,4 @@
-//! Estimates whether almost none of a large array is stored.
+//! Estimates whether only a small part of a large array is stored.
 
 use std::sync::Arc;
 
@@ -11,21 +11,20 @@ use zarr_format::grid::ChunkIndex;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Key, QueryStamp};
 
-/// An array is sparse if less than 1/N of its chunks are stored.
+/// An array is sparse if less than one in this many of its chunks is stored.
 const SPARSE: u64 = 16;
 
-/// The number of chunks that are sampled in a local store, evenly spread over the grid.
+/// The number of chunks of a local store that are checked, evenly spread over the grid.
 const SAMPLES: u64 = 64;
 
-/// Caches whether an array is sparse.
+/// Finds out whether an array is sparse, and caches the answer.
 pub(super) struct Sparsity {
     array: Arc<StoredArray>,
-    /// The answer and its age.
+    /// Whether the array is sparse, if that is known, and when the store was asked.
     known: Mutex<Option<(bool, QueryStamp)>>,
 }
 
 impl Sparsity {
-    /// Creates the cache; the answer is not known yet.
     pub(super) fn new(array: Arc<StoredArray>) -> Sparsity {
         Sparsity {
             array,
@@ -33,11 +32,11 @@ impl Sparsity {
         }
     }
 
-    /// Whether the array is large and almost none of it is stored. Returns false if one or two requests do not show
-    /// that.
+    /// Whether the array is large and almost no chunk of it is stored. Returns false if one or two requests cannot show
+    /// that the array is sparse.
     pub(super) fn is_sparse(&self, context: &RequestContext) -> Result<bool> {
         let grid = self.array.grid()?;
-        // A smaller array can be read whole within seconds.
+        // A smaller array does not count as sparse, because it can be read whole within seconds.
         let is_large = grid.len() >= 1 << 20
             || (self.array.metadata.byte_length()).is_ok_and(|bytes| bytes >= 4 << 30);
         if !is_large || !self.array.info.lists {
@@ -58,13 +57,13 @@ impl Sparsity {
         Ok(is_sparse)
     }
 
-    /// Whether an answer about the array's folder is still valid.
+    /// Whether an answer about the stored chunks is within its TTL and no chunk was changed through the store since.
     fn holds(&self, stamp: QueryStamp) -> bool {
         let is_fresh = self.array.info.is_fresh(stamp.request_time);
         is_fresh && !self.array.chunks_may_have_changed(stamp.position)
     }
 
-    /// Whether nearly all chunks of a sample are missing.
+    /// Whether nearly all of a sample of chunks are missing.
     fn samples_are_missing(&self, context: &RequestContext) -> Result<bool> {
         let grid = self.array.grid()?;
         let count = grid.len().min(SAMPLES);
@@ -87,7 +86,7 @@ impl Sparsity {
         Ok(stored <= count / SPARSE)
     }
 
-    /// Whether the listing of all keys in the array's folder has one page, with few chunks.
+    /// Whether the listing of all keys in the array's folder has a single page with few chunks.
     fn few_are_listed(&self, context: &RequestContext) -> Result<bool> {
         let (keys, grid) = (&self.array.metadata.keys, self.array.grid()?);
         let folder = Key::new(keys.folder())?;
@@ -108,7 +107,7 @@ impl Sparsity {
             && (listing.has_ended() || listing.next(context)?.is_none()))
     }
 
-    /// Like `few_are_listed`, for a store that is listed folder by folder.
+    /// Whether a store that is listed folder by folder has few chunks of the array.
     fn few_are_found(&self, context: &RequestContext) -> Result<bool> {
         let most = (self.array.grid()?.len() / SPARSE).min(1000);
         let mut stored = StoredChunks::new(self.array.clone())?;
@@ -116,7 +115,7 @@ impl Sparsity {
             if stored.next_chunk(context)?.is_none() {
                 return Ok(true);
             }
-            // Each folder costs a request.
+            // The search is given up after 16 folders, because each folder costs a request.
             if stored.entered > 16 {
                 return Ok(false);
             }

@@ -1,9 +1,12 @@
 //! Spills evicted chunks that a sequential reader still needs to an unnamed file.
 //!
-//! A spilled chunk is read back instead of decoded again, and is valid only for its version. `read_tracker` decides
-//! which chunks are needed. The file has no name, so nothing is left of it however the process ends. It grows up to the
-//! configured limit and up to 1/2 of the free space of its disk; on a tmpfs also up to the memory budget. Once all
-//! chunks are removed it is truncated. A disk error is never returned to a reader: the chunk is decoded again.
+//! A spilled chunk is read back instead of decoded again, and is valid only for the version that was spilled.
+//! `read_tracker` decides which chunks readers need. The file has no name, so nothing is left of it however the process
+//! ends. It grows up to the configured limit and up to 1/2 of the free space of its disk; on a tmpfs also up to the
+//! memory
+//! budget. Once all chunks are removed it is truncated. A disk error is never returned to a reader: the chunk is
+//! decoded
+//! again.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -25,21 +28,21 @@ use zarr_format::grid::{ChunkIndex, Runs};
 use zarrfs_store::Version;
 use zarrfs_store::stats::Stats;
 
-/// The place for decoded chunks that do not fit in memory. By default there is none.
+/// Where evicted chunks are spilled to disk, and how much. By default no chunk is spilled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpillConfig {
-    /// The folders to try, in order; empty to spill nothing.
+    /// The folders in which to create the spill file; the first that works is used. Empty to spill nothing.
     pub folders: Vec<PathBuf>,
-    /// The maximum length of the file in bytes.
+    /// The maximum length of the spill file in bytes.
     pub limit: u64,
 }
 
-/// The spilled chunks of a mount's arrays.
+/// The chunks of a mount's arrays in the spill file.
 pub(super) struct Spill {
     file: File,
     limit: u64,
     state: Mutex<SpillState>,
-    /// The number of chunks written so far.
+    /// The number of chunks written to the spill file so far.
     written: AtomicU64,
     /// The trackers of the arrays that may have spilled chunks, by array number.
     arrays: Mutex<HashMap<u64, Weak<ReadTrackers>>>,
@@ -48,14 +51,14 @@ pub(super) struct Spill {
 
 #[derive(Default)]
 struct SpillState {
-    /// By the order in which they were written.
+    /// The spilled chunks, in the order in which they were written.
     slots: Option<LruCache<CacheKey, SpillSlot>>,
-    /// The offsets of free slots, by length.
+    /// The offsets of free slots in the spill file, by the length of the slot.
     free: HashMap<usize, Vec<u64>>,
     end: u64,
-    /// Whether the disk is full or has failed.
+    /// Whether the disk of the spill file is full or has failed.
     is_full: bool,
-    /// The number of chunks that are being written.
+    /// The number of chunks that are just being written to the spill file.
     writers: usize,
 }
 
@@ -64,7 +67,7 @@ struct SpillSlot {
     offset: u64,
     length: usize,
     version: Version,
-    /// Distinguishes this write from a later one to the same offset.
+    /// Distinguishes a write to the spill file from a later write at the same offset.
     number: u64,
 }
 
@@ -79,8 +82,8 @@ impl SpillState {
 }
 
 impl Spill {
-    /// Creates the file in the first folder that allows it, or returns `None` if none does. `memory` is the memory
-    /// budget in bytes.
+    /// Creates the spill file in the first folder that allows it, or returns `None` if no folder does. `memory` is the
+    /// memory budget in bytes.
     pub(super) fn open(config: &SpillConfig, memory: u64, stats: Arc<Stats>) -> Option<Spill> {
         let (folder, file) = config.folders.iter().find_map(|folder| {
             let file = tempfile::tempfile_in(folder).inspect_err(|error| {
@@ -88,10 +91,10 @@ impl Spill {
             });
             Some((folder, file.ok()?))
         })?;
-        // An unknown file system counts as a disk.
+        // If `statfs` fails, the file system counts as a disk, not as memory.
         let kind = fstatfs(&file).ok();
         let is_in_memory = kind.is_some_and(|found| {
-            // The magic numbers of tmpfs and ramfs (`statfs(2)`).
+            // The magic numbers of tmpfs and ramfs, from `statfs(2)`.
             u64::try_from(found.f_type).is_ok_and(|kind| matches!(kind, 0x0102_1994 | 0x8584_58f6))
         });
         let limit = if is_in_memory {
@@ -110,37 +113,37 @@ impl Spill {
         })
     }
 
-    /// Registers an array that may spill chunks.
+    /// Registers the readers of an array that may spill chunks.
     pub(super) fn add(&self, array: u64, trackers: &Arc<ReadTrackers>) {
         let mut arrays = self.arrays.lock();
         arrays.retain(|_, trackers| trackers.strong_count() > 0);
         arrays.insert(array, Arc::downgrade(trackers));
     }
 
-    /// Spills an evicted chunk if a sequential reader still needs it.
+    /// Writes an evicted chunk to the spill file if a sequential reader still needs it.
     pub(super) fn write_evicted(&self, chunk: CacheKey, value: &Cached) {
         let Cached::Chunk(decoded) = value else {
             return;
         };
-        // A chunk that was read from the file need not be written again, unless the file has dropped it since.
+        // A chunk that was read from the spill file is written again only if the file has dropped it since.
         let is_there = decoded.is_on_disk && self.has(&chunk);
         if is_there || !decoded.version.is_lasting() || !self.is_needed(&chunk) {
             return;
         }
-        // Each write drops a few chunks that no reader needs, so that the file does not grow.
+        // Each write drops a few chunks that no reader needs, so that the spill file does not grow.
         self.drop_unneeded(4);
         if self.write(chunk, decoded.version, decoded.bytes()) {
             self.stats.spill_written_chunks.add(1);
         }
     }
 
-    /// Whether a sequential reader still needs a chunk.
+    /// Whether a sequential reader still needs a spilled chunk.
     fn is_needed(&self, chunk: &CacheKey) -> bool {
         let trackers = self.arrays.lock().get(&chunk.array).and_then(Weak::upgrade);
         trackers.is_some_and(|trackers| trackers.is_needed(ChunkIndex(chunk.number)))
     }
 
-    /// Drops the oldest chunks that no reader needs, at most `most` of them.
+    /// Drops the oldest spilled chunks that no reader needs, at most `most` of them.
     pub(super) fn drop_unneeded(&self, most: usize) {
         for _ in 0..most {
             let oldest = self
@@ -156,24 +159,24 @@ impl Spill {
         }
     }
 
-    /// Whether the file has no chunks.
+    /// Whether the spill file has no chunks.
     pub(super) fn is_empty(&self) -> bool {
         self.state.lock().slots().is_empty()
     }
 
-    /// Whether the file has any version of a chunk.
+    /// Whether the spill file has any version of a chunk.
     pub(super) fn has(&self, chunk: &CacheKey) -> bool {
         self.state.lock().slots().contains(chunk)
     }
 
-    /// Whether the empty file would have room for `bytes` bytes.
+    /// Whether the spill file, if it were empty, would have room for `bytes` bytes.
     pub(super) fn has_room_for(&self, bytes: u64) -> bool {
         let state = self.state.lock();
         let more = bytes.saturating_sub(state.end);
         bytes <= self.limit && !state.is_full && (more == 0 || self.can_grow(state.end, more))
     }
 
-    /// Writes a chunk; returns false if there is no room for it.
+    /// Writes a chunk to the spill file; returns false if there is no room for it.
     fn write(&self, chunk: CacheKey, version: Version, bytes: &[u8]) -> bool {
         self.remove(&chunk);
         let Some(offset) = self.take_place(bytes.len()) else {
@@ -200,7 +203,8 @@ impl Spill {
         true
     }
 
-    /// Returns the `length` bytes of a chunk of this version, or `None` if they are not in the file.
+    /// Reads the `length` bytes of a chunk from the spill file; `None` if the file does not have this version of the
+    /// chunk.
     pub(super) fn read(
         &self,
         chunk: &CacheKey,
@@ -218,7 +222,9 @@ impl Spill {
         None
     }
 
-    /// Reads runs of a chunk of this version into their places in `out`; returns false if the chunk is not in the file.
+    /// Reads byte runs of a chunk from the spill file to their positions in `out`; returns false if the file does not
+    /// have
+    /// this version of the chunk.
     pub(super) fn read_runs(
         &self,
         chunk: &CacheKey,
@@ -238,7 +244,9 @@ impl Spill {
         found
     }
 
-    /// Reads a chunk with `read`, which is passed its offset; returns false if the chunk is not in the file.
+    /// Calls `read` with the offset of a chunk in the spill file; returns false if the file does not have this version
+    /// of
+    /// the chunk.
     fn read_by(
         &self,
         chunk: &CacheKey,
@@ -252,7 +260,7 @@ impl Spill {
             return false;
         };
         let is_read = read(&self.file, slot.offset).is_ok();
-        // The slot may have been reused for another chunk during the read.
+        // During the read, the chunk may have been dropped and its slot reused for another chunk.
         let is_same = self.state.lock().slots().peek(chunk) == Some(&slot);
         if !is_read {
             self.remove(chunk);
@@ -270,13 +278,13 @@ impl Spill {
         };
         state.free(slot);
         if state.slots().is_empty() && state.writers == 0 {
-            // If this fails, the space stays allocated until the process ends.
+            // If truncating fails, the disk space stays allocated until the process ends.
             let _ = self.file.set_len(0);
             *state = SpillState::default();
         }
     }
 
-    /// Returns the offset of a free slot of `length` bytes, or `None` if there is no room.
+    /// Returns the offset of a free slot of `length` bytes in the spill file, or `None` if the file has no room.
     fn take_place(&self, length: usize) -> Option<u64> {
         let mut state = self.state.lock();
         if let Some(offset) = state.free.get_mut(&length).and_then(Vec::pop) {
@@ -293,8 +301,8 @@ impl Spill {
         Some(offset)
     }
 
-    /// Whether a file of `held` bytes may grow by `more` bytes: it may take at most half of the space that it and the
-    /// disk have free together.
+    /// Whether a spill file of `held` bytes may grow by `more` bytes: it may take at most half of the disk space that
+    /// is free or its own.
     fn can_grow(&self, held: u64, more: u64) -> bool {
         let Ok(found) = fstatvfs(&self.file) else {
             return false;
@@ -397,7 +405,7 @@ mod tests {
         assert!(!file.write(chunk(1, 2), version, &[7; 100]));
         assert!(!file.has(&chunk(1, 2)) && file.read(&chunk(1, 2), version, 100).is_none());
         file.file = disk;
-        // Chunks from before are still there, and no more are added until the file is empty.
+        // Chunks that were written before the failure stay; no chunk is added until the spill file is empty.
         assert_eq!(file.read(&chunk(1, 1), version, 100), Some(vec![6; 100]));
         assert!(!file.has_room_for(1) && !file.write(chunk(1, 3), version, &[8; 200]));
         file.remove(&chunk(1, 1));

@@ -14,43 +14,42 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::budget::Reservation;
 use zarrfs_store::{Key, LogPosition, MovingPosition, QueryStamp, Store, StoreInfo};
 
-/// An array of a store. It may be one that zarrfs cannot decode.
+/// An array in a store, whether or not its chunks can be decoded.
 pub(super) struct StoredArray {
-    /// Unique for each array that is opened.
+    /// The number of the array, which is unique for each time that an array is opened.
     pub(super) id: u64,
     pub(super) path: Key,
-    /// The modification time that its documents had when it was opened.
+    /// The modification time that the array's metadata documents had when the array was opened.
     pub(super) modified: SystemTime,
-    /// How many times the whole store had been replaced when the documents were read.
+    /// How many times the whole store (a ZIP archive, for example) had been replaced when the metadata were read.
     replacements: u64,
-    /// The last version of the node's documents that was found to describe this array.
+    /// The last version of the metadata documents that was found to describe this array.
     same_version: AtomicU64,
-    /// Without attributes, which are not needed to read data.
+    /// The metadata without attributes, which are not needed to read data.
     pub(super) metadata: Arc<Array>,
-    /// Bytes of an element; 0 if unknown.
+    /// The size of an element in bytes; 0 if unknown.
     pub(super) element: usize,
     pub(super) grid: Result<Grid>,
-    /// For an array in a draft of Zarr v3: the key of its document and the folder of its chunks.
+    /// For an array of a draft version of Zarr v3: the key of its metadata document and the folder of its chunks.
     pub(super) draft_keys: Option<(Key, Key)>,
     hierarchy: Arc<Hierarchy>,
-    /// The properties of the store.
     pub(super) info: StoreInfo,
     pub(super) engine: Arc<Engine>,
     checked: MetadataCheck,
 }
 
-/// The last check that the metadata are those that the array was opened with.
+/// When the metadata were last checked to be those that the array was opened with.
 struct MetadataCheck {
-    /// The time that `fresh` counts from.
+    /// The time from which `fresh` is counted.
     start: Instant,
     /// The time until which the check is valid, in nanoseconds after `start`.
     fresh: AtomicU64,
-    /// The position of the change log at the check. The next change in the log ends the validity of the check.
+    /// The position in the change log at the time of the check. The next change in the log invalidates the check.
     position: MovingPosition,
 }
 
 impl StoredArray {
-    /// Takes the metadata of an array from its node.
+    /// Creates the description of an array from its node in the hierarchy.
     pub(super) fn new(
         entry: &NodeEntry,
         metadata: Arc<Array>,
@@ -78,17 +77,16 @@ impl StoredArray {
         })
     }
 
-    /// Returns the grid of stored chunks; it exists whether or not the chunks decode.
+    /// Returns the grid of stored chunks, which is known even if the chunks cannot be decoded.
     pub(super) fn grid(&self) -> Result<&Grid> {
         self.grid.as_ref().map_err(Error::clone)
     }
 
-    /// Returns the store.
     pub(super) fn store(&self) -> &dyn Store {
         &**self.hierarchy.store()
     }
 
-    /// Adds a hint to the error of a chunk that is too large: the command-line option that raises the limit.
+    /// Adds a hint to the error that a chunk is too large: the command-line option that raises the limit.
     pub(super) fn with_option(&self, error: Error) -> Error {
         let is_variable = self.metadata.data_type.is_variable();
         match error.kind() {
@@ -97,12 +95,12 @@ impl StoredArray {
         }
     }
 
-    /// Returns the key of a decoded chunk in the cache.
+    /// Returns the key of a decoded chunk in the chunk cache.
     pub(super) fn chunk_key(&self, chunk: ChunkIndex) -> CacheKey {
         CacheKey::of_chunk(self.id, chunk)
     }
 
-    /// Returns the keys that a chunk may be stored under, by chunk indices.
+    /// Returns the store keys that a chunk may have (one for each key separator), by the indices of the chunk.
     pub(super) fn keys(&self, indices: &[u64]) -> Result<Vec<Key>> {
         self.metadata
             .keys
@@ -111,12 +109,12 @@ impl StoredArray {
             .map(Key::new)
             .collect()
     }
-    /// Returns the keys that a chunk may be stored under, by chunk number.
+    /// Returns the store keys that a chunk may have (one for each key separator), by the number of the chunk.
     pub(super) fn stored_keys(&self, number: u64) -> Result<Vec<Key>> {
         self.keys(&self.grid()?.indices(ChunkIndex(number)))
     }
 
-    /// Returns the key that a chunk is stored under, or its first possible key if it is not stored.
+    /// Returns the store key that a chunk has, or its first possible key if the chunk is not stored.
     pub(super) fn key_of(&self, context: &RequestContext, indices: &[u64]) -> Result<Key> {
         let keys = self.keys(indices)?;
         if keys.len() > 1 {
@@ -130,7 +128,7 @@ impl StoredArray {
         keys.into_iter().next().ok_or_else(none)
     }
 
-    /// Sends a request to the store; returns the answer and its age.
+    /// Sends a request to the store; returns the answer, and the time and log position of the request.
     pub(super) fn ask<T>(
         &self,
         context: &RequestContext,
@@ -140,27 +138,28 @@ impl StoredArray {
         self.info.ask(context, |context| question(context, store))
     }
 
-    /// Whether any key in the folder of the chunks was changed through the store since a position.
+    /// Whether any key in the folder of the array's chunks was changed through the store since a position in the change
+    /// log.
     pub(super) fn chunks_may_have_changed(&self, since: LogPosition) -> bool {
         let folder = Key::new(self.metadata.keys.folder());
         let log = &self.info.changes;
-        // The only chunk of an array without dimensions has a key of its own.
+        // A zero-dimensional array counts as changed, because the key of its only chunk may be outside of the folder.
         self.metadata.shape.is_empty()
             || folder.is_ok_and(|folder| log.below_changed_since(since, &folder))
     }
 
-    /// Reserves memory for bytes of this array.
+    /// Reserves memory for data of this array.
     pub(super) fn reserve(&self, bytes: u64) -> Result<Reservation> {
         let room = self.engine.cache.reserve(bytes, self.engine.deadline());
         room.map_err(|error| error.about(&self.path))
     }
 
-    /// Returns the last version of the documents that was found to describe this array.
+    /// Returns the last version of the metadata documents that was found to describe this array.
     pub(super) fn document_version(&self) -> u64 {
         self.same_version.load(Ordering::Relaxed)
     }
 
-    /// Whether a node is this array with the same files; only attributes may differ.
+    /// Whether a node of the hierarchy is still this array with the same files; its attributes may differ.
     pub(super) fn is_same(&self, found: &NodeEntry) -> bool {
         if found.replacements != self.replacements {
             return false;
@@ -178,7 +177,7 @@ impl StoredArray {
         is_same
     }
 
-    /// Fails with `Changed` if the metadata differ from those that the array was opened with.
+    /// Fails with `Changed` if the array's metadata differ from those that the array was opened with.
     pub(super) fn check_metadata(&self, context: &RequestContext) -> Result<()> {
         match self.hierarchy.node(context, &self.path)? {
             Some(found) if self.is_same(&found) => Ok(()),
@@ -189,7 +188,7 @@ impl StoredArray {
         }
     }
 
-    /// Fails with `Changed` if the metadata have changed the meaning of stored chunks; the shape may differ.
+    /// Fails with `Changed` if new metadata give the stored chunks another meaning; the shape of the array may differ.
     pub(super) fn check_chunks_hold(&self, context: &RequestContext) -> Result<()> {
         let found = self.hierarchy.node(context, &self.path)?;
         let array = found.as_deref().and_then(NodeEntry::array);
@@ -199,13 +198,14 @@ impl StoredArray {
         }
     }
 
-    /// Whether the whole store is the one that the metadata were read from: chunks of an archive and of its replacement
-    /// must never be mixed.
+    /// Whether the whole store is still the one that the metadata were read from: chunks of an archive and of its
+    /// replacement must never be mixed.
     pub(super) fn has_same_store(&self) -> bool {
         self.info.archive_generation.number() == self.replacements
     }
 
-    /// Fails with `Changed` if the store was replaced. If it succeeds, all reads before the call came from one store.
+    /// Fails with `Changed` if the whole store was replaced. If the check succeeds, all reads before it came from one
+    /// store.
     pub(super) fn check_store(&self) -> Result<()> {
         if self.has_same_store() {
             return Ok(());
@@ -223,7 +223,8 @@ impl StoredArray {
     }
 
     /// Whether the metadata are known at the time `now` to be those that the array was opened with. Sends no request;
-    /// takes no lock until the node's TTL ends or something is changed through the store. Call `has_same_store` after
+    /// takes no lock until the TTL of the metadata ends or something is changed through the store. Call
+    /// `has_same_store` after
     /// the read.
     pub(super) fn has_current_metadata(&self, now: Instant) -> bool {
         let MetadataCheck {
@@ -233,7 +234,7 @@ impl StoredArray {
         } = &self.checked;
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let age = nanoseconds(now.saturating_duration_since(*start));
-        // The position is read before the node is looked up, so that no later change is missed.
+        // The log position is read before the node is looked up, so that no change after the lookup is missed.
         let present = self.info.changes.position();
         if present == position.get() && age < fresh.load(Ordering::Relaxed) {
             return true;

@@ -1,9 +1,10 @@
 //! Finds the next stored chunk of an array after any chunk number.
 //!
 //! The set of the numbers of all stored chunks is read from the store's listing once, and is used until its TTL is over
-//! or a chunk is changed through the store. A shard is one stored chunk; its inner chunks are not listed. A listing of
-//! a local store that took long is used for longer than the TTL, in proportion to that time: otherwise a program that
-//! lists many directories of the array would read the whole listing again for each directory.
+//! or a chunk is changed through the store. A shard is one stored chunk; its inner chunks are not listed. If listing a
+//! local store took long, the set is used for longer than the TTL, in proportion to the time of the listing: otherwise
+//! a
+//! program that lists many directories of the array would cause a new listing for each directory.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ use zarrfs_store::sync::budget::Reservation;
 
 /// The numbers of the stored chunks of an array.
 pub struct StoredSet {
-    /// In ascending order.
+    /// The chunk numbers, in ascending order.
     numbers: Vec<u64>,
     _room: Vec<Reservation>,
 }
@@ -32,27 +33,26 @@ impl StoredSet {
     }
 }
 
-/// Numbers for which memory is reserved at a time.
+/// The number of chunk numbers for which memory is reserved at a time.
 const BATCH: usize = 1 << 16;
 
-/// A set of a local store is used at least for the time that it took to read it, times this factor.
+/// The set of stored chunks of a local store is used at least for the time that listing took, times this factor.
 const USES_PER_READING: u32 = 20;
 
-/// A set and its age.
+/// The set of stored chunks of an array, with the time of its listing.
 struct KnownSet {
     set: Arc<StoredSet>,
     stamp: QueryStamp,
     took: Duration,
 }
 
-/// Caches the set of an array.
+/// Caches the set of stored chunks of an array.
 pub(super) struct StoredSets {
     array: Arc<StoredArray>,
     known: Mutex<Option<KnownSet>>,
 }
 
 impl StoredSets {
-    /// Creates the cache; the set is not known yet.
     pub(super) fn new(array: Arc<StoredArray>) -> StoredSets {
         StoredSets {
             array,
@@ -60,8 +60,9 @@ impl StoredSets {
         }
     }
 
-    /// Returns the stored chunks. Fails as `OpenArray::stored_chunks`, and with `TooLarge` if their numbers need more
-    /// than 1/4 of the memory.
+    /// Returns the set of stored chunks. Fails as `OpenArray::stored_chunks`, and with `TooLarge` if the chunk numbers
+    /// need
+    /// more than 1/4 of the memory.
     pub(super) fn get(&self, context: &RequestContext) -> Result<Arc<StoredSet>> {
         if let Some(known) = &*self.known.lock()
             && self.holds(known)
@@ -85,7 +86,7 @@ impl StoredSets {
         let age = self.array.info.clock.now();
         let age = age.saturating_duration_since(known.stamp.request_time);
         let info = &self.array.info;
-        // For a store on a network, only the TTL (`--metadata-ttl`) decides how old answers may be.
+        // For a store on a network, only the TTL (`--metadata-ttl`) limits the age of the set.
         let usable = match &info.folder {
             Some(_) => info.freshness.max(known.took * USES_PER_READING),
             None => info.freshness,

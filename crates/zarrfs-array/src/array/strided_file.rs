@@ -1,7 +1,7 @@
 //! Shows selected elements of an array as one flat file, strided or reordered.
 //!
-//! A read loads only the chunks that have elements of its range, one after another. The file is read-only. Boxes are
-//! read by `flat_file`, which copies less and prefetches.
+//! A read loads only the chunks that have elements of its range, one after another. The file is read-only. A selection
+//! that is a box is read by `flat_file`, which copies less and prefetches.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,31 +20,31 @@ use zarr_format::model::bytes_of;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::read_bytes::ReadBytes;
 
-/// Selected elements as a flat file.
+/// A read-only flat file of the selected elements of an array.
 pub struct StridedFile {
     array: Arc<OpenArray>,
     selection: Selection,
     /// The array's dimension for each dimension of the file, outermost first.
     order: Vec<usize>,
-    /// The number of elements along each dimension of the file, including dropped dimensions.
+    /// The number of elements along each dimension of the file; a dimension that was dropped has one element.
     shape: Coordinates,
     length: u64,
 }
 
-/// Selected elements along one dimension that are in one chunk.
+/// Selected elements along one dimension that are in the same chunk.
 #[derive(Clone, Copy)]
 struct AxisRun {
-    /// The index of the chunk along the dimension, and its first element.
+    /// The index of the chunk along the dimension, and the index of the chunk's first element.
     chunk: u64,
     start: u64,
-    /// Elements of the chunk along the dimension.
+    /// The number of elements that the chunk has along the dimension.
     length: u64,
-    /// The number of the first selected element, and their count.
+    /// The number of the first of these elements in the selection, and the count of the elements.
     number: u64,
     count: u64,
 }
 
-/// One dimension of a copy out of a chunk: the count of elements, and the strides in bytes in source and target.
+/// One dimension of a copy out of a chunk: the count of elements, and the strides in bytes in the chunk and the target.
 struct Lane {
     count: usize,
     from: isize,
@@ -70,7 +70,7 @@ impl StridedFile {
         })
     }
 
-    /// Returns the length in bytes.
+    /// Returns the length of the file in bytes.
     pub fn len(&self) -> u64 {
         self.length
     }
@@ -80,12 +80,12 @@ impl StridedFile {
         self.length == 0
     }
 
-    /// Returns the array.
+    /// Returns the array that the file shows.
     pub fn array(&self) -> &Arc<OpenArray> {
         &self.array
     }
 
-    /// Returns the bytes of a range; fetches and decodes missing chunks. The range must be inside the file.
+    /// Returns the bytes of a range of the file; fetches and decodes missing chunks. The range must be inside the file.
     pub fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         if range.is_empty() {
             return Ok(ReadBytes::default());
@@ -101,7 +101,7 @@ impl StridedFile {
         for part in &parts {
             self.visit(decoder, part, &mut |chunk, _| {
                 chunks.push(chunk);
-                // Bounds the chunks that wait for the decoding threads.
+                // The number of chunks that are submitted to the decoding threads is limited.
                 Ok(chunks.len() <= 1024)
             })?;
         }
@@ -125,8 +125,9 @@ impl StridedFile {
         Ok(ReadBytes::Own(out))
     }
 
-    /// Calls `visit` with each chunk under a box of selected elements, and with the chunk's runs along each dimension
-    /// of the array, until it returns false.
+    /// Calls `visit` with each chunk that has elements of a box of the selection, and with the range of these elements
+    /// along
+    /// each dimension of the array, until `visit` returns false.
     fn visit(
         &self,
         decoder: &Decoder,
@@ -153,7 +154,8 @@ impl StridedFile {
         }
     }
 
-    /// Returns the run of selected elements from the start of a range to the end of the chunk or the range.
+    /// Returns the selected elements along one dimension from the start of a range to the end of the chunk or the
+    /// range.
     fn run(&self, decoder: &Decoder, axis: usize, range: Range<u64>) -> AxisRun {
         let (selected, number) = (self.selection.axes[axis], range.start);
         let chunk = decoder.grid.chunk_at(axis, selected.at(number));
@@ -168,7 +170,7 @@ impl StridedFile {
         }
     }
 
-    /// Moves to the next chunk; returns false after the last one.
+    /// Moves to the next chunk that has selected elements; returns false after the last chunk.
     fn step(&self, decoder: &Decoder, runs: &mut [AxisRun], bounds: &[Range<u64>]) -> bool {
         for axis in (0..runs.len()).rev() {
             let next = runs[axis].number + runs[axis].count;
@@ -181,7 +183,7 @@ impl StridedFile {
         false
     }
 
-    /// Copies selected elements of one chunk into a buffer that begins with element `first` of the file.
+    /// Copies the selected elements of one chunk into a buffer that begins with element `first` of the file.
     fn copy(&self, chunk: &Chunk, runs: &[AxisRun], first: u64, out: &mut [u8]) -> Result<()> {
         let size = self.array.stored.element;
         let (mut from, mut to) = (0_u64, 0_u64);
@@ -193,7 +195,7 @@ impl StridedFile {
             let apart: u64 = self.shape[place + 1..].iter().product();
             from += (selected.at(run.number) - run.start) * within;
             to += run.number * apart;
-            // A single element has no next element, so its stride may have any value, even one that does not fit.
+            // With a single element the stride is not used, so it may have any value, even one that does not fit.
             let step = if run.count > 1 { selected.step } else { 0 };
             let step = i128::from(step) * i128::from(within) * size as i128;
             let apart = if run.count > 1 { apart } else { 0 };
@@ -220,7 +222,7 @@ impl StridedFile {
     }
 }
 
-/// Copies elements of `size` bytes along each lane, the last lane fastest.
+/// Copies elements of `size` bytes along all dimensions of a copy, the last dimension fastest.
 fn copy_lanes(
     lanes: &[Lane],
     source: &[u8],
@@ -262,7 +264,7 @@ fn copy_run(source: &[u8], at: usize, out: &mut [u8], place: usize, length: usiz
     }
 }
 
-/// Copies elements of `N` bytes along one lane.
+/// Copies elements of `N` bytes along one dimension of a copy.
 fn pick<const N: usize>(
     lane: &Lane,
     source: &[u8],

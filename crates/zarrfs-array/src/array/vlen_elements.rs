@@ -8,10 +8,10 @@ use zarr_format::grid::Region;
 use zarr_format::model::{DataType, bytes_of};
 use zarrfs_store::sync::budget::Reservation;
 
-/// Bytes of the length prefix of an element.
+/// The bytes of the length prefix that each element has.
 const PREFIX: usize = 4;
 
-/// Elements in C order, each with its length in bytes (u32, little-endian) and its bytes.
+/// Variable-length elements in C order, each with its length in bytes (u32, little-endian) before its bytes.
 pub struct VlenElements {
     data_type: DataType,
     bytes: ReservedBytes,
@@ -19,7 +19,7 @@ pub struct VlenElements {
 }
 
 impl VlenElements {
-    /// Takes `len` elements with their length prefixes.
+    /// Creates `len` elements from bytes that already have the length prefixes.
     pub(super) fn new(data_type: DataType, bytes: ReservedBytes, len: usize) -> VlenElements {
         VlenElements {
             data_type,
@@ -33,7 +33,7 @@ impl VlenElements {
         &self.data_type
     }
 
-    /// Returns the elements with their length prefixes.
+    /// Returns the bytes of all elements with their length prefixes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -48,7 +48,7 @@ impl VlenElements {
         self.len == 0
     }
 
-    /// Returns the elements with their length prefixes, without a copy.
+    /// Returns the bytes of all elements with their length prefixes, without a copy.
     pub fn into_bytes(self) -> ReservedBytes {
         self.bytes
     }
@@ -63,7 +63,7 @@ impl VlenElements {
         })
     }
 
-    /// Iterates over the elements.
+    /// Iterates over the elements, each without its length prefix.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = self.bytes();
         std::iter::from_fn(move || {
@@ -75,7 +75,7 @@ impl VlenElements {
 }
 
 impl VlenElements {
-    /// Copies the elements with these numbers, in this order.
+    /// Copies the elements with the given numbers, in the given order.
     pub fn picked(&self, numbers: &[usize], mut out: ReservedBuffer<'_>) -> Result<VlenElements> {
         let all: Vec<&[u8]> = self.iter().collect();
         for &number in numbers {
@@ -93,13 +93,13 @@ impl VlenElements {
     }
 }
 
-/// Splits off the first element; returns it without its length prefix, and the rest.
+/// Splits off the first element; returns it without its length prefix, and the bytes after it.
 pub(super) fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (count, rest) = bytes.split_first_chunk::<PREFIX>()?;
     rest.split_at_checked(u32::from_le_bytes(*count) as usize)
 }
 
-/// Bytes and the memory reserved for them.
+/// Bytes, and the reservation of their memory.
 #[derive(Default)]
 pub struct ReservedBytes {
     bytes: Vec<u8>,
@@ -114,7 +114,7 @@ impl ReservedBytes {
 }
 
 impl From<Vec<u8>> for ReservedBytes {
-    /// Holds bytes whose memory is not charged to the budget.
+    /// Wraps bytes whose memory is not charged to the budget.
     fn from(bytes: Vec<u8>) -> ReservedBytes {
         ReservedBytes {
             bytes,
@@ -131,18 +131,18 @@ impl Deref for ReservedBytes {
     }
 }
 
-/// A growing buffer whose memory is reserved before it is filled.
+/// A growing buffer of variable-length elements, whose memory is reserved before it is filled.
 pub struct ReservedBuffer<'a> {
     array: &'a StoredArray,
     bytes: Vec<u8>,
     room: Vec<Reservation>,
-    /// Bytes of the chunks that are in memory during the copy.
+    /// Bytes of the chunks that are in memory while their elements are copied into the buffer.
     pub(super) held: u64,
     limit: u64,
 }
 
 impl ReservedBuffer<'_> {
-    /// Creates a growing buffer of at most 1/2 of the budget.
+    /// Creates a buffer that may grow to 1/2 of the memory budget.
     pub(super) fn new(array: &StoredArray) -> ReservedBuffer<'_> {
         ReservedBuffer {
             array,
@@ -153,7 +153,7 @@ impl ReservedBuffer<'_> {
         }
     }
 
-    /// Returns the number of elements of a box; `TooLarge` if even empty elements do not fit.
+    /// Returns the number of elements of a box; `TooLarge` if not even empty elements would fit into the buffer.
     pub(super) fn count(&self, region: &Region) -> Result<usize> {
         let count = usize::try_from(bytes_of(&region.shape, 1)?).ok();
         let most = self.limit / PREFIX as u64;
@@ -162,7 +162,8 @@ impl ReservedBuffer<'_> {
     }
 
     fn too_large(&self) -> Error {
-        // The hint names a slice of this array: a file of a group cannot be sliced, but a file of its array can.
+        // The hint names a slice of this array, because a file of a group cannot be sliced, but a file of its array
+        // can.
         let name = String::from_utf8_lossy(self.array.path.name());
         let (limit, memory) = (self.limit, self.array.engine.cache.budget().option());
         let found = format!(
@@ -172,12 +173,12 @@ impl ReservedBuffer<'_> {
         Error::too_large(&self.array.path, found)
     }
 
-    /// Returns the maximum length in bytes.
+    /// Returns the maximum length of the buffer in bytes.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Fails with `TooLarge` if `more` further bytes do not fit.
+    /// Fails with `TooLarge` if `more` further bytes do not fit into the buffer.
     pub fn check_room(&self, more: u64) -> Result<()> {
         let length = (self.bytes.len() as u64).saturating_add(more);
         if length.saturating_add(self.held) > self.limit {
@@ -186,7 +187,7 @@ impl ReservedBuffer<'_> {
         Ok(())
     }
 
-    /// Adds the bytes of a chunk that stays in memory during the copy.
+    /// Counts the bytes of a chunk that stays in memory while its elements are copied.
     pub(super) fn hold(&mut self, bytes: u64) -> Result<()> {
         self.held += bytes;
         if self.held + self.bytes.len() as u64 > self.limit {
@@ -195,8 +196,9 @@ impl ReservedBuffer<'_> {
         Ok(())
     }
 
-    /// Appends bytes; `TooLarge` if they need more than 1/2 of the budget, together with the chunks that are in memory
-    /// during the copy.
+    /// Appends bytes to the buffer; `TooLarge` if the buffer needs more than 1/2 of the memory budget, together with
+    /// the
+    /// chunks that are in memory during the copy.
     pub fn push(&mut self, bytes: &[u8]) -> Result<()> {
         let (length, capacity) = (self.bytes.len() + bytes.len(), self.bytes.capacity());
         if length as u64 + self.held > self.limit {

@@ -1,9 +1,11 @@
 //! Reads whole boxes of elements without a fixed length.
 //!
 //! The offset of an element is known only after all elements before it were read, so a box is assembled once, when its
-//! file is opened. A box that needs more than 1/2 of the budget, with the chunk row that is being read, is refused. The
-//! engine's threads decode the chunks of the next slabs, as many as fit in a part of the memory. If they could not
-//! decode a chunk, or it was evicted again, the reader loads it itself, in the version that the chunk has then.
+//! file is opened. A box that needs more than 1/2 of the memory budget, with the chunk row that is being read, is
+//! refused.
+//! The box is read one slab (its elements in one chunk row) after the other. The engine's threads decode the chunks of
+//! the next slabs, as many as fit in a part of the memory. If the threads could not decode a chunk, or it was evicted
+//! again, the reader loads the chunk itself, in the version that the chunk has then.
 
 use std::collections::VecDeque;
 use std::slice::Iter;
@@ -20,19 +22,19 @@ use zarr_format::error::{Error, Result};
 use zarr_format::grid::{ChunkIndex, Region};
 use zarrfs_store::request_context::RequestContext;
 
-/// A chunk whose elements are taken in order.
+/// A chunk of variable-length elements, which are read in order.
 struct Cursor {
     chunk: ChunkIndex,
     content: Chunk,
-    /// The number of elements that were passed.
+    /// The number of elements before the reader's position.
     passed: usize,
-    /// The offset of the next element.
+    /// The offset of the next element in the bytes of the chunk.
     offset: usize,
 }
 
 impl Cursor {
-    /// Returns element number `wanted` of the chunk with its length prefix, or `None` if it is the fill value. Numbers
-    /// must ascend from call to call.
+    /// Returns element number `wanted` of the chunk with its length prefix, or `None` if the element is the fill value.
+    /// The numbers must ascend from call to call.
     fn element(&mut self, wanted: usize) -> Option<Result<&[u8]>> {
         let Chunk::Data(decoded) = &self.content else {
             return None;
@@ -61,7 +63,6 @@ pub(super) struct VlenReader<'a> {
 }
 
 impl VlenReader<'_> {
-    /// Creates the reader of the array that `prefetcher` prefetches for.
     pub(super) fn new(prefetcher: &Arc<Prefetcher>) -> VlenReader<'_> {
         VlenReader {
             array: &prefetcher.reader.array,
@@ -70,8 +71,9 @@ impl VlenReader<'_> {
         }
     }
 
-    /// Reads a box; `TooLarge` if its elements and a row of its chunks need more than 1/2 of the budget, `Corrupt` if a
-    /// chunk has the wrong number of elements.
+    /// Reads a box of variable-length elements; `TooLarge` if its elements and a row of its chunks need more than 1/2
+    /// of
+    /// the memory budget, `Corrupt` if a chunk has the wrong number of elements.
     pub(super) fn read(&self, context: &RequestContext, region: &Region) -> Result<VlenElements> {
         self.array.check_metadata(context)?;
         let len = ReservedBuffer::new(self.array).count(region)?;
@@ -99,7 +101,7 @@ impl VlenReader<'_> {
         Ok(VlenElements::new(data_type, growing.finish(), len))
     }
 
-    /// Appends the elements of a slab, which is in one chunk row along the first axis.
+    /// Appends the elements of a slab: the part of a box that is in one chunk row along the first dimension.
     fn add_slab(
         &self,
         mut chunks: Vec<Cursor>,
@@ -129,7 +131,7 @@ impl VlenReader<'_> {
         }
     }
 
-    /// Returns the chunks under a slab, in the order of their numbers.
+    /// Returns the chunks that have elements of a slab, in the order of their numbers.
     fn chunks_of(
         &self,
         context: &RequestContext,
@@ -157,7 +159,7 @@ impl VlenReader<'_> {
         Ok(chunks)
     }
 
-    /// Checks the number of elements of a chunk; returns its length in bytes.
+    /// Fails with `Corrupt` if a chunk has the wrong number of elements; returns the length of the chunk in bytes.
     fn check_count(&self, chunk: ChunkIndex, content: &Chunk) -> Result<u64> {
         let Chunk::Data(decoded) = content else {
             return Ok(0);
@@ -174,7 +176,7 @@ impl VlenReader<'_> {
         Ok(decoded.bytes().len() as u64)
     }
 
-    /// Cuts a box into slabs, each in one chunk row along the first axis.
+    /// Cuts a box into slabs, each in one chunk row along the first dimension.
     fn slabs(&self, region: &Region) -> Vec<Region> {
         if region.shape.contains(&0) {
             return Vec::new();
@@ -201,20 +203,20 @@ impl VlenReader<'_> {
     }
 }
 
-/// The chunks of some slabs, in the order in which they are consumed.
+/// The chunks of the slabs of a box, in the order in which they are read.
 pub(super) struct VlenAhead<'a> {
     prefetcher: &'a Arc<Prefetcher>,
-    /// The slabs whose chunks are not queued yet.
+    /// The slabs whose chunks are not in `queue` yet.
     slabs: Iter<'a, Region>,
-    /// Chunks that were not submitted to the threads yet.
+    /// The chunks that were not submitted to the decoding threads yet.
     waiting: VecDeque<ChunkIndex>,
-    /// The number of chunks that were submitted or consumed.
+    /// The number of chunks that were submitted to the threads or read so far.
     passed: usize,
     taken: Taken,
 }
 
 impl<'a> VlenAhead<'a> {
-    /// Prepares the chunks of some slabs.
+    /// Creates the queue of the chunks of a box's slabs, for the decoding threads.
     pub(super) fn new(prefetcher: &'a Arc<Prefetcher>, slabs: &'a [Region]) -> VlenAhead<'a> {
         VlenAhead {
             prefetcher,
@@ -225,7 +227,7 @@ impl<'a> VlenAhead<'a> {
         }
     }
 
-    /// Records that the next chunk is consumed, and prefetches the ones after it.
+    /// Records that the next chunk is read, and prefetches chunks after it.
     pub(super) fn take(&mut self) {
         let taken = self.taken.fetch_add(1, Ordering::Relaxed) + 1;
         if self.passed < taken {
@@ -234,13 +236,13 @@ impl<'a> VlenAhead<'a> {
             self.passed = taken;
         }
         let (most, ahead) = (self.most(), self.passed - taken);
-        // Many at a time, so that the chunks of a shard are fetched together.
+        // Many chunks are submitted at a time, so that the chunks of a shard are fetched together.
         if ahead <= most / 2 {
             self.submit(most - ahead);
         }
     }
 
-    /// Returns the maximum number of prefetched chunks; 0 until the first one was decoded and its length is known.
+    /// Returns the maximum number of prefetched chunks; 0 until the first chunk was decoded and its length is known.
     fn most(&self) -> usize {
         let decoder = &self.prefetcher.reader.decoder;
         let Some(estimated) = decoder.estimated_sizes() else {
@@ -251,7 +253,7 @@ impl<'a> VlenAhead<'a> {
         usize::try_from(chunks.min(512)).unwrap_or(0)
     }
 
-    /// Queues chunks of the next slabs until at least `count` are waiting, or none is left.
+    /// Queues chunks of the next slabs until at least `count` chunks are waiting, or no slab is left.
     fn wait_for(&mut self, count: usize) {
         while self.waiting.len() < count
             && let Some(slab) = self.slabs.next()

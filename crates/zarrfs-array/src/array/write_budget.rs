@@ -11,17 +11,17 @@ use zarr_format::error::Result;
 use zarr_format::grid::Coordinates;
 use zarrfs_store::request_context::RequestContext;
 
-/// The dirty bytes of all arrays, and their limit.
+/// The number of dirty bytes in all arrays of a mount, and its limit.
 pub(super) struct WriteBudget {
     pub(super) dirty: Arc<DirtyBytes>,
     /// The maximum number of dirty bytes.
     pub(super) limit: u64,
-    /// The writers of the arrays with dirty chunks, and some that no longer have any.
+    /// The chunk writers of the arrays with dirty chunks, and of some arrays that no longer have any.
     pub(super) writers: Mutex<Vec<Weak<ChunkWriter>>>,
 }
 
 impl WriteBudget {
-    /// Creates the budget of a mount with `memory` bytes of memory: dirty chunks may use 1/4 of it.
+    /// Creates the write budget of a mount with `memory` bytes of memory: dirty chunks may use 1/4 of it.
     pub(super) fn new(memory: u64) -> WriteBudget {
         WriteBudget {
             dirty: Arc::default(),
@@ -30,7 +30,7 @@ impl WriteBudget {
         }
     }
 
-    /// Registers a writer that may have dirty chunks.
+    /// Registers a chunk writer that may have dirty chunks.
     pub(super) fn register(&self, writer: &Arc<ChunkWriter>) {
         let mut writers = self.writers.lock();
         let is_known = |known: &Weak<ChunkWriter>| known.as_ptr() == Arc::as_ptr(writer);
@@ -45,7 +45,7 @@ impl WriteBudget {
         }
     }
 
-    /// Returns the writers of the arrays with dirty chunks, and some that no longer have any.
+    /// Returns the chunk writers of the arrays with dirty chunks, and of some arrays that no longer have any.
     pub(super) fn writers(&self) -> Vec<Arc<ChunkWriter>> {
         self.writers
             .lock()
@@ -54,9 +54,12 @@ impl WriteBudget {
             .collect()
     }
 
-    /// Flushes the least recently written chunks until dirty chunks are within the limit. If a chunk cannot be stored,
-    /// it stays dirty and a later `ChunkWriter::flush` returns the error; once the dirty chunks have twice the limit,
-    /// this function returns the error. The chunk `edited` of `writer` is not flushed, since it is about to be edited.
+    /// Flushes the least recently written chunks until the dirty bytes are within the limit. A chunk that cannot be
+    /// stored
+    /// stays dirty, and a later `ChunkWriter::flush` returns the error; once there are twice as many dirty bytes as the
+    /// limit
+    /// allows, this function returns the error. The chunk `edited` of `writer` is not flushed, since it is about to be
+    /// edited.
     pub(super) fn make_room(
         &self,
         context: &RequestContext,
@@ -67,7 +70,7 @@ impl WriteBudget {
             let Some((array, chunk)) = self.oldest(writer, edited, false) else {
                 break;
             };
-            // The failure is recorded with the chunk.
+            // The error is not lost: the chunk is marked as failed, and a later flush returns the error.
             let _ = array.flush_alone(context, &chunk);
         }
         while self.dirty.bytes.load(Ordering::Relaxed) > self.limit.saturating_mul(2) {
@@ -79,8 +82,8 @@ impl WriteBudget {
         Ok(())
     }
 
-    /// Returns the least recently written chunk of any array except the chunk `edited` of `writer`; chunks that could
-    /// not be stored are included only `with_failed`.
+    /// Returns the least recently written chunk of any array, but not the chunk `edited` of `writer`; chunks that could
+    /// not be stored are included only if `with_failed` is true.
     fn oldest(
         &self,
         writer: &ChunkWriter,

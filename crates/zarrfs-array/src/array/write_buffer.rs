@@ -1,10 +1,12 @@
 //! Holds the dirty chunks of an array until they are stored.
 //!
 //! Of a shard, only the written inner chunks are in the buffer. In this module a chunk is the object under one key, and
-//! a subchunk is the smallest part that decodes alone: an inner chunk, or the chunk itself. Every reader of the array
-//! gets the dirty subchunks instead of the stored ones. A chunk is locked while it is edited or stored, so no change is
-//! lost; a subchunk is edited in place only if no reader shares it. The lock of the table is held for a lookup, or
-//! while the bytes of one write are copied.
+//! a subchunk is the smallest part that decodes alone: an inner chunk of a shard, or a chunk that is no shard. Every
+//! reader
+//! of the array gets the dirty subchunks instead of the stored ones. A chunk is locked while it is edited or stored, so
+//! no
+//! change is lost; a subchunk is edited in place only if no reader shares it. The table of dirty chunks is locked for a
+//! lookup, or while the bytes of one write are copied.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -23,46 +25,46 @@ use zarr_format::model::Array;
 use zarrfs_store::Presence;
 use zarrfs_store::{Key, Version};
 
-/// The dirty bytes of all arrays.
+/// Counts the dirty bytes of all arrays of a mount.
 #[derive(Default)]
 pub(super) struct DirtyBytes {
-    /// Bytes of chunks.
+    /// The number of dirty bytes.
     pub(super) bytes: AtomicU64,
     /// The number of writes so far. Each write gets the next number, so that chunks can be ordered by their last write.
     writes: AtomicU64,
-    /// Whether writes are refused: the dirty chunks are being stored for the last time.
+    /// Whether writes are refused, because the dirty chunks are being stored for the last time before the process ends.
     is_closed: AtomicBool,
 }
 
 impl DirtyBytes {
-    /// Refuses all writes from now on. Every write that was accepted before is in a write buffer by then.
+    /// Refuses all writes from now on. Writes that were accepted before are in a write buffer by then.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
     }
 }
 
-/// Number of locks that the chunks of an array share.
+/// The number of locks that the chunks of an array share.
 const CHUNK_LOCKS: usize = 64;
 
 /// The dirty subchunks of an array.
 pub(super) struct WriteBuffer {
-    /// The array without attributes; its shape may have changed since.
+    /// The metadata of the array without attributes; the shape may have changed since.
     array: Arc<Array>,
-    /// By indices of the stored chunk, which stay the same when an array grows.
+    /// The dirty chunks, by the indices of the stored chunk, which stay the same when an array grows.
     chunks: Mutex<LruCache<Coordinates, DirtyChunk>>,
-    /// The number of chunks; readers check this before they take the lock.
+    /// The number of dirty chunks; readers check it before they take the lock of `chunks`.
     count: AtomicUsize,
-    /// Changes with each write.
+    /// The version of the kernel's pages, which changes with each write.
     pub(super) page_version: PageVersion,
-    /// The number of chunks that were dropped because of a conflict, and the last error.
+    /// The number of dirty chunks that were dropped because of a conflict, and the last error.
     lost: Mutex<(u64, Option<Error>)>,
-    /// The handles through which the array is open for writing.
+    /// The open files through which the array may be written.
     pub(super) writers: Writers,
     locks: [Mutex<()>; CHUNK_LOCKS],
     all: Arc<DirtyBytes>,
 }
 
-/// The right to edit or store a chunk.
+/// The right to edit or store a chunk, until the lock is dropped.
 pub(super) type ChunkLock<'a> = MutexGuard<'a, ()>;
 
 impl WriteBuffer {
@@ -79,7 +81,7 @@ impl WriteBuffer {
         }
     }
 
-    /// Whether the subchunks have the same meaning under these metadata.
+    /// Whether the dirty chunks still have the same meaning if the array has these metadata.
     pub(super) fn fits(&self, array: &Array) -> bool {
         self.array.is_stored_like(array)
     }
@@ -88,12 +90,12 @@ impl WriteBuffer {
         self.chunks.lock()
     }
 
-    /// Whether no chunk is dirty.
+    /// Whether the array has no dirty chunk.
     pub(super) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Locks a chunk; blocks while another thread edits or stores it.
+    /// Locks a chunk for editing or storing; blocks while another thread edits or stores it.
     pub(super) fn lock_chunk(&self, chunk: &[u64]) -> ChunkLock<'_> {
         let mut hasher = DefaultHasher::new();
         chunk.hash(&mut hasher);
@@ -114,16 +116,17 @@ impl WriteBuffer {
         is_here.then(|| ReadDigest(found.read.get(inner).copied().flatten()))
     }
 
-    /// Returns the digest of the content that the unwritten rest of a subchunk was read from; `None` if the subchunk is
-    /// not dirty, or was written whole.
+    /// Returns the digest of the stored subchunk from which the unwritten elements of a dirty subchunk come; `None` if
+    /// the
+    /// subchunk is not dirty, or was written whole.
     pub(super) fn rest_digest(&self, chunk: &Coordinates, inner: &[usize]) -> Option<ReadDigest> {
         let chunks = self.lock();
         let read = chunks.peek(chunk)?.read.get(inner);
         read.copied().map(ReadDigest)
     }
 
-    /// Like `find`, but returns `Unknown` if another thread has the table locked: a write copies its bytes under the
-    /// lock.
+    /// Returns a subchunk if it is dirty. Returns `Unknown`, without waiting, if another thread has the table locked,
+    /// because a write copies its bytes under the lock.
     pub(super) fn try_find(
         &self,
         chunk: &Coordinates,
@@ -138,8 +141,8 @@ impl WriteBuffer {
             .into()
     }
 
-    /// Fails once writes are refused. The table must be locked, so that a later listing of dirty chunks includes every
-    /// write that was accepted.
+    /// Fails once writes are refused. The caller has the table of dirty chunks locked, so that a later listing of dirty
+    /// chunks includes every write that was accepted.
     fn check_taken(&self) -> Result<()> {
         if self.all.is_closed.load(Ordering::SeqCst) {
             let why = "the mount is being unmounted: nothing can be written";
@@ -148,8 +151,9 @@ impl WriteBuffer {
         Ok(())
     }
 
-    /// Edits a dirty subchunk in place; returns false if it is not dirty, or a reader shares it. Needs the chunk's
-    /// lock.
+    /// Edits a dirty subchunk in place; returns false if the subchunk is not dirty, or a reader shares it. The caller
+    /// has
+    /// locked the chunk.
     ///
     /// `Unavailable` once writes are refused.
     pub(super) fn edit(
@@ -176,7 +180,7 @@ impl WriteBuffer {
         Ok(true)
     }
 
-    /// Inserts or replaces a dirty subchunk. Needs the chunk's lock.
+    /// Inserts or replaces a dirty subchunk. The caller has locked the chunk.
     ///
     /// `Unavailable` once writes are refused.
     pub(super) fn put(&self, chunk: &Coordinates, written: WrittenSubchunk) -> Result<()> {
@@ -203,7 +207,7 @@ impl WriteBuffer {
         Ok(())
     }
 
-    /// Records a write to a chunk.
+    /// Numbers a write to a chunk, and renews the version of the kernel's pages.
     fn touch(&self, chunk: &mut DirtyChunk) {
         let touched = self.all.writes.fetch_add(1, Ordering::Relaxed);
         chunk.mark_written(touched);
@@ -215,7 +219,7 @@ impl WriteBuffer {
         self.lock().peek(chunk).cloned()
     }
 
-    /// Returns all chunks, least recently written first.
+    /// Returns the indices of all dirty chunks, least recently written first.
     pub(super) fn chunks(&self) -> Vec<Coordinates> {
         let chunks = self.lock();
         chunks
@@ -225,8 +229,9 @@ impl WriteBuffer {
             .collect()
     }
 
-    /// Returns the least recently written chunk except `excluded`, and the number of its last write. Chunks that could
-    /// not be stored are included only `with_failed`.
+    /// Returns the least recently written chunk, but not `excluded`, and the number of its last write. Chunks that
+    /// could
+    /// not be stored are included only if `with_failed` is true.
     pub(super) fn oldest(
         &self,
         excluded: Option<&Coordinates>,
@@ -240,35 +245,37 @@ impl WriteBuffer {
         Some((chunk.touched, indices.clone()))
     }
 
-    /// Records that a chunk could not be stored.
+    /// Records that a dirty chunk could not be stored.
     pub(super) fn mark_failed(&self, chunk: &Coordinates) {
         if let Some(chunk) = self.lock().peek_mut(chunk) {
             chunk.failed = true;
         }
     }
 
-    /// Records that the key holds the chunk in this version, although storing it returned an error. Needs the chunk's
-    /// lock.
+    /// Records that the key has the content of the dirty chunk in this version, although the put returned an error. The
+    /// caller has locked the chunk.
     pub(super) fn confirm(&self, chunk: &Coordinates, version: Version) {
         if let Some(chunk) = self.lock().peek_mut(chunk) {
             chunk.confirm(version);
         }
     }
 
-    /// Drops a chunk that can no longer be stored; each writer of the array gets the error. Needs the chunk's lock.
+    /// Drops a dirty chunk that can no longer be stored; each writer of the array gets the error. The caller has locked
+    /// the
+    /// chunk.
     pub(super) fn abandon(&self, chunk: &Coordinates, error: &Error) {
         self.refuse_pages(chunk);
         self.remove(chunk);
         self.record_loss(error);
     }
 
-    /// Refuses write-back of a chunk's pages from now on, since they hold the dropped content.
+    /// Refuses write-back of the kernel's pages of a dropped chunk from now on, since they have the dropped content.
     fn refuse_pages(&self, chunk: &Coordinates) {
         let subchunks = self.get(chunk).into_iter().flat_map(|lost| lost.indices);
         subchunks.for_each(|(_, subchunk)| self.writers.refuse(&subchunk));
     }
 
-    /// Records a write that was dropped; each writer of the array gets the error.
+    /// Records that a write was dropped; each writer of the array gets the error.
     pub(super) fn record_loss(&self, error: &Error) {
         let mut lost = self.lost.lock();
         *lost = (lost.0 + 1, Some(error.clone()));
@@ -276,18 +283,18 @@ impl WriteBuffer {
         self.page_version.renew();
     }
 
-    /// Whether a key is a chunk of the array.
+    /// Whether a key is the key of a chunk of the array.
     pub(super) fn has_key(&self, key: &Key) -> bool {
         let rank = self.array.shape.len();
         self.array.keys.chunk_of(key.as_bytes(), rank).is_some()
     }
 
-    /// Returns the number of chunks dropped so far, and the last error.
+    /// Returns how many dirty chunks were dropped so far because of a conflict, and the last error.
     pub(super) fn lost(&self) -> (u64, Option<Error>) {
         self.lost.lock().clone()
     }
 
-    /// Removes a chunk that is stored or discarded. Needs the chunk's lock.
+    /// Removes a chunk that was stored or discarded from the buffer. The caller has locked the chunk.
     pub(super) fn remove(&self, chunk: &Coordinates) {
         let mut chunks = self.lock();
         let removed = chunks.pop(chunk);
@@ -308,7 +315,7 @@ impl WriteBuffer {
         let mut dropped = 0;
         for chunk in &chunks {
             let _lock = self.lock_chunk(chunk);
-            // A flush may have stored it since.
+            // A flush may have stored the chunk since the chunks were listed.
             dropped += u64::from(self.lock().contains(chunk));
             self.refuse_pages(chunk);
             self.remove(chunk);
@@ -320,7 +327,7 @@ impl WriteBuffer {
         dropped
     }
 
-    /// Subtracts the bytes of a chunk from the total of all arrays.
+    /// Subtracts the bytes of a chunk from the number of dirty bytes of all arrays.
     fn uncount(&self, chunk: &DirtyChunk) {
         let subchunks = chunk.subchunks.values();
         let bytes: usize = subchunks.map(|subchunk| subchunk.bytes().len()).sum();

@@ -1,11 +1,13 @@
 //! Tracks through which file an array is open for writing, and the kernel's pages.
 //!
 //! The kernel caches pages per file, and writes a whole page back once a program has changed a byte of it through mmap.
-//! So only one file of an array is open for writing at a time, by any number of handles: write-back of another file's
-//! pages would undo changes made here. Files of chunk keys (`WrittenKeys`) and decoded files exclude each other for the
+//! So only one file of an array is open for writing at a time, any number of times, because write-back of pages of
+//! another
+//! file would undo its changes. Files of chunk keys (`WrittenKeys`) and decoded files exclude each other for the
 //! same reason. Other programs may change chunks concurrently. Therefore the digests of the chunks that the kernel has
-//! pages of are recorded, and write-back is refused if the chunk has another digest by then. Versions would not do: a
-//! commit, or a write to another inner chunk of the shard, changes the version of a chunk but not its content.
+//! pages of are recorded, and write-back is refused if the chunk has another digest by then. Versions would not do,
+//! because a commit, or a write to another inner chunk of the shard, changes the version of a chunk but not its
+//! content.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,22 +23,22 @@ use zarr_format::error::{Error, Kind, Result};
 use zarr_format::grid::Coordinates;
 use zarrfs_store::Key;
 
-/// How long to wait for the last close of another file: the kernel reports it after the program has gone on, on a busy
-/// machine half a second later.
+/// How long to wait for the last close of another file: the kernel reports the close after the program has gone on,
+/// on a busy machine half a second later.
 pub(super) const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
-/// The handles through which an array is open for writing.
+/// The open files through which an array may be written.
 #[derive(Default)]
 pub(super) struct Writers {
-    /// Whether there are handles; readers check this before they take the lock.
+    /// Whether a file is open for writing; readers check this before they take the lock.
     is_open: AtomicBool,
     open: Mutex<Option<OpenWriters>>,
     closed: Condvar,
-    /// The number of page writes. The kernel writes a page back through any handle that has the file mapped.
+    /// The number of write-backs of pages. The kernel writes a page back through any open handle of the mapped file.
     pub(super) page_writes: AtomicU64,
 }
 
-/// The handles of one file.
+/// The one file through which an array is open for writing, with the number of its handles.
 struct OpenWriters {
     /// The path of the file in the mount.
     file: String,
@@ -48,20 +50,20 @@ struct OpenWriters {
 impl OpenWriters {
     fn add(&mut self, chunk: Coordinates, digest: Option<u64>) {
         self.pages.put(chunk, PageDigest::of(digest));
-        // Bounds the memory for digests.
+        // The number of digests is limited, to bound their memory.
         if self.pages.len() > 1 << 16 {
             self.pages.pop_lru();
         }
     }
 }
 
-/// A chunk that the kernel has pages of.
+/// What is known of the kernel's pages of a chunk.
 struct PageDigest {
-    /// The digest of the content of the pages; `None` for a chunk that was not stored.
+    /// The digest of the chunk's content in the pages; `None` for a chunk that was not stored.
     digest: Option<u64>,
-    /// Whether a write to the chunk was dropped: its pages are refused until the kernel has dropped them.
+    /// Whether a write to the chunk was dropped: write-back of its pages is refused until the kernel has dropped them.
     is_refused: bool,
-    /// The digest of the content that was read since, if the chunk was read.
+    /// If the chunk was read after its pages were refused, the digest of the content that was read.
     read_since: Option<ReadDigest>,
 }
 
@@ -74,14 +76,14 @@ impl PageDigest {
         }
     }
 
-    /// Whether a read of the chunk has to be recorded: the pages of the chunk are refused until it was read anew.
+    /// Whether the next read of the chunk has to be recorded: its pages are refused, and it was not read since.
     fn needs_record(&self) -> bool {
         self.is_refused && self.read_since.is_none()
     }
 }
 
 impl Writers {
-    /// Whether the array is open for writing.
+    /// Whether a file of the array is open for writing.
     pub(super) fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
     }
@@ -104,7 +106,7 @@ impl Writers {
         }
     }
 
-    /// Adds a handle of a file; fails with the name of another file that stays open for writing.
+    /// Registers an open handle of a file; fails with the name of another file that stays open for writing.
     pub(super) fn add(&self, file: &str) -> std::result::Result<(), String> {
         let mut open = self.wait_for_others(Some(file), Instant::now() + CLOSE_WAIT)?;
         let writers = open.get_or_insert_with(|| OpenWriters {
@@ -117,7 +119,7 @@ impl Writers {
         Ok(())
     }
 
-    /// Waits until no file is open for writing; fails with `Busy` for chunk key `key` if one is still open at `end`.
+    /// Waits until no file is open for writing; fails with `Busy` for chunk key `key` if a file is still open at `end`.
     pub(super) fn wait_for_none(&self, key: &Key, end: Instant) -> Result<()> {
         match self.wait_for_others(None, end) {
             Ok(_) => Ok(()),
@@ -125,7 +127,7 @@ impl Writers {
         }
     }
 
-    /// Removes a handle; the last one drops the records of pages.
+    /// Unregisters a handle of the open file; after the last handle the digests of its pages are dropped.
     pub(super) fn remove(&self) {
         let mut open = self.open.lock();
         let Some(writers) = &mut *open else { return };
@@ -137,29 +139,30 @@ impl Writers {
         }
     }
 
-    /// Whether the kernel has pages of a chunk.
+    /// Whether the kernel may have pages of a chunk.
     pub(super) fn has_pages(&self, chunk: &Coordinates) -> bool {
         let open = self.open.lock();
         let open = open.as_ref();
         open.is_some_and(|writers| writers.pages.contains(chunk))
     }
 
-    /// Whether a read of a chunk has to be recorded.
+    /// Whether a read of a chunk that fills the kernel's pages has to be recorded.
     pub(super) fn needs_record(&self, chunk: &Coordinates) -> bool {
         let open = self.open.lock();
         let pages = open.as_ref().map(|writers| writers.pages.peek(chunk));
         pages.is_some_and(|pages| pages.is_none_or(PageDigest::needs_record))
     }
 
-    /// Whether the kernel's pages of a chunk may have another content than the one with this digest.
+    /// Whether the kernel's pages of a chunk may have another content than the content with this digest.
     pub(super) fn has_other_pages(&self, chunk: &Coordinates, digest: Option<u64>) -> bool {
         let open = self.open.lock();
         let pages = open.as_ref().and_then(|writers| writers.pages.peek(chunk));
         pages.is_some_and(|pages| pages.is_refused || pages.digest != digest)
     }
 
-    /// Records the content of a chunk that the kernel gets pages of, unless it has pages of the chunk already: these may
-    /// hold the old content.
+    /// Records the content of a chunk that the kernel gets pages of. If the kernel has pages of the chunk already, they
+    /// may
+    /// have the old content, so the old digest stays.
     pub(super) fn record_pages(&self, chunk: Coordinates, digest: Option<u64>) {
         let mut open = self.open.lock();
         let Some(writers) = &mut *open else { return };
@@ -170,14 +173,14 @@ impl Writers {
         }
     }
 
-    /// Records that a chunk was stored: the pages of its subchunks now hold the stored content, even if the file has
+    /// Records that a chunk was stored: the pages of its subchunks now have the stored content, even if the file has
     /// not been read there. If a subchunk was edited from another content than the pages have, the digest of the pages
     /// stays as it was.
     pub(super) fn record_stored(&self, stored: &DirtyChunk, pipeline: &Pipeline) {
         if !self.is_open() {
             return;
         }
-        // The digests are computed before the lock is taken, because that takes long.
+        // The digests are computed before the lock is taken, because computing them takes long.
         let mut digests = Vec::new();
         for (place, chunk) in &stored.subchunks {
             if let Some(indices) = stored.indices.get(place) {
@@ -203,7 +206,7 @@ impl Writers {
         }
     }
 
-    /// Refuses write-back of a chunk's pages from now on, since a write to the chunk was dropped.
+    /// Refuses write-back of the kernel's pages of a chunk from now on, because a write to the chunk was dropped.
     pub(super) fn refuse(&self, chunk: &Coordinates) {
         if let Some(writers) = &mut *self.open.lock()
             && let Some(pages) = writers.pages.peek_mut(chunk)
@@ -212,8 +215,9 @@ impl Writers {
         }
     }
 
-    /// Records that the kernel has dropped the pages of the file: refused chunks now have the content that was read
-    /// since.
+    /// Records that the kernel has dropped the pages of the file: its new pages of a refused chunk have the content
+    /// that
+    /// was read since.
     pub(super) fn mark_pages_dropped(&self) {
         let mut open = self.open.lock();
         let Some(writers) = &mut *open else { return };
@@ -228,20 +232,20 @@ impl Writers {
     }
 }
 
-/// Returns the error of a change that is refused while a file of the array is open for writing.
+/// Returns the error that a change is refused while `file` is open for writing.
 pub(super) fn busy(subject: impl std::fmt::Display, file: &str) -> Error {
     let why = format!("{file} is open for writing; close the file first");
     Error::new(Kind::Busy, subject, why)
 }
 
-/// The keys that are open for writing, with the number of their handles.
+/// The chunk keys whose own files are open for writing, with the number of open handles.
 #[derive(Default)]
 pub(super) struct WrittenKeys {
     pub(super) open: Mutex<BTreeMap<Key, usize>>,
     closed: Condvar,
 }
 
-/// A handle through which a key is open for writing; dropped when it is closed.
+/// An open handle through which a chunk key is written; dropped when the file is closed.
 pub struct WrittenKey {
     keys: Arc<WrittenKeys>,
     key: Key,
@@ -256,7 +260,9 @@ impl WrittenKeys {
         }
     }
 
-    /// Waits until no matching key is open, at most for the time that a close may take; returns a key that stays open.
+    /// Waits until no matching key is open, at most for the time that a close may take; returns a key that is still
+    /// open
+    /// then.
     pub(super) fn wait_for_none(&self, matches: impl Fn(&Key) -> bool) -> Option<Key> {
         let end = Instant::now() + CLOSE_WAIT;
         let mut open = self.open.lock();

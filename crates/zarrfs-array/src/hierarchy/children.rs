@@ -1,7 +1,8 @@
 //! Lists the children of a group as a stream, each node once.
 //!
-//! The only state is the store's listing: a cursor of the children is a cursor of that listing. In a draft of Zarr v3,
-//! `a.array.json`, `a.group.json` and `a` may be the same child. It is returned for the first of these names that
+//! The only state is the store's listing, whose cursor is also the cursor of the children. In a draft of Zarr v3,
+//! `a.array.json`, `a.group.json` and `a` may be the same child. The child is returned for the first of these names
+//! that
 //! exists, and only such possible duplicates cost a request. For a store that cannot list, the children are those that
 //! attributes name; a named child is listed only if its node exists.
 
@@ -20,7 +21,7 @@ use zarrfs_store::listing::NameList;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Key, LeftOut, Listing, Name};
 
-/// The children of a group.
+/// Lists the children of one group.
 pub(super) struct GroupChildren<'a> {
     pub(super) hierarchy: &'a Arc<Hierarchy>,
     pub(super) context: &'a RequestContext,
@@ -28,7 +29,7 @@ pub(super) struct GroupChildren<'a> {
 }
 
 impl GroupChildren<'_> {
-    /// Lists all children; `Hierarchy::children` says how.
+    /// Lists all children of the group, as documented at `Hierarchy::children`.
     pub(super) fn all(&self) -> Result<Box<dyn Listing>> {
         if self.group.is_array() {
             let why = "an array has no children";
@@ -40,7 +41,7 @@ impl GroupChildren<'_> {
         Err(unlisted(self.group))
     }
 
-    /// Lists all children or, if no complete list is available, those that attributes name.
+    /// Lists all children of the group or, if the store cannot list, those that attributes name.
     pub(super) fn all_or_named(&self) -> Result<Box<dyn Listing>> {
         if self.group.child_context.store.info().lists || self.group.is_array() {
             return self.all();
@@ -52,7 +53,7 @@ impl GroupChildren<'_> {
         Ok(folders(named))
     }
 
-    /// Lists the children of a group from the listing of its folder.
+    /// Lists the children of the group from the store's listing of its folder.
     fn stored(&self) -> Result<Box<dyn Listing>> {
         let child_context = &self.group.child_context;
         let folder = match &child_context.rule {
@@ -61,7 +62,7 @@ impl GroupChildren<'_> {
         };
         let stored = match child_context.store.list(self.context, &folder) {
             Ok(stored) => stored,
-            // A group with a document exists even if no key is below it: it has no children.
+            // A group with a metadata document exists even if no key is below it: it has no children.
             Err(error) if error.kind() == Kind::NotFound && self.group.version != 0 => {
                 Box::new(NameList::new([]))
             }
@@ -75,7 +76,7 @@ impl GroupChildren<'_> {
         }))
     }
 
-    /// Lists the known children; `Hierarchy::known_children` says which.
+    /// Lists the known children of the group, as documented at `Hierarchy::known_children`.
     pub(super) fn known(&self) -> Result<Box<dyn Listing>> {
         if self.group.child_context.store.info().lists || self.group.is_array() {
             return self.all();
@@ -97,8 +98,9 @@ impl GroupChildren<'_> {
         Ok(folders(names))
     }
 
-    /// Returns the names of children that were looked up before and are still cached. A child that was changed through
-    /// the store since is looked up again.
+    /// Returns the names of children that were looked up before and are still in the node cache. A child that was
+    /// changed
+    /// through the store since is looked up again.
     fn looked_up(&self) -> Result<Vec<Vec<u8>>> {
         let changes = &self.hierarchy.store.info().changes;
         let is_unchanged = |cached: &CachedNode| {
@@ -122,8 +124,8 @@ impl GroupChildren<'_> {
         Ok(names)
     }
 
-    /// Returns the names of a group's children from its attributes, or from the attributes of an ancestor: a plate
-    /// names its wells, which are children of its children.
+    /// Returns the names of a group's children from its attributes, or from the attributes of an ancestor: an OME-Zarr
+    /// plate names its wells, which are children of its children.
     fn named(&self) -> Result<Vec<Vec<u8>>> {
         let mut names = self.names_in_attributes()?;
         let mut above = self.group.path.parent();
@@ -166,8 +168,9 @@ impl GroupChildren<'_> {
         Ok(names)
     }
 
-    /// Returns the names of the images that bioformats2raw has written into a group, and of the group `OME` next to them:
-    /// the list in that group, else numbers from 0.
+    /// Returns the names of the images that bioformats2raw has written into a group, and of their sibling `OME`. The
+    /// group
+    /// `OME` lists the images; without that list their names are the numbers from 0.
     fn series(&self) -> Result<Vec<Vec<u8>>> {
         let mut names = vec![b"OME".to_vec()];
         if let Some(group) = self.hierarchy.child(self.context, self.group, b"OME")? {
@@ -176,7 +179,8 @@ impl GroupChildren<'_> {
         if names.len() == 1 {
             let numbers = (0..MAX_NAMES).map(|number| number.to_string().into_bytes());
             for name in numbers {
-                // Some servers return a web page for any key: a child whose documents cannot be parsed ends the series.
+                // Some servers return a web page for any key, so a child whose metadata cannot be parsed ends the
+                // series.
                 let child = self.hierarchy.child(self.context, self.group, &name)?;
                 if child.is_none_or(|child| child.node.is_err()) {
                     break;
@@ -187,7 +191,7 @@ impl GroupChildren<'_> {
         Ok(names)
     }
 
-    /// Prefetches the documents of children, so that their requests run concurrently.
+    /// Prefetches the metadata documents of children, so that the requests for them run concurrently.
     fn prefetch(&self, names: &[Vec<u8>]) -> Result<()> {
         let Rule::Plain([dialect, ..]) = &self.group.child_context.rule else {
             return Ok(());
@@ -201,7 +205,7 @@ impl GroupChildren<'_> {
     }
 }
 
-/// Lists folders that are some of the children of a group.
+/// Returns a listing of directories, which says that there may be other children.
 fn folders(names: impl IntoIterator<Item = Vec<u8>>) -> Box<dyn Listing> {
     let names = names.into_iter();
     let list = NameList::new(names.map(|name| (name, EntryKind::Directory)));
@@ -227,7 +231,7 @@ fn unlisted(found: &NodeEntry) -> Error {
     Error::unsupported(&found.path, why)
 }
 
-/// The listing of a group's children.
+/// The listing of a group's children, made from the store's listing.
 struct ChildListing {
     stored: Box<dyn Listing>,
     folder: Key,
@@ -236,7 +240,7 @@ struct ChildListing {
 }
 
 impl ChildListing {
-    /// Returns the name of the child that a name in the store belongs to, if there is one.
+    /// Returns the child's name that a name in the store's listing stands for, or `None` if it is no child.
     fn child(&self, context: &RequestContext, name: &Name) -> Result<Option<Vec<u8>>> {
         match &self.group.child_context.rule {
             Rule::Plain(_) => {
@@ -252,7 +256,9 @@ impl ChildListing {
         }
     }
 
-    /// Like `child`, in a draft, where documents and folders are siblings.
+    /// Returns the child's name that a name in the listing stands for, in a draft of Zarr v3, where documents and
+    /// folders
+    /// are siblings.
     fn child_in_draft(
         &self,
         context: &RequestContext,
@@ -320,10 +326,10 @@ fn joined(group: &Key, path: &Key) -> Option<Key> {
     names.try_fold(group.clone(), |above, name| above.child(name).ok())
 }
 
-/// The maximum number of names in one group that are looked up.
+/// The maximum number of children of one group that are looked up by name.
 const MAX_NAMES: usize = 1 << 16;
 
-/// The OME-Zarr attributes of a group about the nodes below it; from 0.5 on they are in the member `ome`.
+/// The OME-Zarr attributes of a group that name nodes below it; from OME-Zarr 0.5 on they are in the member `ome`.
 ///
 /// OME-Zarr 0.1 to 0.5, "multiscales", "labels", "plate", "well" and "bioformats2raw.layout".
 struct ImageAttributes<'a> {
@@ -351,7 +357,7 @@ impl ImageAttributes<'_> {
         }
     }
 
-    /// Returns the paths of nodes, relative to the group.
+    /// Returns the paths of the nodes that the attributes name, relative to the group.
     fn paths(&self) -> Vec<Key> {
         let images = items(self.get("multiscales"));
         let levels = images.into_iter().map(|image| member(image, "datasets"));
@@ -372,12 +378,12 @@ impl ImageAttributes<'_> {
         self.get("multiscales").is_some() && self.get("image-label").is_none()
     }
 
-    /// Whether the group has the layout of bioformats2raw.
+    /// Whether the attributes say that the group has the layout of bioformats2raw.
     fn has_series(&self) -> bool {
         self.get("bioformats2raw.layout").is_some()
     }
 
-    /// Returns the image names that the group `OME` lists.
+    /// Returns the image names that the group `OME` lists in its attributes.
     fn series(&self) -> Vec<Vec<u8>> {
         let list = items(self.get("series")).into_iter();
         let paths = list.filter_map(|path| Key::new(path.as_str()?).ok());
@@ -386,12 +392,12 @@ impl ImageAttributes<'_> {
     }
 }
 
-/// Takes a member out of an object, or returns `None` if it has no such member.
+/// Takes a member out of a JSON object, or returns `None` if the object lacks it.
 fn member(mut object: Value, name: &str) -> Option<Value> {
     Some(object.get_mut(name)?.take())
 }
 
-/// Returns the objects and strings in a list; empty if the value is not a list.
+/// Returns the objects and strings in a JSON list; empty if the value is not a list.
 fn items(value: Option<Value>) -> Vec<Value> {
     let Some(Value::Array(list)) = value else {
         return Vec::new();

@@ -1,11 +1,13 @@
 //! Serves metadata documents from consolidated metadata, for the nodes below a group.
 //!
 //! `Consolidated` is a layer over the store. Its listings have only names from the consolidated metadata. On a
-//! read-only mount the consolidated metadata are taken to be complete for each folder that they name: a document of
-//! such a folder that they lack is missing, and no request is sent. Requests for all other keys go to the store below.
-//! The layer serves the children of a group. The group's own documents are read from the store first, unless the layer
-//! has them too. Changes go to the store below; the consolidated metadata stay as they were read until the group is
-//! read again. The text is in memory once, for all documents in it and all nodes that are read from them.
+//! read-only mount the consolidated metadata are taken to be complete for each folder that they name: if they lack a
+//! document of such a folder, the document is missing, and no request is sent. Requests for all other keys go to the
+//! store
+//! below. The layer serves the children of a group. The group's own documents are read from the store first, unless the
+//! consolidated metadata have them too. Changes go to the store below; the consolidated metadata stay as they were read
+//! until the group is read again. The text is in memory once, for all documents in it and all nodes that are read from
+//! them.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -29,39 +31,40 @@ use zarrfs_store::{
     EntryKind, FlatListing, Hints, Key, Listing, Meta, Object, Store, StoreInfo, Version,
 };
 
-/// The document that holds consolidated metadata.
+/// The document that contains consolidated metadata, such as `.zmetadata`.
 pub(super) struct ConsolidatedSource {
-    /// The key of the document.
+    /// The key of that document in the store.
     pub(super) key: Key,
-    /// The version of the document.
+    /// The version of that document in the store.
     pub(super) version: Version,
-    /// The time of its last change.
+    /// The modification time of that document.
     pub(super) modified: SystemTime,
-    /// Whether a document that the consolidated metadata lack is missing: true on a read-only mount, where no document
-    /// can be created.
+    /// Whether a document that the consolidated metadata lack is certainly missing: true on a read-only mount, where no
+    /// document can be created.
     pub(super) is_complete: bool,
 }
 
-/// A layer that serves the documents.
+/// A layer over the store that serves metadata documents from consolidated metadata.
 pub(super) struct Consolidated {
     inner: Arc<dyn Store>,
     hints: Arc<dyn Hints>,
     info: StoreInfo,
-    /// The folder that document keys are relative to.
+    /// The group's folder, to which the document keys in the consolidated metadata are relative.
     top: Key,
     source: ConsolidatedSource,
     text: Bytes,
-    /// The range of each document in the text, by key.
+    /// The byte range of each document in `text`, by its key in the store.
     documents: BTreeMap<Box<[u8]>, Range<usize>>,
-    /// The memory of the text and the table; `None` if the budget had no room.
+    /// The memory that is reserved for the text and the table of documents; `None` if the budget had no room.
     room: Option<Reservation>,
 }
 
-/// The overhead of a document besides its text and its key, in bytes.
+/// The memory of an entry in the table of documents, without its text and its key, in bytes.
 const DOCUMENT_OVERHEAD: u64 = 96;
 
 impl Consolidated {
-    /// Layers documents over a store and its hints; `places` has the keys relative to `top` and the ranges in `text`.
+    /// Creates the layer over a store and its hints; `places` has the documents' keys relative to `top`, and their byte
+    /// ranges in `text`.
     pub(super) fn new(
         inner: Arc<dyn Store>,
         hints: Arc<dyn Hints>,
@@ -89,7 +92,7 @@ impl Consolidated {
         }
     }
 
-    /// Charges the memory of the layer to a budget; returns false if the budget has no room.
+    /// Charges the memory of the layer to a budget; returns false if the budget has no room for it.
     pub(super) fn count_in(&mut self, memory: &Arc<MemoryBudget>) -> bool {
         let keys = self.documents.keys();
         let keys = keys.map(|key| key.len() as u64 + DOCUMENT_OVERHEAD);
@@ -103,12 +106,12 @@ impl Consolidated {
         Some(self.text.slice(place.clone()))
     }
 
-    /// Returns the time of the last change of the consolidated metadata.
+    /// Returns the modification time of the consolidated metadata.
     pub(super) fn modified(&self) -> SystemTime {
         self.source.modified
     }
 
-    /// Returns the key of the document that holds the consolidated metadata.
+    /// Returns the key of the document that contains the consolidated metadata.
     pub(super) fn key(&self) -> &Key {
         &self.source.key
     }
@@ -118,18 +121,19 @@ impl Consolidated {
         self.source.version
     }
 
-    /// Whether a key is the document that holds the consolidated metadata.
+    /// Whether a key is the key of the document that contains the consolidated metadata.
     pub(super) fn is_source(&self, key: &Key) -> bool {
         self.source.key == *key
     }
 
-    /// Whether the consolidated metadata have the documents of their own group.
+    /// Whether the consolidated metadata include the documents of the group that they belong to.
     pub(super) fn has_own_group(&self) -> bool {
         let own = within(&self.top, ZGROUP.as_bytes());
         self.documents.contains_key(own.as_slice())
     }
 
-    /// Whether a path cannot be a node: it has the name of a metadata file, in a folder whose names are all known.
+    /// Whether a path cannot be a node: it has the name of a metadata file, in a folder whose names are all in the
+    /// consolidated metadata.
     pub(super) fn is_no_node(&self, path: &Key) -> bool {
         let is_known = |folder: Key| self.has_folder(&folder);
         self.source.is_complete
@@ -138,8 +142,8 @@ impl Consolidated {
             && path.parent().is_some_and(is_known)
     }
 
-    /// Returns the names directly below a prefix. The search jumps from name to name, so the time depends on their
-    /// number and not on the keys below them.
+    /// Returns the names directly below a prefix. The search skips all keys below a name that was found, so the time
+    /// depends only on the number of names.
     fn names(&self, prefix: &Key) -> BTreeMap<Vec<u8>, EntryKind> {
         let mut names = BTreeMap::new();
         let mut start = within(prefix, b"");
@@ -148,7 +152,7 @@ impl Consolidated {
             let mut parts = rest.splitn(2, |&byte| byte == b'/');
             let name = parts.next().unwrap_or_default();
             let is_folder = parts.next().is_some();
-            // Continue at the least key after all keys in the folder of that name, or after the document of that name.
+            // The search continues at the least key after all keys below that name, or after the document of that name.
             start = [stem.as_slice(), name, if is_folder { b"0" } else { b"\0" }].concat();
             let kind = if is_folder {
                 EntryKind::Directory
@@ -160,14 +164,14 @@ impl Consolidated {
         names
     }
 
-    /// Returns the rest after `stem` of the first key that is not before `start`.
+    /// Finds the first document key at or after `start`, and returns the key without its prefix `stem`.
     fn first_below(&self, start: &[u8], stem: &[u8]) -> Option<&[u8]> {
         let range = (Bound::Included(start), Bound::Unbounded);
         let (key, _) = self.documents.range::<[u8], _>(range).next()?;
         key.strip_prefix(stem)
     }
 
-    /// Returns the kind of a key according to the consolidated metadata.
+    /// Returns whether a key is a file or a directory according to the consolidated metadata.
     pub(super) fn kind_of(&self, key: &Key) -> Presence<EntryKind> {
         if self.documents.contains_key(key.as_bytes()) {
             Presence::Is(EntryKind::File)
@@ -185,14 +189,14 @@ impl Consolidated {
         self.kind_of(key).map(|kind| self.meta(kind, &bytes))
     }
 
-    /// Whether there are documents below a key.
+    /// Whether the consolidated metadata have documents below a key.
     fn has_folder(&self, key: &Key) -> bool {
         let stem = within(key, b"");
         key.is_root() || *key == self.top || self.first_below(&stem, &stem).is_some()
     }
 
-    /// Whether a key is a document that the consolidated metadata would have if it were stored. The documents of the
-    /// consolidated metadata's own group are such documents only if the metadata have one of them.
+    /// Whether the consolidated metadata would have a document with this key if it were stored. They need not have the
+    /// documents of their own group, unless they have at least one of them.
     fn is_covered(&self, key: &Key) -> bool {
         let name = key.name();
         let is_document = self.source.is_complete && is_in_node_folder(name);
@@ -204,7 +208,7 @@ impl Consolidated {
             return self.has_own_group()
                 && covered.iter().any(|covered| covered.as_bytes() == name);
         }
-        // Consolidated metadata are not consolidated themselves.
+        // The document that contains consolidated metadata has no copy in any consolidated metadata.
         !is_consolidated(name) && folder.below(&self.top).is_some() && self.has_folder(&folder)
     }
 
@@ -219,7 +223,7 @@ impl Consolidated {
     }
 }
 
-/// Turns a key relative to a folder into one relative to the root.
+/// Turns a key relative to a folder into a key relative to the root.
 fn within(folder: &Key, key: &[u8]) -> Vec<u8> {
     if folder.is_root() {
         key.to_vec()
@@ -350,7 +354,7 @@ mod tests {
         assert_eq!(kind("top/b"), None);
     }
 
-    /// Documents that are not in the consolidated metadata, in folders that are.
+    /// Keys of documents that the consolidated metadata lack, in folders whose names they have.
     const BESIDE: [&str; 4] = [
         "top/a/.zgroup",
         "top/a/zarr.json",

@@ -2,7 +2,7 @@
 //!
 //! The 2019 draft has no entry point: no document at the root names the draft. But each document of the draft contains
 //! the URI of the specification. So the root's document decides or, if the root has none, the first document below
-//! `meta`. Names alone prove nothing. The search has a limit.
+//! `meta`. Names alone prove nothing. The number of names that are searched is limited.
 
 use crate::hierarchy::MAX_DOCUMENT;
 use crate::hierarchy::node_entry::ChildContext;
@@ -12,7 +12,7 @@ use zarr_format::model::document::{ROOTS_2019, is_draft_document};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{ByteRange, EntryKind, Key, Store};
 
-/// Whether the folder `top` is a hierarchy of the 2019 draft.
+/// Whether the folder `top` is a hierarchy of the 2019 draft of Zarr v3.
 pub(super) fn is_2019(
     context: &RequestContext,
     child_context: &mut ChildContext,
@@ -40,7 +40,7 @@ pub(super) fn is_2019(
     }
 }
 
-/// Looks for a document below a folder, depth first.
+/// Searches a folder, depth first, for a metadata document of the 2019 draft.
 fn search(context: &RequestContext, store: &dyn Store, meta: Key) -> Result<bool> {
     let mut folders = vec![meta];
     let (mut names, mut documents) = (0, 0);
@@ -52,7 +52,7 @@ fn search(context: &RequestContext, store: &dyn Store, meta: Key) -> Result<bool
         };
         while let Some(name) = listing.next(context)? {
             names += 1;
-            // Beyond this limit, `meta` is taken for an ordinary folder.
+            // If no document is found within this limit, `meta` counts as an ordinary folder.
             if names > 1024 || documents >= 8 {
                 return Ok(false);
             }
@@ -71,7 +71,7 @@ fn search(context: &RequestContext, store: &dyn Store, meta: Key) -> Result<bool
     Ok(false)
 }
 
-/// Whether a document is stored and is one of the 2019 draft.
+/// Whether a key has a stored document of the 2019 draft of Zarr v3.
 fn is_of_2019(context: &RequestContext, store: &dyn Store, key: &Key) -> Result<bool> {
     let bytes = match store.get(context, key, MAX_DOCUMENT) {
         Ok(object) => object.map(|object| object.bytes.into()),
@@ -83,12 +83,12 @@ fn is_of_2019(context: &RequestContext, store: &dyn Store, key: &Key) -> Result<
         bytes,
         ..Document::default()
     };
-    // An unreadable document belongs to no draft.
+    // A document that cannot be read does not count as one of the draft.
     let members = document.object().unwrap_or_default();
     Ok(members.is_some_and(|members| draft::is_2019(&members)))
 }
 
-/// Whether an error is about this key alone, so that the search goes on.
+/// Whether an error concerns only the document that was read, so that the search goes on.
 fn concerns_key(kind: Kind) -> bool {
     matches!(
         kind,
@@ -101,16 +101,16 @@ fn concerns_key(kind: Kind) -> bool {
     )
 }
 
-/// A format that is not Zarr.
+/// A data format that is not Zarr, which is recognized by the names in its root.
 #[derive(Debug, PartialEq, Eq)]
 pub struct OtherFormat {
-    /// Names that its root always has.
+    /// The names that a store of this format always has in its root.
     names: &'static [&'static str],
-    /// A word that the document of the first name always has; empty if the names are enough.
+    /// A word that the document of the first name always contains; empty if the names alone identify the format.
     word: &'static str,
-    /// What it is, with its article.
+    /// The kind of data with its article, such as "a Delta table".
     pub what: &'static str,
-    /// The programs that read it.
+    /// The programs that read this format.
     pub readers: &'static str,
 }
 
@@ -154,8 +154,9 @@ const FORMATS: [OtherFormat; 6] = [
 ];
 
 impl OtherFormat {
-    /// Returns the format of a store whose root has no metadata, or `None` if it is not known. Errors of the store count
-    /// as missing names, since this only adds to a message.
+    /// Returns the format of a store whose root has no Zarr metadata, or `None` if the format is not known. Errors of
+    /// the
+    /// store count as missing names, because the answer only improves an error message.
     pub fn of(context: &RequestContext, store: &dyn Store) -> Option<&'static OtherFormat> {
         let mut formats = FORMATS.iter();
         formats.find(|format| format.is_in(context, store).unwrap_or(false))
@@ -173,14 +174,14 @@ impl OtherFormat {
         let Some(first) = self.names.first() else {
             return Ok(false);
         };
-        // This much of a document is enough to recognize it.
+        // The first 4 KiB of the document are enough to find the word.
         let range = ByteRange::Span(0..4096);
         let head = store.get_range(context, &Key::new(*first)?, range)?;
         let text = head.map(|head| String::from_utf8_lossy(&head.bytes).into_owned());
         Ok(text.is_some_and(|text| text.contains(self.word)))
     }
 
-    /// Returns what it is, and how to get at the data.
+    /// Returns a sentence for an error message, which says what the store is and how to read its data.
     pub fn sentence(&self) -> String {
         let OtherFormat { what, readers, .. } = self;
         format!(

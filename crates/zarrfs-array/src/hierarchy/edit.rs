@@ -1,11 +1,14 @@
-//! Edits the attributes of a node in its documents.
+//! Edits the attributes of a node in its metadata documents.
 //!
 //! An edit is planned from the stored documents, and put on the condition that they are unchanged. If a document was
-//! changed in between, the edit is planned again. The author of an edit may have seen another node than the stored one.
-//! Then the put has the versions that the author saw as its condition, and so fails with `Changed`. The edited
+//! changed in between, the edit is planned again. The author of an edit may have seen another state of the node than
+//! the
+//! stored one. Then the put has the versions that the author saw as its condition, and so fails with `Changed`. The
+//! edited
 //! documents are parsed before they are stored: if they would read as another node, the edit is refused and the old
-//! documents stay. Their copies in consolidated metadata are not put: the overlay derives them from the documents
-//! (`derived.rs` of `zarrfs-overlay`).
+//! documents stay. The copies of the documents in consolidated metadata are not put: the overlay derives these copies
+//! from
+//! the documents (`derived.rs` of `zarrfs-overlay`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,45 +24,43 @@ use zarr_format::model::{Attributes, Group, Node};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Condition, Key, Store, Version};
 
-/// A change of a document.
+/// A metadata document with its new bytes, to be put.
 struct DocumentChange {
     key: Key,
     bytes: Vec<u8>,
-    /// The condition of the put.
+    /// The condition of the put: the document is unchanged since it was read.
     condition: Condition,
 }
 
-/// The state of a node that the author of an edit saw.
+/// The state in which the author of an edit saw the node.
 #[derive(Clone, Copy)]
 pub struct ExpectedNode<'a> {
-    /// Whether a node has the state that was seen.
+    /// Returns whether a node is in the state that the author saw.
     pub matches: &'a dyn Fn(&Node) -> bool,
-    /// The documents that it was read from, with their versions; `None` if these are not known.
+    /// The metadata documents of the state that the author saw, with their versions; `None` if these are not known.
     pub documents: Option<&'a [(Key, Version)]>,
 }
 
-/// A node after an edit.
+/// A node after an edit, with the documents that describe it.
 pub struct EditedNode {
-    /// The node.
+    /// The node with its new attributes.
     pub node: Node,
-    /// The documents that describe it, with their versions.
+    /// The metadata documents that describe the node, with their versions after the edit.
     pub documents: DocumentVersions,
 }
 
-/// The changes of an edit.
+/// A planned edit of a node's attributes: the node before and after, and the documents to change.
 struct EditPlan {
-    /// The stored node.
     old: Node,
-    /// The node with its new attributes.
     new: Node,
-    /// The documents that were read, with their versions.
+    /// The metadata documents that the old node was read from, with their versions.
     read: DocumentVersions,
-    /// The changed documents, with their new bytes.
+    /// The metadata documents to put, with their new bytes.
     changes: DocumentMap,
 }
 
 impl EditPlan {
-    /// Returns the changes, each with a condition: the document still has its version in `read`, or is missing if
+    /// Returns the documents to put, each on the condition that it still has its version in `read`, or is missing if
     /// `read` lacks it.
     fn conditional(&self, read: &[(Key, Version)]) -> Vec<DocumentChange> {
         let change = |change: &(Key, Vec<u8>)| {
@@ -74,7 +75,7 @@ impl EditPlan {
         self.changes.iter().map(change).collect()
     }
 
-    /// Returns the node after its changed documents were put with these versions.
+    /// Returns the node after the edit; `published` has the new versions of the documents that were put.
     fn edited(self, published: DocumentVersions) -> EditedNode {
         let mut documents = self.read;
         documents.retain(|(key, _)| self.changes.iter().all(|(changed, _)| changed != key));
@@ -92,21 +93,22 @@ pub(super) struct AttributesEdit<'a> {
     pub(super) context: &'a RequestContext,
     pub(super) node: &'a NodeEntry,
     pub(super) attributes: &'a Attributes,
-    /// The state that its author saw.
+    /// The state of the node that the author of the edit saw.
     pub(super) seen: Option<ExpectedNode<'a>>,
 }
 
 impl AttributesEdit<'_> {
-    /// Plans an edit and puts its documents; retries if they change concurrently.
+    /// Plans an edit and puts the changed documents; retries if another program changes the documents in between.
     pub(super) fn run(&self) -> Result<EditedNode> {
         let path = &self.node.path;
         let mut refused = None;
-        // Gives up if other programs change the documents during each attempt.
+        // The edit fails if other programs change the documents during each attempt.
         for _ in 0..16 {
             let plan = self.plan()?;
             if plan.changes.is_empty() {
-                // An overlay shows the bytes of a put that its store has refused. So if nothing is left to change, the
-                // edit was not stored, and the error of that put is returned.
+                // If the store below an overlay has refused a put, the overlay still shows the new bytes. So if nothing
+                // is left
+                // to change after a refused put, the edit was not stored, and the error of that put is returned.
                 return match refused {
                     None => Ok(plan.edited(Vec::new())),
                     Some(error) => Err(error),
@@ -158,7 +160,7 @@ impl AttributesEdit<'_> {
         })
     }
 
-    /// Returns the node that the edited documents describe; fails unless it is the old one with these attributes.
+    /// Parses the edited documents of a node; fails unless they describe the old node with the new attributes.
     fn parse_edited(
         &self,
         stored: &NodeDocuments,
@@ -190,8 +192,9 @@ impl AttributesEdit<'_> {
         Ok(read)
     }
 
-    /// Puts documents in the given order, and returns their versions. `Changed` if a key does not have the content that
-    /// its change was made from.
+    /// Puts documents in the given order, and returns their new versions. `Changed` if the stored version of a document
+    /// is
+    /// not the one that the edit was planned from.
     fn put_all(&self, changes: &[DocumentChange]) -> Result<DocumentVersions> {
         let mut versions = DocumentVersions::new();
         for change in changes {
@@ -213,7 +216,7 @@ fn is_same_data(old: &Node, new: &Node) -> bool {
     }
 }
 
-/// Returns the error for a node without documents: a folder, or a node whose documents were removed.
+/// Returns the error that a node has no documents to edit: it is a bare folder, or its documents were removed.
 fn undescribed(found: &NodeEntry) -> Error {
     if found
         .node
@@ -228,7 +231,7 @@ fn undescribed(found: &NodeEntry) -> Error {
     Error::new(Kind::Changed, &found.path, why)
 }
 
-/// Returns the error of an edit that was made from a stale state.
+/// Returns the error that the node was changed after the author of the edit had read it.
 fn changed(path: &Key) -> Error {
     Error::new(
         Kind::Changed,
@@ -237,14 +240,14 @@ fn changed(path: &Key) -> Error {
     )
 }
 
-/// Documents and their versions.
+/// The keys of metadata documents, with their versions.
 pub type DocumentVersions = Vec<(Key, Version)>;
 
-/// The format of a node's documents.
+/// The format of a node's metadata documents.
 pub(super) enum DocumentFormat {
-    /// Documents of a plain dialect, in the folder of the node.
+    /// Documents of a released dialect, which are in the folder of the node.
     Plain(&'static Dialect),
-    /// A document of a draft, at the key that the entry point defines.
+    /// A document of a draft of Zarr v3, at the key that the hierarchy's entry point defines.
     Draft(Arc<EntryPoint>),
 }
 
@@ -257,7 +260,7 @@ impl DocumentFormat {
         }
     }
 
-    /// Parses the documents of a node; `Corrupt` if they do not describe one.
+    /// Parses the documents of a node; `Corrupt` if they describe neither a group nor an array.
     pub(super) fn parse(&self, path: &Key, documents: &[Document]) -> Result<Node> {
         let none = || {
             Error::corrupt(
@@ -267,8 +270,9 @@ impl DocumentFormat {
         };
         match self {
             DocumentFormat::Plain(dialect) => {
-                // `n5::DIALECT` accepts only documents whose members prove that they are of N5. Here that is known, so
-                // `n5::WITHIN` accepts any members.
+                // `n5::DIALECT` accepts only documents whose members prove that they are of N5. The node is known to be
+                // of N5
+                // here, so `n5::WITHIN` is used, which accepts any members.
                 let is_n5 = dialect.name == n5::DIALECT.name;
                 let parse = if is_n5 {
                     n5::WITHIN.parse
@@ -289,7 +293,7 @@ impl DocumentFormat {
     }
 }
 
-/// The documents that may describe a node in its format; at least one is stored.
+/// The metadata documents that may describe a node in its format; at least one is stored.
 pub(super) struct NodeDocuments {
     pub(super) format: DocumentFormat,
     pub(super) documents: Vec<Document>,
@@ -343,7 +347,7 @@ impl NodeDocuments {
         Ok(None)
     }
 
-    /// Returns the documents that change if the node gets these attributes.
+    /// Returns the documents that have to change for the node to get these attributes, with their new bytes.
     pub(super) fn edited(&self, attributes: &Attributes) -> Result<DocumentMap> {
         match &self.format {
             DocumentFormat::Plain(dialect) => (dialect.edit)(&self.documents, attributes),
@@ -355,7 +359,7 @@ impl NodeDocuments {
     }
 }
 
-/// Returns a stored document, and adds its version. A document whose name is too long is missing.
+/// Reads a document and adds its version to `versions`. A document whose name is too long counts as missing.
 fn stored_document(
     store: &dyn Store,
     context: &RequestContext,
@@ -374,7 +378,7 @@ fn stored_document(
     })
 }
 
-/// The locks of the folders whose documents are being edited.
+/// Locks the folders whose metadata documents are being edited.
 ///
 /// An edit holds one lock at a time. Only edits of documents in the same folder block each other, however long the
 /// store takes.
@@ -382,7 +386,7 @@ fn stored_document(
 pub(super) struct DocumentLocks(Mutex<HashMap<Key, Arc<Mutex<()>>>>);
 
 impl DocumentLocks {
-    /// Calls `edit` while no other edit of documents in this folder runs.
+    /// Calls `edit` while no other edit of documents in the given folder runs.
     pub(super) fn with<T>(&self, folder: &Key, edit: impl FnOnce() -> T) -> T {
         let lock = self.0.lock().entry(folder.clone()).or_default().clone();
         let locked = lock.lock();

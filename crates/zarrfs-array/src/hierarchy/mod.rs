@@ -2,8 +2,9 @@
 //!
 //! Nodes are found from the root down: each passes a `ChildContext` on to its children, so that an entry point governs
 //! the nodes below it. A cached node is valid for the TTL of the store, counted from the request for the oldest of its
-//! documents, unless one of its documents is changed through the store. Then its documents are read again, and the node
-//! keeps its identity if they did not change. The memory of cached nodes is charged to a budget.
+//! documents. If one of its documents is changed through the store, the documents are read again at once, and the
+//! cached
+//! node stays in use if they have the same content. The memory of cached nodes is charged to a budget.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
@@ -43,41 +44,41 @@ pub use node_entry::{BrokenDocument, BrokenNode, ConsolidatedCopy, ConsolidatedE
 pub use reconsolidation::ReconsolidatedDocument;
 pub use zarr_format::dialect::consolidated::MAX_DOCUMENT;
 
-/// The warning about a symbolic link to one of its own ancestors.
+/// The warning that a symbolic link to one of its own ancestors was left out.
 pub const SYMLINK_CYCLE: &str = "left out: a symbolic link to a parent directory";
 
-/// The maximum number of different warnings that are logged.
+/// The maximum number of different warnings about nodes that are logged.
 const MAX_WARNINGS: usize = 256;
 
 /// How the nodes of a store are found.
 #[derive(Clone, Debug, Default)]
 pub struct HierarchyConfig {
-    /// The dialect, or `None` to detect it from the documents.
+    /// The dialect that the user has chosen, or `None` to detect the dialect from the metadata documents.
     pub dialect: Option<Choice>,
     /// Whether to use consolidated metadata even if the store can list its keys.
     pub consolidated: bool,
 }
 
-/// The nodes of a store.
+/// The hierarchy of the groups and arrays in a store, with a cache of nodes.
 pub struct Hierarchy {
     store: Arc<dyn Store>,
     hints: Arc<dyn Hints>,
     /// Whether the store is a directory tree that programs can change.
     is_tree: bool,
-    /// Whether programs can change documents through this store or through a layer above it.
+    /// Whether programs can change metadata documents through this store or through a layer above it.
     may_change: bool,
     config: HierarchyConfig,
     nodes: Arc<NodeCache>,
-    /// Held while documents are edited.
+    /// The locks of the folders whose metadata documents are being edited.
     editing: DocumentLocks,
-    /// The warnings that were logged, each with the first path that it was about.
+    /// The warnings that were logged, each with the path of the first node that caused it.
     warned: Mutex<HashMap<String, Key>>,
-    /// The errors of consolidated metadata that could not be read.
+    /// The errors of consolidated metadata that cannot be read.
     consolidated_errors: Mutex<BTreeSet<String>>,
 }
 
 impl Hierarchy {
-    /// Creates the hierarchy of a store and detects the dialects from its documents. Sends no request.
+    /// Creates the hierarchy of a store, whose dialects are detected from its metadata documents. Sends no request.
     pub fn new(store: Arc<dyn Store>) -> Hierarchy {
         Hierarchy::configured(store, HierarchyConfig::default())
     }
@@ -97,7 +98,7 @@ impl Hierarchy {
         }
     }
 
-    /// Sends hints about coming reads to `hints`.
+    /// Makes the hierarchy send hints about its next reads to `hints`, which may prefetch them.
     pub fn with_hints(mut self, hints: Arc<dyn Hints>) -> Hierarchy {
         self.hints = hints;
         self
@@ -105,7 +106,7 @@ impl Hierarchy {
 
     /// Charges the memory of cached nodes to a budget.
     pub fn within(mut self, memory: &Arc<MemoryBudget>) -> Hierarchy {
-        // Enough for the longest document, so that each node can be cached.
+        // The part of the budget is large enough for the longest document, so that each node can be cached.
         let most = (2 * MAX_DOCUMENT).min(memory.limit() / 2);
         self.nodes = NodeCache::new(memory.part(most));
         self
@@ -118,24 +119,25 @@ impl Hierarchy {
         self
     }
 
-    /// Never reads a copy in consolidated metadata in place of a stored document: programs change the documents through
-    /// a layer above this store, and the copies may be older.
+    /// Makes the hierarchy always read stored documents instead of their copies in consolidated metadata: programs
+    /// change
+    /// the documents through a layer above this store, and the copies may be older.
     pub fn below_changes(mut self) -> Hierarchy {
         self.may_change = true;
         self
     }
 
-    /// Returns the store below.
+    /// Returns the store that the hierarchy reads.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// Returns the hints of the store, which need no request.
+    /// Returns the receiver of hints about reads that follow; a hint sends no request by itself.
     pub fn hints(&self) -> &dyn Hints {
         &*self.hints
     }
 
-    /// Returns the answer for a path if it is cached and valid; sends no request.
+    /// Returns the cached answer for a path if it is still valid; sends no request.
     pub(crate) fn cached_answer(&self, path: &Key) -> Option<CachedAnswer> {
         let info = self.store.info();
         let is_valid = |cached: &CachedNode| {
@@ -147,7 +149,7 @@ impl Hierarchy {
         self.nodes.get(path, is_valid)
     }
 
-    /// Returns the cached node at a path, or `Unknown`; sends no request.
+    /// Returns the cached node at a path, or `Unknown` if the cache has no valid answer; sends no request.
     fn cached(&self, context: &RequestContext, path: &Key) -> Presence<Arc<NodeEntry>> {
         match self.cached_answer(path) {
             None => Presence::Unknown,
@@ -158,7 +160,7 @@ impl Hierarchy {
         }
     }
 
-    /// Returns the node at a path, or `None` if it does not exist. A directory without documents is a group.
+    /// Returns the node at a path, or `None` if it does not exist. A directory without metadata documents is a group.
     pub fn node(&self, context: &RequestContext, path: &Key) -> Result<Option<Arc<NodeEntry>>> {
         match self.cached(context, path) {
             Presence::Unknown => context.check_may_wait()?,
@@ -174,7 +176,7 @@ impl Hierarchy {
         Ok(found)
     }
 
-    /// Returns the root node.
+    /// Returns the root node of the hierarchy, or `None` if it does not exist.
     pub fn root(&self, context: &RequestContext) -> Result<Option<Arc<NodeEntry>>> {
         let dialects = match self.config.dialect {
             Some(Choice::Plain(dialects)) => dialects,
@@ -205,7 +207,7 @@ impl Hierarchy {
         self.cached_or_read(context, &parent.path.child(name)?, &parent.child_context)
     }
 
-    /// Returns the node at a path from the cache, or reads it.
+    /// Returns the node at a path from the cache, or reads its metadata documents.
     fn cached_or_read(
         &self,
         context: &RequestContext,
@@ -240,7 +242,7 @@ impl Hierarchy {
         Ok(found)
     }
 
-    /// Whether a node that was read earlier is known to be unchanged, without reading its documents.
+    /// Whether the versions of a node's documents show that the node is unchanged since it was read.
     fn is_unchanged(
         &self,
         context: &RequestContext,
@@ -262,10 +264,11 @@ impl Hierarchy {
         Ok(true)
     }
 
-    /// Reads a document of a broken node from the store.
+    /// Reads a metadata document of a node whose documents cannot be parsed.
     ///
-    /// Fails with `Changed` if its version is not the one that the node was read from, which is then read again; with
-    /// the error of the store if that cannot return the document.
+    /// Fails with `Changed` if the document's version is not the one that the node was read from; the node is then read
+    /// again
+    /// on the next access. Fails with the error of the store if the store cannot return the document.
     pub fn broken_document(
         &self,
         context: &RequestContext,
@@ -290,7 +293,9 @@ impl Hierarchy {
         }
     }
 
-    /// Reports the age of the parent's documents, if the entry point or the consolidated metadata were read from them.
+    /// Reports the age of the parent's metadata documents to the request, if the entry point or the consolidated
+    /// metadata
+    /// of the node were read from them.
     fn record_context_age(
         &self,
         context: &RequestContext,
@@ -309,7 +314,7 @@ impl Hierarchy {
     /// Replaces the attributes of a node.
     ///
     /// Fails with `Invalid` if the edited documents would read as another node, or if no document describes the node;
-    /// `Changed` if the documents differ from the state that the author has `seen`.
+    /// `Changed` if the documents differ from the state that the author of the edit has `seen`.
     pub fn edit(
         &self,
         context: &RequestContext,
@@ -327,7 +332,7 @@ impl Hierarchy {
         self.editing.with(&node.path, || edit.run())
     }
 
-    /// Puts a document. On a conflict, invalidates cached answers about its key.
+    /// Puts a metadata document. On a conflict, invalidates cached answers that depend on its key.
     pub(super) fn put(
         &self,
         context: &RequestContext,
@@ -344,10 +349,11 @@ impl Hierarchy {
         put
     }
 
-    /// Rebuilds the copies in a document. The document gets a copy of each of `documents` that is a JSON object, and
+    /// Rebuilds consolidated metadata. The document `holder` gets a copy of each of `documents` that is a JSON object,
+    /// and
     /// keeps its copies of other stored documents. `threads` is the number of concurrent reads.
     ///
-    /// Fails with `Changed` on a conflict with another program, `Invalid` if the document has a duplicate name or is a
+    /// Fails with `Changed` on a conflict with another program, `Invalid` if `holder` has a duplicate name or is a
     /// group's document without JSON, `TooLarge` if the copies do not fit in a document.
     pub fn reconsolidate(
         &self,
@@ -366,8 +372,9 @@ impl Hierarchy {
         self.editing.with(&folder, || rebuild.run(documents))
     }
 
-    /// Returns the document of a draft's array and the folder of its chunks; `None` for other dialects, and if the user
-    /// has chosen the draft, since the meaning of the document then does not follow from the entry point.
+    /// Returns the metadata document of an array in a draft of Zarr v3, and the folder of its chunks. Returns `None`
+    /// for
+    /// other dialects, and if the user has chosen the draft, because then no entry point tells where the document is.
     pub(crate) fn draft_keys(&self, node: &NodeEntry) -> Option<(Key, Key)> {
         let Rule::Draft(entry) = &node.child_context.rule else {
             return None;
@@ -378,7 +385,9 @@ impl Hierarchy {
         let read = node.described_by();
         let keys = entry.documents(&node.path).ok()?.into_iter();
         let of_arrays = keys.filter(|(role, _)| *role == DocumentRole::Array);
-        // A node from consolidated metadata does not have the key of its document.
+        // The key of the document is not known if the node was read from consolidated metadata; its first possible key
+        // is
+        // taken then.
         let mut documents: Vec<Key> = of_arrays.map(|(_, key)| key).collect();
         documents.sort_by_key(|key| !read.contains(&key));
         let document = documents.into_iter().next()?;
@@ -387,9 +396,11 @@ impl Hierarchy {
 
     /// Lists all children of a group as directories, in the order of the store.
     ///
-    /// Fails with `NotADirectory` for an array, broken or not, and with `Unsupported` if the store cannot list and
-    /// there are no consolidated metadata: attributes may name some children, but not all. A broken node may be a
-    /// group; its children are found by listing its folder.
+    /// Fails with `NotADirectory` for an array, even if its metadata are broken, and with `Unsupported` if the store
+    /// cannot
+    /// list and there are no consolidated metadata, because attributes may name some children, but not all. A node with
+    /// broken
+    /// metadata may be a group; its children are found by listing its folder.
     pub fn children(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -398,8 +409,9 @@ impl Hierarchy {
         self.children_of(context, group).all()
     }
 
-    /// Lists the children as `children` does. If no complete list is available, lists the children that attributes
-    /// name, and `left_out` says that there may be others. Fails as `children` does if attributes name none.
+    /// Lists the children of a group as `children` does. If no complete list is available, lists the children that the
+    /// attributes name, and `left_out` says that there may be others. Fails as `children` does if the attributes name
+    /// none.
     pub fn children_or_named(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -410,7 +422,7 @@ impl Hierarchy {
 
     /// Lists the known children of a group: those that `children` lists or, if no complete list is available, those
     /// that attributes name and some others. In a directory tree (`of_tree`) the others are the children that programs
-    /// have created in it; elsewhere they are the children that were looked up before and are still cached.
+    /// have created in the tree; elsewhere they are the children that were looked up before and are still cached.
     pub fn known_children(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -446,7 +458,7 @@ impl Hierarchy {
         self.warned.lock().get(SYMLINK_CYCLE).cloned()
     }
 
-    /// Whether consolidated metadata are to be used.
+    /// Whether consolidated metadata are used instead of the documents that they copy.
     fn wants_consolidated(&self) -> bool {
         self.config.consolidated || !self.store.info().lists
     }

@@ -23,42 +23,43 @@ use zarrfs_store::{Dependencies, EntryKind, Key, Object, Version};
 /// node is read again. Reading shorter documents costs as much as a request for their versions.
 const MIN_VALIDATED: usize = 64 << 10;
 
-/// A node that is being read: what its documents have said so far.
+/// A node that is being read, with the findings of the documents that were read so far.
 pub(super) struct NodeBuilder<'a> {
     pub(super) path: &'a Key,
-    /// At first the child context of the parent. The reading changes it into the child context of this node.
+    /// At first the child context that the parent passes on; reading the node turns it into the node's own child
+    /// context.
     pub(super) child_context: ChildContext,
-    /// The identity of the child context of its parent.
+    /// The identity of the child context that the parent passes on.
     parent_context: (u64, Option<Version>),
-    /// How many times the whole store had been replaced before the reading.
+    /// How many times the whole store (a ZIP archive, for example) had been replaced before the node was read.
     replacements: u64,
-    /// The dependencies of the answer besides those of `child_context`.
+    /// The keys that the result depends on, besides those of `child_context`.
     pub(super) depends: Dependencies,
-    /// The time of the last change of any of its documents.
+    /// The latest modification time of the documents that were read.
     pub(super) modified: Option<SystemTime>,
-    /// Whether no document describes the node.
+    /// Whether no document describes the node, so that it is a group only as a directory.
     pub(super) is_implied: bool,
-    /// Whether an unreadable document is an array's.
+    /// Whether a document that cannot be read is that of an array.
     pub(super) is_array: bool,
-    /// A document that was read and is needed once more.
+    /// A document that was already read and does not need to be read again.
     pub(super) reusable: Option<Document>,
     /// The consolidated metadata that were looked up before the node's own documents.
     pub(super) looked_up: Presence<Arc<Consolidated>>,
-    /// The entry of an earlier reading.
+    /// The entry of the node from an earlier time, whose parts are used again if they are unchanged.
     pub(super) old: Option<&'a NodeEntry>,
-    /// The documents that exist in the store.
+    /// The documents of the node that exist in the store, readable or not.
     stored: Vec<BrokenDocument>,
-    /// The documents that were requested, with their versions: a later reading finds out with them whether the node is
+    /// The documents that were requested, with their versions, by which it is found out later whether the node is
     /// unchanged. `validated_bytes` is the total length of these documents in bytes.
     validators: Vec<(Key, Option<Version>)>,
     validated_bytes: usize,
-    /// The documents that were read, with their versions; `None` if they are copies.
+    /// The documents that were read, with their versions; `None` if they are copies from consolidated metadata.
     documents: Option<DocumentVersions>,
     versions: DefaultHasher,
 }
 
 impl<'a> NodeBuilder<'a> {
-    /// Begins a reading of the node at a path; `old` is the entry of an earlier reading.
+    /// Begins to read the node at a path; `old` is its entry from an earlier time.
     pub(super) fn new(
         path: &'a Key,
         child_context: ChildContext,
@@ -85,21 +86,21 @@ impl<'a> NodeBuilder<'a> {
         }
     }
 
-    /// Layers consolidated metadata below the node's children.
+    /// Makes the children of the node read from consolidated metadata.
     pub(super) fn use_consolidated(&mut self, used: Arc<Consolidated>) {
         self.child_context.store = used.clone();
         self.child_context.hints = used.clone();
         self.child_context.consolidated = Some(used);
     }
 
-    /// Reads the node's own documents from consolidated metadata too.
+    /// Makes the node's own documents, too, read from consolidated metadata.
     pub(super) fn read_copies(&mut self, used: Arc<Consolidated>) {
         self.documents = None;
         self.use_consolidated(used);
     }
 
-    /// Reads a document. A document whose name is too long is missing. A document that is too long is returned with an
-    /// error in place of its text, so that very long attributes do not block access to the data.
+    /// Reads a metadata document. A document whose name is too long counts as missing. A document that is too long is
+    /// returned with an error in place of its text, so that very long attributes do not block access to the data.
     pub(super) fn document(&mut self, context: &RequestContext, key: &Key) -> Result<Document> {
         if let Some(document) = self.reusable.take_if(|document| document.key == *key) {
             return Ok(document);
@@ -127,7 +128,7 @@ impl<'a> NodeBuilder<'a> {
         })
     }
 
-    /// Reads a document from the store; returns the reason in place of the text if it is too long.
+    /// Reads a document from the store; returns the reason in place of the document if the document is too long.
     fn stored(
         &mut self,
         context: &RequestContext,
@@ -146,7 +147,7 @@ impl<'a> NodeBuilder<'a> {
         }
     }
 
-    /// Records the version and time of a document in the node's version.
+    /// Adds a document's version and modification time to those of the node.
     fn record_version(
         &mut self,
         context: &RequestContext,
@@ -169,14 +170,14 @@ impl<'a> NodeBuilder<'a> {
         Ok(())
     }
 
-    /// Records an answer of the store.
+    /// Records which version of a document the store returned, or that the document is missing.
     pub(super) fn record_validator(&mut self, key: &Key, object: Option<&Object>) {
         self.validated_bytes += object.map_or(0, |object| object.bytes.len());
         let version = object.map(|object| object.version);
         self.validators.push((key.clone(), version));
     }
 
-    /// Returns a document from consolidated metadata, as a slice of their text.
+    /// Returns the copy of a document in consolidated metadata, as a slice of their text.
     fn copy_of(&mut self, key: &Key) -> Presence<Bytes> {
         let Some(copies) = self.child_context.consolidated.clone() else {
             return Presence::Unknown;
@@ -199,7 +200,7 @@ impl<'a> NodeBuilder<'a> {
         Presence::Is(bytes)
     }
 
-    /// Records a document that exists in the store, even if it cannot be read.
+    /// Records that a document exists in the store, even if it cannot be read.
     fn record_stored(&mut self, key: &Key, answer: &Result<Option<Object>>) {
         let stored = match answer {
             Ok(Some(object)) => Some((object.size, object.version)),
@@ -210,12 +211,12 @@ impl<'a> NodeBuilder<'a> {
         self.stored.push(BrokenDocument { key, stored });
     }
 
-    /// Returns all dependencies of the answer.
+    /// Returns all keys that the node depends on.
     pub(super) fn dependencies(&self) -> Dependencies {
         self.child_context.depends.with(&self.depends)
     }
 
-    /// Returns the entry of the node that was read.
+    /// Builds the entry of the node from its parsed documents.
     pub(super) fn entry(self, node: Result<Node>) -> NodeEntry {
         let version = if self.is_implied {
             self.child_context.implied_version()
@@ -261,12 +262,12 @@ impl<'a> NodeBuilder<'a> {
     }
 }
 
-/// Whether a document is an array's by its name.
+/// Whether a document's name shows that it is an array's.
 fn is_of_v2_array(document: &BrokenDocument) -> bool {
     document.key.name() == ZARRAY.as_bytes()
 }
 
-/// Whether an error is about the documents and not about the store, so that a retry would not help.
+/// Whether an error is caused by the document and not by the store, so that a retry would not help.
 pub(super) fn is_lasting(kind: Kind) -> bool {
     matches!(
         kind,

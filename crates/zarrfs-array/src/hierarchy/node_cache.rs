@@ -1,7 +1,7 @@
 //! Caches the last nodes by path, within a memory budget.
 //!
 //! The memory of a node, with its metadata and the text of its attributes, is charged to the budget until its last
-//! holder drops it. If the budget has no room, the node is returned to the caller but not cached. The hierarchy decides
+//! user drops it. If the budget has no room, the node is returned to the caller but not cached. The hierarchy decides
 //! whether a cached answer is still valid.
 
 use std::sync::{Arc, Weak};
@@ -14,21 +14,21 @@ use zarrfs_store::sync::aged_map::{AgedMap, Minute};
 use zarrfs_store::sync::budget::{Evict, MemoryBudget, Priority, Reservation};
 use zarrfs_store::{Dependencies, Key, QueryStamp};
 
-/// The answer for a path, which may be that there is no node.
+/// The cached answer for a path: a node, or that there is no node.
 pub(super) struct CachedNode {
     found: Option<Arc<NodeEntry>>,
-    /// The age of the answers that it was read from.
+    /// When the store was asked for the oldest of the answer's documents.
     pub(super) stamp: QueryStamp,
-    /// The keys that it was read from.
+    /// The keys whose change invalidates the answer.
     pub(super) depends: Dependencies,
     _room: Reservation,
 }
 
-/// The answer for a path, as it is returned to callers.
+/// The answer for a path that the cache returns.
 pub(crate) struct CachedAnswer {
     /// The node, or `None` if there is none.
     pub(crate) found: Option<Arc<NodeEntry>>,
-    /// The time of the request for its oldest part.
+    /// The time when the store was asked for the oldest of the answer's documents.
     pub(crate) asked: Instant,
 }
 
@@ -40,21 +40,22 @@ impl CachedNode {
         }
     }
 
-    /// Whether its node, if any, was read after the whole store had been replaced `replacements` times.
+    /// Whether the cached node was read after the whole store had been replaced `replacements` times; true without a
+    /// node.
     pub(super) fn is_of(&self, replacements: u64) -> bool {
         let found = self.found.as_ref();
         found.is_none_or(|found| found.replacements == replacements)
     }
 }
 
-/// The cached nodes.
+/// The cache of nodes (groups and arrays), by path.
 pub(super) struct NodeCache {
     nodes: Mutex<AgedMap<Key, CachedNode>>,
     memory: Arc<MemoryBudget>,
 }
 
 impl NodeCache {
-    /// Creates an empty cache in a budget.
+    /// Creates an empty node cache, whose memory is charged to a budget.
     pub(super) fn new(memory: Arc<MemoryBudget>) -> Arc<NodeCache> {
         let cache = Arc::new(NodeCache {
             nodes: Mutex::new(AgedMap::default()),
@@ -65,12 +66,12 @@ impl NodeCache {
         cache
     }
 
-    /// Returns the budget that the memory of nodes is charged to.
+    /// Returns the budget that the memory of cached nodes is charged to.
     pub(super) fn memory(&self) -> &Arc<MemoryBudget> {
         &self.memory
     }
 
-    /// Returns the answer for a path, if it is cached and valid.
+    /// Returns the cached answer for a path, if `is_valid` accepts it.
     pub(super) fn get(
         &self,
         path: &Key,
@@ -81,19 +82,19 @@ impl NodeCache {
         Some(cached.answer())
     }
 
-    /// Returns the cached answer for a path, valid or not.
+    /// Returns the cached answer for a path, even if it is no longer valid.
     pub(super) fn peek(&self, path: &Key) -> Option<CachedAnswer> {
         self.nodes.lock().peek(path).map(CachedNode::answer)
     }
 
-    /// Reserves memory for a node that was read, if there is room.
+    /// Reserves memory for a node that was read, if the budget has room.
     pub(super) fn counted(&self, mut node: NodeEntry) -> NodeEntry {
         let bytes = bytes_of(&node);
         node.room = self.memory.try_reserve(bytes);
         node
     }
 
-    /// Caches an answer, if there is room for it and its node.
+    /// Caches the answer for a path, if the budget has room for it and its node.
     pub(super) fn put(
         &self,
         path: &Key,
@@ -102,7 +103,7 @@ impl NodeCache {
         depends: Dependencies,
     ) {
         let is_counted = found.as_ref().is_none_or(|node| node.room.is_some());
-        // An answer has 320 bytes besides its node and its path.
+        // An answer takes 320 bytes besides its node and its path.
         let bytes = 320 + 2 * path.as_bytes().len() as u64;
         let room = is_counted.then(|| self.memory.try_reserve(bytes)).flatten();
         let mut nodes = self.nodes.lock();
@@ -122,7 +123,7 @@ impl NodeCache {
         drop(replaced);
     }
 
-    /// Renews the age of a cached node that was found unchanged; returns false if it is no longer cached.
+    /// Renews the request time of a cached node that was found unchanged; returns false if it is no longer cached.
     pub(super) fn renew(&self, path: &Key, node: &Arc<NodeEntry>, stamp: QueryStamp) -> bool {
         let mut nodes = self.nodes.lock();
         let same = nodes.get(path).filter(|cached| {
@@ -132,7 +133,7 @@ impl NodeCache {
         same.map(|cached| cached.stamp = stamp).is_some()
     }
 
-    /// Removes the answer for a path.
+    /// Removes the answer for a path from the cache.
     pub(super) fn forget(&self, path: &Key) {
         let forgotten = self.nodes.lock().pop(path);
         drop(forgotten);
@@ -163,15 +164,15 @@ impl Evict for NodeCache {
     }
 }
 
-/// Returns the memory of a node in bytes. Of a document whose text the attributes share, only the length of the
-/// attributes is included: they are most of the document. The text of consolidated metadata is charged to the budget by
-/// their layer.
+/// Returns the memory of a node in bytes. If the attributes share the text of their document, only the length of the
+/// attributes is counted, because they are most of the document. The text of consolidated metadata is charged to the
+/// budget elsewhere.
 fn bytes_of(node: &NodeEntry) -> u64 {
     let path = 4 * node.path.as_bytes().len() as u64;
     let own = node.node.as_ref().map_or(0, |read| {
         read.attributes().text_bytes() + read.metadata_bytes()
     });
-    // A node has 768 bytes besides its text, its metadata and its path.
+    // A node takes 768 bytes besides its text, its metadata and its path.
     768 + path + own
 }
 
@@ -186,7 +187,7 @@ mod tests {
 
     const LENGTH: u64 = 50_000;
 
-    /// Creates a hierarchy of arrays with long attributes, in a budget; nothing has been read yet.
+    /// Creates a hierarchy of arrays with long attributes, whose nodes are cached within a budget; no node is read yet.
     fn hierarchy(memory: &Arc<MemoryBudget>) -> Hierarchy {
         let store = MemoryStore::default();
         let words = "x".repeat(usize::try_from(LENGTH).unwrap());

@@ -1,7 +1,8 @@
-//! Describes a node as last read, and what it passes on to its children.
+//! Describes a node as last read, and the state that its children depend on.
 //!
-//! An entry is immutable and shared by its users. The bytes of documents that cannot be parsed are not held, since they
-//! may be arbitrary and long; they are read on request.
+//! An entry is immutable and shared by its users. The bytes of documents that cannot be parsed are not in the entry,
+//! since
+//! they may be arbitrary and long; they are read on request.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -21,34 +22,35 @@ use zarrfs_store::Presence;
 use zarrfs_store::sync::budget::Reservation;
 use zarrfs_store::{Dependencies, EntryKind, Hints, Key, Store, Version};
 
-/// Documents and their versions; `None` for missing documents.
+/// The keys of metadata documents, with their versions; `None` for missing documents.
 pub(super) type Validators = Arc<[(Key, Option<Version>)]>;
 
-/// A node of a hierarchy, as last read from its documents.
+/// A node (group or array) of a hierarchy, as last read from its metadata documents.
 pub struct NodeEntry {
-    /// Its path.
+    /// The path of the node.
     pub path: Key,
-    /// The node, or the error about its documents.
+    /// The group or array, or the error why its documents cannot be read.
     pub node: Result<Node>,
-    /// Differs between states of the documents; 0 for a folder without documents.
+    /// A number that changes when the node's documents change; 0 for a folder without documents.
     pub version: u64,
-    /// How many times the whole store had been replaced when it was read.
+    /// How many times the whole store (a ZIP archive, for example) had been replaced when the node was read.
     pub replacements: u64,
-    /// The time of the last change of any of its documents.
+    /// The latest modification time of the node's metadata documents.
     pub modified: SystemTime,
-    /// The properties of a node whose documents cannot be read.
+    /// What is known of a node whose documents cannot be read; `None` for other nodes.
     pub broken: Option<BrokenNode>,
-    /// The documents that it was read from, with their versions; `None` if it was read from consolidated metadata.
+    /// The metadata documents that the node was read from, with their versions; `None` if it was read from consolidated
+    /// metadata.
     pub documents: Option<Arc<[(Key, Version)]>>,
     /// The lengths of the metadata and attributes documents that views generate from the node; set by the views.
     pub lengths: [OnceLock<u64>; 2],
-    /// The documents and their versions when the node was read. Before the node is read again, the store is asked for
-    /// the present versions; `None` if that is not worth the requests.
+    /// The documents of the node and their versions when it was read. Before the node is read again, the store is asked
+    /// for the present versions; `None` if asking costs as much as reading the documents again.
     pub(super) validators: Option<Validators>,
-    /// The identity of the child context of its parent.
+    /// The identity of the child context that the parent passes on.
     pub(super) parent_context: (u64, Option<Version>),
     pub(super) child_context: ChildContext,
-    /// The memory that is reserved for the node until its last holder drops it; `None` if the budget had no room.
+    /// The memory that is reserved for the node until its last user drops it; `None` if the budget had no room.
     pub(super) room: Option<Reservation>,
 }
 
@@ -62,7 +64,7 @@ impl fmt::Debug for NodeEntry {
 }
 
 impl NodeEntry {
-    /// Returns the array, or `None` if the node is a group or broken.
+    /// Returns the array, or `None` if the node is a group or its documents cannot be read.
     pub fn array(&self) -> Option<&Array> {
         match &self.node {
             Ok(Node::Array(array)) => Some(array),
@@ -70,7 +72,7 @@ impl NodeEntry {
         }
     }
 
-    /// Returns the name of the dialect of its documents, or `None` if no document describes it.
+    /// Returns the name of the dialect of the node's documents, or `None` if no document describes the node.
     pub fn dialect(&self) -> Option<&'static str> {
         if let Some(array) = self.array() {
             return Some(array.dialect);
@@ -86,29 +88,30 @@ impl NodeEntry {
         DIALECTS.iter().find(is_of).map(|dialect| dialect.name)
     }
 
-    /// Whether two readings of a node found the same documents, and the whole store was not replaced between the two.
+    /// Whether two entries of a node were read from the same documents, and the whole store was not replaced in
+    /// between.
     pub(super) fn is_same_as(&self, other: &NodeEntry) -> bool {
         self.version == other.version && self.replacements == other.replacements
     }
 
-    /// Whether its children are read from consolidated metadata, and are therefore known without requests.
+    /// Whether the node's children are read from consolidated metadata, and are therefore known without requests.
     pub fn is_consolidated(&self) -> bool {
         self.child_context.consolidated.is_some()
     }
 
-    /// Whether this is an array, broken or not: it has no children.
+    /// Whether the node is an array, even one whose documents cannot be read; arrays have no children.
     pub fn is_array(&self) -> bool {
         let is_broken_array = self.broken.as_ref().is_some_and(|broken| broken.is_array);
         is_broken_array || self.array().is_some()
     }
 
-    /// Whether a document describes it; false for a folder that is a group only because it contains nodes.
+    /// Whether a document describes the node; false for a folder that is a group only because it contains nodes.
     pub fn is_described(&self) -> bool {
         let documents = self.documents.as_deref();
         documents.is_none_or(|documents| !documents.is_empty())
     }
 
-    /// Returns the keys of the documents that it was read from: its own, or the consolidated metadata.
+    /// Returns the keys of the documents that the node was read from: its own documents, or the consolidated metadata.
     pub fn described_by(&self) -> Vec<&Key> {
         let consolidated = self.child_context.consolidated.as_ref();
         match &self.documents {
@@ -117,7 +120,8 @@ impl NodeEntry {
         }
     }
 
-    /// Returns the entry point of the draft that the node is in, or `None` if its documents are in its own folder.
+    /// Returns the entry point of the draft of Zarr v3 that the node is in, or `None` if its documents are in its own
+    /// folder.
     pub fn entry_point(&self) -> Option<&Arc<EntryPoint>> {
         match &self.child_context.rule {
             Rule::Draft(entry) => Some(entry),
@@ -125,8 +129,9 @@ impl NodeEntry {
         }
     }
 
-    /// Returns the entry of a key below the node in consolidated metadata; `Unknown` if nothing below the node is read
-    /// from consolidated metadata, or if they do not decide about the key.
+    /// Returns what consolidated metadata have under a key below the node; `Unknown` if nodes below this node are not
+    /// read
+    /// from consolidated metadata, or if these do not tell whether the key exists.
     pub fn consolidated_entry(&self, key: &Key) -> Presence<ConsolidatedEntry> {
         let Some(used) = &self.child_context.consolidated else {
             return Presence::Unknown;
@@ -143,15 +148,15 @@ impl NodeEntry {
         })
     }
 
-    /// Returns the keys of the documents that the node was read from and that are in its own folder. Consolidated
-    /// metadata in the folder are included.
+    /// Returns the keys of the documents that the node was read from and that are in its own folder, including the
+    /// document of its consolidated metadata.
     pub fn documents_in_folder(&self) -> Vec<Key> {
         let names = IN_NODE_FOLDER.iter();
         let keys = names.filter_map(|name| self.path.child(name.as_bytes()).ok());
         keys.filter(|key| self.has_read(key)).collect()
     }
 
-    /// Whether the node was read from a document, or has its consolidated metadata in it.
+    /// Whether the node was read from the document with this key, or its consolidated metadata are in this document.
     fn has_read(&self, key: &Key) -> bool {
         let read = self.documents.as_deref().unwrap_or_default();
         let broken = self.broken.iter().flat_map(|broken| &broken.documents);
@@ -161,33 +166,33 @@ impl NodeEntry {
             || used.is_some_and(|used| used.is_source(key) || used.document(key).is_some())
     }
 
-    /// Returns the node, or the error about its documents.
+    /// Returns the group or array, or the error why its documents cannot be read.
     pub fn node(&self) -> Result<&Node> {
         self.node.as_ref().map_err(Error::clone)
     }
 }
 
-/// A document of a broken node.
+/// A stored metadata document of a node whose documents cannot be read.
 #[derive(Clone, Debug)]
 pub struct BrokenDocument {
     /// The key of the document.
     pub key: Key,
-    /// Its length in bytes, and its version; `None` if the store cannot return it.
+    /// The length of the document in bytes, and its version; `None` if the store cannot return the document.
     pub stored: Option<(u64, Version)>,
 }
 
-/// The properties of a node whose documents cannot be read.
+/// What is known of a node whose documents cannot be read.
 #[derive(Clone, Debug)]
 pub struct BrokenNode {
-    /// The documents that are stored.
+    /// The documents of the node that are stored.
     pub documents: Vec<BrokenDocument>,
-    /// Whether they are an array's, so that its folders hold chunks and not nodes.
+    /// Whether the documents are those of an array, so that its folders contain chunks and not nodes.
     pub is_array: bool,
-    /// Whether it is the entry point of a hierarchy, so that the nodes below it cannot be located.
+    /// Whether the node is the unreadable entry point of a hierarchy, so that the nodes below it cannot be located.
     pub is_entry_point: bool,
 }
 
-/// Whether a document appears to be an array's: by its members or, if it is not JSON, by words in it.
+/// Whether a document seems to describe an array: by its members or, if it is not JSON, by words in its text.
 pub(super) fn is_of_array(document: &Document) -> bool {
     let Some(bytes) = &document.bytes else {
         return false;
@@ -199,7 +204,7 @@ pub(super) fn is_of_array(document: &Document) -> bool {
     };
     let is_array = match &members {
         Some(members) => members.get("node_type").and_then(Value::as_str) == Some("array"),
-        // A group may hold copies of the documents of arrays.
+        // A group's document may contain copies of the documents of arrays, so the words alone prove nothing there.
         None => has("node_type") && has("array") && !has(consolidated::MEMBER),
     };
     is_array || (has("dimensions") && has("blockSize"))
@@ -212,21 +217,21 @@ pub(super) fn has_word(text: &[u8], word: &str) -> bool {
     places.any(|part| part == quoted.as_bytes())
 }
 
-/// The kind of a key in consolidated metadata.
+/// What consolidated metadata have under a key.
 pub enum ConsolidatedEntry {
-    /// A folder with documents below it.
+    /// The key is a folder with documents below it.
     Folder,
-    /// A document.
+    /// The key is a metadata document.
     Document(ConsolidatedCopy),
 }
 
-/// A document in consolidated metadata, whose text it shares.
+/// A document in consolidated metadata, which shares their text.
 pub struct ConsolidatedCopy {
-    /// Its text.
+    /// The text of the document.
     pub text: Bytes,
-    /// The time of the last change of the consolidated metadata.
+    /// The modification time of the consolidated metadata.
     pub modified: SystemTime,
-    /// Keeps the memory of the text reserved in the budget.
+    /// Reserves the memory of the text in the budget until the copy is dropped.
     _counted: Arc<Consolidated>,
 }
 
@@ -264,14 +269,14 @@ mod tests {
     }
 }
 
-/// The rule that locates the documents of nodes.
+/// Where the metadata documents of nodes are.
 #[derive(Clone)]
 pub(super) enum Rule {
     /// In the folder of each node, in the first of these dialects that has documents there.
     Plain(&'static [&'static Dialect]),
-    /// At the keys that the entry point of the hierarchy defines.
+    /// At the keys that the entry point of the hierarchy defines, in a draft of Zarr v3.
     Draft(Arc<EntryPoint>),
-    /// Nowhere, since the entry point above cannot be read.
+    /// Nowhere, because the entry point of the hierarchy cannot be read.
     Closed,
 }
 
@@ -279,27 +284,28 @@ pub(super) enum Rule {
 #[derive(Clone)]
 pub(super) struct ChildContext {
     pub(super) rule: Rule,
-    /// The store that documents are read from: the plain store, or consolidated metadata over it.
+    /// The store that the children's documents are read from: the plain store, or a layer of consolidated metadata over
+    /// it.
     pub(super) store: Arc<dyn Store>,
-    /// The hints of that store.
+    /// The receiver of hints about the next reads of `store`.
     pub(super) hints: Arc<dyn Hints>,
-    /// The keys that the rule and the consolidated metadata were read from.
+    /// The keys of the documents that the other fields were read from.
     pub(super) depends: Dependencies,
-    /// The consolidated metadata layer of `store`, if there is one.
+    /// The consolidated metadata that `store` serves, if there are any.
     pub(super) consolidated: Option<Arc<Consolidated>>,
-    /// The error of consolidated metadata that could not be read.
+    /// The error of consolidated metadata that exist but cannot be read.
     pub(super) consolidated_error: Option<Arc<str>>,
-    /// Differs between rules; 0 for the rule of the root.
+    /// A number that differs between rules; 0 for the rule of the root.
     pub(super) version: u64,
 }
 
 impl ChildContext {
-    /// Returns a value that differs between child contexts of one path.
+    /// Returns a value that differs between different child contexts of the same path.
     pub(super) fn identity(&self) -> (u64, Option<Version>) {
         (self.version, self.consolidated_version())
     }
 
-    /// Returns the version of a group without documents.
+    /// Returns the version of a group that no document describes.
     pub(super) fn implied_version(&self) -> u64 {
         match self.consolidated_version() {
             None => self.version,
@@ -313,7 +319,7 @@ impl ChildContext {
     }
 }
 
-/// Returns a number that differs between values.
+/// Returns a hash of a value.
 pub(super) fn hash_of(value: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);

@@ -1,8 +1,8 @@
 //! Reads the node at a path from its documents.
 //!
-//! An unreadable document makes a broken node, which is still a node; only a failed request is an error. Consolidated
-//! metadata are layered below the children of a group if the store cannot list, or on request. Unreadable ones cause a
-//! warning and are not used.
+//! If a document cannot be read, the result is a node with an error, called broken; only a failed request makes reading
+//! fail. Consolidated metadata are layered below the children of a group if the store cannot list, or on request.
+//! Consolidated metadata that cannot be read cause a warning and are not used.
 
 use std::mem;
 use std::sync::Arc;
@@ -25,18 +25,18 @@ use zarrfs_store::Presence;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Dependencies, EntryKind, Key, Meta, Object};
 
-/// The result of reading a node: a failed request, no node, or a node that may be broken.
+/// The result of reading a node: the error of a request, no node, or a node whose documents may be unreadable.
 type ReadOutcome = Result<Option<Result<Node>>>;
 
-/// The result of `NodeReader::read`.
+/// A node that was read, and the keys that it depends on.
 pub(super) struct ReadNode {
-    /// The node, or `None` if it does not exist.
+    /// The node, or `None` if there is none at the path.
     pub(super) found: Option<NodeEntry>,
-    /// The keys that the answer depends on.
+    /// The keys whose change invalidates the result.
     pub(super) depends: Dependencies,
 }
 
-/// Reads one node.
+/// Reads one node from its metadata documents.
 pub(super) struct NodeReader<'a> {
     hierarchy: &'a Hierarchy,
     context: &'a RequestContext,
@@ -44,7 +44,8 @@ pub(super) struct NodeReader<'a> {
 }
 
 impl<'a> NodeReader<'a> {
-    /// Prepares to read the node at a path, whose parent passes on `child_context`; `old` is the entry of an earlier reading.
+    /// Prepares to read the node at a path, whose parent passes on `child_context`; `old` is the node's entry from an
+    /// earlier time.
     pub(super) fn new(
         hierarchy: &'a Hierarchy,
         context: &'a RequestContext,
@@ -59,7 +60,7 @@ impl<'a> NodeReader<'a> {
         }
     }
 
-    /// Reads the node.
+    /// Reads the node; fails only if a request fails.
     pub(super) fn read(mut self) -> Result<ReadNode> {
         let node = self.read_checked()?;
         let depends = self.reading.dependencies();
@@ -67,7 +68,7 @@ impl<'a> NodeReader<'a> {
         Ok(ReadNode { found, depends })
     }
 
-    /// Reads the node unless its path cannot be one.
+    /// Reads the node, unless its path cannot be the path of a node.
     fn read_checked(&mut self) -> ReadOutcome {
         let path = self.reading.path;
         let consolidated = self.reading.child_context.consolidated.as_ref();
@@ -84,8 +85,9 @@ impl<'a> NodeReader<'a> {
         Ok(node)
     }
 
-    /// Whether a path is a symlink to one of its ancestors. Such a path is no node, or a walk through all nodes would
-    /// not end.
+    /// Whether a path is a symlink to one of its ancestors. The path is then no node, because otherwise a walk through
+    /// all
+    /// nodes would not end.
     fn is_link_to_ancestor(&mut self) -> Result<bool> {
         let path = self.reading.path;
         if !self.hierarchy.store.is_symlink_cycle(self.context, path)? {
@@ -96,7 +98,7 @@ impl<'a> NodeReader<'a> {
         Ok(true)
     }
 
-    /// Reads the node by the rule of its parent.
+    /// Reads the node from the documents in the place that its parent has passed on.
     fn read_node(&mut self) -> ReadOutcome {
         let outcome = match self.reading.child_context.rule.clone() {
             Rule::Draft(entry) => self.read_in_draft(&entry),
@@ -106,7 +108,8 @@ impl<'a> NodeReader<'a> {
         match outcome {
             Ok(Some(node)) => Ok(Some(node)),
             Ok(None) => self.read_implied(),
-            // Documents that can never be read make a broken node; they are not a failed request.
+            // Documents that can never be read make a node with an error, because a retry of the request would not
+            // help.
             Err(error) if is_lasting(error.kind()) => {
                 let is_broken_link = self.is_broken_link()?;
                 Ok((!is_broken_link).then_some(Err(error)))
@@ -130,14 +133,16 @@ impl<'a> NodeReader<'a> {
             && self.hierarchy.store.list(self.context, path).is_err())
     }
 
-    /// Reads a node from its own documents, or the entry point of a draft.
+    /// Reads a node from its own documents, or from the entry point of a draft of Zarr v3.
     fn read_plain(&mut self, dialects: &'static [&'static Dialect]) -> ReadOutcome {
-        // If programs can change documents through the mount, the documents are read, since their copies may be older.
+        // If programs can change documents through the mount, the stored documents are read, because their copies may
+        // be
+        // older.
         let asks_copies = self.reading.path.is_root()
             && self.hierarchy.wants_consolidated()
             && !self.hierarchy.may_change;
         if self.reading.path.is_root() && !asks_copies {
-            // At the root any dialect is equally likely; below, most nodes have the dialect of their parent.
+            // At the root any dialect is equally likely; below it, most nodes have the dialect of their parent.
             self.prefetch_all(dialects)?;
         }
         match self.hierarchy.config.dialect {
@@ -168,13 +173,14 @@ impl<'a> NodeReader<'a> {
         Ok(None)
     }
 
-    /// Reads the root of a draft's hierarchy if `zarr.json` is an entry point.
+    /// Reads the root of a hierarchy in a draft of Zarr v3, if `zarr.json` is an entry point.
     fn read_entry_point(&mut self) -> ReadOutcome {
         let key = self.reading.path.child(ZARR_JSON.as_bytes())?;
         let document = self.reading.document(self.context, &key)?;
         let bytes = document.bytes.as_deref().unwrap_or_default();
-        // Every entry point contains this word and few other documents do, so most documents are parsed only once. An
-        // entry point is short.
+        // Every entry point is short and contains this word, and few other documents do. So most documents are not
+        // parsed
+        // only to find out that they are no entry point.
         let may_be_entry_point = bytes.len() <= 1 << 20 && has_word(bytes, "metadata_encoding");
         let members = if may_be_entry_point {
             document.object().unwrap_or_default()
@@ -200,7 +206,7 @@ impl<'a> NodeReader<'a> {
         }
     }
 
-    /// Reads the root of a draft that the user has chosen; the entry point may be missing.
+    /// Reads the root in a draft of Zarr v3 that the user has chosen; the entry point may be missing.
     fn read_chosen_draft(&mut self, draft: &'static Draft) -> ReadOutcome {
         let key = self.reading.path.child(ZARR_JSON.as_bytes())?;
         let document = self.reading.document(self.context, &key)?;
@@ -219,7 +225,7 @@ impl<'a> NodeReader<'a> {
         }
     }
 
-    /// Reads the root node of a draft's hierarchy, which is an implied group if it has no document.
+    /// Reads the root node in a draft of Zarr v3; without a document, the root is a group.
     fn read_draft_root(&mut self, entry: EntryPoint, version: u64) -> ReadOutcome {
         let entry = Arc::new(entry);
         self.reading.child_context.version = hash_of((entry.name(), version));
@@ -230,7 +236,7 @@ impl<'a> NodeReader<'a> {
         ))
     }
 
-    /// Reads a node of a draft: first as an array, then as a group (drafts, "Determine if a node exists").
+    /// Reads a node in a draft of Zarr v3: first as an array, then as a group (drafts, "Determine if a node exists").
     fn read_in_draft(&mut self, entry: &EntryPoint) -> ReadOutcome {
         for (role, key) in entry.documents(self.reading.path)? {
             self.reading.is_array = role == DocumentRole::Array;
@@ -248,7 +254,7 @@ impl<'a> NodeReader<'a> {
         Ok(None)
     }
 
-    /// Reads a directory without documents: an implied group, or the root of a hierarchy of the draft of 2019.
+    /// Reads a directory without documents: it is a group, or the root of a hierarchy of the 2019 draft of Zarr v3.
     fn read_implied(&mut self) -> ReadOutcome {
         let folder = match &self.reading.child_context.rule {
             Rule::Plain(_) => self.reading.path.clone(),
@@ -265,10 +271,10 @@ impl<'a> NodeReader<'a> {
         else {
             return Ok(None);
         };
-        // There may be documents that describe no node: their times are not used.
+        // The modification times of documents that describe no node are not used.
         self.reading.modified = Some(meta.modified);
         self.reading.is_implied = true;
-        // With consolidated metadata, no request is sent for this: they would have the documents of that draft.
+        // With consolidated metadata no request is sent for the 2019 draft, because they would have its documents.
         let may_be_2019 = self.hierarchy.config.dialect.is_none()
             && matches!(self.reading.child_context.rule, Rule::Plain(_))
             && self.reading.child_context.consolidated.is_none();
@@ -284,7 +290,7 @@ impl<'a> NodeReader<'a> {
         Ok(Some(Ok(Node::Group(Group::default()))))
     }
 
-    /// Reads a node from its own documents in one dialect.
+    /// Reads a node from its own documents in one dialect; returns `None` if they describe no node.
     fn read_in_dialect(&mut self, dialect: &Dialect) -> ReadOutcome {
         let keys = (dialect.documents)(self.reading.path)?;
         if keys.len() > 1 {
@@ -313,7 +319,7 @@ impl<'a> NodeReader<'a> {
         parsed.node
     }
 
-    /// Prefetches the documents that may describe the node in any of these dialects.
+    /// Prefetches the documents that may describe the node in any of the given dialects.
     fn prefetch_all(&self, dialects: &[&Dialect]) -> Result<()> {
         let path = self.reading.path;
         let keys = dialects.iter().map(|dialect| (dialect.documents)(path));
@@ -322,7 +328,7 @@ impl<'a> NodeReader<'a> {
         Ok(())
     }
 
-    /// Layers consolidated metadata below a group's children, if they are wanted and exist.
+    /// Makes a group's children read from consolidated metadata, if these are wanted and exist.
     fn consolidate(&mut self) -> Result<()> {
         if !self.hierarchy.wants_consolidated() {
             return Ok(());
@@ -346,7 +352,7 @@ impl<'a> NodeReader<'a> {
         Ok(())
     }
 
-    /// Finds the consolidated metadata of a group. Reuses the ones of an earlier reading if they are unchanged.
+    /// Finds the consolidated metadata of a group. Those of an earlier time are used again if they are unchanged.
     fn find_consolidated(&mut self) -> Result<Option<Arc<Consolidated>>> {
         let (key, found) = match self.consolidated_document() {
             Ok(Some(found)) => found,
@@ -382,7 +388,8 @@ impl<'a> NodeReader<'a> {
         }
     }
 
-    /// Records unreadable consolidated metadata: logs a warning, and keeps the error for requests of the children.
+    /// Records consolidated metadata that cannot be read: logs a warning, and stores the error, which requests for the
+    /// children return.
     fn record_unread(&mut self, why: String) {
         self.reading.child_context.consolidated_error = Some(why.as_str().into());
         let mut errors = self.hierarchy.consolidated_errors.lock();
@@ -393,7 +400,7 @@ impl<'a> NodeReader<'a> {
         self.hierarchy.warn(self.reading.path, Some(why));
     }
 
-    /// Finds the document that holds consolidated metadata; in final v3 it is the group's own.
+    /// Finds the document that contains consolidated metadata; in released Zarr v3 it is the group's own document.
     fn consolidated_document(&mut self) -> Result<Option<(Key, ConsolidatedText)>> {
         let key = match &self.reading.child_context.rule {
             Rule::Draft(entry) => entry.consolidated()?,
@@ -420,7 +427,7 @@ impl<'a> NodeReader<'a> {
         Ok(object.map(|object| (key, text(object))))
     }
 
-    /// Layers documents over the store, and charges their memory to the budget of nodes.
+    /// Makes a layer of consolidated metadata over the store, and charges its memory to the budget of cached nodes.
     fn consolidated(
         &self,
         text: Bytes,
@@ -440,13 +447,13 @@ impl<'a> NodeReader<'a> {
     }
 }
 
-/// The text that holds consolidated metadata, and the time of its last change, if known.
+/// The text of a document that contains consolidated metadata, and its modification time, if known.
 struct ConsolidatedText {
     text: Bytes,
     modified: Option<SystemTime>,
 }
 
-/// Returns the consolidated metadata in a document, or `None` if it has none.
+/// Returns the consolidated metadata in a document, or `None` if the document has none.
 fn documents_in(key: &Key, bytes: &[u8]) -> Result<Option<EntryRanges>> {
     if is_consolidated(key.name()) {
         return consolidated::parse_document(bytes).map(Some);

@@ -1,8 +1,10 @@
 //! Rebuilds consolidated metadata from the documents that they copy.
 //!
-//! There is a copy of each document that should have one; other existing copies stay if their documents are stored. The
-//! put is conditional on the version that was read, so that a change by another program is never lost. Correct copies
-//! keep their text, and a document whose copies are all correct is not put.
+//! Each metadata document that is to be consolidated gets a copy; other existing copies stay if their documents are
+//! stored.
+//! The put is conditional on the version that was read, so that a change by another program is never lost. Correct
+//! copies
+//! keep their text, and consolidated metadata whose copies are all correct are not put.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,22 +22,22 @@ use zarrfs_store::{Condition, Key};
 /// The result of rebuilding the consolidated metadata in one document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReconsolidatedDocument {
-    /// The key of the document.
+    /// The key of the document that contains the consolidated metadata.
     pub key: Key,
-    /// The number of copies that were added.
+    /// The number of document copies that were added to it.
     pub made: u64,
-    /// The number of copies that were changed.
+    /// The number of document copies that were changed in it.
     pub changed: u64,
-    /// The number of copies that were removed.
+    /// The number of document copies that were removed from it.
     pub removed: u64,
-    /// Whether the document was put.
+    /// Whether the consolidated metadata had to be put.
     pub is_put: bool,
 }
 
-/// The names of copies, in the order in which zarr-python writes them: outer nodes first.
+/// Sorts the names of document copies in the order in which zarr-python writes them: outer nodes first.
 type WantedCopies = BTreeMap<CopyName, Key>;
 
-/// The name of a copy.
+/// Name of a document copy in the consolidated metadata.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct CopyName {
     depth: usize,
@@ -51,18 +53,18 @@ impl CopyName {
     }
 }
 
-/// A rebuild of the copies in one document.
+/// Rebuilds the consolidated metadata in one document.
 pub(super) struct Reconsolidation<'a> {
     pub(super) hierarchy: &'a Hierarchy,
     pub(super) context: &'a RequestContext,
-    /// The document.
+    /// The document that contains the consolidated metadata.
     pub(super) holder: &'a ConsolidatedDocument,
-    /// The number of concurrent reads.
+    /// The number of documents that are read concurrently.
     pub(super) threads: usize,
 }
 
 impl Reconsolidation<'_> {
-    /// Rebuilds the copies. `documents` are the documents to copy, each with the name of its copy.
+    /// Rebuilds the consolidated metadata. `documents` are the documents to copy, each with the name of its copy.
     pub(super) fn run(
         &self,
         documents: impl Iterator<Item = (String, Key)>,
@@ -107,18 +109,19 @@ impl Reconsolidation<'_> {
                 )
                 .map_err(|error| refused(holder, error))?;
         }
-        // Cached versions of the copied documents are dropped: a later comparison asks the store, and finds changes
+        // Cached versions of the copied documents are dropped, so that a later comparison asks the store and finds
+        // changes
         // that other programs made during the rebuild.
         let log = &store.info().changes;
         documents.iter().for_each(|document| log.record(document));
         Ok(rebuilt)
     }
 
-    /// Reads the documents to copy.
+    /// Reads the documents that are to be copied.
     fn read_copies(&self, wanted: WantedCopies) -> Result<Vec<MemberChange>> {
         let holder = self.holder;
         let mut copies = Vec::new();
-        // Checked during reading, since a batch of long documents must not fill the memory before the check.
+        // The total length is checked during reading, because a batch of long documents must not fill the memory first.
         let length = AtomicUsize::new(0);
         let read = |(copy, document): (CopyName, Key)| -> Result<MemberChange> {
             let name = copy.name;
@@ -134,7 +137,8 @@ impl Reconsolidation<'_> {
         };
         let mut wanted = wanted.into_iter();
         loop {
-            // Bounds the memory for texts that are read before the check of the total length.
+            // Documents are read in batches, to bound the memory for texts that are read before the total length is
+            // checked.
             let part: Vec<_> = wanted.by_ref().take(256).collect();
             if part.is_empty() {
                 return Ok(copies);
@@ -146,7 +150,7 @@ impl Reconsolidation<'_> {
     }
 }
 
-/// Returns the copies of a document that can be edited one by one, or `None` if all have to be rebuilt.
+/// Returns the copies in a document if they can be edited one by one, or `None` if all have to be rebuilt.
 fn readable_copies<'a>(holder: &ConsolidatedDocument, bytes: &'a [u8]) -> Option<Copies<'a>> {
     let reads = if holder.is_member() {
         consolidated::parse_member(bytes).map(|found| found.is_some())
@@ -159,7 +163,7 @@ fn readable_copies<'a>(holder: &ConsolidatedDocument, bytes: &'a [u8]) -> Option
     holder.copies(bytes).ok().flatten()
 }
 
-/// Returns a document with exactly these copies.
+/// Returns the consolidated metadata with exactly the given copies.
 fn whole_document(
     holder: &ConsolidatedDocument,
     old: &[u8],
@@ -185,7 +189,7 @@ fn whole_document(
     Ok([mark, group.edited(&[member], 1).as_bytes()].concat())
 }
 
-/// Fails with `TooLarge` if a document may not have `length` bytes.
+/// Fails with `TooLarge` if a document of `length` bytes would be too long.
 fn check_length(holder: &ConsolidatedDocument, length: usize) -> Result<()> {
     if length as u64 <= MAX_DOCUMENT {
         return Ok(());
@@ -194,7 +198,7 @@ fn check_length(holder: &ConsolidatedDocument, length: usize) -> Result<()> {
     Err(Error::new(Kind::TooLarge, holder.key(), why))
 }
 
-/// Returns the error of a put; on a conflict it says that nothing was lost.
+/// Returns the error of a put; for a conflict the error says that nothing was lost.
 fn refused(holder: &ConsolidatedDocument, error: Error) -> Error {
     if error.kind() != Kind::Changed {
         return error;
@@ -203,7 +207,7 @@ fn refused(holder: &ConsolidatedDocument, error: Error) -> Error {
     Error::new(Kind::Changed, holder.key(), why)
 }
 
-/// Counts the added, changed and removed copies.
+/// Counts the copies that were added, changed and removed.
 fn counted(
     holder: &ConsolidatedDocument,
     old: Option<&Copies<'_>>,
