@@ -3,9 +3,8 @@
 //!     object_server FOLDER PORT LATENCY_MS
 //!
 //! Each folder in FOLDER is a public bucket. Its keys are read once, at the start, and never change. Every response
-//! comes
-//! LATENCY_MS after its request; connections are served in parallel. Prints a line for each request, as
-//! `"GET /bucket/key HTTP/1.1" 200`. It supports no writes and makes no faults: the servers of the tests do both.
+//! comes LATENCY_MS after its request; connections are served in parallel. Prints a line for each request, as `"GET
+//! /bucket/key HTTP/1.1" 200`. It supports no writes and makes no faults: the servers of the tests do both.
 
 #![allow(
     clippy::cast_possible_truncation,

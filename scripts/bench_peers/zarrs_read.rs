@@ -2,9 +2,9 @@
 //!
 //!     zarrs_read STORE ARRAY
 //!
-//! For each line on standard input it decodes the whole array into one buffer, chunks in parallel on all cores,
-//! and prints seconds, bytes and CPU seconds. The buffer is allocated and written before the first line, so that
-//! no measurement includes page faults of fresh memory.
+//! For each line on standard input it decodes the whole array into one buffer, chunks in parallel on all cores, and
+//! prints seconds, bytes and CPU seconds. The buffer is allocated and written before the first line, so that no
+//! measurement includes page faults of fresh memory.
 
 #![allow(
     clippy::cast_possible_truncation,

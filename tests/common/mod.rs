@@ -37,7 +37,7 @@ pub fn child_test(module: &str, test: &str) -> String {
     format!("{module}::{test}")
 }
 
-/// Unpacks every archive of the corpus into a folder.
+/// Unpacks every archive in the folder `corpus` (test stores) into a folder.
 pub fn unpack_corpus(corpus: &Path, into: &Path) {
     for entry in std::fs::read_dir(corpus).unwrap() {
         let path = entry.unwrap().path();
@@ -54,17 +54,17 @@ pub fn unpack_corpus(corpus: &Path, into: &Path) {
     }
 }
 
-/// Returns the array forms that most tests read, so that listings contain them.
+/// Returns the forms of decoded files that most tests read, so that listings contain them.
 pub fn every_form() -> Vec<ListedFormat> {
     ["raw", "chunks"].map(|word| word.parse().unwrap()).into()
 }
 
-/// Opens the views of a store with small limits.
+/// Opens the views of a store with a memory budget of 256 MiB.
 pub fn open(source: &Path) -> Result<(Views, Arc<Stats>)> {
     open_with(source, 256 << 20)
 }
 
-/// Opens the views of a store with a memory budget.
+/// Opens the views of a store with a memory budget of `memory` bytes.
 pub fn open_with(source: &Path, memory: u64) -> Result<(Views, Arc<Stats>)> {
     let stats = Arc::new(Stats::default());
     let config = ViewsConfig {
@@ -84,13 +84,14 @@ pub fn open_with(source: &Path, memory: u64) -> Result<(Views, Arc<Stats>)> {
     Ok((open_views(&config, &stats)?, stats))
 }
 
-/// Both views of a store that has no path, over one cache; arrays of the root are named `sample`.
+/// The store view and the files view of a store that has no path, over one cache; an array at the root is named
+/// `sample`.
 pub struct BothViews {
     pub stored: Arc<dyn View>,
     pub files: Arc<dyn View>,
 }
 
-/// Builds the views of any store; a read that waits for another request fails after `timeout`.
+/// Builds both views of any store; a read that waits for another request fails after `timeout`.
 pub fn views_of(store: Arc<dyn Store>, timeout: Duration) -> BothViews {
     let stats = Arc::new(Stats::default());
     let limits = Limits {
@@ -114,12 +115,12 @@ pub fn views_of(store: Arc<dyn Store>, timeout: Duration) -> BothViews {
     }
 }
 
-/// Returns the files view of a store.
+/// Returns the files view of a store, in which arrays are decoded files.
 pub fn files(source: &Path) -> Arc<dyn View> {
     open(source).unwrap().0.view(ViewKind::Files)
 }
 
-/// Returns the error that the directory of a node reports, or `Ok` if the node can be read.
+/// Returns the error in the `ERROR.txt` of a node, or `Ok` if the node can be read.
 pub fn check_node(view: &Arc<dyn View>, path: &str) -> Result<()> {
     let file = format!("{path}/ERROR.txt");
     let file = file.trim_start_matches('/');
@@ -148,7 +149,7 @@ pub fn read(view: &Arc<dyn View>, path: &str) -> Result<Vec<u8>> {
     let file = view.open(&UNLIMITED, &key)?.file;
     let mut bytes = Vec::new();
     while (bytes.len() as u64) < size {
-        // An odd length, so that requests begin at unaligned offsets.
+        // The length of a request is no power of two, so that requests begin at unaligned offsets.
         let part = file.read_at(&UNLIMITED, bytes.len() as u64, 70_000)?;
         assert!(!part.is_empty(), "{path} ends at {} of {size}", bytes.len());
         bytes.extend_from_slice(&part);

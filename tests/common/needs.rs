@@ -1,8 +1,8 @@
 //! Checks the requirements of tests: root, /dev/fuse, servers, programs, optional folders.
 //!
-//! A test fails if one of its requirements is missing, unless the variable `ZARRFS_TEST_SKIP` names it: words
-//! separated by blanks or commas. Each skip is appended to the file in `ZARRFS_TEST_SKIPPED`; `scripts/test` prints
-//! a one-line summary of them at its end.
+//! A test fails if one of its requirements is missing, unless the variable `ZARRFS_TEST_SKIP` names the requirement:
+//! words separated by blanks or commas. Each skip is appended to the file in `ZARRFS_TEST_SKIPPED`; `scripts/test`
+//! prints a one-line summary of the skips at its end.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -14,7 +14,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Whether `ZARRFS_TEST_SKIP` names one of these words.
+/// Whether `ZARRFS_TEST_SKIP` contains one of these words.
 fn is_named(words: &[&str]) -> bool {
     let named = env::var("ZARRFS_TEST_SKIP").unwrap_or_default();
     named
@@ -33,7 +33,8 @@ fn record(word: &str) {
     }
 }
 
-/// Whether a test with the requirement `words[0]` runs. Any of the words skips it; `source` says how to get it.
+/// Whether a test with the requirement `words[0]` runs. Each of the words in `ZARRFS_TEST_SKIP` skips the test;
+/// `source` says how to get the requirement.
 fn needs(words: &[&str], source: &str, is_here: bool) -> bool {
     if is_named(words) {
         record(words[0]);
@@ -62,8 +63,9 @@ pub fn program(name: &str, is_here: bool) -> bool {
     needs(&[name], "", is_here)
 }
 
-/// Whether a test that needs a server runs. `variable` holds its address, as set by `scripts/servers`:
-/// `ZARRFS_TEST_S3` for the server `s3`, `ZARRFS_TEST_NGINX_AUTOINDEX` for `nginx`. The word `servers` skips them all.
+/// Whether a test that needs a server runs. `variable` holds the server's address, as set by `scripts/servers`:
+/// `ZARRFS_TEST_S3` for the server `s3`, `ZARRFS_TEST_NGINX_AUTOINDEX` for `nginx`. The word `servers` skips the tests
+/// of all servers.
 pub fn server(variable: &str) -> bool {
     let name = variable.trim_start_matches("ZARRFS_TEST_").to_lowercase();
     let name = name.split('_').next().unwrap_or_default();
@@ -71,8 +73,8 @@ pub fn server(variable: &str) -> bool {
     needs(&[name, "servers"], source, env::var_os(variable).is_some())
 }
 
-/// Returns a folder of `../shared`. A clone of the project alone does not have it: tests on it are then skipped,
-/// whether or not `ZARRFS_TEST_SKIP` names `shared`.
+/// Returns a folder of `../shared`. A clone of the project alone has no `../shared`: tests that need it are then
+/// skipped, whether or not `ZARRFS_TEST_SKIP` names `shared`.
 pub fn shared(name: &str) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared");
     let path = folder.join(name);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use zarrfs_store::Key;
 use zarrfs_store::backend::memory::MemoryStore;
 
-/// A destination for the keys of a sample.
+/// A destination for the keys of a sample store, such as a folder.
 pub trait Keys {
     fn put(&self, key: &str, bytes: &[u8]);
 }
@@ -27,31 +27,29 @@ impl Keys for Path {
 
 pub const GROUP: &str = r#"{"zarr_format": 3, "node_type": "group", "attributes": {"made": 1}}"#;
 
-/// The fill value; no element of a sample has it.
+/// The fill value of sample arrays, which no element has.
 const FILL: u16 = 0xffff;
 
-/// The storage form of the chunks.
+/// How the chunks of a sample array are stored.
 #[derive(Clone, Debug)]
 pub enum Form {
-    /// Uncompressed.
     Plain,
-    /// Compressed with zstd.
     Packed,
     /// In shards, with inner chunks of this shape, compressed with zstd.
     Sharded(Vec<u64>),
 }
 
-/// An array of `uint16` whose elements follow from their indices.
+/// A sample array of `uint16`, whose elements are computed from their indices.
 #[derive(Clone, Debug)]
 pub struct Sample {
     pub shape: Vec<u64>,
     pub chunk: Vec<u64>,
     pub form: Form,
-    /// Whether every third chunk is missing.
+    /// Whether about every third chunk is missing.
     pub sparse: bool,
 }
 
-/// Returns all indices of a box in C order.
+/// Returns the indices of all elements of a box in C order.
 pub fn places(shape: &[u64]) -> impl Iterator<Item = Vec<u64>> + '_ {
     (0..shape.iter().product()).map(move |number: u64| {
         let mut rest = number;
@@ -87,7 +85,6 @@ impl Sample {
         }
     }
 
-    /// Returns the number of chunks along each dimension.
     pub fn counts(&self) -> Vec<u64> {
         let lengths = self.shape.iter().zip(&self.chunk);
         lengths
@@ -95,7 +92,7 @@ impl Sample {
             .collect()
     }
 
-    /// Whether a chunk is stored.
+    /// Whether a chunk of the sample array is stored.
     pub fn is_stored(&self, chunk: &[u64]) -> bool {
         !self.sparse || !chunk.iter().sum::<u64>().is_multiple_of(3)
     }
@@ -131,12 +128,12 @@ impl Sample {
             .collect()
     }
 
-    /// Returns the whole array as the bytes of its raw file.
+    /// Returns all elements of the array, as its raw file shows them.
     pub fn whole(&self) -> Vec<u8> {
         self.elements(&vec![0; self.shape.len()], &self.shape)
     }
 
-    /// Returns a decoded chunk, clipped to the array.
+    /// Returns the elements of a chunk, without those beyond the edge of the array.
     pub fn clipped(&self, chunk: &[u64]) -> Vec<u8> {
         let start: Vec<u64> = chunk
             .iter()
@@ -168,7 +165,7 @@ impl Sample {
         })
     }
 
-    /// Returns the stored bytes of a chunk.
+    /// Returns the encoded bytes of a chunk.
     fn encoded(&self, chunk: &[u64]) -> Vec<u8> {
         let start: Vec<u64> = chunk
             .iter()
@@ -182,7 +179,7 @@ impl Sample {
         }
     }
 
-    /// Returns a shard: inner chunks in order, then the index and its checksum.
+    /// Returns the bytes of a shard: inner chunks in order, then the index and its checksum.
     fn shard(&self, start: &[u64], inner: &[u64]) -> Vec<u8> {
         let counts: Vec<u64> = self
             .chunk
@@ -205,13 +202,13 @@ impl Sample {
         [bytes, index, checksum.to_le_bytes().to_vec()].concat()
     }
 
-    /// Returns the key of a chunk relative to the array.
+    /// Returns the store key of a chunk, relative to the array.
     pub fn chunk_key(chunk: &[u64]) -> String {
         let indices = chunk.iter().map(|index| format!("/{index}"));
         indices.fold("c".to_string(), |key, index| key + &index)
     }
 
-    /// Writes metadata and stored chunks under a path.
+    /// Writes the metadata and the stored chunks of the sample array under a path.
     pub fn put(&self, keys: &(impl Keys + ?Sized), path: &str) {
         let metadata = self.metadata().to_string();
         keys.put(&format!("{path}/zarr.json"), metadata.as_bytes());
@@ -226,8 +223,8 @@ fn zstd(bytes: &[u8]) -> Vec<u8> {
     zstd::bulk::compress(bytes, 1).unwrap()
 }
 
-/// Returns the arrays of the sample store by path: every form, chunks cut by the edge, zero dimensions, zero
-/// elements, and rows long enough to be read straight from the store.
+/// Returns the arrays of the sample store by path: every storage form, chunks cut by the edge, zero dimensions, zero
+/// elements, and rows long enough to be read directly from the store.
 pub fn arrays() -> Vec<(&'static str, Sample)> {
     vec![
         ("plain", Sample::new(&[37, 53], &[10, 16], Form::Plain)),
@@ -248,8 +245,9 @@ pub fn arrays() -> Vec<(&'static str, Sample)> {
     ]
 }
 
-/// Writes the sample store: `arrays`, an array with an unknown codec (`strange`), a node whose document does not
-/// parse (`broken`), groups without documents (`deep`), and a v2 group whose child is named `metadata.json` (`own`).
+/// Writes the sample store: the arrays of `arrays`, an array with an unknown codec (`strange`), a node whose metadata
+/// are not valid JSON (`broken`), groups without metadata (`deep`), and a v2 group whose child is named `metadata.json`
+/// (`own`).
 pub fn put_store(keys: &(impl Keys + ?Sized)) {
     keys.put("zarr.json", GROUP.as_bytes());
     for (path, sample) in arrays() {

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// A request as the server received it.
+/// An HTTP request as the server received it.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: String,
-    /// Path and query.
+    /// The path and the query of the request.
     pub(crate) target: String,
-    /// Names in lower case, with their values.
+    /// The headers: names in lower case, with their values.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
 }
@@ -25,7 +25,7 @@ impl Request {
     }
 }
 
-/// An answer; without a length it ends with the connection.
+/// An HTTP response. With `hides_length` it has no Content-Length and ends with the connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -34,7 +34,7 @@ pub(crate) struct Answer {
     pub(crate) hides_length: bool,
 }
 
-/// Answers with a status and a body.
+/// Returns a response with a status and a body.
 pub(crate) fn answer(status: u16, body: &[u8]) -> Answer {
     Answer {
         status,
@@ -43,13 +43,13 @@ pub(crate) fn answer(status: u16, body: &[u8]) -> Answer {
     }
 }
 
-/// Answers with an object, or with the range of it that was requested; `headers` are added.
+/// Returns the response with an object, or with the requested range of the object; `headers` are added.
 pub(crate) fn answer_of(
     request: &Request,
     bytes: &[u8],
     mut headers: Vec<(&'static str, String)>,
 ) -> Answer {
-    // Tells the client that ranges work, so that it opens a shard by its index.
+    // The header tells the client that ranges work, so that it opens a shard by reading only its index.
     headers.push(("accept-ranges", "bytes".to_string()));
     let Some(range) = request.header("range").strip_prefix("bytes=") else {
         return Answer {
@@ -80,7 +80,7 @@ pub(crate) fn answer_of(
 
 type Script = dyn Fn(usize, &Request) -> Answer + Send + Sync;
 
-/// A server on the loopback interface that runs until the process ends.
+/// A scripted web server on the loopback interface, which runs until the process ends.
 pub(crate) struct Scripted {
     pub(crate) address: SocketAddr,
     pub(crate) requests: Arc<Mutex<Vec<Request>>>,
@@ -110,7 +110,7 @@ impl Scripted {
     }
 }
 
-/// Answers one request.
+/// Reads one request from a client and answers it with the script.
 fn serve(
     client: TcpStream,
     script: &Script,

@@ -8,7 +8,7 @@ use rustix::fs::FallocateFlags;
 
 use super::needs;
 
-/// A tmpfs that is unmounted on drop.
+/// A tmpfs in a temporary folder, which is unmounted on drop.
 pub struct Tmpfs(tempfile::TempDir);
 
 impl Tmpfs {
@@ -23,14 +23,14 @@ impl Tmpfs {
         Some(made)
     }
 
-    /// Runs mount(8) with these arguments on the folder; returns whether it succeeded.
+    /// Runs mount(8) with these arguments on the folder of the tmpfs; returns whether it succeeded.
     pub fn mount(&self, arguments: &[&str]) -> bool {
         let mut command = Command::new("mount");
         let done = command.args(arguments).arg(self.path()).status();
         done.unwrap().success()
     }
 
-    /// Fills the disk with a file.
+    /// Fills the tmpfs with a file, until no byte is free; returns the path of the file.
     pub fn fill(&self) -> PathBuf {
         let path = self.path().join("filler");
         let filler = File::create(&path).unwrap();
@@ -44,9 +44,10 @@ impl Tmpfs {
         path
     }
 
-    /// Removes the file that fills the disk.
+    /// Truncates and removes the file that fills the tmpfs.
     pub fn free(&self, filler: &Path) {
-        // A child process of another test may have it open between fork and exec, and a removal then frees nothing.
+        // A child process of another test may have the file open between fork and exec; removing it then frees nothing,
+        // but truncating it does.
         let file = File::options().write(true).open(filler).unwrap();
         file.set_len(0).unwrap();
         fs::remove_file(filler).unwrap();

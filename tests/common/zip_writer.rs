@@ -5,28 +5,27 @@ use std::io::Write;
 use flate2::write::DeflateEncoder;
 use flate2::{Compression, Crc};
 
-/// An entry with all fields of its headers; `Entry::new` makes them consistent.
+/// A zip entry with all fields of its headers. `Entry::new` makes the fields consistent; a test may change them.
 #[derive(Clone)]
 pub(crate) struct Entry {
     pub(crate) name: Vec<u8>,
     pub(crate) local_name: Vec<u8>,
-    /// The bytes as stored in the archive.
+    /// The bytes of the entry as stored in the archive, perhaps compressed.
     pub(crate) packed: Vec<u8>,
     pub(crate) method: u16,
     pub(crate) flags: u16,
     pub(crate) crc: u32,
     pub(crate) packed_size: u64,
     pub(crate) size: u64,
-    /// Extra fields of the central and of the local header.
+    /// The extra fields of the central header (`extra`) and of the local header.
     pub(crate) extra: Vec<u8>,
     pub(crate) local_extra: Vec<u8>,
-    /// Unix mode.
     pub(crate) mode: u32,
-    /// DOS time and date.
+    /// The modification date and time in the DOS format.
     pub(crate) time: u16,
     pub(crate) date: u16,
     pub(crate) zip64: bool,
-    /// The offset of the local header that the central one claims, if it is not the true one.
+    /// The offset of the local header that the central header states, if it is not the true offset.
     pub(crate) header: Option<u64>,
 }
 
@@ -65,7 +64,7 @@ impl Entry {
         }
     }
 
-    /// Writes sizes and checksum after the data, as streaming writers do.
+    /// Makes the entry have sizes and checksum after the data, as programs that write to a stream make it.
     pub(crate) fn streamed(mut self) -> Entry {
         self.flags |= 8;
         self
@@ -106,7 +105,7 @@ impl Entry {
             }
         }
         let mut out = b"PK\x01\x02".to_vec();
-        // Made by Unix.
+        // The first field says that the archive was made on Unix, so that `mode` counts.
         for number in [0x031e, 20, self.flags, self.method, self.time, self.date] {
             out.extend(number.to_le_bytes());
         }
@@ -124,13 +123,13 @@ impl Entry {
     }
 }
 
-/// The entries, and the fields of the end records.
+/// A zip archive: its entries, and the fields of its end records.
 #[derive(Default)]
 pub(crate) struct Archive {
     pub(crate) entries: Vec<Entry>,
     pub(crate) comment: Vec<u8>,
     pub(crate) zip64: bool,
-    /// The number of entries that the end record claims, if not the true one.
+    /// The number of entries that the end record states, if it is not the true number.
     pub(crate) claimed: Option<u64>,
 }
 

@@ -16,8 +16,8 @@ pub(crate) fn close(file: File) -> io::Result<()> {
     }
 }
 
-/// Writes bytes to the beginning of a file of at least that length, through a mapping of it. The process ends by
-/// SIGBUS if the pages of the file cannot be read.
+/// Writes bytes to the beginning of a file, which is at least that long, through a mapping of the file. SIGBUS ends the
+/// process if the pages of the file cannot be read.
 pub(crate) fn write_mapped(file: &File, bytes: &[u8]) -> io::Result<()> {
     let (length, protection) = (bytes.len(), ProtFlags::READ | ProtFlags::WRITE);
     // SAFETY: a new mapping at an address of the kernel's choice, which nothing else refers to.

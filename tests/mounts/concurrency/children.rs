@@ -1,6 +1,6 @@
-//! Actors in processes of their own, which append each record to a file.
+//! Runs actors in processes of their own, which append each record to a file.
 //!
-//! A child is this test program again, with the plan and the folder in its environment.
+//! A child process is this test program again; its environment has the plan of the run and the folder of the mount.
 
 use std::env;
 use std::fs;
@@ -22,10 +22,10 @@ const PLAN: &str = "ZARRFS_CONCURRENCY_PLAN";
 const FOLDER: &str = "ZARRFS_CONCURRENCY_FOLDER";
 const NUMBER: &str = "ZARRFS_CONCURRENCY_NUMBER";
 
-/// The file whose existence tells children to end.
+/// The name of a file whose existence tells the child processes to end.
 const END: &str = "end";
 
-/// Processes that act on a mount.
+/// The child processes that act on a mount.
 pub(crate) struct Children {
     folder: PathBuf,
     children: Vec<(u8, Child)>,
@@ -36,7 +36,7 @@ fn records_of(folder: &Path, number: u8) -> PathBuf {
 }
 
 impl Children {
-    /// Starts actors on the mount in a folder.
+    /// Starts a child process for each actor, to work on the mount in a folder.
     pub(crate) fn start(plan: &Plan, folder: &Path, actors: &[(Role, u8)]) -> Children {
         let children = actors.iter().map(|(_, number)| {
             let mut command = Command::new(env::current_exe().unwrap());
@@ -55,7 +55,7 @@ impl Children {
         }
     }
 
-    /// Ends all children; returns their records.
+    /// Ends all child processes; returns the operations that they have recorded.
     pub(crate) fn end(mut self) -> Vec<Record> {
         File::create(self.folder.join(END)).unwrap();
         let mut records = Vec::new();
@@ -66,7 +66,7 @@ impl Children {
                 .lines()
                 .filter_map(|line| serde_json::from_str(line).ok());
             records.extend(without_intents(lines.collect()));
-            // SIGBUS: a mapping of a mount that was killed.
+            // A killed mount ends a process that uses a mapping of its files with SIGBUS.
             let is_killed =
                 std::os::unix::process::ExitStatusExt::signal(&status) == Some(libc::SIGBUS);
             if !status.success() && !is_killed {
@@ -78,7 +78,7 @@ impl Children {
     }
 }
 
-/// Drops the intents of operations that were made: their outcome is the next record.
+/// Drops the records of intended operations that were made, because the next record has their outcome.
 fn without_intents(records: Vec<Record>) -> Vec<Record> {
     let last = records.len().saturating_sub(1);
     let is_intent = |record: &Record| match record {
@@ -109,7 +109,7 @@ fn child_that_acts() {
         outside: &outside,
     };
     let parent = rustix::process::getppid();
-    // The child ends with its parent, or when the parent tells it to.
+    // The child process ends with its parent, or when the file `end` exists.
     let goes_on = || rustix::process::getppid() == parent && !folder.join(END).exists();
     let shared = Shared::new(u64::MAX >> 1);
     let mut file = File::create(records_of(&folder, number)).unwrap();

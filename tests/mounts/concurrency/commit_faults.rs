@@ -1,7 +1,7 @@
-//! The faults of 0.1.0 where a commit meets a program, reproduced by held store calls.
+//! Reproduces bugs of 0.1.0 in which a commit met a program's changes, by holding store calls.
 //!
-//! The numbers are the ones of the first trial. The tests of A2 and A7 to A12 are with the tests of inodes, edits and
-//! reads.
+//! Numbers such as A2 are those of the first trial. The tests of A2 and A7 to A12 are with the tests of inodes, edits
+//! and reads.
 
 use zarrfs_overlay::commit::CommitConfig;
 use zarrfs_store::Tree as _;
@@ -29,7 +29,7 @@ fn a_rename_during_a_commit_is_kept() {
     }
 }
 
-/// Removals, and files made in the place of removed ones, are kept as well.
+/// A commit keeps removals that are made while it runs, and files that are made in the place of removed files.
 #[test]
 fn a_removal_during_a_commit_is_kept() {
     for lower in LOWERS {
@@ -64,7 +64,7 @@ fn a_rename_of_a_file_that_the_commit_renames_is_kept() {
     }
 }
 
-/// A commit puts the metadata document after the file. Before that, a link gave the file a second key.
+/// A commit puts the metadata document last. Before the commit, a link gave the file a second key.
 #[test]
 fn a_write_to_a_linked_file_during_a_commit_is_kept() {
     for lower in LOWERS {
@@ -86,7 +86,7 @@ fn a_write_to_a_linked_file_during_a_commit_is_kept() {
     }
 }
 
-/// A file is opened and written while the commit puts it.
+/// A file that has two keys by a link is opened and written while the commit puts it.
 #[test]
 fn a_write_to_a_linked_file_during_its_put_is_kept() {
     for lower in LOWERS {
@@ -119,7 +119,7 @@ fn a_new_file_removed_during_its_put_stays_removed() {
     }
 }
 
-/// A temporary file is put, and is renamed to its final name at the same time.
+/// A temporary file is renamed to its final name while a commit puts it.
 #[test]
 fn a_new_file_renamed_during_its_put_leaves_no_old_name() {
     for lower in LOWERS {
@@ -145,7 +145,7 @@ fn a_rename_during_a_commit_does_not_change_that_commit() {
         fixture.rename("zarr.json", "moved");
         let outcome = commit.end().unwrap();
         assert_eq!(outcome.conflicts, []);
-        // The content at the start of the commit is in the store, with its metadata.
+        // The store has the content from the start of the commit, with its metadata document.
         assert_eq!(
             fixture.stored(),
             files(&[("c/0", "chunk"), ("zarr.json", "{}")])
@@ -154,7 +154,7 @@ fn a_rename_during_a_commit_does_not_change_that_commit() {
     }
 }
 
-/// Another program made a folder where a file was written here: a conflict, found before the first put.
+/// Another program made a folder where a file was written here: the commit finds the conflict before its first put.
 #[test]
 fn a_new_file_conflicts_with_a_folder_of_its_name() {
     for lower in LOWERS {
@@ -166,7 +166,7 @@ fn a_new_file_conflicts_with_a_folder_of_its_name() {
     }
 }
 
-/// Another program made a file where a folder was made here.
+/// Another program made a file in the store where the overlay has a new folder.
 #[test]
 fn a_new_folder_conflicts_with_a_file_of_its_name() {
     for lower in LOWERS {
@@ -179,8 +179,8 @@ fn a_new_folder_conflicts_with_a_file_of_its_name() {
     }
 }
 
-/// Expects a commit to name a conflict at or below `path` and to change nothing, and a forced commit to make the store
-/// equal to the mount.
+/// Fails unless a commit reports a conflict at or below `path` and changes nothing, and a forced commit makes the store
+/// equal to the overlay.
 fn is_a_conflict(fixture: &mut Fixture, path: &str, wanted: &[(&str, &str)]) {
     let before = fixture.stored();
     assert_eq!(fixture.shown(), files(wanted));
@@ -201,7 +201,8 @@ fn is_a_conflict(fixture: &mut Fixture, path: &str, wanted: &[(&str, &str)]) {
     fixture.ends_as(wanted);
 }
 
-/// One side of a rename is discarded: the rename is undone, or the error names the other side and nothing changes.
+/// After one side of a rename was discarded, the rename is undone, or the error names the other side and nothing
+/// changes.
 #[test]
 fn discarding_one_side_of_a_rename_loses_nothing() {
     for lower in LOWERS {
@@ -232,8 +233,8 @@ fn discarding_one_side_of_a_rename_loses_nothing() {
     }
 }
 
-/// A file that is open for writing is not part of a commit, even after a FLUSH: a child process that inherited the
-/// descriptor may have ended.
+/// A file that is open for writing is not part of a commit, even after a FLUSH, because the FLUSH may come from the end
+/// of a child process that inherited the descriptor.
 #[test]
 fn a_flushed_but_open_file_is_not_part_of_a_commit() {
     for lower in LOWERS {

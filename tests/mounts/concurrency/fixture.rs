@@ -1,4 +1,4 @@
-//! An overlay over a store whose calls can be held, without a mount.
+//! Sets up an overlay, without a mount, over a store whose calls can be held.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,10 +25,10 @@ const MAKER: Credentials = Credentials {
     mode: 0o644,
 };
 
-/// Maximum length of a content in these tests, in bytes.
+/// The maximum length in bytes of a file in these tests.
 const LIMIT: u64 = 1 << 20;
 
-/// Files and their contents.
+/// The paths of files, with their contents.
 pub(crate) type Files = BTreeMap<String, String>;
 
 /// The kind of store below the overlay.
@@ -40,7 +40,7 @@ pub(crate) enum Lower {
 
 pub(crate) const LOWERS: [Lower; 2] = [Lower::Memory, Lower::Local];
 
-/// Returns a new folder, in memory if the machine has a tmpfs.
+/// Returns a new temporary folder, in memory if the machine has a tmpfs.
 pub(crate) fn folder() -> TempDir {
     let memory = tempfile::tempdir_in("/dev/shm");
     memory.or_else(|_| tempfile::tempdir()).unwrap()
@@ -50,7 +50,6 @@ pub(crate) fn key(path: &str) -> Key {
     Key::new(path).unwrap()
 }
 
-/// Returns files as a map.
 pub(crate) fn files(list: &[(&str, &str)]) -> Files {
     let files = list.iter();
     files
@@ -58,10 +57,10 @@ pub(crate) fn files(list: &[(&str, &str)]) -> Files {
         .collect()
 }
 
-/// A store, an overlay over it, and the gate between them.
+/// A store, an overlay over it, and a gate between the two, which can hold store calls.
 pub(crate) struct Fixture {
     pub(crate) folder: TempDir,
-    /// The store itself, behind the gate: the state that other programs see.
+    /// The store without the gate, as other programs see it.
     pub(crate) store: Arc<dyn Store>,
     pub(crate) gate: Gate,
     overlay: Option<Overlay>,
@@ -69,14 +68,14 @@ pub(crate) struct Fixture {
     write_through: bool,
 }
 
-/// A commit that is held in the middle.
+/// A commit that runs in another thread and waits in a held store call.
 pub(crate) struct HeldCommit {
     gate: Opening,
     thread: JoinHandle<Result<Outcome>>,
 }
 
 impl HeldCommit {
-    /// Releases the commit; returns its result.
+    /// Releases the held store call; returns the result of the commit.
     pub(crate) fn end(self) -> Result<Outcome> {
         self.gate.0.open();
         self.thread.join().unwrap()
@@ -84,17 +83,17 @@ impl HeldCommit {
 }
 
 impl Fixture {
-    /// Returns a fixture whose store holds these objects.
+    /// Returns a fixture whose store has these objects at first.
     pub(crate) fn new(lower: Lower, objects: &[(&str, &str)]) -> Fixture {
         Fixture::opened(folder(), lower, objects, false)
     }
 
-    /// Returns a fixture with write-through: each change is committed at once.
+    /// Returns a fixture whose overlay is in write-through mode: each change is committed at once.
     pub(crate) fn through(lower: Lower, objects: &[(&str, &str)]) -> Fixture {
         Fixture::opened(folder(), lower, objects, true)
     }
 
-    /// Returns a fixture over a memory store, with its upper folder in `folder`.
+    /// Returns a fixture over a memory store; the upper folder of the overlay is in `folder`.
     pub(crate) fn in_folder(folder: TempDir, objects: &[(&str, &str)]) -> Fixture {
         Fixture::opened(folder, Lower::Memory, objects, false)
     }
@@ -130,12 +129,11 @@ impl Fixture {
         fixture
     }
 
-    /// Closes the overlay.
     pub(crate) fn close(&mut self) {
         self.overlay = None;
     }
 
-    /// Closes the overlay and opens it again.
+    /// Closes the overlay and opens it again on the same upper folder.
     pub(crate) fn remount(&mut self) {
         self.close();
         let upper = self.folder.path().join("upper");
@@ -147,7 +145,7 @@ impl Fixture {
         self.overlay.as_ref().unwrap()
     }
 
-    /// Puts an object into the store, as another program would.
+    /// Puts an object into the store below the overlay, as another program would.
     pub(crate) fn put_in_store(&self, path: &str, content: &str) {
         let body = PutBody::Bytes(content.as_bytes());
         self.store
@@ -161,12 +159,12 @@ impl Fixture {
             .unwrap()
     }
 
-    /// Opens an existing file for writing.
+    /// Opens an existing file of the overlay for writing.
     pub(crate) fn open(&self, path: &str) -> Arc<dyn TreeFile> {
         open_file(self.overlay(), &key(path), false).unwrap()
     }
 
-    /// Overwrites a whole file in place, and closes it.
+    /// Overwrites or creates a file in the overlay, and closes it.
     pub(crate) fn write(&self, path: &str, content: &str) {
         let path = key(path);
         let file = match Tree::stat(self.overlay(), &UNLIMITED, &path).unwrap() {
@@ -176,7 +174,7 @@ impl Fixture {
         fill(&*file.unwrap(), content);
     }
 
-    /// Writes a temporary file, closes it, and renames it to `path`.
+    /// Writes a temporary file in the overlay, closes it, and renames it to `path`.
     pub(crate) fn replace(&self, path: &str, content: &str) {
         let temporary = format!("{path}.tmp");
         fill(&*self.create(&temporary), content);
@@ -204,7 +202,7 @@ impl Fixture {
             .unwrap();
     }
 
-    /// Commits; fails on an error or a conflict.
+    /// Commits the overlay; fails on an error or a conflict.
     pub(crate) fn commit(&self) -> Outcome {
         let outcome = self.commit_with(CommitConfig::default()).unwrap();
         assert_eq!(outcome.conflicts, []);
@@ -217,7 +215,7 @@ impl Fixture {
             .and_then(Outcome::or_failed)
     }
 
-    /// Starts a commit; returns once it is held at a call on a key.
+    /// Starts a commit in another thread; returns once its call `call` on the key is held.
     pub(crate) fn commit_held_at(&self, call: &'static str, key: &str) -> HeldCommit {
         let (key, overlay) = (key.to_string(), self.overlay().clone());
         self.gate
@@ -237,13 +235,13 @@ impl Fixture {
         files_of(self.overlay())
     }
 
-    /// Returns all files that the store holds.
+    /// Returns all files that the store below the overlay has.
     pub(crate) fn stored(&self) -> Files {
         files_of(&*self.store)
     }
 
-    /// Fails unless the overlay shows exactly these files, and the store holds the same after a commit, with nothing
-    /// left to commit.
+    /// Fails unless the overlay shows exactly these files, and the store has the same files after a commit, with
+    /// nothing left to commit.
     pub(crate) fn ends_as(&mut self, expected: &[(&str, &str)]) {
         let expected = files(expected);
         assert_eq!(self.shown(), expected, "shown");
@@ -256,7 +254,7 @@ impl Fixture {
     }
 }
 
-/// Opens an existing file for writing; truncates it first if `empty`.
+/// Opens an existing file for writing; truncates the file first if `empty` is true.
 pub(crate) fn open_file(overlay: &Overlay, path: &Key, empty: bool) -> Result<Arc<dyn TreeFile>> {
     let mode = if empty {
         OpenMode::Truncate
@@ -266,7 +264,8 @@ pub(crate) fn open_file(overlay: &Overlay, path: &Key, empty: bool) -> Result<Ar
     Tree::open(overlay, &UNLIMITED, path, mode)
 }
 
-/// Opens an overlay. A process that another test has just started may still hold the lock of the upper folder.
+/// Opens an overlay; waits if the upper folder is still locked, because a process that another test has just started
+/// may have inherited the lock.
 pub(crate) fn open_overlay(upper: &Path, lower: Arc<dyn Store>, write_through: bool) -> Overlay {
     let config = OverlayConfig {
         uid: 0,
@@ -285,7 +284,7 @@ pub(crate) fn open_overlay(upper: &Path, lower: Arc<dyn Store>, write_through: b
     opened.unwrap()
 }
 
-/// Writes the content of an empty file, and flushes it as a close does.
+/// Writes the content of an empty file, and flushes the file as a close does.
 pub(crate) fn fill(file: &dyn TreeFile, content: &str) {
     file.write_at(&UNLIMITED, 0, content.as_bytes()).unwrap();
     file.flush(&UNLIMITED).unwrap();

@@ -1,4 +1,4 @@
-//! A slow store in this process that fails calls, or loses their answers.
+//! Makes a store in this process slow, and makes some of its calls fail.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use zarrfs_store::{Condition, ETag, Key, Listing, Meta, Object, PutBody, Reader,
 use crate::concurrency::plan::Random;
 use zarrfs_store::request_context::RequestContext;
 
-/// Percentage of calls that fail: half of them are not made, the others lose their answer.
+/// The percentage of calls that fail: half of them are not made, the others are made but return an error.
 const LOST_PERCENT: usize = 5;
 
 pub(crate) struct Flaky {
@@ -23,7 +23,7 @@ pub(crate) struct Flaky {
 }
 
 impl Flaky {
-    /// Wraps a store; after `is_calm` is set, no call fails any more.
+    /// Wraps a store; once `is_calm` is set, no call fails any more.
     pub(crate) fn new(
         inner: Arc<dyn Store>,
         latency: Duration,

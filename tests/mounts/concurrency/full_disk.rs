@@ -1,4 +1,4 @@
-//! Commits while the upper folder's disk is full: done or not, without loss.
+//! Commits while the disk of the upper folder is full: a commit succeeds or fails, and nothing is lost.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 
 const HELD: [(&str, &str); 4] = [("a", "1"), ("b", "2"), ("d/x", "3"), ("z", "old")];
 
-/// Returns a fixture on a small disk, with one change of each kind.
+/// Returns a fixture on a small disk, with one uncommitted change of each kind.
 fn changed(disk: &Tmpfs) -> Fixture {
     let folder = tempfile::tempdir_in(disk.path()).unwrap();
     let fixture = Fixture::in_folder(folder, &HELD);
@@ -46,7 +46,7 @@ fn a_commit_on_a_full_disk_loses_nothing() {
     fixture.ends_as(&WANTED);
 }
 
-/// Programs remove and rename at the same time, as far as there is room.
+/// While a commit meets a full disk, programs remove and rename files.
 #[test]
 fn a_disk_that_is_full_during_a_commit_loses_nothing() {
     let Some(disk) = Tmpfs::new(4 * MIB) else {
@@ -94,7 +94,7 @@ fn a_commit_needs_no_space_in_the_upper_folder() {
     disk.fill();
     let outcome = fixture.commit();
     assert_eq!((outcome.put, outcome.erased), (400, 200));
-    // A thread of its own removes the files of the commit.
+    // Another thread removes the files that record the commit; the test waits for it.
     let upper = fixture.folder.path().join("upper");
     let is_left = |name: &OsStr| name.to_string_lossy().starts_with("committed-");
     while fs::read_dir(&upper)
@@ -136,7 +136,7 @@ fn a_commit_without_space_for_copies_says_how_much_it_needs() {
 
 /// Invariant of `a_commit_needs_no_space_in_the_upper_folder`.
 ///
-/// If a full disk kept a commit from recording its puts, they are found in the store after a kill.
+/// A full disk keeps the commit from recording its puts; after a kill they are found by looking into the store.
 #[test]
 fn an_interrupted_commit_on_a_full_disk_continues() {
     let Some(disk) = Tmpfs::new(8 * MIB) else {
@@ -151,13 +151,13 @@ fn an_interrupted_commit_on_a_full_disk_continues() {
     removed.iter().for_each(|name| fixture.unlink(name));
     fixture.write("zarr.json", "{}");
     let filler = disk.fill();
-    // The metadata document is put last; another program has made it.
+    // The metadata document is put last, and is in conflict because another program has made it.
     let commit = fixture.commit_held_at("put", "zarr.json");
     fixture.put_in_store("zarr.json", "other");
     let outcome = commit.end().unwrap();
     assert_eq!((outcome.put, outcome.conflicts.len()), (500, 1));
     fixture.remount();
-    // Keys that were put and then changed by another program are still conflicts.
+    // Keys that the commit has put and another program has changed since are in conflict, too.
     let changed = [&names[0], &names[499]];
     for name in changed {
         fixture.put_in_store(name, "other");

@@ -1,7 +1,7 @@
 //! Holds chosen store calls until the test releases them, for exact interleavings.
 //!
-//! A gate that is not opened opens itself after a timeout and fails the test: then something has waited for the call
-//! that was held.
+//! A gate that the test does not open opens itself after a timeout, and the test fails: a part of it has waited for the
+//! held call.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -14,33 +14,33 @@ use zarrfs_store::{
     Version,
 };
 
-/// Time limit after which something counts as hanging; not the time that it should take.
+/// The time after which a test counts as hanging, much longer than it should take.
 pub(crate) const HANGS: Duration = Duration::from_secs(20);
 
-/// Whether a call is held, by the name of the call and the key.
+/// Decides by the name of a call and its key whether the call is held.
 type Holds = dyn Fn(&str, &str) -> bool + Send + Sync;
 
 #[derive(Default)]
 struct GateState {
     holds: Option<Arc<Holds>>,
-    /// Calls that arrived since the gate was closed, released ones included.
+    /// The number of calls that were held since the gate was closed, including those that were released.
     arrived: usize,
     has_expired: bool,
 }
 
-/// Holds calls of the stores that were given a clone of it.
+/// Holds store calls; all clones of a gate hold and release together.
 #[derive(Clone, Default)]
 pub(crate) struct Gate(Arc<(Mutex<GateState>, Condvar)>);
 
 impl Gate {
-    /// Holds the calls for which `holds` is true, from now on.
+    /// From now on, holds the calls for which `holds` returns true.
     pub(crate) fn close(&self, holds: impl Fn(&str, &str) -> bool + Send + Sync + 'static) {
         let mut state = self.0.0.lock().unwrap();
         state.holds = Some(Arc::new(holds));
         state.arrived = 0;
     }
 
-    /// Waits until `calls` calls are held.
+    /// Waits until `calls` store calls are held.
     pub(crate) fn wait_for(&self, calls: usize) {
         let state = self.0.0.lock().unwrap();
         let is_missing = |state: &mut GateState| state.arrived < calls;
@@ -57,14 +57,14 @@ impl Gate {
         );
     }
 
-    /// Waits until a call is held, or `is_so` is true.
+    /// Waits until a store call is held, or `is_so` returns true.
     pub(crate) fn wait_until(&self, is_so: impl Fn() -> bool) {
         while self.0.0.lock().unwrap().arrived == 0 && !is_so() {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Releases all calls. Fails if one timed out: then the test itself has waited for the held call.
+    /// Releases all held calls. Fails if a call timed out, because then the test itself has waited for the held call.
     pub(crate) fn open(&self) {
         let has_expired = self.let_go();
         assert!(
@@ -102,7 +102,7 @@ impl Gate {
     }
 }
 
-/// Opens a gate when dropped, so that a failing test ends.
+/// Opens the gate when dropped, so that the threads of a failing test end.
 pub(crate) struct Opening(pub(crate) Gate);
 
 impl Drop for Opening {
@@ -111,7 +111,7 @@ impl Drop for Opening {
     }
 }
 
-/// A store whose calls pass a gate.
+/// A store whose calls pass a gate, which can hold them.
 pub(crate) struct Gated {
     inner: Arc<dyn Store>,
     gate: Gate,
@@ -120,7 +120,7 @@ pub(crate) struct Gated {
 
 impl Gated {
     pub(crate) fn new(inner: Arc<dyn Store>, gate: Gate) -> Gated {
-        // No call may bypass the gate.
+        // Without a folder, the overlay cannot read the local files directly and bypass the gate.
         let info = StoreInfo {
             folder: None,
             ..inner.info().clone()

@@ -1,4 +1,4 @@
-//! A server that hangs for one key: commands still answer or time out.
+//! Tests a server that hangs for one key: commands still answer or time out.
 //!
 //! A command that times out says why, and a commit that was begun is continued later.
 
@@ -20,15 +20,15 @@ use crate::concurrency::objects::{HUNG, Objects};
 use crate::concurrency::world::World;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Time limit of a request in seconds: short, if a test waits for it to pass, or long.
+/// The time limit of a request in seconds: `SHORT` if a test waits until it has passed, otherwise `LONG`.
 const SHORT: &str = "2";
 const LONG: &str = "60";
 
-/// Time limit of a command that needs no store request, or waits for a few requests with a short time limit.
+/// The time limit of a command that needs no request to the store; `IN_TIME` is for a few requests that time out soon.
 const SOON: Duration = Duration::from_secs(20);
 const IN_TIME: Duration = Duration::from_secs(30);
 
-/// A mount of an array with changes of both chunks, on a server that hangs for the second chunk.
+/// A mount of an array with changes in both chunks, on a server that hangs for the second chunk.
 struct Hung {
     objects: Arc<Objects>,
     mounted: Mounted,
@@ -49,7 +49,7 @@ impl Hung {
         Hung { objects, mounted }
     }
 
-    /// Runs a command on the mount, which has to end within `limit`.
+    /// Runs a zarrfs command on the mount; fails if the command takes longer than `limit`.
     fn run(&self, command: &str, limit: Duration) -> Output {
         let began = Instant::now();
         let output = self
@@ -61,9 +61,9 @@ impl Hung {
         output
     }
 
-    /// Starts a commit; returns when the server gets the request that it does not answer.
+    /// Starts a commit in another process; returns once the server got the request that it does not answer.
     fn start_commit(&self) -> std::process::Child {
-        // A background process ignores SIGINT, and its children inherit that.
+        // If the tests run in the background, SIGINT is ignored, and child processes inherit that.
         let mut command = Command::new("env");
         command.arg("--default-signal=INT");
         command
@@ -76,7 +76,7 @@ impl Hung {
         commit
     }
 
-    /// Operations that need no answer of the server still work.
+    /// Checks that operations that need no answer of the server still work.
     fn check_other_operations(&self) {
         let point = &self.mounted.point;
         let began = Instant::now();
@@ -96,7 +96,7 @@ impl Hung {
         assert!(began.elapsed() < 3 * SOON);
     }
 
-    /// The server answers again, and a commit stores the remaining changes.
+    /// Makes the server answer again, and checks that a commit stores the remaining changes.
     fn ends(&self) {
         self.objects.hangs.store(false, Ordering::SeqCst);
         let output = self.run("commit", IN_TIME);

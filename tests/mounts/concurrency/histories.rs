@@ -1,4 +1,4 @@
-//! Random histories on each kind of store, judged for consistency.
+//! Runs random operations on each kind of store, and judges their histories for consistency.
 //!
 //! CI runs a fixed number of operations, `scripts/stress` runs for a number of seconds. A run that fails prints its
 //! plan, which `ZARRFS_STRESS_PLAN` runs again, and is repeated with smaller plans as long as it still fails.
@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 use crate::concurrency::plan::{Plan, Site};
 use crate::concurrency::run::{Done, run};
 
-/// The number of operations of a site in CI: in total, and in one run.
+/// The number of operations on one kind of store in CI: in total, and in one run.
 struct Amount {
     operations: u64,
     run: u64,
 }
 
-/// How often a failing plan is run again with a smaller plan.
+/// The maximum number of smaller plans that are tried after a plan has failed.
 const REDUCTIONS: usize = 16;
 
 fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {
     env::var(name).ok()?.parse().ok()
 }
 
-/// Runs plans until there were enough operations, or for the requested time.
+/// Runs plans with one seed after the other until there were enough operations, or for the requested time.
 fn repeat(site: Site, amount: &Amount) {
     let asked = env::var("ZARRFS_STRESS_STORE").unwrap_or_default();
     if !asked.is_empty() && asked != site.name() {
@@ -66,7 +66,7 @@ fn once(plan: &Plan) {
     }
 }
 
-/// Shrinks a plan that failed, and panics with the smallest plan that still fails.
+/// Makes a failing plan smaller, and panics with the smallest plan that still fails.
 fn fail(plan: &Plan, why: &str) -> ! {
     eprintln!("{plan}\n{why}\nIt is run again with less.");
     let (mut least, mut why) = (plan.clone(), why.to_string());
@@ -86,7 +86,7 @@ fn fail(plan: &Plan, why: &str) -> ! {
     panic!("seed {} on {}: {why}\n{again}", plan.seed, plan.site.name());
 }
 
-/// Returns plans that are slightly smaller than `plan`.
+/// Returns plans with less of one parameter each than `plan`.
 fn smaller(plan: &Plan) -> Vec<Plan> {
     let mut plans = Vec::new();
     let mut add = |change: &dyn Fn(&mut Plan)| {
@@ -111,7 +111,7 @@ fn smaller(plan: &Plan) -> Vec<Plan> {
     plans
 }
 
-/// Checks the judge itself: a plain directory must pass.
+/// Checks the judge: the history of a plain directory, without zarrfs, must pass.
 #[test]
 fn histories_of_a_plain_directory_are_consistent() {
     let (operations, run) = (10_000, 5000);

@@ -1,4 +1,4 @@
-//! The history of a run: each operation with its begin, end and outcome.
+//! Records the history of a run: each operation with its begin, end and outcome.
 //!
 //! All actors use one clock.
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::concurrency::value::{Seen, Value};
 
-/// Nanoseconds of the monotonic clock, which all processes of a machine share.
+/// A time in nanoseconds of the monotonic clock, which all processes of a machine share.
 pub(crate) type Instant = u64;
 
 pub(crate) fn now() -> Instant {
@@ -17,7 +17,7 @@ pub(crate) fn now() -> Instant {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The begin and end of an operation.
+/// The times when an operation began and ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Span {
     pub(crate) begin: Instant,
@@ -25,7 +25,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Returns the span from `begin` to now.
+    /// Returns the span from the time `begin` to now.
     pub(crate) fn since(begin: Instant) -> Span {
         Span { begin, end: now() }
     }
@@ -35,13 +35,13 @@ impl Span {
     }
 }
 
-/// A call that failed.
+/// A system call or command that failed, with its error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Failure {
-    /// The name of the call.
+    /// The name of the call or command that failed.
     pub(crate) call: String,
     pub(crate) errno: i32,
-    /// The error message, if any.
+    /// The error message, if there is more than the error number.
     pub(crate) why: String,
 }
 
@@ -62,20 +62,20 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The effect of an operation on a key, or its observation.
+/// What an operation did to its key, or saw of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Act {
-    /// The key holds this value from some moment within the operation on.
+    /// The operation set the key: from some moment within the operation on, the key has this value.
     Set(Value),
-    /// The content that a program on the mount saw.
+    /// A program on the mount saw this content.
     Saw(Seen),
-    /// The content that the store itself had.
+    /// The store itself had this content.
     Stored(Seen),
-    /// No information: the operation failed before it saw anything.
+    /// The operation failed before it saw anything.
     Nothing,
 }
 
-/// An operation on a key.
+/// An operation of an actor on a key, with its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Operation {
     pub(crate) key: u16,
@@ -84,31 +84,31 @@ pub(crate) struct Operation {
     pub(crate) act: Act,
     /// The name of the operation, as a program would call it.
     pub(crate) what: String,
-    /// Whether other programs may see parts of it while it runs.
+    /// Whether other programs may see a partly written value while the operation runs.
     pub(crate) is_gradual: bool,
-    /// The failure, if it failed: then the value may have been set or not.
+    /// The failure of the operation, if it failed; the value may nevertheless have been set.
     pub(crate) failure: Option<Failure>,
 }
 
-/// The call of an operation whose process ended before the outcome was recorded.
+/// The name of the failed call if a process ended before it had recorded the outcome of its operation.
 pub(crate) const INTENT: &str = "the end of the process";
 
 impl Operation {
-    /// Whether only the intent of the operation was recorded.
+    /// Whether the operation was recorded before it was made, and its outcome is not known.
     pub(crate) fn is_intent(&self) -> bool {
         let failure = self.failure.as_ref();
         failure.is_some_and(|failure| failure.call == INTENT)
     }
 
-    /// Whether parts of a failed write in place may be visible within `span`; `lengthen_parts` has extended that
-    /// write.
+    /// Whether this operation is a failed write in place whose partly written value may be visible within `span`. Call
+    /// `lengthen_parts` first.
     pub(crate) fn leaves_parts_at(&self, span: &Span) -> bool {
         self.is_gradual && self.failure.is_some() && self.span.overlaps(span)
     }
 }
 
-/// Extends failed writes in place until the next write: a program that is interrupted between two calls has written
-/// the data of the first one.
+/// Extends failed writes in place until the next write, because a program that was interrupted between two calls has
+/// written the data of the first call.
 pub(crate) fn lengthen_parts(operations: &mut [Operation]) {
     for place in 0..operations.len() {
         let begin = operations[place].span.begin;
@@ -125,7 +125,7 @@ pub(crate) fn lengthen_parts(operations: &mut [Operation]) {
     }
 }
 
-/// A commit.
+/// A commit in a history, with its conflicts and the files that it did not commit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CommitRecord {
     pub(crate) span: Span,
@@ -134,14 +134,14 @@ pub(crate) struct CommitRecord {
     pub(crate) failure: Option<Failure>,
 }
 
-/// One line of a history.
+/// One record of a history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Record {
     Operation(Operation),
     Commit(CommitRecord),
-    /// The time from a kill until the mount was back.
+    /// The time from a kill of the mount until the mount was back.
     Killed(Span),
-    /// An error that needs no judging.
+    /// A violation that an actor has found itself.
     Wrong(String),
 }
 
@@ -169,7 +169,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// The records of all actors, by kind.
+/// The records of all actors, by kind of record.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     pub(crate) operations: Vec<Operation>,
@@ -190,7 +190,7 @@ impl History {
         }
     }
 
-    /// Returns the operations on each key, sorted by their begin.
+    /// Returns for each key the operations on it, sorted by the times when they began.
     pub(crate) fn by_key(&self, keys: usize) -> Vec<Vec<Operation>> {
         let mut by_key = vec![Vec::new(); keys];
         for operation in &self.operations {
@@ -202,7 +202,7 @@ impl History {
         by_key
     }
 
-    /// Returns the kill that overlaps a span, if any.
+    /// Returns the kill of the mount that overlaps a span, if there is one.
     pub(crate) fn kill_during(&self, span: &Span) -> Option<Span> {
         self.kills.iter().find(|kill| kill.overlaps(span)).copied()
     }

@@ -1,4 +1,4 @@
-//! An overlay in this process as a world: many more schedules per second than mounts.
+//! Runs actors on an overlay in this process, which allows many more interleavings per second than a mount.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ const MAKER: Credentials = Credentials {
     mode: 0o644,
 };
 
-/// Maximum length of an object that is read, in bytes.
+/// The maximum length in bytes of an object that is read.
 const LIMIT: u64 = 1 << 20;
 
-/// An overlay over any store.
+/// An overlay over any store, which actors use without a mount.
 pub(crate) struct InProcess {
     overlay: Overlay,
     _folder: TempDir,
@@ -38,7 +38,7 @@ impl InProcess {
         }
     }
 
-    /// Opens a file for writing; creates it if it is missing.
+    /// Opens a file of the overlay for writing; creates it if it is missing.
     fn writable(&self, path: &Key, truncate: bool) -> Result<Arc<dyn TreeFile>> {
         match open_file(&self.overlay, path, truncate) {
             Err(error) if error.kind() == Kind::NotFound => {
@@ -142,7 +142,7 @@ impl World for InProcess {
 
     fn read(&self, context: &RequestContext, path: &str) -> Tried<Option<Vec<u8>>> {
         let object = Store::get(&self.overlay, context, &key(path), LIMIT);
-        // "Changed during each read" is an answer for a program that has the file open.
+        // A store that changed during each read is an error that a program gets only for a file that it has open.
         let object = object.map_err(|error| match error.kind() {
             Kind::Changed => refused("read")(error),
             _ => refused("get")(error),

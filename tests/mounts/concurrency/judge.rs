@@ -8,13 +8,13 @@ use crate::concurrency::plan::{Class, Plan, PlannedKey};
 use crate::concurrency::register;
 use crate::concurrency::value::{Seen, Value};
 
-/// How long another program's change may stay unseen on a remote store, in nanoseconds; the TTL of the mounts in these
-/// tests is a millisecond.
+/// How long the mount may not show another program's change in a remote store, in nanoseconds; the TTL of the mounts in
+/// these tests is a millisecond.
 const UNSEEN: u64 = 1_000_000_000;
 
-/// Errors of calls that are allowed while a mount is killed.
+/// Errors with which calls may fail while the mount is killed.
 const KILLED: [i32; 8] = [
-    // The directory below the mountpoint is empty.
+    // While nothing is mounted, the directory below the mountpoint is empty.
     libc::ENOENT,
     libc::ENOTCONN,
     libc::ECONNABORTED,
@@ -25,7 +25,7 @@ const KILLED: [i32; 8] = [
     libc::ECONNREFUSED,
 ];
 
-/// Returns the errors of a history: the first error of each key, then errors that need no judging.
+/// Returns the errors in a history: those of commits, the first error of each key, and those that actors have found.
 pub(crate) fn judge(plan: &Plan, history: &History) -> Vec<String> {
     let keys = plan.all_keys();
     let mut found: Vec<String> = judge_commits(plan, history).into_iter().collect();
@@ -37,7 +37,7 @@ pub(crate) fn judge(plan: &Plan, history: &History) -> Vec<String> {
     found
 }
 
-/// Commits must succeed, with conflicts only for keys that another program has changed too.
+/// Returns an error if a commit failed, or reported a conflict for a key that no other program has changed.
 fn judge_commits(plan: &Plan, history: &History) -> Option<String> {
     let keys = plan.all_keys();
     let is_contested = |path: &String| {
@@ -72,7 +72,7 @@ impl KeyJudge<'_> {
     fn judge(&self, mut operations: Vec<Operation>) -> Option<String> {
         for operation in &mut operations {
             if operation.is_intent() {
-                // The kill that ended the process with the mapping.
+                // The operation ended at the latest with the kill of the mount, which ended its process.
                 let kills = self.history.kills.iter();
                 let later = kills.filter(|kill| kill.end >= operation.span.begin);
                 if let Some(kill) = later.min_by_key(|kill| kill.begin) {
@@ -100,11 +100,11 @@ impl KeyJudge<'_> {
             .or_else(|| self.judge_stored(&operations))
     }
 
-    /// Whether a call may fail with this error.
+    /// Whether an operation may fail with this error.
     fn is_allowed(&self, operation: &Operation, failure: &Failure) -> bool {
         let site = self.plan.site;
         let is_killed = self.history.kill_during(&operation.span).is_some();
-        // An open object that was replaced can no longer be read.
+        // An open object that was replaced in the store can no longer be read.
         let is_open = failure.call.ends_with("read");
         let can_be_replaced = site.is_remote()
             || self.key.class.is_changed_outside()
@@ -118,7 +118,7 @@ impl KeyJudge<'_> {
         }
     }
 
-    /// Whether an operation saw nothing because nothing was mounted.
+    /// Whether an operation found nothing because the mount was killed and not yet back.
     fn is_beside_mount(&self, operation: &Operation) -> bool {
         let is_nothing = match &operation.act {
             Act::Saw(seen) => seen.is_of(Value::Missing),
@@ -127,8 +127,8 @@ impl KeyJudge<'_> {
         is_nothing && self.history.kill_during(&operation.span).is_some()
     }
 
-    /// Whether a path walk overlapped the rename of its folder and saw the folder's later content: a walk may already
-    /// be inside the folder when the folder's name changes.
+    /// Whether a lookup overlapped the rename of its folder and saw the folder's later content. The kernel may have
+    /// resolved the path up to the folder before the folder got its new name.
     fn is_behind_rename(&self, operation: &Operation) -> bool {
         let Act::Saw(seen) = &operation.act else {
             return false;
@@ -150,14 +150,14 @@ impl KeyJudge<'_> {
         others.clone().any(|other| is_rename(&other)) && others.any(is_set)
     }
 
-    /// Extends a failed operation for as long as it may still take effect.
+    /// Extends a failed operation until the time when it can no longer take effect.
     fn extend(&self, operation: &mut Operation) {
         if let Some(kill) = self.history.kill_during(&operation.span) {
             operation.span.end = operation.span.end.max(kill.end);
         }
     }
 
-    /// Judges the contents that programs on the mount saw.
+    /// Returns an error if programs on the mount saw contents that the key cannot have had.
     fn judge_shown(&self, operations: &[Operation]) -> Option<String> {
         let initial = self.key.initial;
         let is_late = self.key.class == Class::Foreign && self.plan.site.is_remote();
@@ -173,7 +173,7 @@ impl KeyJudge<'_> {
         Some(self.tell(&format!("{what} ({})", last.what), &shown))
     }
 
-    /// Judges a key that is changed both in the store and on the mount: it must hold whole values that somebody has
+    /// Returns an error if a key that is changed both in the store and on the mount had a content that nobody has
     /// written.
     fn judge_contested(&self, operations: &[Operation]) -> Option<String> {
         let is_made_up = |each: &&Operation| match &each.act {
@@ -191,7 +191,7 @@ impl KeyJudge<'_> {
         Some(self.tell("Nobody wrote what was seen", &context))
     }
 
-    /// Judges the contents that the store had.
+    /// Returns an error if the store had contents of the key that no commit can have stored.
     fn judge_stored(&self, operations: &[Operation]) -> Option<String> {
         if self.plan.write_through || self.key.class == Class::Foreign {
             return self.judge_written_through(operations);
@@ -209,7 +209,7 @@ impl KeyJudge<'_> {
                 let context = context(operations, read);
                 return Some(self.tell("The store cannot have held this", &context));
             };
-            // Earlier reads saw a value that was written later than any value which this read can have seen.
+            // Earlier reads of the store saw a value that is newer than each value that this read can have seen.
             for (span, lowest, earlier) in &over {
                 if span.end < read.span.begin && *lowest > floor.0 {
                     floor = (*lowest, Some((*earlier).clone()));
@@ -228,7 +228,7 @@ impl KeyJudge<'_> {
         self.judge_discards(&sets, operations)
     }
 
-    /// The content after a discard must not be older than the content that a commit has stored.
+    /// Returns an error if the content after a discard is older than the content that a commit has stored.
     fn judge_discards(&self, sets: &Sets<'_>, operations: &[Operation]) -> Option<String> {
         let discards = operations.iter().filter(|each| each.what == DISCARD);
         for discard in discards {
@@ -248,7 +248,7 @@ impl KeyJudge<'_> {
         None
     }
 
-    /// Judges a store that gets each change at once: it is a register of its own.
+    /// Judges a store in write-through mode, which gets each change at once, as if the store were the mount.
     fn judge_written_through(&self, operations: &[Operation]) -> Option<String> {
         let stored = operations.iter().filter_map(|each| match &each.act {
             Act::Stored(seen) => Some(Operation {
@@ -261,7 +261,7 @@ impl KeyJudge<'_> {
         let stored: Vec<Operation> = stored.collect();
         let (initial, what) = (self.key.initial, "This cannot have been in the store");
         if self.key.class != Class::Foreign && (self.plan.kills || self.plan.site.is_flaky()) {
-            // A change that failed stays in the upper folder, and is stored with a later change.
+            // A change that could not be stored stays in the upper folder, and is stored with a later change.
             let place = register::check_late(initial, &stored, 0).err()?;
             return Some(self.tell(what, &context(&stored, &stored[place])));
         }
@@ -269,7 +269,7 @@ impl KeyJudge<'_> {
         Some(self.tell(what, &register::cut(initial, &stored, place)))
     }
 
-    /// Returns the spans of the commits that have stored this key.
+    /// Returns the spans of the commits that have stored all changes of this key.
     fn commits(&self) -> Vec<Span> {
         let commits = self.history.commits.iter();
         let whole = commits.filter(|commit| {
@@ -310,14 +310,14 @@ fn is_stored(operation: &Operation) -> bool {
     matches!(operation.act, Act::Stored(_))
 }
 
-/// Returns the most relevant writes for an operation, followed by the operation.
+/// Returns the writes that best explain an operation, followed by the operation.
 fn context(operations: &[Operation], last: &Operation) -> Vec<Operation> {
     let mut found = register::telling(operations, last);
     found.push(last.clone());
     found
 }
 
-/// Returns the earliest begin and the latest end of the writes, or `None` if there are none.
+/// Returns the earliest begin and the latest end of some writes, or `None` if there are no writes.
 fn bounds<'a>(writes: impl Iterator<Item = &'a (Span, Value)>) -> Option<(u64, u64)> {
     writes.fold(None, |found, (set, _)| {
         let (begin, end) = found.unwrap_or((u64::MAX, 0));
@@ -325,7 +325,7 @@ fn bounds<'a>(writes: impl Iterator<Item = &'a (Span, Value)>) -> Option<(u64, u
     })
 }
 
-/// The values that were set on a key, and the commits that stored them.
+/// The values that were set on a key, and the commits that may have stored them.
 struct Sets<'a> {
     initial: Value,
     sets: Vec<(&'a Operation, Value)>,
@@ -345,9 +345,9 @@ impl<'a> Sets<'a> {
         }
     }
 
-    /// Returns the earliest begin and the latest end of the writes that match `seen` and that the store can hold
-    /// during `span`, or `None` if there are none. A write is excluded if a later write ended before the begin of a
-    /// commit that has ended.
+    /// Returns the earliest begin and the latest end of the writes of the value `seen` that the store can have during
+    /// `span`, or `None` if there are no such writes. A write is impossible if a later write ended before the begin of
+    /// a commit that has ended.
     fn candidates(&self, seen: &Seen, span: &Span) -> Option<(u64, u64)> {
         let over = self.commits.iter().filter(|each| each.end < span.begin);
         let taken = over.map(|each| each.begin).max().unwrap_or(0);

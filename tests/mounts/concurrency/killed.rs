@@ -1,4 +1,4 @@
-//! Commits whose process is killed at each store call: nothing is lost.
+//! Kills the process of a commit at each of its store calls, and checks that nothing is lost.
 //!
 //! Programs see the same content as before, and the next commit continues.
 
@@ -42,7 +42,7 @@ const CHANGED: [(&str, &str); 8] = [
     ("stays", "4"),
 ];
 
-/// Makes one change of each kind.
+/// Makes one uncommitted change of each kind.
 fn change(fixture: &Fixture) {
     fixture.write("a/c/0", "new");
     fixture.write("a/c/1", "more");
@@ -105,7 +105,7 @@ fn a_commit_killed_at_any_store_call_is_continued() {
         let mut expected = CHANGED.to_vec();
         assert_eq!(fixture.shown(), files(&expected));
         if calls % 2 == 1 {
-            // Programs make changes before the next commit.
+            // In every second case, programs make changes before the next commit.
             fixture.rename("here/c/0", "here/c/2");
             fixture.unlink("a/c/1");
             fixture.replace("a/c/0", "newer");

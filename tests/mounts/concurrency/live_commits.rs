@@ -12,13 +12,13 @@ use crate::concurrency::run::run;
 use crate::concurrency::world::World;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Number of commits under `scripts/stress`.
+/// The number of commits that the test makes under `scripts/stress`.
 const COMMITS: u64 = 1000;
 
 const COMMITS_IN_CI: u64 = 60;
 
-/// Two programs write temporary files and rename them during one commit after the other. Each commit must exit with 0,
-/// leave no files behind and lose nothing.
+/// Two programs write temporary files and rename them while commits run one after the other. Each commit must exit with
+/// 0, leave no files behind and lose nothing.
 #[test]
 fn live_commits_beside_a_renaming_program_lose_nothing() {
     if !needs::mounts() {
@@ -29,7 +29,7 @@ fn live_commits_beside_a_renaming_program_lose_nothing() {
     let plan = Plan {
         seed: 1,
         site: Site::Local,
-        // Only the committer makes counted operations here: each commit is one.
+        // Only the committer makes operations that are counted here, one per commit.
         operations: commits,
         writers: 2,
         readers: 0,
@@ -47,9 +47,9 @@ fn live_commits_beside_a_renaming_program_lose_nothing() {
     }
 }
 
-/// A child process that inherited the descriptor of a file ends while its parent continues to write. The FLUSH of its
-/// end must not make the half-written file part of a commit; the commit names the file. After its close the file is
-/// committed.
+/// A child process that inherited the descriptor of a file ends while its parent continues to write. The FLUSH at the
+/// child's end must not make the half-written file part of a commit; the commit names the file. After its close the
+/// file is committed.
 #[test]
 fn a_child_exit_does_not_commit_a_half_written_file() {
     if !needs::mounts() {
@@ -65,7 +65,7 @@ fn a_child_exit_does_not_commit_a_half_written_file() {
         let mut child = Command::new("true");
         child.stdin(Stdio::from(file.try_clone().unwrap()));
         assert!(child.status().unwrap().success());
-        // Nothing remains of the child's descriptor, which this process has had for a moment.
+        // `Command` has a copy of the descriptor, which has to be closed, too.
         drop(child);
         let before = fs::read(point.store().join(name)).ok();
         let committed = point.commit(&UNLIMITED).unwrap();
@@ -81,7 +81,7 @@ fn a_child_exit_does_not_commit_a_half_written_file() {
     assert_eq!(point.left_over(&UNLIMITED), [""; 0]);
 }
 
-/// A file that was closed before the commit began is part of it, even if it was closed immediately before.
+/// A file that was closed before the commit began is part of the commit, even if it was closed immediately before.
 #[test]
 fn a_file_closed_just_before_a_commit_is_part_of_it() {
     const CLOSES: usize = 20;

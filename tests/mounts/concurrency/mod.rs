@@ -1,4 +1,4 @@
-//! Concurrent commits, writers, readers, other programs and kills, checked as histories.
+//! Tests concurrent commits, writers, readers, other programs and kills by their recorded histories.
 //!
 //! `histories` and `live_commits` run actors for a chosen time (`scripts/stress`). `commit_faults`, `waiting`,
 //! `full_disk` and `killed` each produce one interleaving with a store that holds a call. `second_daemon` has two

@@ -1,4 +1,4 @@
-//! A mount as a world for actors: system calls, zarrfs commands, and kills.
+//! Lets actors work on a mount: by system calls, zarrfs commands, and kills.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -24,29 +24,30 @@ use zarrfs_store::request_context::RequestContext;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_zarrfs");
 
-/// How long a mount may take to come back after a kill.
+/// The maximum time until a mount that was killed is back.
 const COMES_BACK: Duration = Duration::from_secs(30);
 
-/// A mountpoint and its mount options; also used by processes that did not mount it.
+/// A mountpoint and its mount options; processes that did not mount it use it, too.
 #[derive(Clone)]
 pub(crate) struct MountPoint {
     folder: PathBuf,
-    /// Path or URL.
+    /// The path or URL of the store that is mounted.
     store: String,
     options: Vec<String>,
     variables: Vec<(String, String)>,
-    /// Whether it is a plain directory without a mount.
+    /// Whether the mountpoint is a plain directory, on which zarrfs is never mounted.
     is_plain: bool,
 }
 
-/// A mount made by this process, unmounted when dropped.
+/// A mount made by this process, which is unmounted when the value is dropped.
 pub(crate) struct Mounted {
     pub(crate) point: MountPoint,
     _folder: TempDir,
 }
 
 impl Mounted {
-    /// Returns a place for a mount; `place` makes the store in the folder that it is given.
+    /// Prepares a mount in a temporary folder; `place` gets a folder for the store, and returns the path or URL to
+    /// mount.
     pub(crate) fn new(place: impl FnOnce(&Path) -> String) -> Mounted {
         let folder = folder();
         for name in ["mount", "store"] {
@@ -74,7 +75,7 @@ impl Mounted {
         self
     }
 
-    /// Mounts, with the upper folder `upper` beside the mountpoint.
+    /// Mounts the store; the upper folder is `upper`, beside the mountpoint.
     pub(crate) fn mount(&self) {
         let output = self.point.try_mount();
         assert!(output.status.success(), "{output:?}");
@@ -85,7 +86,7 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         let daemon = self.point.daemon();
         let dir = self.point.dir();
-        // Fails if it is not mounted any more.
+        // The command fails if the directory is no longer mounted.
         let _ = Command::new("umount").arg("-l").arg(dir).output();
         if let Some(daemon) = daemon {
             let _ = process::kill_process(daemon, Signal::KILL);
@@ -94,7 +95,7 @@ impl Drop for Mounted {
 }
 
 impl MountPoint {
-    /// Returns the mountpoint in a folder, which another process has set up.
+    /// Returns the mountpoint in a folder that another process has set up.
     pub(crate) fn attached(folder: &Path) -> MountPoint {
         MountPoint {
             folder: folder.to_path_buf(),
@@ -105,7 +106,7 @@ impl MountPoint {
         }
     }
 
-    /// Makes a plain directory in place of a mountpoint.
+    /// Makes a plain directory, without a mount, in place of a mountpoint.
     pub(crate) fn plain(folder: &Path) -> MountPoint {
         fs::create_dir(folder.join("mount")).unwrap();
         MountPoint::attached(folder)
@@ -123,7 +124,7 @@ impl MountPoint {
         self.folder.join("store")
     }
 
-    /// Waits until the mount has removed the files of commits, which happens after the commits.
+    /// Waits until the daemon has removed the files that recorded commits, which it does after the commits.
     fn wait_for_removals(&self) {
         let is_committed = |entry: fs::DirEntry| {
             entry
@@ -151,7 +152,7 @@ impl MountPoint {
         self.dir().join(path)
     }
 
-    /// Runs the program.
+    /// Runs a zarrfs command.
     pub(crate) fn zarrfs<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Output {
         let mut command = Command::new(PROGRAM);
         command.args(arguments);
@@ -169,14 +170,14 @@ impl MountPoint {
         self.zarrfs(&arguments)
     }
 
-    /// Returns the process that serves the mount.
+    /// Returns the process that serves the mount, or `None` if the mount does not answer.
     fn daemon(&self) -> Option<Pid> {
         let text = fs::read(self.path(".zarrfs/mount.json")).ok()?;
         let value: Value = serde_json::from_slice(&text).ok()?;
         Pid::from_raw(i32::try_from(value["pid"].as_i64()?).ok()?)
     }
 
-    /// Runs a zarrfs command with JSON output; `None` if it reports that nothing was changed there.
+    /// Runs a zarrfs command with JSON output; `None` if it reports that there are no changes at the path.
     fn ask(&self, arguments: &[&str]) -> Tried<Option<Value>> {
         let dir = self.dir();
         let mut all: Vec<&OsStr> = vec![arguments[0].as_ref(), dir.as_os_str()];
@@ -363,15 +364,15 @@ impl World for MountPoint {
         Ok(self.ask(&["discard", path])?.is_some())
     }
 
-    /// Kills the daemon, unmounts, and mounts again on the files that it has left.
+    /// Kills the daemon, unmounts the directory, and mounts the store again with the same upper folder.
     fn kill(&self) {
         let daemon = self.daemon().expect("the mount tells its process");
         process::kill_process(daemon, Signal::KILL).unwrap();
         let end = Instant::now() + COMES_BACK;
         let mut last = None;
         while Instant::now() < end {
-            // By force: a daemon that is killed while it invalidates pages waits in the kernel for a read that nobody
-            // answers any more.
+            // The unmount has to be forced: a daemon that is killed while it invalidates pages waits in the kernel for
+            // a read that nobody answers any more.
             let _ = Command::new("umount")
                 .args(["-f", "-l"])
                 .arg(self.dir())
@@ -380,7 +381,7 @@ impl World for MountPoint {
             if output.status.success() {
                 return;
             }
-            // Its lock is released with its last thread.
+            // The lock of the upper folder is released only when the last thread of the killed daemon has ended.
             last = Some(output);
             thread::sleep(Duration::from_millis(10));
         }
@@ -395,8 +396,8 @@ impl World for MountPoint {
         u32::try_from(daemon.as_raw_nonzero().get()).ok()
     }
 
-    /// Returns the files in the upper folder, except the permanent ones and the ones that were incomplete when the
-    /// mount was killed.
+    /// Returns the files in the upper folder that should be gone after a commit: not the permanent files, nor the files
+    /// that were incomplete when the daemon was killed.
     fn left_over(&self, _context: &RequestContext) -> Vec<String> {
         if self.is_plain {
             return Vec::new();

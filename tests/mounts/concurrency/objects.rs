@@ -1,4 +1,4 @@
-//! A web server of files with conditional writes, which can hang for one key.
+//! A web server of objects with conditional writes, which can hang for one key.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ const ARRAY: &str = r#"{"zarr_format": 3, "node_type": "array", "shape": [12], "
     "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4]}},
     "chunk_key_encoding": {"name": "default"}, "codecs": ["bytes"]}"#;
 
-/// Objects with their ETags, and whether requests for `HUNG` hang.
+/// The server's objects with their ETags, and whether requests for the key `HUNG` hang.
 pub(crate) struct Objects {
     objects: Mutex<BTreeMap<String, (u64, Vec<u8>)>>,
     last_etag: AtomicU64,
@@ -48,7 +48,7 @@ impl Objects {
         String::from_utf8(objects[key].1.clone()).unwrap()
     }
 
-    /// Answers a request as a web server that takes changes.
+    /// Answers a request as a web server that supports conditional PUT and DELETE.
     pub(crate) fn answer(&self, request: &Request) -> Answer {
         let key = request.target.split_once("/s.zarr/").map(|(_, key)| key);
         let Some(key) = key else {

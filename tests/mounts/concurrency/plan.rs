@@ -1,4 +1,4 @@
-//! The plan of a run: store, actors and keys, all derived from a seed.
+//! Plans a run from a seed: the kind of store, the actors and the keys.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::concurrency::value::{Tag, Value};
 
-/// Pseudorandom numbers from a seed.
+/// A generator of pseudorandom numbers from a seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -23,7 +23,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below `end`.
+    /// Returns a random number below `end`.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         (self.next() % end.max(1) as u64) as usize
     }
@@ -38,22 +38,22 @@ impl Random {
     }
 }
 
-/// The store of a run, and the way that it is mounted.
+/// The kind of store of a run, and how programs use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Site {
-    /// A local directory as a reference for mounts; there is nothing to commit.
+    /// A local directory without zarrfs, as a reference; there is nothing to commit.
     Plain,
     /// An overlay in this process, over a store in memory.
     Memory,
-    /// An overlay in this process, over a folder.
+    /// An overlay in this process, over a store in a local folder.
     Folder,
     /// An overlay in this process, over a store that is slow and fails.
     Flaky,
-    /// A mount of a folder.
+    /// A mount of a store in a local folder.
     Local,
-    /// A mount of a bucket.
+    /// A mount of a bucket of an S3 server.
     S3,
-    /// A mount of a bucket that is slow and fails.
+    /// A mount of a bucket of an S3 server, through a proxy that is slow and fails.
     FlakyS3,
 }
 
@@ -74,7 +74,7 @@ impl Site {
         matches!(self, Site::Local | Site::S3 | Site::FlakyS3)
     }
 
-    /// Whether other processes can work in it.
+    /// Whether other processes can work in the directory of the run.
     fn has_directory(self) -> bool {
         self.is_mounted() || self == Site::Plain
     }
@@ -88,30 +88,30 @@ impl Site {
     }
 }
 
-/// The way that a key is used.
+/// How the actors use a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Class {
     /// Replaced by renaming a temporary file, or removed.
     Replaced,
-    /// The same as `Replaced`, but by all writers.
+    /// Replaced or removed as in class `Replaced`, but by all writers.
     Shared,
-    /// Overwritten in place.
+    /// Overwritten in place by its writer.
     InPlace,
-    /// Appended to and truncated.
+    /// Appended to and truncated by its writer.
     Log,
-    /// Renamed to the next key and back.
+    /// A file that is renamed between two names, each of which is a key.
     Moved,
-    /// In a folder that is renamed to another name and back.
+    /// A file in a folder that is renamed between two names.
     Folder,
-    /// Written and discarded.
+    /// Written, and its changes discarded.
     Discarded,
-    /// A chunk without a codec, written and read in both views.
+    /// An uncompressed chunk, which is written and read in both views.
     Chunk,
-    /// A chunk compressed by zstd.
+    /// A chunk compressed by zstd, which is written and read in both views.
     Packed,
-    /// Changed only in the store, by another program.
+    /// Changed only in the store, by an actor outside of the mount.
     Foreign,
-    /// Replaced by writers on the mount and by another program in the store, so that commits meet conflicts.
+    /// Replaced both by writers on the mount and by an actor in the store, so that commits meet conflicts.
     Contested,
 }
 
@@ -134,46 +134,45 @@ impl Class {
         matches!(self, Class::Chunk | Class::Packed)
     }
 
-    /// Whether another program changes it in the store.
+    /// Whether an actor outside of the mount changes the key in the store.
     pub(crate) fn is_changed_outside(self) -> bool {
         matches!(self, Class::Foreign | Class::Contested)
     }
 
-    /// Whether all writers on the mount change it.
+    /// Whether all writers on the mount change the key.
     pub(crate) fn is_of_all(self) -> bool {
         matches!(self, Class::Shared | Class::Contested)
     }
 
-    /// Whether an open descriptor may show newer content than the content at its open.
+    /// Whether a descriptor of the file may show newer content than at the time when it was opened.
     pub(crate) fn is_in_place(self) -> bool {
         matches!(self, Class::InPlace | Class::Log)
     }
 }
 
-/// A key of a run.
+/// A key that the actors of a run use.
 #[derive(Clone, Debug)]
 pub(crate) struct PlannedKey {
     pub(crate) class: Class,
     pub(crate) path: String,
-    /// The number of its only writer; 0 if all of them write it.
+    /// The number of the only actor that writes the key; 0 if all writers do.
     pub(crate) owner: u8,
-    /// The value in the store at the beginning.
+    /// The value that the key has in the store at the beginning of the run.
     pub(crate) initial: Value,
 }
 
 impl PlannedKey {
-    /// Returns the folder of the key.
     pub(crate) fn folder(&self) -> &str {
         self.path.rsplit_once('/').map_or("", |(folder, _)| folder)
     }
 
-    /// Returns the number of the key's chunk.
+    /// Returns the number of the chunk that the key is.
     pub(crate) fn chunk(&self) -> u64 {
         let name = self.path.rsplit('/').next().unwrap_or_default();
         name.parse().unwrap_or_default()
     }
 
-    /// Returns the array of the key's chunk.
+    /// Returns the name of the array that the chunk belongs to.
     pub(crate) fn array(&self) -> &'static str {
         array(self.class)
     }
@@ -183,30 +182,30 @@ fn array(class: Class) -> &'static str {
     if class == Class::Packed { "z" } else { "a" }
 }
 
-/// The writer of the values that the store holds at the beginning.
+/// The writer number in the values that the store has at the beginning of a run.
 pub(crate) const FIRST_WRITER: u8 = 99;
 
-/// A file that keeps its folder in existence.
+/// The name of a file that is in each folder, so that no folder becomes empty and disappears.
 pub(crate) const STAYS: &str = "stays";
 
-/// The parameters of a run.
+/// The parameters of a run, which the seed determines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) site: Site,
-    /// Approximate number of operations.
+    /// The approximate number of operations of the run.
     pub(crate) operations: u64,
     pub(crate) writers: u8,
     pub(crate) readers: u8,
-    /// How many of the writers, and of the readers, have processes of their own.
+    /// How many of the writers, and how many of the readers, run in processes of their own.
     pub(crate) processes: u8,
     pub(crate) committers: u8,
-    /// Readers of the store itself.
+    /// The number of actors that use only the store, not the mount.
     pub(crate) outsiders: u8,
     pub(crate) kills: bool,
     pub(crate) write_through: bool,
     pub(crate) classes: Vec<Class>,
-    /// Number of keys of each class for each writer.
+    /// The number of keys of each class that each writer has.
     pub(crate) keys: u8,
 }
 
@@ -217,7 +216,7 @@ impl fmt::Display for Plan {
 }
 
 impl Plan {
-    /// Returns the plan for a seed.
+    /// Chooses the parameters of a run at random, from a seed.
     pub(crate) fn of(seed: u64, site: Site, operations: u64) -> Plan {
         let mut random = Random::new(seed);
         let classes = CLASSES.into_iter().filter(|_| random.percent(60));
@@ -242,7 +241,7 @@ impl Plan {
             keys: 1 + random.below(3) as u8,
         };
         if plan.write_through {
-            // Nothing waits for a commit, and nothing can be discarded.
+            // In write-through mode no change is left to be committed or discarded.
             plan.committers = 0;
             let waits = |class: &Class| matches!(class, Class::Discarded | Class::Contested);
             plan.classes.retain(|class| !waits(class));
@@ -250,7 +249,7 @@ impl Plan {
         plan
     }
 
-    /// Returns all keys; the number of a key is its index.
+    /// Returns all keys of the run; operations refer to a key by its index.
     pub(crate) fn all_keys(&self) -> Vec<PlannedKey> {
         let mut keys = Vec::new();
         for class in &self.classes {
@@ -278,7 +277,7 @@ impl Plan {
         };
         match class {
             Class::Shared if is_first => numbers.for_each(|n| add(0, format!("s/k{n}"))),
-            // The other program is not a writer on the mount.
+            // Owner 0 is right, because no writer on the mount has the number of the actor outside.
             Class::Foreign if is_first => numbers.for_each(|n| add(0, format!("o/k{n}"))),
             Class::Contested if is_first => numbers.for_each(|n| add(0, format!("c/k{n}"))),
             Class::Shared | Class::Foreign | Class::Contested => {}
@@ -306,11 +305,11 @@ impl Plan {
         }
     }
 
-    /// Returns the documents that the store holds in addition to the keys.
+    /// Returns the other files that the store has at the beginning: metadata documents, and `stays` in each folder.
     pub(crate) fn documents(&self) -> Vec<(String, String)> {
         let group = r#"{"zarr_format": 3, "node_type": "group"}"#;
         let mut documents = vec![("zarr.json".to_string(), group.to_string())];
-        // Folders must exist without a key, too.
+        // Each folder has a file that no actor touches, so that the folder exists even without a key.
         let keys = self.all_keys();
         let folders = keys.iter().map(|key| match key.class {
             Class::Folder => format!("f{}", key.owner),
@@ -357,7 +356,7 @@ fn initial(class: Class, place: u16) -> Value {
     }
 }
 
-/// Keys that are renamed exist on one side only at the beginning.
+/// Makes keys missing at first that are the second name of a file or folder.
 fn clear_other_sides(keys: &mut [PlannedKey]) {
     for key in keys {
         let is_other = match key.class {

@@ -1,6 +1,6 @@
-//! A proxy that makes a server slow and unreliable.
+//! A proxy that makes an HTTP server slow and unreliable.
 //!
-//! Some requests get a 503 at once; others are made, but their answer is lost.
+//! Some requests get a 503 at once; others are passed on to the server, but its response is lost.
 
 use std::io;
 use std::io::{Read, Write};
@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use crate::concurrency::plan::Random;
 
-/// Percentage of requests that fail: half of them are not made, the others lose their answer.
+/// The percentage of requests that fail: half of them are not passed on, of the others the response is lost.
 const LOST_PERCENT: usize = 5;
 
 const UNAVAILABLE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
-/// A proxy that runs until it is dropped.
+/// A proxy on the loopback interface that runs until it is dropped.
 pub(crate) struct Proxy {
     address: SocketAddr,
     has_ended: Arc<AtomicBool>,
@@ -33,7 +33,7 @@ struct Settings {
 }
 
 impl Proxy {
-    /// Starts a proxy in front of `server`, a URL without a path.
+    /// Starts a proxy in front of `server`, which is a URL without a path.
     pub(crate) fn start(server: &str, latency: Duration, seed: u64) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -51,7 +51,7 @@ impl Proxy {
                     return;
                 }
                 let settings = settings.clone();
-                // A client that disconnects is no error.
+                // A disconnected client is no error of the test.
                 thread::spawn(move || settings.serve(client).unwrap_or_default());
             }
         });
@@ -62,7 +62,7 @@ impl Proxy {
         }
     }
 
-    /// Returns a flag; once it is set, no request fails any more.
+    /// Returns a flag that makes the proxy reliable once it is set.
     pub(crate) fn is_calm(&self) -> Arc<AtomicBool> {
         self.is_calm.clone()
     }
@@ -75,13 +75,13 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.has_ended.store(true, Ordering::Relaxed);
-        // The proxy waits for one more client.
+        // The thread of the proxy waits for a client; this connection makes it end.
         let _ = TcpStream::connect(self.address);
     }
 }
 
 impl Settings {
-    /// Serves one request of a connection, and closes the connection.
+    /// Serves one request of a client, and closes the connection.
     fn serve(&self, mut client: TcpStream) -> io::Result<()> {
         let Some(request) = read_request(&mut client)? else {
             return Ok(());
@@ -111,7 +111,7 @@ fn end(client: &TcpStream) -> io::Result<()> {
     client.shutdown(Shutdown::Write)
 }
 
-/// Reads a request and asks the server to close the connection after it; `None` if the client sends none.
+/// Reads a request and adds a header that makes the server close the connection; `None` if the client sends no request.
 fn read_request(client: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     let mut piece = [0; 16 << 10];

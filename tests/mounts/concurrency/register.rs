@@ -1,33 +1,34 @@
 //! Checks that the history of a key is linearizable, with the key as a register.
 //!
 //! All orders of overlapping writes are followed side by side. A configuration is the value of the key, and the set of
-//! running operations that have taken effect. A read takes effect as soon as the key holds the value that it saw; a
-//! write takes effect when some operation needs it. If no configuration is left when an operation ends, that operation
-//! saw or did something impossible. A failed write takes effect at some moment before its end, or never.
+//! running operations that have taken effect. A read takes effect as soon as the key has the value that the read saw; a
+//! write takes effect when some other operation needs it. If no configuration is left when an operation ends, the
+//! operation saw or did something impossible. A failed write takes effect at some moment before its end, or never.
 
 use std::collections::HashSet;
 
 use crate::concurrency::history::{Act, Operation, Span};
 use crate::concurrency::value::{Seen, Value};
 
-/// Maximum number of concurrent operations on one key.
+/// The maximum number of operations on one key that run at the same time.
 const SLOTS: usize = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Configuration {
     value: Value,
-    /// A bit for each running operation that has taken effect.
+    /// A bit for each slot of a running operation; set if that operation has taken effect.
     done: u64,
 }
 
 struct Checker<'a> {
     operations: &'a [Operation],
-    /// The running operations.
+    /// The indices of the running operations; a slot is `None` if it is free.
     slots: [Option<usize>; SLOTS],
     configurations: HashSet<Configuration>,
 }
 
-/// Checks the operations on a key that held `initial`. The error is the index of the first impossible operation.
+/// Checks the operations on a key that had the value `initial` at first. The error is the index of the first impossible
+/// operation.
 pub(crate) fn check(initial: Value, operations: &[Operation]) -> Result<(), usize> {
     let gradual: Vec<&Operation> = operations.iter().filter(|each| each.is_gradual).collect();
     let overlaps_gradual = |span: &Span| gradual.iter().any(|each| each.span.overlaps(span));
@@ -46,7 +47,7 @@ pub(crate) fn check(initial: Value, operations: &[Operation]) -> Result<(), usiz
             Act::Stored(_) | Act::Nothing => {}
         }
     }
-    // An operation that begins when another one ends overlaps it.
+    // Begins sort before ends at the same time, so an operation that begins when another one ends overlaps it.
     events.sort_unstable();
     let first = Configuration {
         value: initial,
@@ -67,15 +68,15 @@ pub(crate) fn check(initial: Value, operations: &[Operation]) -> Result<(), usiz
     Ok(())
 }
 
-/// Whether each write of which parts were seen can have been the key's value at some moment in `span`.
+/// Whether each of the writes whose parts were seen can have been the key's value at some moment in `span`.
 fn are_parts_plausible(seen: &Seen, span: &Span, initial: Value, operations: &[Operation]) -> bool {
     let is_of = |tag| move |value: Value| value.tag() == Some(tag);
     seen.tags()
         .all(|tag| is_plausible(&is_of(tag), span, initial, operations))
 }
 
-/// Like `check`, if a change may stay unseen for `unseen` nanoseconds: a read may see any value that the key had since
-/// then.
+/// Checks the operations on a key whose changes readers may see up to `unseen` nanoseconds late. The error is the index
+/// of the first impossible operation.
 pub(crate) fn check_late(
     initial: Value,
     operations: &[Operation],
@@ -101,8 +102,8 @@ pub(crate) fn check_late(
     }
 }
 
-/// Whether a key can have held a value that fits, or part of one, at some moment in `span`: its write began before the
-/// end of `span`, and no later write ended before the begin.
+/// Whether a key can have had a value that `fits` at some moment in `span`: a write of that value began before the end
+/// of `span`, and no later write ended before its begin.
 fn is_plausible(
     fits: &dyn Fn(Value) -> bool,
     span: &Span,
@@ -141,7 +142,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Ends an operation; returns whether it can have taken effect.
+    /// Ends an operation; returns false if in no configuration it can have taken effect.
     fn end(&mut self, place: usize) -> bool {
         let slot = self.slots.iter().position(|each| *each == Some(place));
         let slot = slot.expect("an operation ends that did not begin");
@@ -159,7 +160,7 @@ impl Checker<'_> {
         !self.configurations.is_empty()
     }
 
-    /// Returns the configurations in which the operation in `slot` has taken effect.
+    /// Returns the configurations in which the operation in `slot` has taken effect, after other writes if necessary.
     fn with_done(&self, slot: usize) -> HashSet<Configuration> {
         let mut known = self.configurations.clone();
         let mut todo: Vec<Configuration> = known.iter().copied().collect();
@@ -178,7 +179,7 @@ impl Checker<'_> {
         found
     }
 
-    /// Returns the configurations that follow from `from` by each of the running writes.
+    /// Returns the configurations that follow from `from` if one of the running writes takes effect.
     fn steps(&self, from: Configuration) -> impl Iterator<Item = Configuration> + '_ {
         self.slots
             .iter()
@@ -192,7 +193,7 @@ impl Checker<'_> {
             })
     }
 
-    /// Marks all reads that saw the configuration's value as done.
+    /// Marks all running reads that saw the configuration's value as having taken effect.
     fn settled(&self, mut each: Configuration) -> Configuration {
         for (slot, place) in self.slots.iter().enumerate() {
             if let Some(place) = place
@@ -205,8 +206,8 @@ impl Checker<'_> {
     }
 }
 
-/// Returns the operations that show why the one at `place` is impossible: the relevant reads, and the writes that
-/// `telling` returns.
+/// Returns a short history that shows why the operation at `place` is impossible: the reads that matter, and the writes
+/// that `telling` returns.
 pub(crate) fn cut(initial: Value, operations: &[Operation], place: usize) -> Vec<Operation> {
     const MOST_SHOWN: usize = 24;
     let last = &operations[place];
@@ -225,7 +226,7 @@ pub(crate) fn cut(initial: Value, operations: &[Operation], place: usize) -> Vec
     kept.split_off(kept.len().saturating_sub(MOST_SHOWN))
 }
 
-/// Drops the reads in each window of `length` operations, as long as the rest is still impossible.
+/// Drops reads from a history, `length` operations at a time, as long as the rest of the history is still impossible.
 fn without_reads(initial: Value, mut kept: Vec<Operation>, length: usize) -> Vec<Operation> {
     const MOST_TRIED: usize = 64;
     let mut end = kept.len();
@@ -248,8 +249,8 @@ fn without_reads(initial: Value, mut kept: Vec<Operation>, length: usize) -> Vec
     kept
 }
 
-/// Returns the most relevant writes for an observation: the last write of its value with the writes after it, the last
-/// writes before the observation, and the last writes of all.
+/// Returns the writes that matter for a read: the last write of the value that was seen with the writes after it, the
+/// last writes before the read, and the last writes of all.
 pub(crate) fn telling(operations: &[Operation], last: &Operation) -> Vec<Operation> {
     const FEW: usize = 3;
     let is_seen = |value: Value| match &last.act {
@@ -377,16 +378,16 @@ mod tests {
     #[test]
     fn non_linearizable_histories_are_rejected() {
         let (one, two, missing) = (value(1), value(2), Value::Missing);
-        // A write that was lost, or is not there yet.
+        // A write is lost, or is seen before it began.
         assert!(!is_possible(&[set(0, 1, one), saw(2, 3, missing)]));
         assert!(!is_possible(&[saw(0, 1, one), set(2, 3, one)]));
-        // A stale value.
+        // A read sees a value that was overwritten.
         assert!(!is_possible(&[
             set(0, 1, one),
             set(2, 3, two),
             saw(4, 5, one)
         ]));
-        // A value that comes back.
+        // A value comes back after a later value was seen.
         let read = [saw(3, 4, two), saw(5, 6, one)];
         assert!(!is_possible(&[
             set(0, 1, one),
@@ -396,7 +397,7 @@ mod tests {
         ]));
         let removed = [set(0, 1, one), set(2, 3, missing), saw(4, 5, one)];
         assert!(!is_possible(&removed));
-        // A failed write that takes effect after it was seen to be absent.
+        // A failed write takes effect after its end, although a read has already seen the old value.
         let late = [
             set(0, 1, one),
             failed(set(2, 5, two)),
@@ -404,7 +405,7 @@ mod tests {
             saw(8, 9, two),
         ];
         assert!(!is_possible(&late));
-        // A value that is missing for a moment.
+        // The key is missing for a moment while its value is replaced.
         assert!(!is_possible(&[
             set(0, 1, one),
             set(2, 9, two),

@@ -1,6 +1,6 @@
-//! The store below a mount is replaced while programs read it (faults A2 and A9).
+//! Replaces the store below a mount while programs read it (faults A2 and A9).
 //!
-//! The cases are a folder, an archive, and objects of a server. A read of an open file returns the content that was
+//! The store is a folder, an archive, or objects of a server. A read of an open file returns the content that was
 //! opened, or ESTALE, never a mixture. The name exists all the time, and a new open gets the new content.
 
 use std::fs;
@@ -20,10 +20,10 @@ const SIZE: usize = 4 << 20;
 const NAME: &str = "big";
 const LETTERS: [u8; 4] = *b"abcd";
 
-/// How long a change may take to show.
+/// The maximum time until the mount shows a change of the store.
 const SHOWS: Duration = Duration::from_secs(20);
 
-/// Reads a range of an open file, or returns `None` if its content is gone.
+/// Reads a range of an open file, or returns `None` if the content that was opened is gone (ESTALE).
 fn part(file: &File, offset: usize, length: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; length];
     match file.read_exact_at(&mut bytes, offset as u64) {
@@ -35,8 +35,8 @@ fn part(file: &File, offset: usize, length: usize) -> Option<Vec<u8>> {
     }
 }
 
-/// Reads a whole file, which must exist and consist of one letter. Returns the letter, or `None` if the file was
-/// replaced during the read.
+/// Reads a whole file, which must exist and repeat one letter. Returns the letter, or `None` if the file was replaced
+/// during the read.
 fn letter(path: &Path) -> Option<u8> {
     let read = fs::read(path);
     let bytes = match read {
@@ -48,7 +48,7 @@ fn letter(path: &Path) -> Option<u8> {
     Some(bytes[0])
 }
 
-/// Calls `replace` on the store repeatedly, while files are open.
+/// Mounts the store, and calls `replace` for one content after the other, while the old files are open.
 fn replaced(mounted: &Mounted, replace: impl Fn(&[u8]) -> io::Result<()>) {
     replace(&vec![LETTERS[0]; SIZE]).unwrap();
     mounted.mount();
@@ -68,7 +68,7 @@ fn replaced(mounted: &Mounted, replace: impl Fn(&[u8]) -> io::Result<()>) {
             assert_eq!(fs::metadata(&path).unwrap().len(), SIZE as u64);
             assert!(Instant::now() < end, "the new content does not show");
         }
-        // Readers of the old files continue in the middle, beyond the kernel's read-ahead.
+        // Files that were opened before are read in the middle, where the kernel has no pages from readahead.
         for (own, file) in &held {
             for offset in [SIZE / 2, SIZE - 4096, 0] {
                 if let Some(bytes) = part(file, offset, 4096) {

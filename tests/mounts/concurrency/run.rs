@@ -20,16 +20,16 @@ use crate::concurrency::run_fixture::RunFixture;
 use crate::concurrency::value::{Seen, Value};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// The first actor number of each role; writers count from 1.
+/// The number of the first actor of each role; writers are numbered from 1.
 const READERS: u8 = 20;
 const COMMITTERS: u8 = 40;
 const OUTSIDERS: u8 = 60;
 const LAST: u8 = 80;
 
-/// How often the last commit is retried after conflicts or server failures.
+/// The number of times that the last commit is tried after conflicts or server failures.
 const LAST_COMMITS: usize = 20;
 
-/// Counters of a run.
+/// The numbers of operations, commits and kills in a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Done {
     pub(crate) operations: usize,
@@ -37,7 +37,7 @@ pub(crate) struct Done {
     pub(crate) kills: usize,
 }
 
-/// The role of an actor.
+/// The task of an actor in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Writer,
@@ -46,7 +46,7 @@ pub(crate) enum Role {
     Outsider,
 }
 
-/// Returns all actors of a plan with their numbers.
+/// Returns the roles and numbers of all actors of a plan.
 pub(crate) fn cast(plan: &Plan) -> Vec<(Role, u8)> {
     let numbered = |role, first, count| (first..first + count).map(move |number| (role, number));
     numbered(Role::Writer, 1, plan.writers)
@@ -56,7 +56,7 @@ pub(crate) fn cast(plan: &Plan) -> Vec<(Role, u8)> {
         .collect()
 }
 
-/// Whether an actor has a process of its own: the first writers and readers have.
+/// Whether an actor runs in a process of its own; the first writers and readers do.
 fn is_process(plan: &Plan, role: Role, number: u8) -> bool {
     match role {
         Role::Writer => number <= plan.processes,
@@ -65,7 +65,7 @@ fn is_process(plan: &Plan, role: Role, number: u8) -> bool {
     }
 }
 
-/// Runs an actor until there were enough operations.
+/// Runs an actor until the run has enough operations.
 pub(crate) fn act(role: Role, actor: Actor<'_>) {
     match role {
         Role::Writer => actor.write(),
@@ -75,7 +75,7 @@ pub(crate) fn act(role: Role, actor: Actor<'_>) {
     }
 }
 
-/// Runs a plan; the error describes what was wrong.
+/// Runs a plan and judges its history; the error describes what was wrong.
 pub(crate) fn run(plan: &Plan) -> Result<Done, String> {
     let fixture = RunFixture::new(plan);
     let mut history = History::default();
@@ -97,7 +97,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Done, String> {
     Err(format!("{} things are wrong:\n{shown}", found.len()))
 }
 
-/// Runs all actors at once.
+/// Runs all actors at once; returns their records.
 fn act_all(plan: &Plan, fixture: &RunFixture) -> Vec<Record> {
     let records = Mutex::new(Vec::new());
     let shared = Shared::new(plan.operations);
@@ -155,7 +155,7 @@ fn kill_again_and_again(
     }
 }
 
-/// Reads all keys once more, commits for the last time, and checks what is left.
+/// Commits for the last time, reads all keys before and after, and checks that nothing else is left.
 fn finish(plan: &Plan, places: Places<'_>, history: &History, records: &Mutex<Vec<Record>>) {
     remove_temporaries(plan, places, history);
     let shared = Shared::new(u64::MAX >> 1);
@@ -183,27 +183,27 @@ fn finish(plan: &Plan, places: Places<'_>, history: &History, records: &Mutex<Ve
         .extend(wrongs.into_iter().map(Record::Wrong));
 }
 
-/// Removes the temporary files of failed writes, as their programs would.
+/// Removes the temporary files of failed writes, as the programs that wrote them would.
 fn remove_temporaries(plan: &Plan, places: Places<'_>, history: &History) {
     let keys = plan.all_keys();
     for operation in &history.operations {
         if let (Act::Set(Value::Content(tag, _)), Some(_)) = (&operation.act, &operation.failure) {
             let key = &keys[usize::from(operation.key)];
             let name = format!("{TEMPORARY}{}-{}", tag.writer, tag.number);
-            // The folder may have been renamed since.
+            // The folder may have been renamed since the write, so the file is removed under each of its names.
             let twins = keys
                 .iter()
                 .filter(|twin| twin.class == key.class && twin.owner == key.owner);
             let folders: BTreeSet<&str> = twins.map(|twin| twin.folder()).collect();
             for folder in folders {
-                // Most of them were never created, or were renamed to their final names.
+                // Most of these files were never created, or were renamed to their final names.
                 let _ = places.world.remove(&UNLIMITED, &format!("{folder}/{name}"));
             }
         }
     }
 }
 
-/// Returns the differences between the last read of the store and the last read of the mount.
+/// Returns the keys for which the last read of the store differs from the last read of the mount.
 fn differences(plan: &Plan, records: &[Record]) -> Vec<String> {
     let keys = plan.all_keys();
     let mut shown: Vec<Option<Seen>> = vec![None; keys.len()];
@@ -232,25 +232,25 @@ fn differences(plan: &Plan, records: &[Record]) -> Vec<String> {
         .collect()
 }
 
-/// The folders of keys that may be discarded: the classes `Discarded` and `Contested`.
+/// The folders of keys that may be discarded, which are of the classes `Discarded` and `Contested`.
 const DISCARDED_FOLDERS: [&str; 2] = ["d", "c"];
 
-/// Whether a path is the old name of a file that was renamed over a discarded key: the discard restores that name, if
-/// a commit froze the file before the rename.
+/// Whether a path is the temporary name of a file that was renamed over a discarded key. If a commit read the file
+/// before the rename, the discard undoes the rename.
 fn is_undone_rename(path: &str) -> bool {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     let is_discarded = DISCARDED_FOLDERS.contains(&folder);
     is_discarded && name.starts_with(TEMPORARY)
 }
 
-/// Whether a path is a temporary name of a put or removal whose process was killed: the next writer of the key removes
-/// it, and there may be none. No listing shows it.
+/// Whether a path is a temporary name of a put or removal whose process was killed. The next writer of the key removes
+/// the file, but there may be none; no listing shows the file.
 fn is_left_by_the_killed(path: &str) -> bool {
     let (_, name) = path.rsplit_once('/').unwrap_or(("", path));
     is_reserved_name(name.as_bytes())
 }
 
-/// Returns unexpected names on the mount and in the store.
+/// Returns the names on the mount and in the store that no actor has made.
 fn litter(plan: &Plan, places: Places<'_>) -> Vec<String> {
     let keys = plan.all_keys();
     let documents = plan.documents();
@@ -288,7 +288,7 @@ fn litter(plan: &Plan, places: Places<'_>) -> Vec<String> {
     wrongs
 }
 
-/// Files that a kill leaves in a store are allowed, and no listing shows them.
+/// A killed daemon may leave temporary files in a store, which no listing shows.
 #[test]
 fn temporary_files_in_the_store_are_allowed_only_after_a_kill() {
     for kills in [true, false] {

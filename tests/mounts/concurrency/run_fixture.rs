@@ -1,4 +1,4 @@
-//! The place of a run: a store with content, and the world over it.
+//! Prepares a run: a store with its first content, and the mount or overlay over it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::concurrency::proxy::Proxy;
 use crate::concurrency::world::{Outside, OutsideFolder, OutsideStore, World};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Latency of each request to a slow store.
+/// The latency of each request to a slow store on a server.
 const SLOW: Duration = Duration::from_millis(50);
 
-/// Latency for stores in this process, where it is enough that calls overlap.
+/// The latency of slow stores in this process, which is short because calls only have to overlap.
 const SLOW_HERE: Duration = Duration::from_millis(2);
 
 const BUCKET: &str = "test";
@@ -31,15 +31,15 @@ const KEY_ID: &str = "testkey";
 const SECRET: &str = "testsecret1234";
 const REGION: &str = "us-east-1";
 
-/// A place for one run.
+/// The store of one run, and the mount or overlay over it.
 pub(crate) struct RunFixture {
     world: Box<dyn World>,
     outside: Box<dyn Outside>,
-    /// Set to stop requests to the store from failing.
+    /// A flag that, once set, makes the store answer each request.
     is_calm: Arc<AtomicBool>,
-    /// Objects that must live as long as the fixture.
+    /// The mount, temporary folder and proxy, which have to exist as long as the fixture.
     _kept: Vec<Box<dyn std::any::Any + Send + Sync>>,
-    /// The folder of a mount.
+    /// The temporary folder with the mountpoint; `None` if processes cannot work in the run.
     pub(crate) folder: Option<std::path::PathBuf>,
 }
 
@@ -61,7 +61,7 @@ impl RunFixture {
         }
     }
 
-    /// Stops requests from failing.
+    /// Makes the store answer each request from now on.
     pub(crate) fn calm(&self) {
         self.is_calm.store(true, Ordering::Relaxed);
     }
@@ -174,7 +174,7 @@ impl RunFixture {
     }
 }
 
-/// Opens a bucket without the proxy; it has no keys yet.
+/// Opens a new bucket of the server for the actors outside of the mount, without the proxy.
 fn bucket(url: &str, server: &str) -> Arc<dyn Store> {
     let owned = |(name, value): (&str, &str)| (name.to_string(), value.to_string());
     let options = [
@@ -196,7 +196,7 @@ fn bucket(url: &str, server: &str) -> Arc<dyn Store> {
     zarrfs_store::open(&UNLIMITED, url, &config, &Arc::new(Stats::default())).unwrap()
 }
 
-/// Puts the first content of the store.
+/// Puts the first content of the run into the store.
 fn fill(plan: &Plan, outside: &dyn Outside) {
     for (path, document) in plan.documents() {
         outside.put(&UNLIMITED, &path, document.as_bytes()).unwrap();

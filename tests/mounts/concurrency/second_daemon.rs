@@ -1,6 +1,6 @@
-//! Two daemons over one store, each with its own upper folder.
+//! Tests two daemons over one store, each with its own upper folder.
 //!
-//! A daemon overwrites changes that the other one has committed only if forced to, and no written data is lost.
+//! A daemon overwrites changes that the other daemon has committed only if forced to, and no written data is lost.
 
 use std::fs;
 use std::path::Path;
@@ -28,10 +28,10 @@ const MAKER: Credentials = Credentials {
     mode: 0o644,
 };
 
-/// The keys that both of them write.
+/// The keys that both daemons write.
 const SHARED: [&str; 3] = ["s/0", "s/1", "s/2"];
 
-/// A store, and two overlays over it.
+/// A store, and two overlays over it, as two daemons have them.
 struct Pair {
     store: Arc<dyn Store>,
     overlays: [Overlay; 2],
@@ -39,7 +39,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// On a disk file system, which reuses inode numbers.
+    /// Creates the overlays in a folder on disk, because disk file systems reuse inode numbers.
     fn new(lower: Lower, write_through: bool) -> Pair {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store");
@@ -79,7 +79,7 @@ fn content(store: &dyn Store, path: &str) -> String {
     String::from_utf8(object.bytes).unwrap()
 }
 
-/// Writes a temporary file, and renames it to `path`.
+/// Writes a temporary file in an overlay, and renames it to `path`.
 fn replace(overlay: &Overlay, path: &str, content: &str) {
     let temporary = key(&format!("{path}.tmp"));
     fill(
@@ -101,7 +101,7 @@ fn commit(overlay: &Overlay, force: bool) -> Outcome {
         .unwrap()
 }
 
-/// Runs `work` for both overlays at once.
+/// Runs `work` for both overlays at once, in two threads.
 fn both<T: Send>(pair: &Pair, work: impl Fn(usize, &Overlay) -> T + Sync) -> [T; 2] {
     let (work, start) = (&work, &Barrier::new(2));
     thread::scope(|scope| {
@@ -142,7 +142,7 @@ fn concurrent_commits_of_two_upper_folders_lose_nothing() {
                 assert!(names.iter().all(|name| SHARED.contains(&name.as_str())));
                 let overlay = &pair.overlays[number];
                 for path in SHARED {
-                    // Content that was not committed is still in the upper folder.
+                    // The upper folder still shows the content that was not committed.
                     assert_eq!(content(overlay, path), text(number));
                     if !is_met[number] {
                         assert_eq!(content(&*pair.store, path), text(number));

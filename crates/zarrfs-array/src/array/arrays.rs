@@ -229,8 +229,7 @@ impl Arrays {
             }
             let written = self.written_keys.add(key);
             // The array's decoded file may have been opened after the check above. It waits until no chunk key is open
-            // for writing, so
-            // the key is unregistered again, and the loop waits until the decoded file is closed.
+            // for writing, so the key is unregistered again, and the loop waits until the decoded file is closed.
             if self.open_buffer_of(key).is_none() {
                 return Ok(written);
             }

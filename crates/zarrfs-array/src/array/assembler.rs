@@ -105,8 +105,7 @@ impl Assembler<'_> {
     }
 
     /// Copies byte runs from the file of an uncompressed stored chunk, without caching them: the kernel's page cache
-    /// has
-    /// the file.
+    /// has the file.
     fn copy_stored(&self, chunk: ChunkIndex, runs: &Runs, out: &mut [u8]) -> Result<ChunkContent> {
         let length = self.reader.decoder.pipeline_of(chunk)?.chunk_bytes();
         let read = |stored: &OpenChunk| {
@@ -136,8 +135,7 @@ impl Assembler<'_> {
         let pipeline = decoder.pipeline_of(ChunkIndex(decoder.stored_number(chunk)))?;
         let length = pipeline.chunk_bytes();
         // If less than 1/8 of the bytes from the first run to the last are wanted, reading all of these bytes costs
-        // more than
-        // loading the whole chunk.
+        // more than loading the whole chunk.
         let is_dense = runs.span().len() <= 8 * runs.bytes();
         let spill = self.reader.array.engine.spill.as_ref().filter(|_| is_dense);
         let key = self.reader.array.chunk_key(chunk);

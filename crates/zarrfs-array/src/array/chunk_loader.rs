@@ -47,8 +47,7 @@ impl ChunkLoader {
     }
 
     /// Returns the current content of a chunk from memory, the spill file or the store. `known` is the version of the
-    /// stored
-    /// chunk.
+    /// stored chunk.
     pub(super) fn load(
         &self,
         context: &RequestContext,
@@ -156,8 +155,7 @@ impl ChunkLoader {
                 self.decoder
                     .decode(load, &key, object.version, object.bytes.into(), room);
             // If the length was estimated, the bytes may be valid although decoding failed: the caller loads the chunk
-            // again
-            // without an estimate.
+            // again without an estimate.
             decoded.inspect_err(|error| match error.kind() {
                 Kind::Corrupt if load.estimated.is_none() => {
                     self.array.store().drop_cached(&key, None);

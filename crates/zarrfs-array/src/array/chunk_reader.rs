@@ -98,8 +98,7 @@ impl ChunkReader {
     }
 
     /// Returns a chunk if it is dirty; returns `Unknown`, without waiting, while a write copies its bytes into the
-    /// write
-    /// buffer.
+    /// write buffer.
     fn try_written(&self, chunk: ChunkIndex) -> Presence<Arc<DecodedChunk>> {
         if self.buffer.is_empty() {
             return Presence::Missing;
@@ -109,8 +108,7 @@ impl ChunkReader {
     }
 
     /// Whether stored chunks are uncompressed local files whose rows have at least `run` bytes: these files need no
-    /// other
-    /// cache than the kernel's page cache.
+    /// other cache than the kernel's page cache.
     pub(super) fn reads_direct(&self, run: u64) -> bool {
         let shape = self.decoder.stored.chunk_shape();
         let row = shape.last().copied().unwrap_or(1);
@@ -129,8 +127,7 @@ impl ChunkReader {
     ) -> Option<Arc<DecodedChunk>> {
         // The write buffer is checked before the version is looked up. A flush records the new version of a dirty chunk
         // before it removes the chunk from the write buffer. So if the buffer is empty here, the version that is looked
-        // up next
-        // includes every completed write.
+        // up next includes every completed write.
         if !self.buffer.is_empty() {
             return None;
         }
@@ -142,8 +139,7 @@ impl ChunkReader {
     }
 
     /// Returns the chunks that some slices of a read need, each once, if all are in memory and current. One lookup
-    /// serves
-    /// all of them: a read may need a thousand small inner chunks.
+    /// serves all of them: a read may need a thousand small inner chunks.
     pub(super) fn all_in_memory(&self, slices: &[ChunkSlice], now: Instant) -> Option<Vec<Chunk>> {
         let current = self.current(slices, now)?;
         let keys = current.iter().filter_map(|current| match current {
@@ -162,8 +158,7 @@ impl ChunkReader {
     }
 
     /// Returns the current content of the chunks that some slices need, each once; `None` if one chunk takes a request
-    /// to
-    /// the store, or has to wait for a write.
+    /// to the store, or has to wait for a write.
     fn current(&self, slices: &[ChunkSlice], now: Instant) -> Option<Vec<CurrentChunk>> {
         let versions = self.versions.lock(now);
         let has_written = !self.buffer.is_empty();
@@ -284,8 +279,7 @@ impl ChunkReader {
         let mut state = self.versions.state(location.stored);
         if state == VersionState::Unknown && self.is_cached(chunk) {
             // The first lookup found no version. Either another thread has loaded the chunk and recorded its version
-            // since then,
-            // or the table has dropped the version; in the second case the cached chunk may be stale.
+            // since then, or the table has dropped the version; in the second case the cached chunk may be stale.
             state = match self.versions.state(location.stored) {
                 VersionState::Unknown => VersionState::Stale,
                 known => known,
@@ -396,8 +390,7 @@ impl ChunkReader {
     }
 
     /// Runs a read, which records the versions of its chunks. The read is retried if inner chunks of one stored chunk
-    /// came
-    /// from different versions; it fails with `Changed` after eight attempts.
+    /// came from different versions; it fails with `Changed` after eight attempts.
     pub(super) fn read_one_version<T>(
         &self,
         context: &RequestContext,
@@ -465,8 +458,7 @@ mod tests {
     }
 
     /// Two readers share memory that has no room for a row of chunks, while chunks change. Each read returns the old or
-    /// the
-    /// new content, and only the new content once the change was recorded.
+    /// the new content, and only the new content once the change was recorded.
     #[test]
     fn concurrent_readers_see_no_stale_chunks_after_a_change() {
         let plane_bytes = 256 * 256;

@@ -5,9 +5,8 @@
 //! invalidates the entry. A valid version in the table is returned without a request; otherwise the store is asked. A
 //! cached chunk is used only under the version in this table, so the chunk cache needs no invalidation. A new version
 //! renews the array's page version, so that the kernel drops its pages. The memory of entries is charged to the budget
-//! of
-//! open arrays. If the budget has no room for another entry, the older half of the entries is dropped; their chunks may
-//! then change unnoticed, so the page version is renewed.
+//! of open arrays. If the budget has no room for another entry, the older half of the entries is dropped; their chunks
+//! may then change unnoticed, so the page version is renewed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -140,8 +139,7 @@ impl ChunkVersions {
     }
 
     /// Whether the entry of a chunk is still valid; if so, advances its position in the change log past changes of
-    /// other
-    /// keys.
+    /// other keys.
     fn is_valid(&self, entry: &VersionEntry, number: u64, now: Instant) -> bool {
         if now.saturating_duration_since(entry.asked) >= self.array.info.freshness {
             return false;
@@ -165,8 +163,7 @@ impl ChunkVersions {
     }
 
     /// Returns the current version of a stored chunk, or `None` if the chunk is missing; asks the store if the table
-    /// has no
-    /// valid version.
+    /// has no valid version.
     pub(super) fn current(&self, context: &RequestContext, number: u64) -> Result<Option<Version>> {
         match self.state(number) {
             VersionState::Known(version) => Ok(version),
@@ -224,8 +221,7 @@ impl ChunkVersions {
     }
 
     /// Records the version of a chunk after a put. The page version stays, because readers have already seen the
-    /// chunk's
-    /// content while it was dirty.
+    /// chunk's content while it was dirty.
     pub(super) fn record_put(&self, number: u64, version: Version, stamp: QueryStamp) {
         self.replace(number, Some(version), stamp);
     }
@@ -245,8 +241,7 @@ impl ChunkVersions {
         }
         if !has_room && !entries.contains(&number) {
             // Half of the entries are dropped at once, because it has to be rare: the new page version makes the kernel
-            // drop its
-            // pages.
+            // drop its pages.
             for _ in 0..entries.len().div_ceil(2) {
                 entries.pop_lru();
             }
@@ -272,10 +267,8 @@ impl ChunkVersions {
     }
 
     /// Returns a version for the content of all chunks of `grid` that a box of elements covers; asks the store for
-    /// unknown
-    /// versions. The version is lasting (`Version::is_lasting`) if the versions of all these chunks are. `Unavailable`
-    /// if
-    /// the store takes longer than the timeout of a read.
+    /// unknown versions. The version is lasting (`Version::is_lasting`) if the versions of all these chunks are.
+    /// `Unavailable` if the store takes longer than the timeout of a read.
     pub(super) fn of_region(
         &self,
         context: &RequestContext,

@@ -70,8 +70,7 @@ impl ChunkWriter {
     }
 
     /// Fails with `ReadOnly` if the codecs are lossy and writing through lossy codecs is not allowed, and with
-    /// `TooLarge` if
-    /// the chunks are too large for the memory.
+    /// `TooLarge` if the chunks are too large for the memory.
     pub(super) fn check_writable(&self) -> Result<()> {
         let refuse = |why: &str| Err(Error::new(Kind::ReadOnly, &self.array.path, why));
         let limits = &self.array.engine.limits;
@@ -105,8 +104,7 @@ impl ChunkWriter {
     }
 
     /// Edits the elements of a chunk, which is read first unless all its elements are written. Refuses page write-back
-    /// to a
-    /// chunk whose content has changed since the kernel read the pages.
+    /// to a chunk whose content has changed since the kernel read the pages.
     pub(super) fn edit(
         self: &Arc<ChunkWriter>,
         context: &RequestContext,
@@ -156,8 +154,7 @@ impl ChunkWriter {
         };
         self.buffer.put(&location.indices, written)?;
         // The chunk writer is registered after every edit, because other arrays remove writers without dirty chunks
-        // from the
-        // list.
+        // from the list.
         self.array.engine.write_budget.register(self);
         Ok(())
     }
@@ -216,8 +213,8 @@ impl ChunkWriter {
     }
 
     /// Stores all dirty chunks of the array, no matter which open file wrote them. After an error the remaining chunks
-    /// are
-    /// still tried, and the first error is returned; `Changed` if new metadata give the stored chunks another meaning.
+    /// are still tried, and the first error is returned; `Changed` if new metadata give the stored chunks another
+    /// meaning.
     pub(super) fn flush(&self, context: &RequestContext) -> Result<()> {
         let chunks = self.buffer.chunks();
         if chunks.is_empty() {
@@ -271,8 +268,7 @@ impl ChunkWriter {
     }
 
     /// Encodes a chunk and puts it on the condition that the stored content is unchanged. If the key has another
-    /// version
-    /// but still the content that the chunk was edited from, the put is retried with that version.
+    /// version but still the content that the chunk was edited from, the put is retried with that version.
     fn put_chunk(
         &self,
         context: &RequestContext,
@@ -322,8 +318,7 @@ impl ChunkWriter {
     }
 
     /// Returns the metadata that chunks are encoded by. The overlay records them with the chunks: committing the chunks
-    /// is
-    /// a conflict if the array has other metadata by then.
+    /// is a conflict if the array has other metadata by then.
     fn encoded_by(&self) -> Option<&EncodedBy> {
         let by = || match &self.array.draft_keys {
             Some((document, folder)) => {
@@ -407,8 +402,7 @@ impl ChunkWriter {
     }
 
     /// Returns the condition for putting a dirty chunk: the present version of its key if each subchunk that was read
-    /// for
-    /// an edit still has the same content, or else the old condition, with which the put fails.
+    /// for an edit still has the same content, or else the old condition, with which the put fails.
     fn renewed_condition(
         &self,
         context: &RequestContext,
@@ -504,8 +498,7 @@ impl ChunkWriter {
     }
 
     /// Drops page write-back to a chunk that another program has changed since the kernel read the pages. Writers get
-    /// the
-    /// error at close or fsync, because the kernel reports no error for the write-back itself.
+    /// the error at close or fsync, because the kernel reports no error for the write-back itself.
     pub(super) fn refuse_pages(
         &self,
         context: &RequestContext,

@@ -3,14 +3,12 @@
 //! A regular grid has one pipeline. In a rectilinear grid the chunk shapes differ, and so do the shard indexes: a
 //! pipeline is built when a chunk of a new shape is decoded, and the last pipelines are cached. Properties that are the
 //! same for all shapes (nesting of shards, the inner chunk shape, whether anything is encoded) are read from the
-//! pipeline
-//! of the largest shape.
+//! pipeline of the largest shape.
 //!
 //! For elements without a fixed length the metadata give only an upper bound of a chunk's size, and memory has room for
 //! at most two chunks of that size. So a chunk is expected to be at most 1.5 times as long as the longest chunk of its
 //! array so far, encoded and decoded. A chunk that is longer is loaded again, with room for any length; a wrong
-//! estimate
-//! costs only time.
+//! estimate costs only time.
 
 use std::borrow::Cow;
 use std::num::NonZeroUsize;
@@ -105,8 +103,8 @@ impl Decoder {
 
     /// Creates the decoder of an array, with the codec pipeline of the largest chunk.
     ///
-    /// Fails as `Pipeline::new` does, and with `Unsupported` for a rectilinear grid with shards that inner
-    /// chunks do not divide.
+    /// Fails as `Pipeline::new` does, and with `Unsupported` for a rectilinear grid with shards that inner chunks do
+    /// not divide.
     pub(super) fn new(array: Arc<StoredArray>) -> Result<Decoder> {
         let stored = array.grid()?.clone();
         Decoder::of_grid(array.clone(), stored).map_err(|error| {
@@ -224,8 +222,7 @@ impl Decoder {
     pub(super) fn room_for_row(&self) -> u64 {
         let memory = self.array.engine.limits.memory;
         // Each load needs memory for the encoded chunk, the decoded chunk, and a chunk that is decoded but not used
-        // yet.
-        // Twice that memory is left free, so that a load finds chunks that may be evicted.
+        // yet. Twice that memory is left free, so that a load finds chunks that may be evicted.
         let decoded = self.pipeline.chunk_bytes() as u64;
         let load = decoded
             .saturating_mul(2)
@@ -238,8 +235,7 @@ impl Decoder {
     }
 
     /// Checks the stored length of a chunk: fails with `Corrupt` if no codec makes a chunk that long, and with
-    /// `TooLarge`
-    /// if its variable-length elements do not fit into memory.
+    /// `TooLarge` if its variable-length elements do not fit into memory.
     pub(super) fn check_length(&self, load: &Load, key: &Key, size: u64) -> Result<()> {
         let (pipeline, decoded) = (&load.pipeline, load.pipeline.chunk_bytes() as u64);
         if pipeline.has_fixed_length() {
@@ -308,13 +304,11 @@ impl Decoder {
     }
 
     /// Reuses the memory of a chunk that its reader has consumed for the next `length` bytes: getting fresh memory from
-    /// the
-    /// kernel takes as long as decoding a chunk into it.
+    /// the kernel takes as long as decoding a chunk into it.
     pub(super) fn reclaim(&self, length: usize) {
         let cache = &self.array.engine.cache;
         // While less memory is in use, no chunk is evicted, so that the chunks of a short array stay in memory for the
-        // other
-        // files of the array.
+        // other files of the array.
         if cache.budget().held() > 16 << 20 && !buffer::is_pooled(length) {
             cache.reclaim();
         }
@@ -330,8 +324,7 @@ impl Decoder {
     }
 
     /// Replaces the indices of an inner chunk by the indices of its outermost shard, which may be rectilinear; returns
-    /// the
-    /// number of the inner chunk in the shard.
+    /// the number of the inner chunk in the shard.
     fn leave_shard(&self, indices: &mut [u64], level: &ShardLevel) -> usize {
         if self.stored.is_regular() {
             return leave_level(indices, level.chunks_per_shard());

@@ -1,10 +1,8 @@
 //! Holds a dirty chunk and the stored content that it was edited from.
 //!
 //! If a subchunk is written in part, the other elements were read from the store. So two values are recorded: the
-//! version
-//! of the stored chunk, as the condition of the put, and a digest of the subchunk as it was read. If the put finds
-//! another
-//! version, the digest tells whether the content is still the same or the put is a conflict.
+//! version of the stored chunk, as the condition of the put, and a digest of the subchunk as it was read. If the put
+//! finds another version, the digest tells whether the content is still the same or the put is a conflict.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,8 +23,7 @@ pub(super) enum Basis {
     /// The dirty subchunk from an earlier write.
     Written,
     /// The stored subchunk, with the version of its stored chunk (`None` if the stored chunk was missing) and the
-    /// digest of
-    /// the subchunk (`None` if the subchunk was not stored).
+    /// digest of the subchunk (`None` if the subchunk was not stored).
     Stored(Option<Version>, Option<u64>),
 }
 
@@ -76,8 +73,7 @@ impl Default for DirtyChunk {
 
 impl DirtyChunk {
     /// Records the content that a subchunk was edited from. The first version that was read becomes the condition of
-    /// the
-    /// chunk's put.
+    /// the chunk's put.
     pub(super) fn depend(&mut self, place: &[usize], basis: Basis) {
         match basis {
             Basis::Nothing => {

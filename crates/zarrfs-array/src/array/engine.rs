@@ -89,8 +89,7 @@ pub struct EngineDisk {
 
 impl Engine {
     /// Creates an engine with one decoding thread per core, or per concurrent fetch if there are more fetches, because
-    /// a
-    /// thread that waits for the network needs no core.
+    /// a thread that waits for the network needs no core.
     pub fn new(limits: Limits, stats: Arc<Stats>) -> Arc<Engine> {
         let budget = MemoryBudget::beside_buffers(limits.memory, stats.clone());
         Engine::within(budget, limits, stats, EngineDisk::default())
@@ -140,8 +139,7 @@ impl Engine {
             open_chunks,
             opening: SingleFlight::default(),
             // The cache of shard runs registers with the budget after the cache of decoded chunks, so that decoded
-            // chunks are
-            // evicted first: readers have consumed some of these chunks, while shard runs are still wanted.
+            // chunks are evicted first: readers have consumed some of these chunks, while shard runs are still wanted.
             shard_runs: shard_groups::shard_runs(&budget),
             cache,
             spill,

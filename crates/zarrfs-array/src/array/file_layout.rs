@@ -2,8 +2,7 @@
 //!
 //! A plane is all elements at one index along the slowest dimension of the file; a chunk row is all chunks at one chunk
 //! index along that dimension. Each plane crosses all chunks of its chunk row. So a sequential reader reads every chunk
-//! of
-//! a chunk row once per plane, and needs one chunk row in memory at a time.
+//! of a chunk row once per plane, and needs one chunk row in memory at a time.
 
 use std::ops::Range;
 
@@ -87,8 +86,7 @@ impl FileLayout {
     }
 
     /// Returns the maximum number of bytes that are read at a time; it limits the memory for the slices of the chunks
-    /// to
-    /// about 3 MiB.
+    /// to about 3 MiB.
     pub(super) fn max_read(&self, grid: &Grid) -> u64 {
         let row = if grid.is_regular() {
             grid.chunk_shape().last().copied().unwrap_or(1)
@@ -103,8 +101,7 @@ impl FileLayout {
     }
 
     /// Calls `visit` with each chunk that a byte range covers, the chunk's first element, and the box of elements in
-    /// the
-    /// range. The range is cut into boxes; the chunks of each box come in C order.
+    /// the range. The range is cut into boxes; the chunks of each box come in C order.
     pub(super) fn visit(
         &self,
         grid: &Grid,
@@ -152,8 +149,7 @@ impl FileLayout {
                 return None;
             }
             // The range covers several rows of the file along this dimension. The rows are contiguous in the chunk only
-            // if each
-            // row of the chunk is exactly a row of the file.
+            // if each row of the chunk is exactly a row of the file.
             if first != last {
                 is_one_run &= chunk_start == file_start && chunk_length == file_length;
             }
@@ -240,8 +236,7 @@ pub(super) struct ChunkRows {
 
 impl ChunkRows {
     /// Divides a file of `length` bytes that shows `region` into chunk rows; `axis` is the dimension that varies
-    /// slowest in
-    /// the file. In a rectilinear grid chunk rows differ in length, so each plane counts as a chunk row.
+    /// slowest in the file. In a rectilinear grid chunk rows differ in length, so each plane counts as a chunk row.
     pub(super) fn new(chunks: &Grid, region: &Region, axis: usize, length: u64) -> ChunkRows {
         let of_chunk = chunks.chunk_shape().get(axis).copied().unwrap_or(1).max(1);
         let of_file = region.shape.get(axis).copied().unwrap_or(1).max(1);

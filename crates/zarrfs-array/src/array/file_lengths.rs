@@ -1,8 +1,8 @@
 //! Computes and caches the lengths of files whose length depends on the elements.
 //!
-//! To know the length, all elements must be read. It is computed once for each content, and cached in memory and,
-//! with `--cache-dir`, on disk. A cached length is used only while all stored chunks of the file have the versions, and
-//! the array has the metadata, that the length was computed from. A change by another program is seen within the TTL of
+//! To know the length, all elements must be read. It is computed once for each content, and cached in memory and, with
+//! `--cache-dir`, on disk. A cached length is used only while all stored chunks of the file have the versions, and the
+//! array has the metadata, that the length was computed from. A change by another program is seen within the TTL of
 //! versions, like a change of the file's bytes.
 
 use std::collections::HashMap;
@@ -38,8 +38,7 @@ impl FileLengths {
     /// Returns the length of file `name`: the cached length if the elements have the version that it was computed from,
     /// or else the result of `measure`. `version_of` returns the present version of the elements. Concurrent callers
     /// share one call of `measure`. If the call takes longer than they wait, it still runs to its end, and a later
-    /// caller
-    /// finds the length.
+    /// caller finds the length.
     pub(super) fn length_of(
         &self,
         context: &RequestContext,
@@ -107,10 +106,8 @@ impl FileLengths {
     }
 
     /// Returns the disk cache and the key under which it has a file length. The key has the file name, the version of
-    /// the
-    /// program, and the version of the metadata. `None` if there is no disk cache, or if the version of the elements is
-    /// valid
-    /// only in this process.
+    /// the program, and the version of the metadata. `None` if there is no disk cache, or if the version of the
+    /// elements is valid only in this process.
     fn disk_entry(&self, name: &str, version: Version) -> Option<(&CacheNamespace, EntryKey)> {
         let disk = self.array.engine.disk.as_ref();
         let disk = disk.filter(|_| version.is_lasting())?;

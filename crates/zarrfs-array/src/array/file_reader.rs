@@ -1,10 +1,8 @@
 //! Reads ranges of a flat file from the chunks of its array.
 //!
 //! A range of bytes is cut into boxes of elements, and each box into the chunks that it covers. An `Assembler` copies
-//! the
-//! byte runs of each chunk into the answer. Chunks are taken one after another, so a read has at most one chunk in
-//! memory
-//! that it loads itself; the engine's threads decode the other missing chunks concurrently.
+//! the byte runs of each chunk into the answer. Chunks are taken one after another, so a read has at most one chunk in
+//! memory that it loads itself; the engine's threads decode the other missing chunks concurrently.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -101,8 +99,7 @@ impl FileReader {
     }
 
     /// Returns the bytes of a range if all its chunks are in memory and current; otherwise stores the computed chunk
-    /// slices
-    /// for a later `read`.
+    /// slices for a later `read`.
     fn read_cached(&self, context: &RequestContext, range: Range<u64>) -> Option<ReadBytes> {
         let array = &*self.reader.array;
         let now = array.info.clock.now();
@@ -159,8 +156,7 @@ impl FileReader {
             chunk.map(Source::Chunk)
         };
         // All chunks were looked up together, under one version of each stored chunk, so the versions of inner chunks
-        // cannot
-        // differ.
+        // cannot differ.
         let bytes = self
             .assembler(context)
             .assemble(&range, &slices, None, source);

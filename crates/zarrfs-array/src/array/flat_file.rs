@@ -49,8 +49,7 @@ impl FlatFile {
 
     /// Creates the read-only flat file of a box with permuted dimensions: `order` has the array's dimension for each
     /// dimension of the file, outermost first, each dimension once. `Invalid` if `order` is no permutation,
-    /// `Unsupported` or
-    /// `TooLarge` if the file's length cannot be computed.
+    /// `Unsupported` or `TooLarge` if the file's length cannot be computed.
     pub fn permuted(array: Arc<OpenArray>, region: Region, order: &[usize]) -> Result<FlatFile> {
         let rank = region.shape.len();
         if order.len() != rank || (0..rank).any(|axis| !order.contains(&axis)) {
@@ -100,14 +99,13 @@ impl FlatFile {
     }
 
     /// Returns the bytes of a range that the kernel will cache as pages. While the array is open for writing, the
-    /// digests
-    /// of the range's chunks are recorded, to detect conflicts of write-back. The range must be inside the file.
+    /// digests of the range's chunks are recorded, to detect conflicts of write-back. The range must be inside the
+    /// file.
     pub fn read_for_pages(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         if self.array.buffer.writers.is_open() {
             context.check_may_wait()?;
             // The digests are recorded before the read. If another program changes a chunk between the two, a
-            // write-back of
-            // the chunk's pages is refused without need, but it never overwrites the change.
+            // write-back of the chunk's pages is refused without need, but it never overwrites the change.
             self.record_pages(context, &range)?;
         }
         self.read(context, range)
@@ -132,8 +130,7 @@ impl FlatFile {
 
     /// Writes bytes at an offset of the file. Fails with `TooLarge` beyond the end, since the length is fixed, with
     /// `Invalid` for a value outside the data type, and as `OpenArray::check_writable` does. Bytes written before an
-    /// error
-    /// stay written.
+    /// error stay written.
     pub fn write(
         &self,
         context: &RequestContext,

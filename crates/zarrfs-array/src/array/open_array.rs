@@ -142,8 +142,7 @@ impl OpenArray {
 
     /// Returns the version of the array's content. It changes once a stored chunk that was read has changed, and no
     /// version is used twice. Asks the store about all chunks that were read, so it may block. Returns `None` if too
-    /// many
-    /// chunks were read, or if the array cannot be decoded.
+    /// many chunks were read, or if the array cannot be decoded.
     pub fn content(&self, context: &RequestContext) -> Result<Option<u64>> {
         if self.chunks.is_err() || !self.versions.refresh(context)? {
             return Ok(None);
@@ -165,8 +164,7 @@ impl OpenArray {
     }
 
     /// Whether elements that were read may have changed since the state `since`: something was written to the array, or
-    /// a
-    /// chunk that was read was changed through the store. Sends no request.
+    /// a chunk that was read was changed through the store. Sends no request.
     pub fn may_have_changed(&self, since: &ArrayState) -> bool {
         self.chunks.is_ok()
             && (self.page_version() != since.content
@@ -189,8 +187,8 @@ impl OpenArray {
     }
 
     /// Stores all dirty chunks of the array, no matter which open file wrote them. After an error the remaining chunks
-    /// are
-    /// still tried, and the first error is returned; `Changed` if new metadata give the stored chunks another meaning.
+    /// are still tried, and the first error is returned; `Changed` if new metadata give the stored chunks another
+    /// meaning.
     pub fn flush(&self, context: &RequestContext) -> Result<()> {
         if self.buffer.is_empty() {
             return Ok(());
@@ -203,8 +201,8 @@ impl OpenArray {
         self.buffer.lost()
     }
 
-    /// Registers an open file for writing; `file` is the path of the file in the mount. `Busy` if the array is
-    /// open for writing through another file; waits a moment in case the other file is just being closed.
+    /// Registers an open file for writing; `file` is the path of the file in the mount. `Busy` if the array is open for
+    /// writing through another file; waits a moment in case the other file is just being closed.
     pub fn begin_writing(&self, file: &str) -> Result<()> {
         let added = self.buffer.writers.add(file);
         added.map_err(|other| busy(file, &other))
@@ -256,8 +254,8 @@ impl OpenArray {
 
     /// Returns the decoded size of a chunk in bytes, which determines the block size of files; 0 if the array cannot be
     /// decoded. For inner chunks of a store on a network the size is at most 128 bytes, so that files get a small block
-    /// size:
-    /// a program that fills one buffer to look at a header then fetches only the few inner chunks in its first 128 KiB.
+    /// size: a program that fills one buffer to look at a header then fetches only the few inner chunks in its first
+    /// 128 KiB.
     pub fn chunk_bytes(&self) -> u64 {
         let Ok(decoder) = self.decoder() else {
             return 0;
@@ -305,8 +303,7 @@ impl OpenArray {
     }
 
     /// Returns the numbers of the stored chunks, in the order of the grid; stores dirty chunks first. `Unsupported` if
-    /// the
-    /// store cannot list its keys, `TooLarge` if the numbers need more than 1/4 of the memory.
+    /// the store cannot list its keys, `TooLarge` if the numbers need more than 1/4 of the memory.
     pub fn stored_set(&self, context: &RequestContext) -> Result<Arc<StoredSet>> {
         if !self.buffer.is_empty() {
             context.check_may_wait()?;
@@ -323,8 +320,7 @@ impl OpenArray {
     }
 
     /// Records that a program reads a chunk of `decoded_grid` as a file; prefetches the next chunks if the program
-    /// reads
-    /// one chunk after the other.
+    /// reads one chunk after the other.
     pub fn record_chunk_read(&self, chunk: ChunkIndex) {
         if let Ok(prefetcher) = self.prefetcher() {
             prefetcher.record_chunk_read(chunk);
@@ -344,8 +340,7 @@ impl OpenArray {
 
     /// Returns a version for the content of the stored chunks that a box covers; asks the store for unknown versions.
     /// `TooLarge` if the box has too many elements without a fixed length, `Unavailable` if the store takes longer than
-    /// a
-    /// request may.
+    /// a request may.
     pub fn region_version(&self, context: &RequestContext, region: &Region) -> Result<Version> {
         let decoder = self.decoder()?;
         if self.stored.metadata.data_type.is_variable() {
@@ -357,8 +352,7 @@ impl OpenArray {
     /// Returns the length of file `name`: the cached length if the elements have the version that it was computed from,
     /// or else the result of `measure`. `version_of` returns the present version of the elements. Concurrent callers
     /// share one call of `measure`. If the call takes longer than they wait, it still runs to its end, and a later
-    /// caller
-    /// finds the length.
+    /// caller finds the length.
     pub fn length_of(
         &self,
         context: &RequestContext,
@@ -384,8 +378,7 @@ impl OpenArray {
     }
 
     /// Reads a box of variable-length elements; `TooLarge` if its elements and a row of its chunks need more than 1/2
-    /// of
-    /// the memory budget, `Corrupt` if a chunk has the wrong number of elements.
+    /// of the memory budget, `Corrupt` if a chunk has the wrong number of elements.
     pub fn records(&self, context: &RequestContext, region: &Region) -> Result<VlenElements> {
         VlenReader::new(self.prefetcher()?).read(context, region)
     }

@@ -54,8 +54,7 @@ impl OpenChunks {
     }
 
     /// Closes a stored chunk that could not be read, and drops its shard indexes: a proxy may have truncated the
-    /// response
-    /// that the chunk was opened with, and the next response has the true length.
+    /// response that the chunk was opened with, and the next response has the true length.
     fn forget_doubtful(&self, number: u64, key: &Key, error: &Error) {
         if !matches!(error.kind(), Kind::Corrupt | Kind::Unavailable) {
             return;
@@ -150,10 +149,8 @@ impl OpenChunks {
     ) -> Result<Option<Arc<OpenChunk>>> {
         let pipeline = self.decoder.pipeline_of(ChunkIndex(number))?;
         // Over a network the request for the index of a shard also returns the shard's version and length, so opening
-        // the
-        // shard takes no other request. But a server that ignores ranges would send the whole shard for its index, and
-        // once more
-        // for its inner chunks.
+        // the shard takes no other request. But a server that ignores ranges would send the whole shard for its index,
+        // and once more for its inner chunks.
         let sends_parts = &self.array.info.sends_parts;
         let is_enough = self.array.engine.limits.fetches > 0 && sends_parts.load(Ordering::Relaxed);
         let level = pipeline.shards().first().filter(|_| is_enough);

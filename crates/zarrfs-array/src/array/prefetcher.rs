@@ -1,8 +1,7 @@
 //! Decodes chunks on the engine's threads before a reader takes them.
 //!
 //! Chunks are submitted in batches that are long enough to be worth handing over to another thread. No reader waits for
-//! a
-//! batch. Errors in a batch are dropped: the read that needs the chunk loads it again and returns the error.
+//! a batch. Errors in a batch are dropped: the read that needs the chunk loads it again and returns the error.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -67,12 +66,9 @@ impl Prefetcher {
     }
 
     /// Returns the prefetch window for a sequential reader of a file: one chunk row, so that the next chunk row is
-    /// decoded
-    /// while the present one is read. Over a network the window is at least two chunk rows, because chunks of the
-    /// second
-    /// must be requested before the reader has finished the first. The window is empty if a chunk row needs more than
-    /// 1/4 of
-    /// the memory.
+    /// decoded while the present one is read. Over a network the window is at least two chunk rows, because chunks of
+    /// the second must be requested before the reader has finished the first. The window is empty if a chunk row needs
+    /// more than 1/4 of the memory.
     pub(super) fn window(&self, rows: ChunkRows) -> Window {
         let limits = &self.reader.array.engine.limits;
         // Each chunk has a fixed overhead, so a short chunk takes several times its bytes in memory.
@@ -121,8 +117,7 @@ impl Prefetcher {
     }
 
     /// Submits the chunks that are not in memory to the engine's threads until their queue is full. A thread skips a
-    /// chunk
-    /// that its reader has taken meanwhile.
+    /// chunk that its reader has taken meanwhile.
     pub(super) fn decode_beside(
         self: &Arc<Prefetcher>,
         chunks: impl Iterator<Item = PlacedChunk>,
@@ -188,8 +183,7 @@ impl Prefetcher {
     }
 
     /// Returns how many of `count` inner chunks are fetched and decoded together. Over a network there are enough
-    /// groups
-    /// for all concurrent requests, unless the groups would be too short.
+    /// groups for all concurrent requests, unless the groups would be too short.
     fn group_size(&self, count: usize) -> usize {
         let bytes = match self.reader.array.engine.limits.fetches {
             0 => BATCH_BYTES,
@@ -204,8 +198,7 @@ impl Prefetcher {
 
     /// Returns the number of chunks in `bytes` decoded bytes, at least one. For a local store the overhead of a chunk
     /// in memory is added to its length, so that a batch of tiny chunks does not take too much memory. Over a network
-    /// only
-    /// the length of the elements is used, since `bytes` is the length of a request.
+    /// only the length of the elements is used, since `bytes` is the length of a request.
     fn count_of(&self, bytes: usize) -> usize {
         let beside = match self.reader.array.engine.limits.fetches {
             0 => in_buffer(CHUNK_OVERHEAD),

@@ -79,8 +79,7 @@ impl ReadAhead {
     }
 
     /// Returns the range of shards on a network that a sequential reader is going to read plane by plane, or `None` if
-    /// the
-    /// reader is not expected to do so.
+    /// the reader is not expected to do so.
     fn ordered_span(&self) -> Option<Arc<OrderedSpan>> {
         if self.reader.array.engine.limits.fetches == 0 || !self.reader.decoder.reads_groups() {
             return None;
@@ -92,8 +91,7 @@ impl ReadAhead {
         let own: Vec<usize> = (0..shape.len()).collect();
         let order = self.layout.order.as_deref().unwrap_or(&own);
         // A dimension along which a shard, or the box of the file, has only one index does not divide a shard into
-        // layers,
-        // which a sequential reader reads one after the other.
+        // layers, which a sequential reader reads one after the other.
         let is_deep = |&axis: &usize| shape[axis].min(shard[axis]) > 1;
         let place = order.iter().position(is_deep)?;
         let inner = order.get(place + 1..)?;
@@ -131,8 +129,7 @@ impl ReadAhead {
     }
 
     /// Whether the chunks of a chunk row are loaded again for each plane, because the chunk row fits neither in memory
-    /// nor
-    /// in the spill file.
+    /// nor in the spill file.
     fn reloads_row(&self) -> bool {
         self.is_row_too_long() && !self.spills_row()
     }
@@ -202,8 +199,7 @@ pub(super) struct ParallelDecode<'a> {
 
 impl<'a> ParallelDecode<'a> {
     /// Prepares to decode the chunks of a read. If a chunk row does not fit in memory, only a few chunks are decoded at
-    /// a
-    /// time, because more chunks would evict the cached part of the chunk row.
+    /// a time, because more chunks would evict the cached part of the chunk row.
     pub(super) fn new(file: &'a ReadAhead, slices: &[ChunkSlice]) -> ParallelDecode<'a> {
         let groups = slices.chunk_by(ChunkSlice::is_of_same_chunk);
         let chunk = |group: &[ChunkSlice]| Some(group.first()?.chunk);
@@ -215,8 +211,7 @@ impl<'a> ParallelDecode<'a> {
             file,
             chunks: groups.filter_map(chunk).collect(),
             // The read loads its first chunk itself, so the first chunk is not submitted to the threads. An inner chunk
-            // is
-            // submitted, because it is fetched in a group with the chunks after it.
+            // is submitted, because it is fetched in a group with the chunks after it.
             submitted: usize::from(!file.prefetcher.reader.decoder.reads_groups()),
             ahead: if is_row_too_long {
                 file.prefetcher.reader.array.engine.encoders

@@ -33,8 +33,8 @@ const MIN_EQUAL_STEPS: u32 = 3;
 /// The idle time after which a reader counts as not needing its unread chunks any more.
 const READER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A reader counts as sequential after it has read this many bytes without a seek, and as random after this many
-/// seeks. The next reader of the array is expected to behave like the last one.
+/// A reader counts as sequential after it has read this many bytes without a seek, and as random after this many seeks.
+/// The next reader of the array is expected to behave like the last one.
 const MIN_READ_ON: u64 = 8 << 20;
 const MIN_SEEKS: u32 = 8;
 
@@ -172,8 +172,7 @@ impl ReadTracker {
     }
 
     /// Returns the end of a predicted range, without the beginning whose chunks the reader has read from before. Each
-    /// plane
-    /// of a chunk row crosses all its chunks, so after one plane the rest of the chunk row has no new chunks.
+    /// plane of a chunk row crosses all its chunks, so after one plane the rest of the chunk row has no new chunks.
     pub(super) fn unvisited(&self, range: Range<u64>, rows: ChunkRows) -> Range<u64> {
         let row = rows.range_at(range.start);
         let first_visited = self.history.lock().start.max(row.start);
@@ -183,8 +182,7 @@ impl ReadTracker {
     }
 
     /// Whether the reader still needs a chunk; `None` if the reader is not known to be sequential, or if the chunk is
-    /// not
-    /// in the file.
+    /// not in the file.
     fn needs(&self, chunk: &Region) -> Option<bool> {
         let end = self.end_of(&chunk.start, &chunk.shape)?;
         let history = self.history.lock();

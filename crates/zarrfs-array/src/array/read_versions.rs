@@ -2,8 +2,7 @@
 //!
 //! Chunks come from memory, from disk and from the store one after another, and another program may replace their shard
 //! in between. If chunks of a read came from different versions of one stored chunk, the read is retried, and fails
-//! with
-//! `Changed` after several attempts.
+//! with `Changed` after several attempts.
 
 use crate::array::chunk::Chunk;
 use crate::array::decoder::Decoder;

@@ -145,8 +145,7 @@ impl ShardIndexes {
     }
 
     /// Caches the index bytes that were fetched when a shard was opened. An index that cannot be decoded is not cached:
-    /// it
-    /// is fetched again when a read needs it, and that read returns the error.
+    /// it is fetched again when a read needs it, and that read returns the error.
     pub(super) fn keep(&self, level: &ShardLevel, number: u64, stored: &OpenChunk, bytes: &[u8]) {
         let length = bytes.len() as u64;
         let Some(room) = self

@@ -148,8 +148,7 @@ impl ShardFile {
     }
 
     /// Returns the nested shard that is inner chunk `number` in C order, or `None` if that inner chunk is not stored or
-    /// is
-    /// not a shard.
+    /// is not a shard.
     ///
     /// Fails as `range` does, and with `Changed` if the stored object has changed.
     pub fn shard_within(&self, context: &RequestContext, number: u64) -> Result<Option<ShardFile>> {
@@ -184,8 +183,7 @@ impl ShardFile {
     /// Returns the number of a nested shard, which is inner chunk `number`, among all shards of its depth.
     fn number_within(&self, number: u64) -> Result<u64> {
         // Shards may differ in size. Numbers are computed as if each shard had as many inner chunks as the largest
-        // shard,
-        // as in `ShardReader`, so that both compute the same cache key.
+        // shard, as in `ShardReader`, so that both compute the same cache key.
         let largest = self.reader.decoder.pipeline.shards();
         let level = largest.get(self.place.depth);
         let count = level.map_or(1, |level| level.chunks_per_shard().iter().product());
@@ -218,8 +216,7 @@ impl ShardFile {
     }
 
     /// Returns the byte range of an inner chunk in the shard, by its number in C order, or `None` if the inner chunk is
-    /// not
-    /// stored.
+    /// not stored.
     ///
     /// Fails with `Corrupt` if the index cannot be read or has a range outside of the shard.
     pub fn range(&self, number: u64) -> Result<Option<Range<u64>>> {

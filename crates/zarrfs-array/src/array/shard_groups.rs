@@ -5,9 +5,9 @@
 //! bytes from it. A layer is the inner chunks of a shard at one index along the slowest dimension of the file: a
 //! sequential reader reads from each shard once per layer. Over a network, two layers of a shard are fetched at once as
 //! long as the reader may only look at a header. Once the reader has read on, more layers are fetched at once: as many
-//! as
-//! fit in memory for all shards that the reader crosses before it comes back to the same shard. The bytes of a run are
-//! used only for the version of the shard that they were read from. An inner chunk without neighbours is read alone.
+//! as fit in memory for all shards that the reader crosses before it comes back to the same shard. The bytes of a run
+//! are used only for the version of the shard that they were read from. An inner chunk without neighbours is read
+//! alone.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -54,16 +54,14 @@ impl Gaps {
         ..Gaps::LOCAL
     };
     /// The limits for a sequential reader: if inner chunks are stored in Morton order, a layer consists of many byte
-    /// ranges
-    /// with gaps that are nearly as long.
+    /// ranges with gaps that are nearly as long.
     const ORDERED: Gaps = Gaps {
         eighths: 16,
         is_ordered: true,
         ..Gaps::REMOTE
     };
     /// The limits for a sequential reader for which the layers with their gaps do not fit in memory. The gaps stay
-    /// small,
-    /// because their bytes would be fetched again with other layers.
+    /// small, because their bytes would be fetched again with other layers.
     const EXACT: Gaps = Gaps {
         eighths: 1,
         ..Gaps::ORDERED
@@ -100,8 +98,7 @@ const FIRST_LAYERS: u64 = 2;
 
 impl OrderedSpan {
     /// Returns the layers of a shard to fetch together with `layer` if memory has room; more layers if the reader has
-    /// read
-    /// on. `begun` is the layer that the reader began with, if it began in this shard.
+    /// read on. `begun` is the layer that the reader began with, if it began in this shard.
     fn together(&self, layer: u64, begun: Option<u64>, end: u64) -> Range<u64> {
         let later = begun.map_or(0, |first| first + FIRST_LAYERS);
         if self.has_gone_on && layer >= later {
@@ -114,8 +111,7 @@ impl OrderedSpan {
 }
 
 /// The encoded bytes of neighbouring inner chunks that were read together; each inner chunk is removed when a load
-/// takes
-/// it.
+/// takes it.
 pub(super) struct ShardRun {
     version: Version,
     /// The bytes of the inner chunks, by offset in the shard.
@@ -257,8 +253,7 @@ impl ShardGroups {
     }
 
     /// Returns the encoded bytes of the inner chunk at byte range `range` of its shard, or `None` if the inner chunk
-    /// has no
-    /// neighbours to be read with.
+    /// has no neighbours to be read with.
     ///
     /// Fails with `Changed` if the shard may have changed, and as the store does.
     pub(super) fn bytes_of(
@@ -304,10 +299,8 @@ impl ShardGroups {
     }
 
     /// Plans which runs of inner chunks to read for a sequential reader: those of several layers of a shard, including
-    /// the
-    /// layer of this chunk. All chunks of these layers get the same plan. It is empty if memory has no room for a
-    /// single
-    /// layer.
+    /// the layer of this chunk. All chunks of these layers get the same plan. It is empty if memory has no room for a
+    /// single layer.
     fn ordered_plan(
         &self,
         context: &RequestContext,
@@ -376,8 +369,7 @@ impl ShardGroups {
 
     /// Reads the runs of a plan concurrently if there are several, because a single thread takes their inner chunks in
     /// order and would wait for each run. If memory is short, each run is read only when it is needed, since it could
-    /// be
-    /// evicted before its inner chunks are taken. Errors are dropped: the later read of the run returns them.
+    /// be evicted before its inner chunks are taken. Errors are dropped: the later read of the run returns them.
     fn read_together(
         &self,
         context: &RequestContext,
@@ -446,8 +438,7 @@ impl ShardGroups {
     }
 
     /// Plans the runs of inner chunks to read from one version of a shard; the plan is empty if the shard's index
-    /// cannot be
-    /// read.
+    /// cannot be read.
     fn plan(
         &self,
         context: &RequestContext,

@@ -1,8 +1,7 @@
 //! Loads single inner chunks of shards.
 //!
 //! Only the indexes on the path to an inner chunk and its own bytes are fetched. All of them must be from one content
-//! of
-//! the stored key: the object's version is checked after each read, and if it has changed, everything is read again.
+//! of the stored key: the object's version is checked after each read, and if it has changed, everything is read again.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -168,8 +167,7 @@ impl ShardReader {
     }
 
     /// Returns the number of a shard among all shards of its depth. For the numbers, each outer shard counts as having
-    /// as
-    /// many inner chunks as the largest shard.
+    /// as many inner chunks as the largest shard.
     fn index_number(&self, load: &Load, depth: usize) -> u64 {
         let levels = self.decoder.pipeline.shards();
         let outer = levels.iter().zip(&load.location.inner).take(depth);

@@ -3,10 +3,8 @@
 //! A spilled chunk is read back instead of decoded again, and is valid only for the version that was spilled.
 //! `read_tracker` decides which chunks readers need. The file has no name, so nothing is left of it however the process
 //! ends. It grows up to the configured limit and up to 1/2 of the free space of its disk; on a tmpfs also up to the
-//! memory
-//! budget. Once all chunks are removed it is truncated. A disk error is never returned to a reader: the chunk is
-//! decoded
-//! again.
+//! memory budget. Once all chunks are removed it is truncated. A disk error is never returned to a reader: the chunk is
+//! decoded again.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -223,8 +221,7 @@ impl Spill {
     }
 
     /// Reads byte runs of a chunk from the spill file to their positions in `out`; returns false if the file does not
-    /// have
-    /// this version of the chunk.
+    /// have this version of the chunk.
     pub(super) fn read_runs(
         &self,
         chunk: &CacheKey,
@@ -245,8 +242,7 @@ impl Spill {
     }
 
     /// Calls `read` with the offset of a chunk in the spill file; returns false if the file does not have this version
-    /// of
-    /// the chunk.
+    /// of the chunk.
     fn read_by(
         &self,
         chunk: &CacheKey,

@@ -224,8 +224,7 @@ impl StoredArray {
 
     /// Whether the metadata are known at the time `now` to be those that the array was opened with. Sends no request;
     /// takes no lock until the TTL of the metadata ends or something is changed through the store. Call
-    /// `has_same_store` after
-    /// the read.
+    /// `has_same_store` after the read.
     pub(super) fn has_current_metadata(&self, now: Instant) -> bool {
         let MetadataCheck {
             start,

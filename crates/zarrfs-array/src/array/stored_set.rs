@@ -3,8 +3,7 @@
 //! The set of the numbers of all stored chunks is read from the store's listing once, and is used until its TTL is over
 //! or a chunk is changed through the store. A shard is one stored chunk; its inner chunks are not listed. If listing a
 //! local store took long, the set is used for longer than the TTL, in proportion to the time of the listing: otherwise
-//! a
-//! program that lists many directories of the array would cause a new listing for each directory.
+//! a program that lists many directories of the array would cause a new listing for each directory.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -61,8 +60,7 @@ impl StoredSets {
     }
 
     /// Returns the set of stored chunks. Fails as `OpenArray::stored_chunks`, and with `TooLarge` if the chunk numbers
-    /// need
-    /// more than 1/4 of the memory.
+    /// need more than 1/4 of the memory.
     pub(super) fn get(&self, context: &RequestContext) -> Result<Arc<StoredSet>> {
         if let Some(known) = &*self.known.lock()
             && self.holds(known)

@@ -126,8 +126,7 @@ impl StridedFile {
     }
 
     /// Calls `visit` with each chunk that has elements of a box of the selection, and with the range of these elements
-    /// along
-    /// each dimension of the array, until `visit` returns false.
+    /// along each dimension of the array, until `visit` returns false.
     fn visit(
         &self,
         decoder: &Decoder,

@@ -197,8 +197,7 @@ impl ReservedBuffer<'_> {
     }
 
     /// Appends bytes to the buffer; `TooLarge` if the buffer needs more than 1/2 of the memory budget, together with
-    /// the
-    /// chunks that are in memory during the copy.
+    /// the chunks that are in memory during the copy.
     pub fn push(&mut self, bytes: &[u8]) -> Result<()> {
         let (length, capacity) = (self.bytes.len() + bytes.len(), self.bytes.capacity());
         if length as u64 + self.held > self.limit {

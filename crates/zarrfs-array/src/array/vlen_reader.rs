@@ -2,10 +2,9 @@
 //!
 //! The offset of an element is known only after all elements before it were read, so a box is assembled once, when its
 //! file is opened. A box that needs more than 1/2 of the memory budget, with the chunk row that is being read, is
-//! refused.
-//! The box is read one slab (its elements in one chunk row) after the other. The engine's threads decode the chunks of
-//! the next slabs, as many as fit in a part of the memory. If the threads could not decode a chunk, or it was evicted
-//! again, the reader loads the chunk itself, in the version that the chunk has then.
+//! refused. The box is read one slab (its elements in one chunk row) after the other. The engine's threads decode the
+//! chunks of the next slabs, as many as fit in a part of the memory. If the threads could not decode a chunk, or it was
+//! evicted again, the reader loads the chunk itself, in the version that the chunk has then.
 
 use std::collections::VecDeque;
 use std::slice::Iter;
@@ -72,8 +71,7 @@ impl VlenReader<'_> {
     }
 
     /// Reads a box of variable-length elements; `TooLarge` if its elements and a row of its chunks need more than 1/2
-    /// of
-    /// the memory budget, `Corrupt` if a chunk has the wrong number of elements.
+    /// of the memory budget, `Corrupt` if a chunk has the wrong number of elements.
     pub(super) fn read(&self, context: &RequestContext, region: &Region) -> Result<VlenElements> {
         self.array.check_metadata(context)?;
         let len = ReservedBuffer::new(self.array).count(region)?;

@@ -55,11 +55,9 @@ impl WriteBudget {
     }
 
     /// Flushes the least recently written chunks until the dirty bytes are within the limit. A chunk that cannot be
-    /// stored
-    /// stays dirty, and a later `ChunkWriter::flush` returns the error; once there are twice as many dirty bytes as the
-    /// limit
-    /// allows, this function returns the error. The chunk `edited` of `writer` is not flushed, since it is about to be
-    /// edited.
+    /// stored stays dirty, and a later `ChunkWriter::flush` returns the error; once there are twice as many dirty bytes
+    /// as the limit allows, this function returns the error. The chunk `edited` of `writer` is not flushed, since it is
+    /// about to be edited.
     pub(super) fn make_room(
         &self,
         context: &RequestContext,

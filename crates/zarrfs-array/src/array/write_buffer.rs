@@ -2,11 +2,9 @@
 //!
 //! Of a shard, only the written inner chunks are in the buffer. In this module a chunk is the object under one key, and
 //! a subchunk is the smallest part that decodes alone: an inner chunk of a shard, or a chunk that is no shard. Every
-//! reader
-//! of the array gets the dirty subchunks instead of the stored ones. A chunk is locked while it is edited or stored, so
-//! no
-//! change is lost; a subchunk is edited in place only if no reader shares it. The table of dirty chunks is locked for a
-//! lookup, or while the bytes of one write are copied.
+//! reader of the array gets the dirty subchunks instead of the stored ones. A chunk is locked while it is edited or
+//! stored, so no change is lost; a subchunk is edited in place only if no reader shares it. The table of dirty chunks
+//! is locked for a lookup, or while the bytes of one write are copied.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -117,8 +115,7 @@ impl WriteBuffer {
     }
 
     /// Returns the digest of the stored subchunk from which the unwritten elements of a dirty subchunk come; `None` if
-    /// the
-    /// subchunk is not dirty, or was written whole.
+    /// the subchunk is not dirty, or was written whole.
     pub(super) fn rest_digest(&self, chunk: &Coordinates, inner: &[usize]) -> Option<ReadDigest> {
         let chunks = self.lock();
         let read = chunks.peek(chunk)?.read.get(inner);
@@ -152,8 +149,7 @@ impl WriteBuffer {
     }
 
     /// Edits a dirty subchunk in place; returns false if the subchunk is not dirty, or a reader shares it. The caller
-    /// has
-    /// locked the chunk.
+    /// has locked the chunk.
     ///
     /// `Unavailable` once writes are refused.
     pub(super) fn edit(
@@ -230,8 +226,7 @@ impl WriteBuffer {
     }
 
     /// Returns the least recently written chunk, but not `excluded`, and the number of its last write. Chunks that
-    /// could
-    /// not be stored are included only if `with_failed` is true.
+    /// could not be stored are included only if `with_failed` is true.
     pub(super) fn oldest(
         &self,
         excluded: Option<&Coordinates>,
@@ -261,8 +256,7 @@ impl WriteBuffer {
     }
 
     /// Drops a dirty chunk that can no longer be stored; each writer of the array gets the error. The caller has locked
-    /// the
-    /// chunk.
+    /// the chunk.
     pub(super) fn abandon(&self, chunk: &Coordinates, error: &Error) {
         self.refuse_pages(chunk);
         self.remove(chunk);

@@ -2,10 +2,9 @@
 //!
 //! The kernel caches pages per file, and writes a whole page back once a program has changed a byte of it through mmap.
 //! So only one file of an array is open for writing at a time, any number of times, because write-back of pages of
-//! another
-//! file would undo its changes. Files of chunk keys (`WrittenKeys`) and decoded files exclude each other for the
-//! same reason. Other programs may change chunks concurrently. Therefore the digests of the chunks that the kernel has
-//! pages of are recorded, and write-back is refused if the chunk has another digest by then. Versions would not do,
+//! another file would undo its changes. Files of chunk keys (`WrittenKeys`) and decoded files exclude each other for
+//! the same reason. Other programs may change chunks concurrently. Therefore the digests of the chunks that the kernel
+//! has pages of are recorded, and write-back is refused if the chunk has another digest by then. Versions would not do,
 //! because a commit, or a write to another inner chunk of the shard, changes the version of a chunk but not its
 //! content.
 
@@ -23,8 +22,8 @@ use zarr_format::error::{Error, Kind, Result};
 use zarr_format::grid::Coordinates;
 use zarrfs_store::Key;
 
-/// How long to wait for the last close of another file: the kernel reports the close after the program has gone on,
-/// on a busy machine half a second later.
+/// How long to wait for the last close of another file: the kernel reports the close after the program has gone on, on
+/// a busy machine half a second later.
 pub(super) const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
 /// The open files through which an array may be written.
@@ -161,8 +160,7 @@ impl Writers {
     }
 
     /// Records the content of a chunk that the kernel gets pages of. If the kernel has pages of the chunk already, they
-    /// may
-    /// have the old content, so the old digest stays.
+    /// may have the old content, so the old digest stays.
     pub(super) fn record_pages(&self, chunk: Coordinates, digest: Option<u64>) {
         let mut open = self.open.lock();
         let Some(writers) = &mut *open else { return };
@@ -216,8 +214,7 @@ impl Writers {
     }
 
     /// Records that the kernel has dropped the pages of the file: its new pages of a refused chunk have the content
-    /// that
-    /// was read since.
+    /// that was read since.
     pub(super) fn mark_pages_dropped(&self) {
         let mut open = self.open.lock();
         let Some(writers) = &mut *open else { return };
@@ -261,8 +258,7 @@ impl WrittenKeys {
     }
 
     /// Waits until no matching key is open, at most for the time that a close may take; returns a key that is still
-    /// open
-    /// then.
+    /// open then.
     pub(super) fn wait_for_none(&self, matches: impl Fn(&Key) -> bool) -> Option<Key> {
         let end = Instant::now() + CLOSE_WAIT;
         let mut open = self.open.lock();

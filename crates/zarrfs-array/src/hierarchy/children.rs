@@ -2,9 +2,8 @@
 //!
 //! The only state is the store's listing, whose cursor is also the cursor of the children. In a draft of Zarr v3,
 //! `a.array.json`, `a.group.json` and `a` may be the same child. The child is returned for the first of these names
-//! that
-//! exists, and only such possible duplicates cost a request. For a store that cannot list, the children are those that
-//! attributes name; a named child is listed only if its node exists.
+//! that exists, and only such possible duplicates cost a request. For a store that cannot list, the children are those
+//! that attributes name; a named child is listed only if its node exists.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -99,8 +98,7 @@ impl GroupChildren<'_> {
     }
 
     /// Returns the names of children that were looked up before and are still in the node cache. A child that was
-    /// changed
-    /// through the store since is looked up again.
+    /// changed through the store since is looked up again.
     fn looked_up(&self) -> Result<Vec<Vec<u8>>> {
         let changes = &self.hierarchy.store.info().changes;
         let is_unchanged = |cached: &CachedNode| {
@@ -169,8 +167,7 @@ impl GroupChildren<'_> {
     }
 
     /// Returns the names of the images that bioformats2raw has written into a group, and of their sibling `OME`. The
-    /// group
-    /// `OME` lists the images; without that list their names are the numbers from 0.
+    /// group `OME` lists the images; without that list their names are the numbers from 0.
     fn series(&self) -> Result<Vec<Vec<u8>>> {
         let mut names = vec![b"OME".to_vec()];
         if let Some(group) = self.hierarchy.child(self.context, self.group, b"OME")? {
@@ -257,8 +254,7 @@ impl ChildListing {
     }
 
     /// Returns the child's name that a name in the listing stands for, in a draft of Zarr v3, where documents and
-    /// folders
-    /// are siblings.
+    /// folders are siblings.
     fn child_in_draft(
         &self,
         context: &RequestContext,

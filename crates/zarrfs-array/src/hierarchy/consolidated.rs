@@ -3,11 +3,10 @@
 //! `Consolidated` is a layer over the store. Its listings have only names from the consolidated metadata. On a
 //! read-only mount the consolidated metadata are taken to be complete for each folder that they name: if they lack a
 //! document of such a folder, the document is missing, and no request is sent. Requests for all other keys go to the
-//! store
-//! below. The layer serves the children of a group. The group's own documents are read from the store first, unless the
-//! consolidated metadata have them too. Changes go to the store below; the consolidated metadata stay as they were read
-//! until the group is read again. The text is in memory once, for all documents in it and all nodes that are read from
-//! them.
+//! store below. The layer serves the children of a group. The group's own documents are read from the store first,
+//! unless the consolidated metadata have them too. Changes go to the store below; the consolidated metadata stay as
+//! they were read until the group is read again. The text is in memory once, for all documents in it and all nodes that
+//! are read from them.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -155,8 +155,7 @@ const FORMATS: [OtherFormat; 6] = [
 
 impl OtherFormat {
     /// Returns the format of a store whose root has no Zarr metadata, or `None` if the format is not known. Errors of
-    /// the
-    /// store count as missing names, because the answer only improves an error message.
+    /// the store count as missing names, because the answer only improves an error message.
     pub fn of(context: &RequestContext, store: &dyn Store) -> Option<&'static OtherFormat> {
         let mut formats = FORMATS.iter();
         formats.find(|format| format.is_in(context, store).unwrap_or(false))

@@ -2,13 +2,10 @@
 //!
 //! An edit is planned from the stored documents, and put on the condition that they are unchanged. If a document was
 //! changed in between, the edit is planned again. The author of an edit may have seen another state of the node than
-//! the
-//! stored one. Then the put has the versions that the author saw as its condition, and so fails with `Changed`. The
-//! edited
-//! documents are parsed before they are stored: if they would read as another node, the edit is refused and the old
-//! documents stay. The copies of the documents in consolidated metadata are not put: the overlay derives these copies
-//! from
-//! the documents (`derived.rs` of `zarrfs-overlay`).
+//! the stored one. Then the put has the versions that the author saw as its condition, and so fails with `Changed`. The
+//! edited documents are parsed before they are stored: if they would read as another node, the edit is refused and the
+//! old documents stay. The copies of the documents in consolidated metadata are not put: the overlay derives these
+//! copies from the documents (`derived.rs` of `zarrfs-overlay`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -107,8 +104,8 @@ impl AttributesEdit<'_> {
             let plan = self.plan()?;
             if plan.changes.is_empty() {
                 // If the store below an overlay has refused a put, the overlay still shows the new bytes. So if nothing
-                // is left
-                // to change after a refused put, the edit was not stored, and the error of that put is returned.
+                // is left to change after a refused put, the edit was not stored, and the error of that put is
+                // returned.
                 return match refused {
                     None => Ok(plan.edited(Vec::new())),
                     Some(error) => Err(error),
@@ -193,8 +190,7 @@ impl AttributesEdit<'_> {
     }
 
     /// Puts documents in the given order, and returns their new versions. `Changed` if the stored version of a document
-    /// is
-    /// not the one that the edit was planned from.
+    /// is not the one that the edit was planned from.
     fn put_all(&self, changes: &[DocumentChange]) -> Result<DocumentVersions> {
         let mut versions = DocumentVersions::new();
         for change in changes {
@@ -271,8 +267,7 @@ impl DocumentFormat {
         match self {
             DocumentFormat::Plain(dialect) => {
                 // `n5::DIALECT` accepts only documents whose members prove that they are of N5. The node is known to be
-                // of N5
-                // here, so `n5::WITHIN` is used, which accepts any members.
+                // of N5 here, so `n5::WITHIN` is used, which accepts any members.
                 let is_n5 = dialect.name == n5::DIALECT.name;
                 let parse = if is_n5 {
                     n5::WITHIN.parse

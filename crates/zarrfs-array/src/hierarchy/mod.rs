@@ -3,8 +3,7 @@
 //! Nodes are found from the root down: each passes a `ChildContext` on to its children, so that an entry point governs
 //! the nodes below it. A cached node is valid for the TTL of the store, counted from the request for the oldest of its
 //! documents. If one of its documents is changed through the store, the documents are read again at once, and the
-//! cached
-//! node stays in use if they have the same content. The memory of cached nodes is charged to a budget.
+//! cached node stays in use if they have the same content. The memory of cached nodes is charged to a budget.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
@@ -120,8 +119,7 @@ impl Hierarchy {
     }
 
     /// Makes the hierarchy always read stored documents instead of their copies in consolidated metadata: programs
-    /// change
-    /// the documents through a layer above this store, and the copies may be older.
+    /// change the documents through a layer above this store, and the copies may be older.
     pub fn below_changes(mut self) -> Hierarchy {
         self.may_change = true;
         self
@@ -267,8 +265,7 @@ impl Hierarchy {
     /// Reads a metadata document of a node whose documents cannot be parsed.
     ///
     /// Fails with `Changed` if the document's version is not the one that the node was read from; the node is then read
-    /// again
-    /// on the next access. Fails with the error of the store if the store cannot return the document.
+    /// again on the next access. Fails with the error of the store if the store cannot return the document.
     pub fn broken_document(
         &self,
         context: &RequestContext,
@@ -294,8 +291,7 @@ impl Hierarchy {
     }
 
     /// Reports the age of the parent's metadata documents to the request, if the entry point or the consolidated
-    /// metadata
-    /// of the node were read from them.
+    /// metadata of the node were read from them.
     fn record_context_age(
         &self,
         context: &RequestContext,
@@ -350,8 +346,7 @@ impl Hierarchy {
     }
 
     /// Rebuilds consolidated metadata. The document `holder` gets a copy of each of `documents` that is a JSON object,
-    /// and
-    /// keeps its copies of other stored documents. `threads` is the number of concurrent reads.
+    /// and keeps its copies of other stored documents. `threads` is the number of concurrent reads.
     ///
     /// Fails with `Changed` on a conflict with another program, `Invalid` if `holder` has a duplicate name or is a
     /// group's document without JSON, `TooLarge` if the copies do not fit in a document.
@@ -373,8 +368,8 @@ impl Hierarchy {
     }
 
     /// Returns the metadata document of an array in a draft of Zarr v3, and the folder of its chunks. Returns `None`
-    /// for
-    /// other dialects, and if the user has chosen the draft, because then no entry point tells where the document is.
+    /// for other dialects, and if the user has chosen the draft, because then no entry point tells where the document
+    /// is.
     pub(crate) fn draft_keys(&self, node: &NodeEntry) -> Option<(Key, Key)> {
         let Rule::Draft(entry) = &node.child_context.rule else {
             return None;
@@ -386,8 +381,7 @@ impl Hierarchy {
         let keys = entry.documents(&node.path).ok()?.into_iter();
         let of_arrays = keys.filter(|(role, _)| *role == DocumentRole::Array);
         // The key of the document is not known if the node was read from consolidated metadata; its first possible key
-        // is
-        // taken then.
+        // is taken then.
         let mut documents: Vec<Key> = of_arrays.map(|(_, key)| key).collect();
         documents.sort_by_key(|key| !read.contains(&key));
         let document = documents.into_iter().next()?;
@@ -397,10 +391,8 @@ impl Hierarchy {
     /// Lists all children of a group as directories, in the order of the store.
     ///
     /// Fails with `NotADirectory` for an array, even if its metadata are broken, and with `Unsupported` if the store
-    /// cannot
-    /// list and there are no consolidated metadata, because attributes may name some children, but not all. A node with
-    /// broken
-    /// metadata may be a group; its children are found by listing its folder.
+    /// cannot list and there are no consolidated metadata, because attributes may name some children, but not all. A
+    /// node with broken metadata may be a group; its children are found by listing its folder.
     pub fn children(
         self: &Arc<Self>,
         context: &RequestContext,

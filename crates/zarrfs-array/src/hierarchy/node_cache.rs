@@ -1,7 +1,7 @@
 //! Caches the last nodes by path, within a memory budget.
 //!
-//! The memory of a node, with its metadata and the text of its attributes, is charged to the budget until its last
-//! user drops it. If the budget has no room, the node is returned to the caller but not cached. The hierarchy decides
+//! The memory of a node, with its metadata and the text of its attributes, is charged to the budget until its last user
+//! drops it. If the budget has no room, the node is returned to the caller but not cached. The hierarchy decides
 //! whether a cached answer is still valid.
 
 use std::sync::{Arc, Weak};

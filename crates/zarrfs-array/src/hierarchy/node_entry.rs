@@ -1,8 +1,7 @@
 //! Describes a node as last read, and the state that its children depend on.
 //!
 //! An entry is immutable and shared by its users. The bytes of documents that cannot be parsed are not in the entry,
-//! since
-//! they may be arbitrary and long; they are read on request.
+//! since they may be arbitrary and long; they are read on request.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -130,8 +129,7 @@ impl NodeEntry {
     }
 
     /// Returns what consolidated metadata have under a key below the node; `Unknown` if nodes below this node are not
-    /// read
-    /// from consolidated metadata, or if these do not tell whether the key exists.
+    /// read from consolidated metadata, or if these do not tell whether the key exists.
     pub fn consolidated_entry(&self, key: &Key) -> Presence<ConsolidatedEntry> {
         let Some(used) = &self.child_context.consolidated else {
             return Presence::Unknown;

@@ -86,8 +86,7 @@ impl<'a> NodeReader<'a> {
     }
 
     /// Whether a path is a symlink to one of its ancestors. The path is then no node, because otherwise a walk through
-    /// all
-    /// nodes would not end.
+    /// all nodes would not end.
     fn is_link_to_ancestor(&mut self) -> Result<bool> {
         let path = self.reading.path;
         if !self.hierarchy.store.is_symlink_cycle(self.context, path)? {
@@ -136,8 +135,7 @@ impl<'a> NodeReader<'a> {
     /// Reads a node from its own documents, or from the entry point of a draft of Zarr v3.
     fn read_plain(&mut self, dialects: &'static [&'static Dialect]) -> ReadOutcome {
         // If programs can change documents through the mount, the stored documents are read, because their copies may
-        // be
-        // older.
+        // be older.
         let asks_copies = self.reading.path.is_root()
             && self.hierarchy.wants_consolidated()
             && !self.hierarchy.may_change;
@@ -179,8 +177,7 @@ impl<'a> NodeReader<'a> {
         let document = self.reading.document(self.context, &key)?;
         let bytes = document.bytes.as_deref().unwrap_or_default();
         // Every entry point is short and contains this word, and few other documents do. So most documents are not
-        // parsed
-        // only to find out that they are no entry point.
+        // parsed only to find out that they are no entry point.
         let may_be_entry_point = bytes.len() <= 1 << 20 && has_word(bytes, "metadata_encoding");
         let members = if may_be_entry_point {
             document.object().unwrap_or_default()

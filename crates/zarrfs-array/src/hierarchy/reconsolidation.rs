@@ -1,10 +1,8 @@
 //! Rebuilds consolidated metadata from the documents that they copy.
 //!
 //! Each metadata document that is to be consolidated gets a copy; other existing copies stay if their documents are
-//! stored.
-//! The put is conditional on the version that was read, so that a change by another program is never lost. Correct
-//! copies
-//! keep their text, and consolidated metadata whose copies are all correct are not put.
+//! stored. The put is conditional on the version that was read, so that a change by another program is never lost.
+//! Correct copies keep their text, and consolidated metadata whose copies are all correct are not put.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -110,8 +108,7 @@ impl Reconsolidation<'_> {
                 .map_err(|error| refused(holder, error))?;
         }
         // Cached versions of the copied documents are dropped, so that a later comparison asks the store and finds
-        // changes
-        // that other programs made during the rebuild.
+        // changes that other programs made during the rebuild.
         let log = &store.info().changes;
         documents.iter().for_each(|document| log.record(document));
         Ok(rebuilt)

@@ -1,6 +1,6 @@
-//! Actors: writers, readers, committers, and a program that uses only the store.
+//! Actors of a concurrency test: writers, readers, committers, and a program that uses only the store.
 //!
-//! Each makes operations until the run has enough of them, and records them.
+//! Each actor makes operations until the run has enough of them, and records every operation.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -13,26 +13,26 @@ use crate::concurrency::value::{CHUNK, Seen, Tag, Value};
 use crate::concurrency::world::{Outside, Tried, World};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// How often a read is retried until a server answers.
+/// The number of times that a read is tried until a mount answers it.
 const MAX_READS: usize = 100;
 
 mod outsider;
 mod reader;
 mod writer;
 
-/// State that the actors of a process share.
+/// Counters that all actors of a process share.
 pub(crate) struct Shared {
-    /// Operations that remain to be made.
+    /// The number of operations that are still to be made.
     left: AtomicI64,
-    /// Reads minus `READS_A_WRITE` times the writes.
+    /// The number of reads, minus `READS_A_WRITE` for each write, so that reads do not get far ahead.
     ahead: AtomicI64,
     has_ended: AtomicBool,
 }
 
-/// Number of reads for each write.
+/// The number of reads that are made for each write.
 const READS_A_WRITE: i64 = 4;
 
-/// How far readers may get ahead of writers.
+/// The number of reads that readers may be ahead of the writers.
 const MOST_AHEAD: i64 = 200;
 
 impl Shared {
@@ -44,7 +44,7 @@ impl Shared {
         }
     }
 
-    /// Whether operations remain to be made.
+    /// Whether operations are still to be made.
     pub(crate) fn goes_on(&self) -> bool {
         !self.has_ended.load(Ordering::Relaxed) && self.left.load(Ordering::Relaxed) > 0
     }
@@ -74,12 +74,12 @@ pub(crate) struct Places<'a> {
     pub(crate) outside: &'a dyn Outside,
 }
 
-/// Receives each record when it is made.
+/// A function that gets each record of an actor when it is made.
 pub(crate) type Sink<'a> = dyn FnMut(Record) + Send + 'a;
 
-/// An actor: makes operations and records them.
+/// A thread or process of a concurrency test that makes random operations and records them.
 pub(crate) struct Actor<'a> {
-    /// The number of the actor; a writer's number is also in its writes.
+    /// The number of the actor; a writer's number is also in the values that it writes.
     pub(crate) number: u8,
     plan: &'a Plan,
     keys: Vec<PlannedKey>,
@@ -87,15 +87,16 @@ pub(crate) struct Actor<'a> {
     shared: &'a Shared,
     random: Random,
     sink: Box<Sink<'a>>,
-    /// Whether the actor has a process of its own. A mapped file of a mount that is killed ends its process (SIGBUS).
+    /// Whether the actor runs in its own process. If its mount is killed while it uses a mapped file, SIGBUS ends the
+    /// process.
     pub(crate) is_process: bool,
-    /// Number of writes made.
+    /// The number of writes that the actor has made.
     written: u32,
-    /// The value of each of a writer's keys, where the writer knows it.
+    /// The values of a writer's keys, for those keys whose present value it knows.
     known: HashMap<u16, Value>,
 }
 
-/// How long a mount may take to come back after a kill.
+/// The maximum time until a mount that was killed is back.
 const COMES_BACK: Duration = Duration::from_secs(60);
 
 impl<'a> Actor<'a> {
@@ -124,14 +125,14 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// Repeats `step` until the run has enough operations.
+    /// Calls `step` until the run has enough operations.
     fn repeat(&mut self, mut step: impl FnMut(&mut Self)) {
         while self.shared.goes_on() {
             step(self);
         }
     }
 
-    /// Records an operation; returns whether it succeeded.
+    /// Records an operation of the actor; returns whether the operation succeeded.
     fn push(
         &mut self,
         key: u16,
@@ -160,7 +161,7 @@ impl<'a> Actor<'a> {
         is_done
     }
 
-    /// Makes an operation that sets keys; returns whether it succeeded.
+    /// Makes and records an operation that sets keys; returns whether the operation succeeded.
     fn set(
         &mut self,
         what: &str,
@@ -189,7 +190,7 @@ impl<'a> Actor<'a> {
         done.is_ok()
     }
 
-    /// Makes an operation that reads a key; returns the content that it saw.
+    /// Makes and records an operation that reads a key; returns the content that was read.
     fn see(
         &mut self,
         what: &str,
@@ -213,7 +214,7 @@ impl<'a> Actor<'a> {
         (self.sink)(Record::Wrong(why));
     }
 
-    /// Waits until the mount is back after a kill.
+    /// Waits until the mount is back after it was killed.
     fn wait_until_up(&self) {
         let end = std::time::Instant::now() + COMES_BACK;
         while self.places.world.server().is_none() && std::time::Instant::now() < end {
@@ -221,7 +222,8 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// Reads a file while one process serves the directory: the result of a read across a kill cannot be judged.
+    /// Reads a file again until the same mount process served the directory from begin to end, because the result of a
+    /// read across a kill cannot be judged.
     fn read_from_one_server(&self, path: &str) -> Tried<Option<Vec<u8>>> {
         let world = self.places.world;
         for _ in 0..MAX_READS {
@@ -258,7 +260,7 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// Returns the value of a key of this writer; reads the key if the value is not known.
+    /// Returns the value of one of this writer's keys; reads the key if the value is not known.
     fn value(&mut self, key: u16) -> Option<Value> {
         if let Some(value) = self.known.get(&key) {
             return Some(*value);
@@ -272,7 +274,7 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// Reads a key in the store view.
+    /// Reads and records a key through the store view of the mount.
     fn read_stored(&mut self, key: u16) -> Option<Seen> {
         let PlannedKey { path, class, .. } = self.key(key);
         self.see("read", key, |world| {
@@ -281,20 +283,20 @@ impl<'a> Actor<'a> {
     }
 }
 
-/// The name in a history of a write to a decoded file. Other programs see the write in the kernel's pages first, then
-/// in the decoded file, then in the chunk's own file.
+/// The name of a write to a decoded file in a history. Other programs see such a write in the kernel's pages first,
+/// then in the decoded file, then in the chunk's own file.
 pub(crate) const WRITE_DECODED: &str = "write npy";
 
-/// The name of a discard in a history.
+/// The name of a discard of changes in a history.
 pub(crate) const DISCARD: &str = "discard";
 
-/// The name of a folder rename in a history.
+/// The name of a rename of a folder in a history.
 pub(crate) const RENAME_FOLDER: &str = "rename folder";
 
-/// The prefix of temporary names.
+/// The prefix of the names of temporary files, which listings are not judged by.
 pub(crate) const TEMPORARY: &str = "t.";
 
-/// Returns the stored (encoded) bytes of a chunk.
+/// Returns the encoded bytes of a chunk with a given value.
 pub(crate) fn encoded(class: Class, value: Value) -> Vec<u8> {
     match class {
         Class::Packed => zstd::bulk::compress(&value.chunk(), 1).unwrap(),
@@ -302,7 +304,7 @@ pub(crate) fn encoded(class: Class, value: Value) -> Vec<u8> {
     }
 }
 
-/// Parses the bytes of a key in the store view.
+/// Returns the value that the bytes of a key in the store view stand for.
 pub(crate) fn seen(class: Class, bytes: Option<&[u8]>) -> Seen {
     match bytes {
         Some(bytes) if class == Class::Chunk => Seen::of_chunk(bytes),
@@ -314,7 +316,7 @@ pub(crate) fn seen(class: Class, bytes: Option<&[u8]>) -> Seen {
     }
 }
 
-/// Returns the bytes that the store holds for a key at the beginning.
+/// Returns the bytes that a key has in the store at the beginning of a run; `None` if the key is missing.
 pub(crate) fn first_bytes(key: &PlannedKey) -> Option<Vec<u8>> {
     match key.initial {
         Value::Missing => None,

@@ -1,4 +1,4 @@
-//! Committers, and another program that uses only the store.
+//! Actors that commit, and actors that change the store outside of the mount.
 
 use std::thread;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::concurrency::value::Value;
 use zarrfs_store::request_context::UNLIMITED;
 
 impl Actor<'_> {
-    /// Commits repeatedly.
+    /// Commits the changes of the mount repeatedly.
     pub(crate) fn commit(mut self) {
         self.repeat(|actor| {
             actor.commit_once();
@@ -41,17 +41,18 @@ impl Actor<'_> {
         record
     }
 
-    /// Commits; discards the changes that are in conflict, so that the other program's content stays.
+    /// Commits the changes of the mount; discards the changes that are in conflict, so that the other program's content
+    /// stays.
     pub(crate) fn commit_once(&mut self) -> CommitRecord {
         let record = self.try_commit();
         for path in &record.conflicts {
-            // Another actor may have replaced and committed it by now.
+            // The discard may fail, because another actor may have replaced and committed the key by now.
             let _ = self.places.world.discard(&UNLIMITED, path);
         }
         record
     }
 
-    /// Reads keys in the store, and changes the keys that belong to this actor.
+    /// Reads keys in the store, without the mount, and changes the keys that belong to this actor.
     pub(crate) fn work_outside(mut self) {
         let pause = if self.plan.site.is_mounted() { 400 } else { 50 };
         self.repeat(|actor| {
@@ -65,9 +66,9 @@ impl Actor<'_> {
         });
     }
 
-    /// Changes one of the keys that other programs may change.
+    /// Changes one of the keys in the store that actors outside of the mount may change.
     fn change_outside(&mut self) {
-        // Rarely enough that many commits have no conflict.
+        // Keys that are also changed on the mount are changed so rarely that many commits have no conflict.
         let contested = self.random.percent(20);
         let is_fitting = |key: &PlannedKey| match key.class {
             Class::Contested => contested,
@@ -93,7 +94,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Reads a key in the store.
+    /// Reads and records a key in the store, without the mount.
     fn look_outside(&mut self, key: u16) {
         let PlannedKey { path, class, .. } = self.key(key);
         let begin = now();
@@ -106,7 +107,7 @@ impl Actor<'_> {
         self.push(key, span, "get", done);
     }
 
-    /// Reads every key on the mount and in the store.
+    /// Reads and records every key, on the mount and in the store.
     pub(crate) fn look_at_all(&mut self) {
         for key in 0..self.keys.len() as u16 {
             self.read_stored(key);

@@ -1,4 +1,4 @@
-//! Readers of any key in both views, by name and by open descriptors.
+//! Actors that read any key in both views, by name and through open descriptors.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -9,20 +9,20 @@ use crate::concurrency::value::{Seen, Value};
 use crate::concurrency::world::Held;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// How often a decoded file is reopened if it was replaced during a read.
+/// The number of times that a decoded file is reopened if it was replaced during a read.
 const REOPENS: usize = 20;
 
 struct HeldFile {
     key: u16,
-    /// The time of the open.
+    /// The begin and end of the call that opened the file.
     span: Span,
     file: Box<dyn Held>,
-    /// The content of the read before.
+    /// The content that the last read of the descriptor returned.
     seen: Option<Seen>,
 }
 
 impl Actor<'_> {
-    /// Reads random keys.
+    /// Reads random keys until the run has enough operations.
     pub(crate) fn read(mut self) {
         let mut held = VecDeque::new();
         self.repeat(|actor| {
@@ -35,7 +35,7 @@ impl Actor<'_> {
         });
     }
 
-    /// Reads a random key.
+    /// Reads a random key: its content, its decoded chunk, or its length.
     pub(super) fn look(&mut self) {
         let Some(key) = self.pick(|_| true) else {
             return;
@@ -56,7 +56,8 @@ impl Actor<'_> {
         }
     }
 
-    /// Reads a chunk in the files view; reopens the descriptor if it reports that its content was replaced.
+    /// Reads a chunk in the files view; opens the file again if the read fails with ESTALE because the content was
+    /// replaced.
     fn look_decoded(&mut self, key: u16, planned: &PlannedKey) {
         let (array, chunk) = (planned.array(), planned.chunk());
         let begin = now();
@@ -79,7 +80,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Lists a folder: records for each of its keys whether it exists.
+    /// Lists a random folder, and records for each key of the folder whether it is listed.
     fn list(&mut self) {
         let Some(key) = self.pick(|_| true) else {
             return;
@@ -112,7 +113,8 @@ impl Actor<'_> {
         }
     }
 
-    /// Opens a file, or reads one that was opened earlier, which must have the content of the time of its open.
+    /// Opens a file to read it later, or reads a file that was opened earlier. Such a file must have the content of the
+    /// time when it was opened.
     fn hold(&mut self, held: &mut VecDeque<HeldFile>) {
         const MOST: usize = 4;
         if held.len() >= MOST || !held.is_empty() && self.random.percent(50) {
@@ -146,7 +148,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Reads a file that was opened earlier; returns it if it is to be read again.
+    /// Reads a file that was opened earlier; returns the file if it is to be read again.
     fn read_held(&mut self, mut file: HeldFile) -> Option<HeldFile> {
         let read = file.file.read(&UNLIMITED);
         let class = self.key(file.key).class;
@@ -159,7 +161,7 @@ impl Actor<'_> {
                         "a descriptor of {path} read {before:?}, then {now}"
                     ));
                 }
-                // The content is the one at the time of the open.
+                // The read is recorded with the time of the open, because the file must have the content of that time.
                 self.push(file.key, file.span, "open, read", Ok(Act::Saw(now.clone())));
                 file.seen = Some(now);
                 self.random.percent(60).then_some(file)

@@ -1,4 +1,4 @@
-//! Writers: each knows the values of its own keys; all share some keys.
+//! Actors that write. Each writer knows the values of its own keys; some keys are written by all writers.
 
 use crate::concurrency::actors::{
     Actor, DISCARD, RENAME_FOLDER, TEMPORARY, WRITE_DECODED, encoded, seen,
@@ -9,11 +9,11 @@ use crate::concurrency::value::{Seen, Value};
 use crate::concurrency::world::InPlace;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Maximum length of a log file in bytes.
+/// The maximum length in bytes of a file that is only appended to or truncated.
 const LONGEST_LOG: u32 = 8192;
 
 impl Actor<'_> {
-    /// Writes to the keys of this writer.
+    /// Writes to the keys of this writer until the run has enough operations.
     pub(crate) fn write(mut self) {
         let number = self.number;
         self.repeat(|actor| {
@@ -78,7 +78,7 @@ impl Actor<'_> {
         });
     }
 
-    /// Records the intent of an operation that may end this process.
+    /// Records an operation before it is made, because the operation may end this process.
     fn intend(&mut self, key: u16, value: Value, what: &str) {
         let operation = Operation {
             key,
@@ -118,7 +118,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Renames a file to its other name, or replaces it there.
+    /// Renames a file from one of its two names to the other, or replaces its content.
     fn move_away(&mut self, key: u16) {
         let here = key - u16::from(self.key(key).path.ends_with(".away"));
         let there = here + 1;
@@ -143,7 +143,7 @@ impl Actor<'_> {
         });
     }
 
-    /// Renames a key's folder to its other name, or replaces a file in it.
+    /// Renames a folder of keys from one of its two names to the other, or replaces a file in the folder.
     fn move_folder(&mut self, key: u16) {
         let own = self.key(key);
         let count = u16::from(self.plan.keys);
@@ -190,7 +190,8 @@ impl Actor<'_> {
         match done {
             Ok(false) => {}
             Ok(true) => {
-                // No other actor knows its value from then on: this is the only writer of the key.
+                // No other actor writes to the key, so the value that is read here is the value that the discard has
+                // restored.
                 let class = self.key(key).class;
                 let read = self.read_from_one_server(&path);
                 match read.map(|bytes| seen(class, bytes.as_deref())) {
@@ -208,7 +209,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Records a discard after which the value of the key is unknown: one of its values so far, or the value that they
+    /// Records a failed discard, after which the key may have any of its values so far, or the value that they
     /// replaced.
     fn cannot_tell(&mut self, key: u16, span: Span, failure: Failure) {
         self.known.remove(&key);
