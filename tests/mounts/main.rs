@@ -1,4 +1,4 @@
-//! Tests of file operations, of the overlay, and of many programs at once, on a `Vfs` in this process or on a mount.
+//! Tests of file operations, of the overlay and of concurrent programs, in process or on a mount.
 //!
 //! Mounts need root and /dev/fuse (`common/needs.rs`).
 

@@ -153,8 +153,8 @@ fn concurrent_commits_of_two_upper_folders_lose_nothing() {
                 conflicts += 1;
                 let overlay = &pair.overlays[number];
                 assert_eq!(commit(overlay, true).conflicts, []);
-                // Including the keys that it had put before its conflicts and that the other one has overwritten by
-                // force since.
+                // The forced commit also puts the keys that this daemon had put before its conflicts, and that the
+                // other daemon has overwritten by force since.
                 for path in SHARED {
                     assert_eq!(content(&*pair.store, path), text(number));
                 }
@@ -170,8 +170,8 @@ fn concurrent_commits_of_two_upper_folders_lose_nothing() {
 
 /// Invariant of `concurrent_commits_of_two_upper_folders_lose_nothing`.
 ///
-/// A commit puts a key and then finds a conflict; another program changes that key: it is a conflict when the commit
-/// continues.
+/// A commit puts a key and then finds a conflict. If another program changes the key now, the key is in conflict when
+/// the commit continues.
 #[test]
 fn a_continued_commit_conflicts_on_keys_overwritten_since() {
     for lower in LOWERS {
@@ -180,7 +180,7 @@ fn a_continued_commit_conflicts_on_keys_overwritten_since() {
         let [ours, theirs] = &pair.overlays;
         replace(ours, "a", "ours");
         replace(ours, "zarr.json", "ours");
-        // The metadata document is put after the chunk; another program makes it in between.
+        // The metadata document is put after the chunk; another program creates the document between the two puts.
         let put = |done: usize, _: usize| {
             if done == 1 {
                 pair.put("zarr.json", "made in between");
@@ -226,8 +226,8 @@ fn keys(outcome: &Outcome) -> Vec<String> {
     keys
 }
 
-/// Writes the next number with the writer's own number, since two equal contents would be no conflict, and closes the
-/// file.
+/// Writes the next number and closes the file. The content also has the writer's number, because two daemons that write
+/// equal contents have no conflict.
 fn count_up(overlay: &Overlay, whose: usize) -> Result<()> {
     let file = Tree::open(overlay, &UNLIMITED, &key("n"), OpenMode::Write)?;
     let before = file.read_at(&UNLIMITED, 0, 4)?;
@@ -242,8 +242,8 @@ fn count_up(overlay: &Overlay, whose: usize) -> Result<()> {
 
 /// Invariant of `concurrent_commits_of_two_upper_folders_lose_nothing`.
 ///
-/// Two daemons with write-through increment one number. The one that finds it changed at its close discards its change
-/// and retries.
+/// Two daemons with write-through increment one number. A daemon that at its close finds the number changed discards
+/// its change and retries.
 #[test]
 fn concurrent_increments_by_two_daemons_are_all_counted() {
     const COUNTED: u64 = 150;
@@ -257,7 +257,7 @@ fn concurrent_increments_by_two_daemons_are_all_counted() {
                     Ok(()) => counted += 1,
                     Err(error) => {
                         assert_eq!(error.kind(), Kind::Changed, "{error}");
-                        // Content that the store refused is in the upper folder, unless it was never written.
+                        // A refused change is in the upper folder, unless the daemon had not written anything yet.
                         match overlay.discard(&UNLIMITED, &key("n")) {
                             Err(error) if error.kind() == Kind::NotFound => {}
                             discarded => assert_eq!(discarded.unwrap().dropped, 1),
@@ -279,7 +279,7 @@ fn concurrent_increments_by_two_daemons_are_all_counted() {
     }
 }
 
-/// A mount whose daemon is killed during commits, beside another mount of the store that also commits.
+/// The daemon of a mount is killed during commits, while another mount of the same store also commits.
 #[test]
 fn a_daemon_killed_beside_another_one_loses_nothing() {
     const ROUNDS: usize = 4;
@@ -304,7 +304,8 @@ fn a_daemon_killed_beside_another_one_loses_nothing() {
         write(&first.point, 0, round);
         write(&second.point, 1, round);
         thread::scope(|scope| {
-            // Its daemon is killed during this commit: its result is ignored, and the next commit continues.
+            // The daemon of the first mount is killed during this commit: its result is ignored, and the next commit
+            // continues.
             scope.spawn(|| first.point.commit(&UNLIMITED).map(drop).unwrap_or_default());
             scope.spawn(|| {
                 assert!(

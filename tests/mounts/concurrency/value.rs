@@ -1,18 +1,18 @@
-//! Self-describing contents: the bytes of a file show which write they are from.
+//! Makes contents that show which write they are from.
 //!
 //! They also show whether the content is complete, and whether it is from one write only.
 //!
-//! A file is a row of records of 32 bytes, each with the key, the writer, the number of the write, its own index and a
-//! checksum. A chunk of an array is one number, repeated.
+//! A file is a sequence of records of 32 bytes, each with the key, the writer, the number of the write, its own index
+//! and a checksum. A chunk of an array is one number, repeated.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The length of a record in bytes.
+/// The length in bytes of a record in a file.
 const RECORD: usize = 32;
 
-/// Minimum and maximum length of a file that is written as a whole, in bytes.
+/// The minimum and maximum length in bytes of a file that is written as a whole.
 const LENGTHS: (u32, u32) = (100, 8192);
 
 /// The length of a decoded chunk in bytes.
@@ -26,23 +26,23 @@ pub(crate) struct Tag {
     pub(crate) number: u32,
 }
 
-/// The value of a key.
+/// The content of a key, as a write or a removal has left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Value {
     Missing,
     Empty,
-    /// The first bytes of this write's content; the number is the length in bytes.
+    /// The first bytes of the content of this write; the second field is the length in bytes.
     Content(Tag, u32),
 }
 
-/// The content of a key as an actor saw it.
+/// What an actor has seen of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Seen {
     Value(Value),
-    /// The length; `None` if the key is missing.
+    /// The length of the file in bytes; `None` if the key is missing.
     Length(Option<u64>),
     Listed(bool),
-    /// Parts of several writes, or less than one record.
+    /// A content with parts of several writes, or with less than one record.
     Mixture(Vec<Tag>),
 }
 
@@ -84,7 +84,7 @@ impl Value {
         }
     }
 
-    /// Returns the write that a value comes from.
+    /// Returns the write that the value comes from, or `None` if the file is missing or empty.
     pub(crate) fn tag(self) -> Option<Tag> {
         match self {
             Value::Content(tag, _) => Some(tag),
@@ -92,7 +92,7 @@ impl Value {
         }
     }
 
-    /// Returns this value with the length `length`.
+    /// Returns the value of the same write with another length.
     pub(crate) fn cut(self, length: u32) -> Value {
         match self {
             Value::Content(tag, _) if length > 0 => Value::Content(tag, length),
@@ -100,7 +100,7 @@ impl Value {
         }
     }
 
-    /// Returns the bytes of a file with this value.
+    /// Returns the bytes of a file that has this value.
     pub(crate) fn bytes(self) -> Vec<u8> {
         let Value::Content(tag, length) = self else {
             return Vec::new();
@@ -110,7 +110,7 @@ impl Value {
         records.take(length).collect()
     }
 
-    /// Returns the decoded bytes of a chunk with this value.
+    /// Returns the decoded bytes of a chunk that has this value.
     pub(crate) fn chunk(self) -> Vec<u8> {
         let number = match self {
             Value::Content(tag, _) => tag.packed(),
@@ -121,7 +121,7 @@ impl Value {
 }
 
 impl Seen {
-    /// Whether this is an observation of `value`.
+    /// Whether what was seen agrees with a key that has the value `value`.
     pub(crate) fn is_of(&self, value: Value) -> bool {
         match self {
             Seen::Value(seen) => *seen == value,
@@ -131,7 +131,7 @@ impl Seen {
         }
     }
 
-    /// Returns the writes whose parts were seen.
+    /// Returns the writes from which parts were seen.
     pub(crate) fn tags(&self) -> impl Iterator<Item = Tag> + '_ {
         let (one, several) = match self {
             Seen::Value(value) => (value.tag(), &[][..]),
@@ -141,7 +141,7 @@ impl Seen {
         one.into_iter().chain(several.iter().copied())
     }
 
-    /// Parses the bytes of a file; `None` is a missing file.
+    /// Finds out which write the bytes of a file are from; `None` stands for a missing file.
     pub(crate) fn of_file(bytes: Option<&[u8]>) -> Seen {
         let Some(bytes) = bytes else {
             return Seen::Value(Value::Missing);
@@ -160,7 +160,7 @@ impl Seen {
         Seen::Mixture(tags)
     }
 
-    /// Parses the bytes of a decoded chunk. A missing chunk is all zeros.
+    /// Finds out which write the bytes of a decoded chunk are from; a missing chunk reads as zeros.
     pub(crate) fn of_chunk(bytes: &[u8]) -> Seen {
         let numbers = bytes.chunks(8).map(|bytes| {
             let bytes = bytes.try_into().unwrap_or_default();
@@ -179,14 +179,14 @@ impl Seen {
 }
 
 impl Tag {
-    /// Returns the value of a whole file of this write.
+    /// Returns the value that a file has after this write of the whole file.
     pub(crate) fn file(self) -> Value {
         let (shortest, longest) = LENGTHS;
         let spread = crc32c::crc32c(&self.packed().to_le_bytes()) % (longest - shortest);
         Value::Content(self, shortest + spread)
     }
 
-    /// Returns the value of a chunk of this write.
+    /// Returns the value that a chunk has after this write.
     pub(crate) fn chunk(self) -> Value {
         Value::Content(self, CHUNK as u32)
     }
@@ -214,7 +214,7 @@ impl Tag {
         format!("{text}c{checksum:06x}\n").into_bytes()
     }
 
-    /// Parses a whole record.
+    /// Returns the write that a record is from, or `None` if the record is not complete or damaged.
     fn parse(bytes: &[u8]) -> Option<Tag> {
         let text = std::str::from_utf8(bytes).ok()?;
         let mut words = text.split_whitespace();
@@ -278,7 +278,7 @@ mod tests {
             },
         ];
         assert_eq!(Seen::of_file(Some(&joined)), Seen::Mixture(tags));
-        // A record that occurs twice, or at a wrong index.
+        // A record that occurs twice, or at a wrong index, is detected.
         let shifted = [&bytes[..64], &bytes[32..]].concat();
         assert!(matches!(Seen::of_file(Some(&shifted)), Seen::Mixture(_)));
     }

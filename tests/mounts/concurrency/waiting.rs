@@ -1,4 +1,4 @@
-//! Held store calls delay no operation that does not need them (fault A15).
+//! Checks that a slow store delays no operation that does not need the store (fault A15).
 
 use std::fs;
 use std::thread;
@@ -15,7 +15,7 @@ use crate::concurrency::fixture::{Fixture, LOWERS, Lower, files, fill, key, open
 use crate::concurrency::gate::Opening;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// The content of the store; calls for keys under `slow` are held.
+/// The content of the store at first; calls for keys under `slow` are held.
 const HELD: [(&str, &str); 5] = [
     ("slow/a", "1"),
     ("slow/b", "2"),
@@ -30,7 +30,7 @@ const MAKER: Credentials = Credentials {
     mode: 0o644,
 };
 
-/// An operation that needs the store for something under `slow`.
+/// An operation on the overlay that needs the store for a key under `slow`.
 type Operation = fn(&Overlay) -> Result<()>;
 
 const OPERATIONS: [(&str, Operation); 13] = [
@@ -84,7 +84,7 @@ const OPERATIONS: [(&str, Operation); 13] = [
         )
     }),
     ("removal of a folder", |overlay| {
-        // The folder is not empty.
+        // The removal may fail, because the folder is not empty.
         overlay.remove_folder(&UNLIMITED, &key("slow/d")).or(Ok(()))
     }),
     ("a folder", |overlay| {
@@ -98,7 +98,7 @@ const OPERATIONS: [(&str, Operation); 13] = [
     }),
     ("discard", |overlay| {
         match overlay.discard(&UNLIMITED, &key("slow")) {
-            // A commit that it has waited for has stored the change.
+            // The discard may find nothing, because a commit for which it has waited has stored the change.
             Err(error) if error.kind() == Kind::NotFound => Ok(()),
             discarded => discarded.map(|_| ()),
         }
@@ -111,11 +111,11 @@ const OPERATIONS: [(&str, Operation); 13] = [
     }),
 ];
 
-/// Starts an operation, and changes other files in the upper folder while the operation waits for the store.
+/// Starts an operation in another thread, and changes other files in the upper folder while it waits for the store.
 fn work_beside(fixture: &Fixture, name: &str, operation: Operation) -> JoinHandle<Result<()>> {
     let overlay = fixture.overlay().clone();
     let work = thread::spawn(move || operation(&overlay));
-    // It may end without a store call, or wait for a commit that makes one.
+    // The operation may end without a store call, or wait for a commit that makes the call.
     let end = Instant::now() + Duration::from_secs(1);
     let is_waiting = || work.is_finished() || Instant::now() > end;
     fixture.gate.wait_until(is_waiting);
@@ -135,13 +135,13 @@ fn work_beside(fixture: &Fixture, name: &str, operation: Operation) -> JoinHandl
     work
 }
 
-/// While one operation waits for the store, others in the upper folder must not wait for it.
+/// While one operation waits for the store, operations on other files in the upper folder must not wait.
 #[test]
 fn a_hanging_store_does_not_block_changes_in_the_upper_folder() {
     for (name, operation) in OPERATIONS {
         let fixture = Fixture::new(Lower::Memory, &HELD);
         fixture.write("fast/old", "before");
-        // A change for a commit and a discard.
+        // A change for the operations `commit` and `discard`.
         fixture.rename("slow/e", "slow/g");
         fixture.gate.close(|_, key| key.starts_with("slow"));
         let opening = Opening(fixture.gate.clone());
@@ -155,7 +155,7 @@ fn a_hanging_store_does_not_block_changes_in_the_upper_folder() {
 /// Invariant (overlay): A commit that waits for the store blocks no change in the upper folder, and ends in time or
 /// with its mount.
 ///
-/// The operations run while the commit waits, with its frozen layer below the top layer.
+/// The operations run while the commit waits: the changes that it writes are frozen, below a layer of newer changes.
 #[test]
 fn a_hanging_commit_does_not_block_changes_in_the_upper_folder() {
     for (name, operation) in OPERATIONS {
@@ -197,8 +197,8 @@ fn closes_of_different_keys_are_written_through_concurrently() {
     }
 }
 
-/// A slow write-through of a file must not delay the attributes of its parent folders. An operation that waits for it,
-/// such as a rename of its folder or a commit, must not delay other names.
+/// A slow write-through of a file must not delay changes to the attributes of its parent folders. An operation that
+/// waits for the write-through, such as a rename of the folder or a commit, must not delay operations on other names.
 #[test]
 fn a_long_upload_does_not_delay_other_names() {
     for lower in LOWERS {
@@ -247,7 +247,7 @@ fn closes_of_one_key_are_written_through_in_order() {
         scope.spawn(|| fixture.write("k", "first"));
         fixture.gate.wait_for(1);
         let second = scope.spawn(|| fixture.write("k", "second"));
-        // The second close may reach the store as well, or wait for the first one anywhere before that.
+        // The put of the second close may already be at the store, or the close may wait for the first one.
         for _ in 0..100 {
             if second.is_finished() || fixture.shown()["k"] == "second" {
                 break;
@@ -259,7 +259,7 @@ fn closes_of_one_key_are_written_through_in_order() {
     assert_eq!(fixture.stored(), files(&[("k", "second")]));
 }
 
-/// The length of the journal follows the changes that it describes, not the number of operations.
+/// The journal is as long as the changes that it describes need, not as the number of operations.
 #[test]
 fn the_journal_of_a_mount_stays_short() {
     const WRITES: usize = 24_000;
@@ -269,6 +269,6 @@ fn the_journal_of_a_mount_stays_short() {
     }
     let journal = fixture.folder.path().join("upper/journal");
     let length = fs::metadata(journal).unwrap().len();
-    // It describes one key; some of the earlier operations may still be in it.
+    // The journal describes one key; some of the earlier operations may still be in it.
     assert!(length < 3 << 19, "{length} bytes");
 }

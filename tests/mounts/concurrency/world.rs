@@ -1,4 +1,4 @@
-//! The world of the actors: a mount or an overlay, and the store below.
+//! Defines what actors work on: a mount or an overlay, and the store below it.
 
 use std::fs;
 use std::io;
@@ -11,36 +11,36 @@ use zarrfs_store::{Condition, EntryKind, Key, PutBody, Store};
 use crate::concurrency::history::Failure;
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
-/// The result of an operation, or the call that failed.
+/// The result of an operation, or the system call or command that failed.
 pub(crate) type Tried<T> = Result<T, Failure>;
 
-/// A way to overwrite a file in place.
+/// A way in which a program overwrites a file in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InPlace {
-    /// Truncated first, then written in two parts.
+    /// The file is truncated first, then written in two parts.
     Emptied,
-    /// Overwritten, then truncated to its length.
+    /// The file is overwritten in two parts, then set to its new length.
     Patched,
-    /// Written through a mapping.
+    /// The file is written through a memory mapping.
     Mapped,
 }
 
-/// The report of a commit.
+/// The result of a commit: the keys in conflict, and the files that it did not commit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Committed {
     pub(crate) conflicts: Vec<String>,
     pub(crate) kept: Vec<String>,
 }
 
-/// A file that is open for reading.
+/// A file that stays open for reading.
 pub(crate) trait Held: Send {
-    /// Reads the whole file.
+    /// Reads the whole content of the open file.
     fn read(&self, context: &RequestContext) -> Tried<Vec<u8>>;
 }
 
-/// A directory in which programs work.
+/// A directory in which the actors work: a mount, an overlay or a plain directory.
 pub(crate) trait World: Sync {
-    /// Writes a temporary file, closes it, and renames it. If `synced`, fsyncs it before the close.
+    /// Writes a temporary file, closes it, and renames it to `path`. If `synced` is true, fsyncs it before the close.
     fn replace(
         &self,
         context: &RequestContext,
@@ -49,7 +49,7 @@ pub(crate) trait World: Sync {
         bytes: &[u8],
         synced: bool,
     ) -> Tried<()>;
-    /// Overwrites a whole file in place; creates it if it is missing.
+    /// Overwrites a whole file in place; creates the file if it is missing.
     fn overwrite(
         &self,
         context: &RequestContext,
@@ -57,7 +57,7 @@ pub(crate) trait World: Sync {
         bytes: &[u8],
         how: InPlace,
     ) -> Tried<()>;
-    /// Appends to a file.
+    /// Appends bytes to a file.
     fn append(&self, context: &RequestContext, path: &str, bytes: &[u8]) -> Tried<()>;
     fn truncate(&self, context: &RequestContext, path: &str, length: u64) -> Tried<()>;
     fn remove(&self, context: &RequestContext, path: &str) -> Tried<()>;
@@ -67,29 +67,29 @@ pub(crate) trait World: Sync {
     /// Returns the names in a folder; empty if the folder is missing.
     fn names(&self, context: &RequestContext, folder: &str) -> Tried<Vec<String>>;
     fn hold(&self, context: &RequestContext, path: &str) -> Tried<Option<Box<dyn Held>>>;
-    /// Reads a chunk of `array` in the files view.
+    /// Reads a decoded chunk of `array` in the files view.
     fn read_decoded(&self, array: &str, chunk: u64) -> Tried<Vec<u8>>;
     fn write_decoded(&self, array: &str, chunk: u64, bytes: &[u8]) -> Tried<()>;
     fn commit(&self, context: &RequestContext) -> Tried<Committed>;
-    /// Drops the changes of a path; returns whether there were any.
+    /// Discards the uncommitted changes of a path; returns whether there were any.
     fn discard(&self, context: &RequestContext, path: &str) -> Tried<bool>;
-    /// Kills the process that serves the directory, and mounts again.
+    /// Kills the daemon that serves the directory, and mounts the store again.
     fn kill(&self);
-    /// Returns the process that serves the directory, or `None` if it does not answer. Between a kill and the next
-    /// mount, the directory is the empty one below the mountpoint.
+    /// Returns the process that serves the directory, or `None` if no process answers. Between a kill and the next
+    /// mount, the directory is the empty directory below the mountpoint.
     fn server(&self) -> Option<u32>;
-    /// Returns the paths of files with changes that are still in the upper folder after a commit of everything.
+    /// Returns the paths of files in the upper folder that should be gone after a commit of all changes.
     fn left_over(&self, context: &RequestContext) -> Vec<String>;
-    /// Whether the world has a files view.
+    /// Whether there is a files view, with decoded chunks.
     fn has_decoded(&self) -> bool;
 }
 
-/// The store below, as other programs see and change it.
+/// The store below a mount or overlay, as other programs read and change it.
 pub(crate) trait Outside: Sync {
     fn get(&self, context: &RequestContext, path: &str) -> Tried<Option<Vec<u8>>>;
     fn put(&self, context: &RequestContext, path: &str, bytes: &[u8]) -> Tried<()>;
     fn erase(&self, context: &RequestContext, path: &str) -> Tried<()>;
-    /// Returns the paths of all objects.
+    /// Returns the paths of all objects in the store.
     fn paths(&self) -> Vec<String>;
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn refused(call: &str) -> impl Fn(Error) -> Failure {
     }
 }
 
-/// Turns a "missing" error into `None`.
+/// Turns the failure ENOENT into `None`.
 pub(crate) fn found<T>(done: Tried<T>) -> Tried<Option<T>> {
     match done {
         Err(failure) if failure.errno == libc::ENOENT => Ok(None),
@@ -115,7 +115,7 @@ pub(crate) fn found<T>(done: Tried<T>) -> Tried<Option<T>> {
     }
 }
 
-/// A folder store, changed as other programs change folders.
+/// A store in a local folder, changed as other programs change folders.
 pub(crate) struct OutsideFolder(pub(crate) PathBuf);
 
 impl Outside for OutsideFolder {
@@ -125,7 +125,7 @@ impl Outside for OutsideFolder {
 
     fn put(&self, _context: &RequestContext, path: &str, bytes: &[u8]) -> Tried<()> {
         let target = self.0.join(path);
-        // Outside the store, so that it does not show there.
+        // The temporary file is outside of the store, so that no listing of the store shows it.
         let temporary = self.0.with_extension("foreign");
         let put = || {
             fs::create_dir_all(target.parent().unwrap_or(&self.0))?;
@@ -160,13 +160,13 @@ impl Outside for OutsideFolder {
     }
 }
 
-/// A store that is accessed through the library.
+/// A store that other programs access by its API, such as a bucket.
 pub(crate) struct OutsideStore(pub(crate) Arc<dyn Store>);
 
-/// Maximum length of an object that is read, in bytes.
+/// The maximum length in bytes of an object that is read.
 const LIMIT: u64 = 1 << 20;
 
-/// How often the test retries its own requests to a server.
+/// The number of times that a listing of a server is tried.
 const ATTEMPTS: usize = 5;
 
 fn key(path: &str) -> Key {
@@ -213,7 +213,7 @@ impl OutsideStore {
         let mut folders = vec![Key::root()];
         while let Some(folder) = folders.pop() {
             let mut listing = match self.0.list(&UNLIMITED, &folder) {
-                // The folder disappeared with its last key.
+                // The folder disappeared with its last key, after it had been listed.
                 Err(error) if error.kind() == Kind::NotFound => continue,
                 listing => listing?,
             };

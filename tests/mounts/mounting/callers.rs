@@ -1,4 +1,4 @@
-//! Mounts by mount(8), fstab and systemd; access by ordinary users and other programs' descriptors.
+//! Tests mounts by mount(8), fstab and systemd, and access by ordinary users.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -80,7 +80,7 @@ fn mount_8_calls_the_program() {
     assert!(fixture.mounted().is_none(), "a fake mount mounts nothing");
     assert!(run(&["-sn", "-t", "zarrfs", "-o", "ro,nobody_knows_this"]).success());
     assert!(fixture.umount(&fixture.dir).status.success());
-    // `mount -t fuse.zarrfs` needs it.
+    // `mount -t fuse.zarrfs` needs the helper program mount.fuse3.
     if !needs::program("fuse3", Path::new("/usr/sbin/mount.fuse3").exists()) {
         return;
     }
@@ -179,7 +179,7 @@ fn a_descriptor_mounted_by_another_program_is_served() {
         .unwrap();
     drop(device);
     assert_eq!(fs::read(fixture.dir.join("a/c/0")).unwrap(), [7; 16]);
-    // Lazily: a process that another test is just starting may still hold the file for a moment.
+    // The unmount is lazy, because a process that another test is just starting may still have the file open.
     let unmounted = Command::new("umount").arg("-l").arg(&fixture.dir).status();
     assert!(unmounted.unwrap().success());
     assert_eq!(end_of(&mut child).code(), Some(0));

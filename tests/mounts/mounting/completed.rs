@@ -5,8 +5,8 @@ use std::process::Command;
 
 use crate::mounting::fixture::{Fixture, PROGRAM};
 
-/// Runs a script in the fixture's folder, where `$1` is the file with the completions. Returns the shell's output, or
-/// `None` if the shell is not installed.
+/// Runs a shell script in the fixture's folder, where `$1` is the file with the completions. Returns the script's
+/// output, or `None` if the shell is not installed.
 fn run(fixture: &Fixture, shell: &str, script: &str) -> Option<String> {
     let output = Command::new(PROGRAM).args(["completions", shell]).output();
     let file = fixture.path("completions");
@@ -37,7 +37,7 @@ fn run(fixture: &Fixture, shell: &str, script: &str) -> Option<String> {
     Some(String::from_utf8(output.stdout).unwrap())
 }
 
-/// Returns a fixture with a mount at `second`.
+/// Returns a fixture whose store is mounted at `second`.
 fn mounted() -> Option<Fixture> {
     let fixture = Fixture::new()?;
     let mut command = Command::new(PROGRAM);
@@ -124,7 +124,7 @@ fn zsh_completes_the_control_directory() {
     let Some(fixture) = mounted() else {
         return;
     };
-    // A shell on a terminal of its own, in which the command zarrfs prints its arguments.
+    // The script runs a zsh on its own terminal, in which the command zarrfs prints its arguments.
     let script = r#"
         zmodload zsh/zpty
         zpty shell zsh -f -i

@@ -24,7 +24,7 @@ fn run(fixture: &Fixture, script: &str) {
     assert!(output.status.success(), "{}", stderr(&output));
 }
 
-/// Returns the files that a process has open.
+/// Returns the targets of all descriptors that a process has open.
 fn open_files(process: Pid) -> Vec<String> {
     let folder = format!("/proc/{}/fd", process.as_raw_pid());
     let entries = fs::read_dir(folder).unwrap().flatten();
@@ -38,7 +38,7 @@ fn the_daemon_keeps_no_lock_or_descriptor_of_its_caller() {
     let Some(fixture) = Fixture::new() else {
         return;
     };
-    // The lock is free as soon as the script is done.
+    // The script takes a lock, mounts, and releases its descriptor; the daemon must not keep the lock.
     run(
         &fixture,
         "exec 9>lock 8>other; flock 9; \"$1\" mount \"$2\" \"$3\"; exec 9>&-; flock -n lock true",
@@ -62,7 +62,7 @@ fn a_store_named_by_a_descriptor_stays_reachable() {
         return;
     };
     run(&fixture, "exec 8<\"$2\"; \"$1\" mount /dev/fd/8/. \"$3\"");
-    // A second later the root is looked for again.
+    // After a second the daemon looks for the store's root again, and must still find it.
     thread::sleep(Duration::from_millis(1200));
     assert_eq!(fs::read(fixture.dir.join("a/c/0")).unwrap(), [7; 16]);
     assert!(fixture.umount(&fixture.dir).status.success());
@@ -72,7 +72,7 @@ fn hang_up(fixture: &Fixture) {
     process::kill_process(fixture.daemon(), Signal::HUP).unwrap();
 }
 
-/// Whether the lookup of a name gets into the log.
+/// Looks up a missing name; returns whether the name gets into the log.
 fn is_logged(fixture: &Fixture, name: &str, log: &Path) -> bool {
     let look = || {
         assert!(fs::metadata(fixture.dir.join(name)).is_err());
@@ -98,7 +98,7 @@ fn a_hangup_reopens_the_log() {
         assert!(output.unwrap().status.success());
         None
     };
-    // A service has no terminal.
+    // `setsid` takes the terminal away, as a service has none.
     let foreground = |fixture: &Fixture| -> Option<Child> {
         let mut command = Command::new("setsid");
         command.arg(PROGRAM).args(["mount", "-f"]);
@@ -119,7 +119,7 @@ fn a_hangup_reopens_the_log() {
         assert!(is_logged(&fixture, "missing-3", &log));
         let old = fs::read_to_string(&rotated).unwrap();
         assert!(!old.contains("missing-3"), "{old}");
-        // If the log cannot be opened, nothing is lost.
+        // If the log cannot be opened again, the daemon still serves the mount.
         fs::remove_file(&log).unwrap();
         fs::create_dir(&log).unwrap();
         hang_up(&fixture);
@@ -133,7 +133,7 @@ fn a_hangup_reopens_the_log() {
     }
 }
 
-/// At the time of the signal, a descriptor number of the caller refers to another file of the daemon.
+/// After the mount, the descriptor number of the caller's log refers to another file of the daemon.
 #[test]
 fn a_log_on_a_descriptor_of_the_caller_is_never_reopened() {
     let Some(fixture) = Fixture::new() else {
@@ -165,13 +165,14 @@ fn a_hangup_does_not_end_a_daemon_without_a_log_file() {
     hang_up(&fixture);
     let answers = || fs::read(fixture.dir.join("a/c/0")).is_ok_and(|bytes| bytes == [7; 16]);
     assert!(answers());
-    // SIGTERM arrives after the SIGHUPs.
+    // SIGTERM arrives after the SIGHUPs, so the daemon has handled these when it ends.
     process::kill_process(fixture.daemon(), Signal::TERM).unwrap();
     assert!(soon(|| fixture.daemons().is_empty()));
     assert!(fixture.mounted().is_none());
 }
 
-/// Starts a mount in the foreground of a terminal, through `before`. The child ends when the terminal closes.
+/// Starts a mount in the foreground of a terminal; `before` is a command such as nohup that starts it. The returned
+/// child process closes the terminal when it ends.
 fn in_terminal(fixture: &Fixture, before: &str) -> Child {
     let script = format!("exec {before} \"$PROGRAM\" mount -f \"$STORE\" \"$DIR\"");
     let mut command = Command::new("script");
@@ -180,7 +181,7 @@ fn in_terminal(fixture: &Fixture, before: &str) -> Child {
         .env("PROGRAM", PROGRAM)
         .env("STORE", &fixture.store)
         .env("DIR", &fixture.dir)
-        // nohup(1) leaves its output file there.
+        // nohup(1) leaves its output file in the current directory.
         .current_dir(fixture.path(""))
         .stdin(Stdio::piped());
     fixture.foreground(&mut command)

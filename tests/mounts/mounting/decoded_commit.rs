@@ -1,4 +1,4 @@
-//! Commits while a program has a decoded file open for writing: they name the array.
+//! Tests commits while a program has a decoded file open for writing: they name the array.
 
 use std::fs;
 use std::fs::{File, OpenOptions};
@@ -44,7 +44,7 @@ fn a_commit_names_an_array_that_is_open_for_writing() {
     assert!(say("status").ends_with(": nothing to commit\n"));
 }
 
-/// Returns a mount whose upper folder has no room left, in which one element was written and the file closed.
+/// Returns a mount with a full upper folder; one element was written to a decoded file, whose close could not store it.
 fn full_upper() -> Option<(Fixture, Tmpfs)> {
     let fixture = Fixture::new()?;
     let disk = Tmpfs::new(1 << 20)?;

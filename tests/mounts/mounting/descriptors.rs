@@ -1,4 +1,4 @@
-//! Daemons with a low limit of open files, and programs that open many files.
+//! Tests daemons with a low limit of open files, and programs that open many files.
 
 use std::fs;
 use std::fs::File;
@@ -32,8 +32,8 @@ fn put_arrays(fixture: &Fixture) {
     }
 }
 
-/// Puts arrays of 4 shards, each with two inner chunks of 4 bytes and an index; each byte is the array's number plus
-/// the shard's.
+/// Puts arrays of 4 shards, each with two inner chunks of 4 bytes and an index; each byte of an element is the array's
+/// number plus the shard's.
 fn put_sharded_arrays(fixture: &Fixture) {
     let document = r#"{"zarr_format": 3, "node_type": "array", "shape": [32], "data_type": "uint8", "fill_value": 0,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [8]}},
@@ -59,12 +59,12 @@ fn expected_of_shards(array: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Returns the decoded file of an array, as one path.
+/// Returns the path of the raw decoded file of an array.
 fn raw(fixture: &Fixture, name: &str) -> PathBuf {
     fixture.dir.join(format!(".zarrfs/files/{name}/{name}.raw"))
 }
 
-/// Reads every array; returns how many could not be read. Fails if one was read with wrong content.
+/// Reads the decoded files of all arrays; returns how many could not be read. Fails if a content is wrong.
 fn failed_reads(fixture: &Fixture) -> usize {
     let read = |array: usize| {
         let plain = fs::read(raw(fixture, &format!("b{array}")));
@@ -89,7 +89,7 @@ fn expected(array: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Mounts with a hard and a soft limit of descriptors.
+/// Mounts the store in a daemon with a hard and a soft limit of descriptors.
 fn mount(fixture: &Fixture, hard: usize, soft: usize, more: &[&str]) {
     let script = format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$@\"");
     let output = Command::new("sh")
@@ -111,7 +111,7 @@ fn a_hundred_arrays_are_read_with_few_descriptors() {
     put_arrays(&fixture);
     put_sharded_arrays(&fixture);
     mount(&fixture, 256, 256, &[]);
-    // All files are open at once, and each is read while the others are open.
+    // All decoded files are open at once, and each is read while the others are open.
     let open = |array: usize| {
         ["b", "s"].map(|kind| File::open(raw(&fixture, &format!("{kind}{array}"))).unwrap())
     };
@@ -135,7 +135,7 @@ fn a_mount_survives_a_lack_of_descriptors() {
         current: Some(current),
         maximum: Some(256),
     };
-    // Below the number of files that it has open already: each further open fails with EMFILE.
+    // The limit is below the number of files that the daemon has open already: each further open fails with EMFILE.
     prlimit(daemon, Resource::Nofile, limit(8)).unwrap();
     assert!(failed_reads(&fixture) > 0);
     prlimit(daemon, Resource::Nofile, limit(256)).unwrap();
@@ -200,7 +200,7 @@ fn a_program_with_too_many_open_files_does_not_block_others() {
             open.len()
         );
         assert!(open.len() > 64, "the soft limit is raised: {}", open.len());
-        // The other programs continue.
+        // Other programs can still use the mount.
         assert!(fs::read_dir(fixture.dir.join("b99/c")).unwrap().count() == CHUNKS);
         assert!(fs::read_to_string(fixture.dir.join(".zarrfs/stats.json")).is_ok());
         assert!(fs::metadata(fixture.dir.join("b99/zarr.json")).is_ok());

@@ -1,4 +1,4 @@
-//! Mounts and unmounts in every way; the daemon ends with its mount.
+//! Tests mounts and unmounts in every way; the daemon ends with its mount.
 
 use std::fs;
 use std::process::Command;
@@ -23,7 +23,7 @@ fn a_mount_answers_when_the_command_returns() {
     );
     let output = fixture.umount(&fixture.dir);
     assert!(output.status.success() && output.stderr.is_empty());
-    // The daemon ends with its mount.
+    // The daemon ends after its mount was unmounted.
     assert!(soon(|| fixture.daemons().is_empty()));
 }
 
@@ -43,7 +43,7 @@ fn umount_of_the_system_ends_the_daemon() {
     }
 }
 
-/// The kernel reuses the device number of a mount that is gone for the next mount, while the daemon of the first one
+/// The kernel reuses the device number of a mount that is gone for the next mount, while the daemon of the first mount
 /// is still ending.
 #[test]
 fn consecutive_mounts_do_not_disturb_each_other() {
@@ -87,7 +87,7 @@ fn a_signal_detaches_a_busy_mount_and_a_second_one_ends_it() {
         "it waits for the user of the mount"
     );
     signal(&child, Signal::TERM);
-    // The exit status names the signal: a daemon that has waited for the users of its mount ends with 0.
+    // The exit status names the signal; it is 0 only for a daemon that has waited for the users of its mount.
     assert_eq!(end_of(&mut child).code(), Some(128 + 15));
     assert!(user.try_wait().unwrap().is_none(), "the mount is in use");
     user.kill().unwrap();

@@ -1,4 +1,4 @@
-//! Daemons with a file size limit: only the change that is too long fails.
+//! Tests daemons with a file size limit: only the change that is too long fails.
 
 use std::fs;
 use std::io;
@@ -35,7 +35,7 @@ fn commit(fixture: &Fixture) {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// Returns a counter of the mount.
+/// Returns the value of a counter in the mount's `stats.json`.
 fn counter(fixture: &Fixture, name: &str) -> u64 {
     let stats = fs::read(fixture.dir.join(".zarrfs/stats.json")).unwrap();
     let stats: serde_json::Value = serde_json::from_slice(&stats).unwrap();
@@ -56,7 +56,7 @@ fn a_write_beyond_the_file_size_limit_fails_alone() {
         let bytes = vec![1; length as usize];
         assert_eq!(errno(fs::write(&long, &bytes)), Some(libc::EFBIG));
     }
-    // No part of the content is ever committed.
+    // No commit stores a part of the content whose write failed.
     fs::write(&short, "1").unwrap();
     commit(&fixture);
     assert!(!fixture.store.join("long").exists() && fixture.store.join("short").exists());
@@ -101,7 +101,7 @@ fn a_journal_at_the_file_size_limit_refuses_changes() {
     assert_eq!(fs::read(&second).unwrap(), b"2");
 }
 
-/// Puts an array whose rows of chunks take twice the memory, with a checksum at the end of each chunk.
+/// Puts an array whose rows of chunks take twice the memory of the mount, with a checksum at the end of each chunk.
 fn put_long_rows(store: &Path) {
     const ARRAY: &str = r#"{"zarr_format": 3, "node_type": "array", "shape": [64, 256, 256], "data_type": "uint8",
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [32, 64, 64]}}, "fill_value": 0,

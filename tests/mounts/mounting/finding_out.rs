@@ -1,4 +1,4 @@
-//! Diagnostics: the nodes that were found, recorded failures, and the list of mounts.
+//! Tests diagnostics: the nodes that were found, recorded failures, and the list of mounts.
 
 use std::fs;
 use std::fs::File;

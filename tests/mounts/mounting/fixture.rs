@@ -1,4 +1,4 @@
-//! A store, two mountpoints and the program for one test; unmounts everything at the end.
+//! Sets up a store, two mountpoints and the program for one test; unmounts everything at the end.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -37,7 +37,7 @@ impl Fixture {
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
-        // Other users must reach the mountpoints.
+        // Other users must be able to reach the mountpoints in the folder.
         fs::set_permissions(
             folder.path(),
             std::os::unix::fs::PermissionsExt::from_mode(0o755),
@@ -63,7 +63,7 @@ impl Fixture {
         self.folder.path().join(name)
     }
 
-    /// Mounts in the background; panics with the program's output if it fails.
+    /// Mounts the store in the background; panics with the program's output if mounting fails.
     pub(crate) fn mount(&self, more: &[&str]) {
         let output = self.try_mount(more);
         assert!(
@@ -83,7 +83,7 @@ impl Fixture {
             .unwrap()
     }
 
-    /// Starts a mount in the foreground and waits until it is there.
+    /// Starts a mount in the foreground and waits until the store is mounted.
     pub(crate) fn foreground(&self, command: &mut Command) -> Child {
         let child = command
             .stdout(Stdio::null())
@@ -115,7 +115,7 @@ impl Fixture {
         mountinfo::top_at(&self.dir).unwrap()
     }
 
-    /// Returns the daemons of this fixture: the processes with its folder among their arguments.
+    /// Returns the daemons of this fixture: the processes of zarrfs with its folder among their arguments.
     pub(crate) fn daemons(&self) -> Vec<Pid> {
         let folder = self.folder.path().as_os_str().as_encoded_bytes();
         let processes = fs::read_dir("/proc").unwrap().flatten();
@@ -136,7 +136,8 @@ impl Fixture {
             .collect()
     }
 
-    /// Returns the daemon of the only mount of this fixture: `umount` may return before an earlier daemon has ended.
+    /// Returns the daemon of the only mount of this fixture; waits because `umount` may return before an earlier daemon
+    /// has ended.
     pub(crate) fn daemon(&self) -> Pid {
         assert!(soon(|| self.daemons().len() == 1), "{:?}", self.daemons());
         self.daemons()[0]
@@ -149,7 +150,7 @@ impl Fixture {
         assert!(soon(|| self.daemons().is_empty()));
     }
 
-    /// Runs a shell script as root in a mount namespace of its own; `$1` is the fixture's folder.
+    /// Runs a shell script as root in its own mount namespace; `$1` is the fixture's folder.
     pub(crate) fn in_namespace(&self, script: &str) -> Output {
         let script = format!("set -eu; cd \"$1\"; {script}");
         let args = ["-m", "sh", "-c", &script, "sh"].map(OsStr::new);
@@ -165,7 +166,7 @@ impl Fixture {
 impl Drop for Fixture {
     fn drop(&mut self) {
         for daemon in self.daemons() {
-            // It may have ended by itself.
+            // The daemon may have ended by itself.
             let _ = process::kill_process(daemon, Signal::KILL);
         }
         for dir in [&self.dir, &self.second] {
@@ -183,7 +184,7 @@ impl Drop for Fixture {
     }
 }
 
-/// Waits up to ten seconds for a condition to become true.
+/// Waits up to ten seconds for a condition to become true; returns whether it did.
 pub(crate) fn soon(mut is_true: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(10);
     while Instant::now() < end {
@@ -195,12 +196,13 @@ pub(crate) fn soon(mut is_true: impl FnMut() -> bool) -> bool {
     is_true()
 }
 
-/// Sends a signal to a child.
+/// Sends a signal to a child process.
 pub(crate) fn signal(child: &Child, signal: Signal) {
     process::kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-/// Stops all threads of a process: a signal reaches the other threads only after one thread has taken it.
+/// Stops a process and waits until all its threads have stopped, because the signal reaches the other threads only
+/// after one thread has taken it.
 pub(crate) fn stop(daemon: Pid) {
     process::kill_process(daemon, Signal::STOP).unwrap();
     let tasks = format!("/proc/{}/task", daemon.as_raw_pid());
@@ -214,7 +216,7 @@ pub(crate) fn stop(daemon: Pid) {
     }));
 }
 
-/// Waits up to ten seconds for a child to end.
+/// Waits up to ten seconds for a child process to end; returns its exit status.
 pub(crate) fn end_of(child: &mut Child) -> ExitStatus {
     assert!(
         soon(|| child.try_wait().unwrap().is_some()),

@@ -1,4 +1,4 @@
-//! Command lines without the word `mount`, in any order, and the errors for wrong ones.
+//! Tests command lines without the word `mount`, in any order, and the errors for wrong ones.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use crate::mounting::fixture::{Fixture, PROGRAM, soon, stderr};
 
-/// Runs the program in the folder of the store `s.zarr`.
+/// Runs the program in the folder that contains the store `s.zarr`.
 fn zarrfs<W: AsRef<OsStr>>(fixture: &Fixture, words: &[W]) -> Output {
     let mut command = Command::new(PROGRAM);
     command.args(words).current_dir(fixture.path(""));

@@ -1,4 +1,4 @@
-//! Commands that read stores, on paths in a mount.
+//! Tests commands that read stores, on paths in a mount.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn sample(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// Returns the output of a command that must succeed.
+/// Runs a zarrfs command that must succeed; returns its output.
 fn printed(args: &[&str]) -> String {
     let mut command = Command::new(PROGRAM);
     command.args(args).env("NO_COLOR", "1");
@@ -23,12 +23,13 @@ fn printed(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Returns the output of `info` without the lines that name the store.
+/// Returns the output of `zarrfs info` without the lines that name the store.
 fn facts(path: &str) -> Vec<String> {
     let text = printed(&["info", path]);
     let is_place = |line: &&str| line.starts_with("  store  ") || line.starts_with("  metadata  ");
     let lines = text.lines().filter(|line| !is_place(line));
-    // Keys are printed relative to the root of the store that was opened.
+    // `info` prints keys relative to the root of the store that was opened, which is the array itself if its path is
+    // given.
     lines.map(|line| line.replace("tas/c/", "c/")).collect()
 }
 
@@ -68,7 +69,7 @@ fn a_path_in_a_mount_is_read_by_the_mount() {
     assert!(printed(&["stats", dir]).lines().count() > 30);
 }
 
-/// Serves the files of a folder, without listings.
+/// Answers a request with a file of a folder; listings are not supported.
 fn file(folder: &Path, target: &str) -> Answer {
     match fs::read(folder.join(target.trim_start_matches('/'))) {
         Ok(bytes) => answer(200, &bytes),

@@ -1,4 +1,4 @@
-//! Daemons that are killed, stopped or hang: no user of the mount waits for ever.
+//! Tests daemons that are killed, stopped or hang: no user of the mount waits for ever.
 
 use std::fs;
 use std::io::Read;
@@ -19,7 +19,7 @@ use crate::mounting::fixture::{Fixture, PROGRAM, soon, stderr, stop};
 
 const CHUNK: usize = 64 << 10;
 
-/// Serves two chunks; the second one is never answered once `holds` is set.
+/// Starts a server with an array of two chunks; while `holds` is set, it does not answer requests for the second chunk.
 fn store_that_hangs(holds: &Arc<AtomicBool>) -> Scripted {
     let holds = holds.clone();
     Scripted::start(move |_, request: &Request| {
@@ -52,7 +52,7 @@ fn with_etag(body: &[u8]) -> Answer {
     answer
 }
 
-/// Reads a part of a file in a child process that may never end.
+/// Reads a range of a file in a child process, because the read may never end.
 fn start_reader(file: &Path, offset: usize) -> std::process::Child {
     let (offset, len) = (format!("skip={offset}"), format!("count={CHUNK}"));
     let flags = "iflag=skip_bytes,count_bytes";
@@ -88,7 +88,7 @@ fn no_reader_hangs_if_a_daemon_is_killed_while_it_drops_pages() {
             .any(|request| request.method == "GET" && request.target.ends_with("/c/1"))
     };
     assert!(soon(asked), "the second chunk is not read");
-    // The first chunk changes, so the kernel has to drop the file's pages. The reader waits for some of these pages.
+    // A change of the first chunk makes the kernel drop the file's pages, for some of which the reader waits.
     let chunk = fs::File::options()
         .write(true)
         .open(fixture.dir.join("c/0"))
@@ -119,7 +119,7 @@ fn a_hanging_mount_is_refused_by_mount_and_ended_by_umount() {
     for &daemon in &daemons {
         stop(daemon);
     }
-    // A process that looks at the mount waits until the mount is ended.
+    // A thread that reads from the mount waits until the mount is ended.
     let (sender, read) = mpsc::channel();
     let chunk = fixture.dir.join("a/c/0");
     thread::spawn(move || sender.send(fs::read(chunk).map_err(|error| error.raw_os_error())));
@@ -136,7 +136,7 @@ fn a_hanging_mount_is_refused_by_mount_and_ended_by_umount() {
     let read = read.recv_timeout(Duration::from_secs(60)).unwrap();
     assert!(read.is_err(), "the mount is gone");
     for daemon in daemons {
-        // It may have ended already.
+        // The daemon may have ended already.
         let _ = process::kill_process(daemon, Signal::CONT);
     }
     assert!(soon(|| fixture.daemons().is_empty()));

@@ -1,4 +1,4 @@
-//! Listings by programs and kernels that have little room for names.
+//! Tests listings by programs and kernels that have small buffers for names.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags, RawDir, SeekFrom};
 
 use crate::mounting::fixture::Fixture;
 
-/// Much less than the names take.
+/// The size of a buffer in bytes that is much too short for all names.
 const ROOM: usize = 4096;
 
 /// Returns the names of an open directory after the cursor `from`, each with its own cursor.

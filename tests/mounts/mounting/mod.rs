@@ -1,7 +1,7 @@
-//! Real kernel mounts: made, refused, used by other programs, and unmounted in every way.
+//! Tests kernel mounts: made, refused, used by other programs, and unmounted in every way.
 //!
-//! Needs root and /dev/fuse (`common/needs.rs`). Output that only a person would see (exit statuses, one line on
-//! stderr) is tested here as well.
+//! The tests need root and /dev/fuse (`common/needs.rs`). Output that only a person would see (exit statuses, one line
+//! on stderr) is tested here as well.
 
 mod callers;
 mod completed;

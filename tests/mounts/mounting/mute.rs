@@ -1,4 +1,4 @@
-//! Servers that cannot list keys, and mounts of them with an upper folder.
+//! Runs servers that cannot list keys, and mounts of these servers with an upper folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,7 +14,7 @@ use crate::mounting::fixture::{Fixture, PROGRAM, stderr};
 
 pub(crate) const GROUP: &str = r#"{"zarr_format": 3, "node_type": "group"}"#;
 
-/// Returns the metadata of an array of bytes, four in a chunk; some of the chunks may be missing.
+/// Returns the metadata of an array of bytes with chunks of four bytes; some of the chunks may be missing.
 fn array(length: u64) -> String {
     format!(
         r#"{{"zarr_format": 3, "node_type": "array", "shape": [{length}, 2], "data_type": "uint8", "fill_value": 0,
@@ -23,7 +23,7 @@ fn array(length: u64) -> String {
     )
 }
 
-/// Returns the root's metadata with consolidated copies of the metadata below it.
+/// Returns the root's metadata document with consolidated copies of the metadata below it.
 pub(crate) fn consolidated() -> String {
     let nodes = [
         ("a", array(2)),
@@ -46,7 +46,7 @@ type Objects = BTreeMap<String, Vec<u8>>;
 pub(crate) struct Mute {
     objects: Mutex<Objects>,
     is_bucket: bool,
-    /// Whether puts wait.
+    /// Whether the server holds PUT requests instead of answering them.
     pub(crate) holds: AtomicBool,
     pub(crate) held: AtomicBool,
 }
@@ -148,7 +148,7 @@ fn with_tag(bytes: &[u8], answer: Answer) -> Answer {
     }
 }
 
-/// A server that cannot list keys, and a mount of it with an upper folder.
+/// A server that cannot list keys, and a mount of the server with an upper folder.
 pub(crate) struct Changed {
     pub(crate) fixture: Fixture,
     pub(crate) server: Arc<Mute>,
@@ -193,7 +193,7 @@ impl Changed {
         self.mount();
     }
 
-    /// Runs a zarrfs command; returns its error output if it fails.
+    /// Runs a zarrfs command on the mount; if the command fails, returns its error output.
     pub(crate) fn zarrfs(&self, command: &str) -> Result<(), String> {
         let mut program = Command::new(PROGRAM);
         let done = program
@@ -207,7 +207,7 @@ impl Changed {
             .ok_or_else(|| stderr(&done))
     }
 
-    /// Runs a shell command in the mount, which has to succeed.
+    /// Runs a shell command in the directory of the mount, which has to succeed.
     pub(crate) fn shell(&self, line: &str) {
         let mut shell = Command::new("sh");
         let shell = shell.args(["-euc", line]).current_dir(&self.fixture.dir);
@@ -215,7 +215,7 @@ impl Changed {
         assert!(done.status.success(), "{line}: {}", stderr(&done));
     }
 
-    /// Returns all paths that can be reached by listings.
+    /// Returns all paths of the mount that its listings show.
     pub(crate) fn shown(&self) -> BTreeSet<String> {
         below(&self.fixture.dir)
     }

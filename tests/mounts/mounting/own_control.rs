@@ -1,4 +1,4 @@
-//! Stores with a folder `.zarrfs` of their own: shown as stored, trusted by no command.
+//! Tests stores with their own folder `.zarrfs`: it is shown as stored, and no command trusts it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ fn changes(place: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Gives the store a folder `.zarrfs` with these files.
+/// Puts a folder `.zarrfs` with these files into the store.
 fn put_control(fixture: &Fixture, files: &[(&str, &str)]) {
     let control = fixture.store.join(".zarrfs");
     fs::create_dir(&control).unwrap();
@@ -46,7 +46,8 @@ fn put_control(fixture: &Fixture, files: &[(&str, &str)]) {
     }
 }
 
-/// Returns another store and its upper folder with one change; the fixture's store claims that upper folder as its own.
+/// Returns another store and its upper folder, which has one change; files in the fixture's store claim that the upper
+/// folder belongs to that store.
 fn forged(fixture: &Fixture) -> (PathBuf, PathBuf) {
     let (other, upper) = (fixture.path("other.zarr"), fixture.path("other upper"));
     fs::create_dir(&other).unwrap();
@@ -79,7 +80,7 @@ fn a_mount_of_a_mount_has_its_own_changes() {
     assert_eq!(fs::read(fixture.dir.join("precious")).unwrap(), b"1");
     assert!(!fixture.second.join("scratch").exists());
     fs::write(fixture.second.join("scratch"), "2").unwrap();
-    // The first mount may take or refuse these writes; its own changes must not be committed.
+    // The first mount may accept or refuse these writes, but its own changes must not be committed.
     zarrfs(&["commit", second]);
     assert!(changes(&fixture.dir).contains("precious"));
     assert!(!fixture.store.join("precious").exists());

@@ -1,4 +1,4 @@
-//! `--passthrough`: the kernel reads stored local files itself, with the right content.
+//! Tests `--passthrough`: the kernel reads stored local files itself, with the right content.
 
 use std::fs;
 use std::fs::File;
@@ -9,14 +9,14 @@ use std::thread;
 use crate::common::mapped::Mapping;
 use crate::mounting::fixture::Fixture;
 
-/// Returns how many bytes the daemon has read from the store.
+/// Returns how many bytes the daemon, and not the kernel, has read from the store.
 fn read_by_the_daemon(fixture: &Fixture) -> u64 {
     let text = fs::read_to_string(fixture.dir.join(".zarrfs/stats.json")).unwrap();
     let stats: serde_json::Value = serde_json::from_str(&text).unwrap();
     stats["store_get_bytes"].as_u64().unwrap()
 }
 
-/// Whether the kernel supports FUSE passthrough.
+/// Whether the kernel is new enough for FUSE passthrough.
 fn kernel_reads() -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(['.', '-']).map(str::parse::<u32>);

@@ -1,4 +1,4 @@
-//! Mountpoints in the output of `list`, `mount`, `umount` and `commit`; file system features without support.
+//! Tests mountpoints in the output of commands, and file system features without support.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -17,7 +17,7 @@ fn fault(output: &Output, expected: &str) {
     assert_eq!(said, (Some(2), format!("zarrfs: {expected}\n")));
 }
 
-/// Returns the cells of a directory's row in a list of mounts.
+/// Returns the cells in the row of a mountpoint in the output of `zarrfs list`.
 fn row(list: &Output, dir: &Path) -> Vec<String> {
     let text = String::from_utf8_lossy(&list.stdout).into_owned();
     let dir = format!("  {}  ", dir.display());
@@ -43,7 +43,7 @@ fn foreign_and_hanging_mounts_are_listed_with_the_reason() {
     };
     fixture.mount(&[]);
     let store = fixture.store.to_str().unwrap();
-    // The program may be in a folder that other users cannot enter.
+    // The program is copied, because it may be in a folder that other users cannot enter.
     let program = fixture.path("program");
     fs::copy(PROGRAM, &program).unwrap();
     let other = Command::new(&program)

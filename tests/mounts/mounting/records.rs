@@ -1,4 +1,4 @@
-//! Failure records in syslog, and on stderr of a mount in the foreground.
+//! Tests failure records in syslog, and on stderr of a mount in the foreground.
 
 use std::fs;
 use std::fs::File;
@@ -11,10 +11,10 @@ use rustix::process::Signal;
 
 use crate::mounting::fixture::{Fixture, end_of, signal, soon};
 
-/// The record for the fixture's array when its chunk is too short.
+/// The failure record for a read of the fixture's array when its chunk is too short.
 const RECORD: &str = "read of /.zarrfs/files/a/a.npy: a/c/0: bytes: expected 16 bytes, found 3";
 
-/// Truncates the chunk of the store.
+/// Truncates the only chunk of the fixture's store.
 fn damage(store: &Path) {
     fs::write(store.join("a/c/0"), [7; 3]).unwrap();
 }
@@ -29,7 +29,7 @@ fn repeated_failures_are_one_syslog_record() {
     socket
         .set_read_timeout(Some(Duration::from_secs(10)))
         .unwrap();
-    // A private /dev, so that the machine's log stays unchanged.
+    // The script mounts its own /dev with another log socket, so that the machine's log stays unchanged.
     let script = r#"
         unset JOURNAL_STREAM
         touch fuse null

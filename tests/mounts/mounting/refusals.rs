@@ -1,4 +1,4 @@
-//! Refused mounts: other users' mounts, unusable mountpoints, stores and options; exit status and one line.
+//! Tests refused mounts: other users' mounts, unusable mountpoints, stores and options.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -25,7 +25,7 @@ fn mounts_of_other_file_systems_are_not_unmounted() {
         )
     };
     let kind = || fixture.mounted().unwrap().kind;
-    // A mount below ours.
+    // The mount of zarrfs covers a tmpfs on the same directory.
     tmpfs();
     fixture.mount(&[]);
     assert_eq!(kind(), "fuse.zarrfs");
@@ -41,7 +41,7 @@ fn mounts_of_other_file_systems_are_not_unmounted() {
     let output = fixture.umount(&fixture.dir);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).ends_with("not a zarrfs mount, but a mount of type tmpfs\n"));
-    // A mount over ours.
+    // A tmpfs covers the mount of zarrfs on the same directory.
     let mut child = fixture.foreground(&mut fixture.foreground_command());
     assert!(soon(|| kind() == "fuse.zarrfs"));
     tmpfs();

@@ -1,4 +1,4 @@
-//! A web server with several replicas behind one name, each with its own ETags.
+//! Tests a web server with several replicas behind one name, each with its own ETags.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use crate::common::scripted::{Answer, Request, Scripted, answer, answer_of};
 use crate::mounting::fixture::{Fixture, PROGRAM};
 
-/// Objects by their path, and the second in which each was changed.
+/// The objects of the server by path, each with the second in which it was last changed.
 type Objects = Arc<Mutex<BTreeMap<String, (Vec<u8>, usize)>>>;
 
-/// Returns a server whose replicas answer in turn. They take changes and ignore conditional headers.
+/// Starts a server whose replicas answer in turn. They accept changes and ignore conditional headers.
 fn replicas(objects: Objects) -> Scripted {
     Scripted::start(move |number, request: &Request| -> Answer {
         let mut objects = objects.lock().unwrap();
@@ -86,7 +86,7 @@ fn a_store_whose_etags_differ_by_server_is_read_and_committed_to() {
     let output = commit(&fixture);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(chunk(&objects), [8; 16]);
-    // Another program puts a chunk of the same length a second later.
+    // Another program puts a chunk of the same length, with a later modification time.
     fs::write(fixture.dir.join("a/c/0"), [9; 16]).unwrap();
     let other = (vec![1; 16], 9);
     objects.lock().unwrap().insert("/a/c/0".to_string(), other);

@@ -1,4 +1,4 @@
-//! Full error texts for unusable paths and for commands that have nothing to do.
+//! Tests full error texts for unusable paths and for commands that have nothing to do.
 
 use std::fs;
 use std::net::TcpListener;
@@ -15,7 +15,7 @@ fn zarrfs(words: &[&str]) -> Output {
         .unwrap()
 }
 
-/// Returns exit status, stdout and stderr.
+/// Runs a zarrfs command; returns its exit status, stdout and stderr.
 fn said(words: &[&str]) -> (Option<i32>, String, String) {
     let output = zarrfs(words);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

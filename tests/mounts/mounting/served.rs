@@ -1,4 +1,4 @@
-//! A mount whose store hangs, fails or changes, served by this process itself.
+//! Tests a mount that this process serves, whose store hangs, fails or changes.
 
 use std::collections::HashMap;
 use std::fs;
@@ -24,7 +24,7 @@ use zarrfs_store::{EntryKind, Key, Listing, Name};
 use crate::mounting::fixture::{Fixture, soon};
 use zarrfs_store::request_context::RequestContext;
 
-/// A gate at which reads of `hang...` wait.
+/// A gate at which reads of files named `hang...` wait until the test opens it.
 #[derive(Default)]
 struct Gate {
     is_open: Mutex<bool>,
@@ -45,7 +45,8 @@ impl Gate {
     }
 }
 
-/// Files by name: reads of `hang...` wait until the gate opens, `panic` panics, `old` has a time before 1970.
+/// A view with faulty files: reads of `hang...` wait until the gate opens, a lookup of `panic` panics, and `old` has a
+/// time before 1970.
 struct Faulty {
     gate: Arc<Gate>,
 }
@@ -106,7 +107,7 @@ impl View for Faulty {
         let kind = if path.is_root() {
             EntryKind::Directory
         } else {
-            // The root is known without waiting; every other lookup goes through the thread pool.
+            // The root is known without waiting; every other lookup is answered by the thread pool.
             context.check_may_wait()?;
             EntryKind::File
         };
@@ -201,7 +202,7 @@ fn serve(fixture: &Fixture, timeout: Duration) -> Served {
 }
 
 impl Served {
-    /// Unmounts and waits until the kernel has let go.
+    /// Unmounts, and waits until the session with the kernel has ended.
     fn end(mut self) {
         self.gate.open();
         drop(self.session.take());
@@ -209,7 +210,7 @@ impl Served {
     }
 }
 
-/// Starts readers, each of its own file: readers of one file would wait for each other's pages.
+/// Starts reader threads, each with its own file, because readers of one file would wait for each other's pages.
 fn hanging_readers(served: &Served, count: usize) -> Vec<JoinHandle<io::Result<Vec<u8>>>> {
     let paths = (0..count).map(|number| served.dir.join(format!("hang{number}")));
     paths

@@ -1,11 +1,11 @@
-//! Settings of a bucket's server address: an invalid one is a clear error everywhere.
+//! Tests settings of a bucket's server address: an invalid one is a clear error everywhere.
 
 use std::fs;
 use std::process::Command;
 
 use crate::mounting::fixture::{PROGRAM, stderr};
 
-/// Environment variables that could name a server.
+/// Environment variables that could set the address or region of a server.
 const VARIABLES: [&str; 6] = [
     "AWS_ENDPOINT",
     "AWS_ENDPOINT_URL",
@@ -15,7 +15,7 @@ const VARIABLES: [&str; 6] = [
     "AZURE_STORAGE_ENDPOINT",
 ];
 
-/// Runs the program on a store, with `variables` as the only server settings in its environment.
+/// Runs `zarrfs tree`, with `variables` as the only server settings in its environment.
 fn tree(words: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
     let home = tempfile::tempdir().unwrap();
     fs::create_dir(home.path().join(".aws")).unwrap();

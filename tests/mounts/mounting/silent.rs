@@ -1,4 +1,4 @@
-//! Mounts whose daemon stops before or between requests: each command ends with a clear error.
+//! Tests mounts whose daemon stops before or between requests: commands end with a clear error.
 
 use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
@@ -15,7 +15,7 @@ use rustix::process::Signal;
 
 use crate::mounting::fixture::{Fixture, PROGRAM, stderr, stop};
 
-/// Request numbers (opcodes) of the kernel's `fuse.h`.
+/// Numbers of request types (opcodes) in the kernel's `fuse.h`.
 const STATFS: u32 = 17;
 const GETXATTR: u32 = 22;
 const INIT: u32 = 26;
@@ -28,7 +28,7 @@ fn zarrfs(command: &str, dir: &Path) -> Output {
         .unwrap()
 }
 
-/// Checks that each command has reported a mount that does not answer.
+/// Fails unless each command has reported that the mount does not answer.
 fn check_named(fixture: &Fixture, asked: &[Output]) {
     let dir = fixture.dir.display();
     let expected = format!(
@@ -56,7 +56,8 @@ fn a_mount_that_does_not_answer_is_named_in_the_error() {
     assert!(zarrfs("status", &fixture.dir).status.success());
 }
 
-/// Mounts with a daemon that answers two requests: the kernel's INIT and one more. The thread returns the device.
+/// Mounts with a daemon in this process that answers only two requests: the kernel's INIT and the next. The thread
+/// returns the FUSE device, which stays open.
 fn mount_of_one_answer(dir: &Path) -> JoinHandle<File> {
     let device = OpenOptions::new()
         .read(true)
@@ -76,14 +77,14 @@ fn mount_of_one_answer(dir: &Path) -> JoinHandle<File> {
     })
 }
 
-/// Takes a request and answers it.
+/// Reads a request from the FUSE device and answers it.
 fn answer(mut device: &File) {
     let mut request = vec![0; 1 << 20];
     let length = device.read(&mut request).unwrap();
     request.truncate(length);
     let opcode = u32::from_ne_bytes(request[4..8].try_into().unwrap());
     let body = match opcode {
-        // Version 7.31, no flags, and the longest write.
+        // The answer to INIT: version 7.31, no flags, and a maximum write length of 4096 bytes.
         INIT => [7, 31, 0, 0, 0, 4096, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
             .map(u32::to_ne_bytes)
             .concat(),
@@ -98,7 +99,7 @@ fn answer(mut device: &File) {
     device.write_all(&answer).unwrap();
 }
 
-/// A daemon that is stopped between two requests has answered the first one.
+/// A daemon answers the first request of a command and not the second.
 #[test]
 fn a_mount_that_stops_between_two_requests_is_named() {
     let Some(fixture) = Fixture::new() else {

@@ -1,4 +1,4 @@
-//! Inode numbers and directory cursors fit into 32 bits, for 32-bit programs.
+//! Tests that inode numbers and directory cursors fit into 32 bits, for 32-bit programs.
 
 use std::fs;
 use std::fs::File;
@@ -10,7 +10,7 @@ use rustix::fs::{RawDir, SeekFrom, seek};
 
 use crate::mounting::fixture::Fixture;
 
-/// One directory entry of getdents64(2).
+/// A directory entry as getdents64(2) returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Listed {
     name: String,
@@ -18,7 +18,7 @@ struct Listed {
     cursor: u64,
 }
 
-/// Reads the entries after the cursor of an open directory, at most `buffer` bytes at a time.
+/// Reads the entries after the present cursor of an open directory, at most `buffer` bytes at a time.
 fn listed(dir: &File, buffer: usize) -> Vec<Listed> {
     let mut buffer = vec![MaybeUninit::uninit(); buffer];
     let mut entries = RawDir::new(dir, &mut buffer);
@@ -34,7 +34,7 @@ fn listed(dir: &File, buffer: usize) -> Vec<Listed> {
     names
 }
 
-/// Checks each name below a directory of the mount at `root`; returns how many there are.
+/// Fails if an entry below a directory has an inode number or cursor that does not fit; returns the number of entries.
 fn check_below(root: &Path, dir: PathBuf) -> usize {
     let (mut count, mut waiting) = (0, vec![dir]);
     while let Some(dir) = waiting.pop() {
@@ -97,7 +97,7 @@ fn a_listing_continues_from_each_cursor() {
         let mut names: Vec<&str> = all.iter().map(|listed| &*listed.name).collect();
         names.sort_unstable();
         names.dedup();
-        // The first chunk, `.` and `..`.
+        // The other three names are the first chunk, `.` and `..`.
         assert_eq!(names.len(), NAMES + 3);
         for place in [2, 3, 700, 1500, 1023, 2999, 3001, 1024, 1025] {
             seek(&dir, SeekFrom::Start(all[place].cursor)).unwrap();
@@ -105,7 +105,7 @@ fn a_listing_continues_from_each_cursor() {
         }
         seek(&dir, SeekFrom::Start(0)).unwrap();
         assert_eq!(listed(&dir, 2000), all);
-        // Names that are removed during a listing hide no others.
+        // Names that are removed during a listing must not make it skip other names.
         let folder = if options.is_empty() {
             fixture.store.join("a/c")
         } else {

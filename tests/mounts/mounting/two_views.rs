@@ -1,6 +1,6 @@
-//! One chunk in both views: a change closed in one view shows in the other.
+//! Tests one chunk in both views: a change closed in one view shows in the other.
 //!
-//! It shows at the next lookup, whatever the kernel has cached for the name.
+//! The change shows at the next lookup, whatever the kernel has cached for the name.
 
 use std::fs;
 use std::fs::{File, OpenOptions};
@@ -8,13 +8,13 @@ use std::os::unix::fs::FileExt;
 
 use crate::mounting::fixture::Fixture;
 
-/// The length of the header of an `.npy` file, in bytes.
+/// The length in bytes of the header of an `.npy` file.
 const HEADER: u64 = 128;
 
 /// Invariant (mount): Names are not cached for files that can change.
 ///
 /// The kernel caches the inode that a name got by a rename for as long as it may cache the inode of a new file. A
-/// program still has the renamed file open, so a lookup by that inode would find the old file.
+/// program still has the renamed file open, so a lookup that returns the cached inode would find the old file.
 #[test]
 fn a_chunk_renamed_into_place_shows_later_writes_to_its_elements() {
     let Some(fixture) = Fixture::new() else {

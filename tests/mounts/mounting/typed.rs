@@ -1,4 +1,4 @@
-//! Forms of command lines and option values, and the errors for wrong ones.
+//! Tests forms of command lines and option values, and the errors for wrong ones.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use crate::mounting::fixture::{Fixture, PROGRAM, soon, stderr};
 
-/// Runs the program in a folder where a store can be named by a relative path.
+/// Runs zarrfs in the fixture's folder, where the store can be named by a relative path.
 fn zarrfs(fixture: &Fixture, words: &[&str]) -> Output {
     Command::new(PROGRAM)
         .args(words)
@@ -72,7 +72,7 @@ fn help_is_a_command_and_has_examples() {
     assert_eq!(zarrfs(&fixture, &[]).stdout, output.stdout);
 }
 
-/// Returns the headings of a help text, each with the names of its options.
+/// Returns the headings of a help text, each with the names of the options below it.
 fn groups(text: &str) -> Vec<(String, Vec<String>)> {
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
     for line in text.lines() {
@@ -231,7 +231,7 @@ fn one_conflict_is_reported_in_the_singular() {
     let output = zarrfs(&fixture, &["commit", dir]);
     let expected = "zarrfs: 1 conflict; nothing was overwritten; use --force to overwrite\n";
     assert_eq!(said(&output), (Some(1), expected.to_string()));
-    // A copy cannot be forced.
+    // With `--to`, the error does not suggest `--force`, because a commit to a copy cannot be forced.
     let other = fixture.path("other");
     fs::create_dir(&other).unwrap();
     fs::write(other.join("zarr.json"), "another").unwrap();

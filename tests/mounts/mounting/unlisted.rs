@@ -1,4 +1,4 @@
-//! Changes over stores that cannot list their keys.
+//! Tests changes on mounts of stores that cannot list their keys.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,13 +19,13 @@ fn assert_has(shown: &BTreeSet<String>, names: &[&str], missing: &[&str]) {
 
 const MADE: [&str; 5] = ["new", "new/deep", "new/deep/f", "a/extra", "README"];
 
-/// Makes files and folders that no metadata names, and looks up all nodes.
+/// Creates files and folders that no metadata names, and looks up all nodes.
 fn make(changed: &Changed) {
     changed.shell("mkdir -p new/deep; echo hi > new/deep/f; echo x > a/extra; echo r > README");
     changed.shell("ls s g/h a/extra > /dev/null");
 }
 
-/// The nodes that the store's metadata names.
+/// The nodes and documents that the store's metadata name.
 const NODES: [&str; 9] = [
     "zarr.json",
     "a",
@@ -38,7 +38,7 @@ const NODES: [&str; 9] = [
     "g/h/zarr.json",
 ];
 
-/// Keys of the store that appear in no listing.
+/// Keys of the store that no listing shows, because nothing names them.
 const CHUNKS: [&str; 4] = ["a/c", "s/c", "g/h/c", "s/notes"];
 
 /// Invariant (unlisted): Over a store that cannot list, listings have the known nodes and everything created in the
@@ -87,13 +87,13 @@ fn removed_or_renamed_files_over_a_web_server_are_not_listed() {
     }
 }
 
-/// Returns the keys of the bucket except the root's document.
+/// Returns the keys of the bucket, without the root's metadata document.
 fn keys(changed: &Changed) -> Vec<String> {
     let keys = changed.server.keys().into_iter();
     keys.filter(|key| key != "zarr.json").collect()
 }
 
-/// The keys of the bucket after `make` and a removal of `s/notes`.
+/// The keys that the bucket has after `make` and a removal of `s/notes` were committed.
 const AFTER: [&str; 11] = [
     "README",
     "a/c/0/0",
@@ -147,7 +147,8 @@ fn new_nodes_are_listed_after_their_commit_to_the_bucket() {
 
 /// Invariant of `a_commit_to_a_bucket_stores_exactly_the_changes`.
 ///
-/// The chunks of the array could not be found, and would become chunks of the next array with its name.
+/// The chunks of a removed array could not be found, so they would stay and become chunks of the next array with its
+/// name.
 #[test]
 fn nodes_of_the_store_cannot_be_removed_or_renamed() {
     for (root, more) in [

@@ -1,4 +1,4 @@
-//! Mounts that end with the program that started them, and remove their mountpoints.
+//! Tests mounts that end with the program that started them, and remove their mountpoints.
 
 use std::fs;
 use std::io::Read;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::mounting::fixture::{Fixture, PROGRAM, end_of, soon};
 
-/// Returns a command that mounts until the other end of `input` is closed.
+/// Returns a command that mounts a store until the other end of `input` is closed.
 fn mount_until_eof(store: &str, fixture: &Fixture, input: impl Into<Stdio>) -> Command {
     let mut command = Command::new(PROGRAM);
     command
@@ -58,7 +58,7 @@ fn a_foreground_mount_ends_when_its_socket_is_shut_down() {
     ours.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(end_of(&mut child).code(), Some(0));
     assert!(!fixture.dir.exists());
-    // The other side sees that the process is gone.
+    // The connection of the daemon is closed, so the other side sees that the process is gone.
     assert_eq!((&ours).read(&mut [0]).unwrap(), 0);
 }
 
@@ -78,7 +78,7 @@ fn an_open_file_stays_readable_after_the_end_of_input() {
     let file = fs::File::open(fixture.dir.join("a/c/0")).unwrap();
     drop(writer);
     assert!(soon(|| fixture.mounted().is_none()));
-    // Longer than the time for which a mount that a signal ends waits for its users.
+    // The time is longer than a mount that is ended by a signal would wait for its users.
     thread::sleep(Duration::from_millis(3500));
     let mut bytes = [0; 16];
     file.read_exact_at(&mut bytes, 0).unwrap();
@@ -100,7 +100,7 @@ fn the_end_of_input_ends_a_mount_whose_store_hangs() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // The daemon sends a request that is never answered.
+    // The daemon has sent its first request, which the server never answers.
     let _asked = server.accept().unwrap();
     drop(writer);
     assert_eq!(end_of(&mut child).code(), Some(2));

@@ -1,4 +1,4 @@
-//! A web server without ETag and Last-Modified: the kernel's cached data expires after one TTL.
+//! Tests a web server without ETag and Last-Modified: cached data expires after one TTL.
 
 use std::fs;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::common::scripted::{Request, Scripted, answer};
 use crate::mounting::fixture::{Fixture, soon};
 
-/// The TTL that the mount is given.
+/// The TTL of metadata with which the store is mounted.
 const TTL: Duration = Duration::from_secs(1);
 
 #[test]
@@ -44,7 +44,7 @@ fn content_without_a_version_is_stale_after_one_ttl() {
         let changed = Instant::now();
         assert!(soon(|| shows(letter_now)));
         assert!(changed.elapsed() < 10 * TTL, "{:?}", changed.elapsed());
-        // Data that was read is cached for one TTL too, and is all of one content.
+        // Data that was read stays cached for a TTL, and all files show the same content.
         thread::sleep(TTL / 10);
         assert!(shows(letter_now));
     }

@@ -1,4 +1,4 @@
-//! Reads and `statx` through io_uring return the content of the store.
+//! Tests reads and `statx` through io_uring: they return the content of the store.
 #![expect(unsafe_code, reason = "entries of a ring take addresses")]
 
 use std::ffi::CString;
@@ -14,10 +14,10 @@ use io_uring::{IoUring, opcode, types};
 use crate::common::needs;
 use crate::mounting::fixture::Fixture;
 
-/// The length of a read.
+/// The length of a read in bytes.
 const PIECE: usize = 40_000;
 
-/// Submits several entries at once; returns their results in the order of the entries.
+/// Submits several entries to the ring at once; returns their results in the order of the entries.
 fn done(ring: &mut IoUring, entries: Vec<Entry>) -> Vec<i32> {
     let count = entries.len();
     for (number, entry) in (0..).zip(entries) {
@@ -34,8 +34,8 @@ fn done(ring: &mut IoUring, entries: Vec<Entry>) -> Vec<i32> {
         .collect()
 }
 
-/// Reads a whole file with concurrent reads. `fixed` is the file if it is read by descriptor, or `None` if it is read
-/// by its registered number.
+/// Reads a whole file with concurrent reads. `fixed` is the file if the reads use its descriptor, or `None` if they use
+/// the file that is registered in the ring.
 fn read_pieces(ring: &mut IoUring, length: usize, fixed: Option<&File>) -> Vec<u8> {
     let mut bytes = vec![0; length];
     let places = (0_u64..).step_by(PIECE);
@@ -67,7 +67,7 @@ fn read_vectored(ring: &mut IoUring, length: usize, file: &File) -> Vec<u8> {
     [first, second].concat()
 }
 
-/// Returns the size that `statx` reports, or its error.
+/// Returns the size of a file that `statx` through io_uring reports, or its errno.
 fn size_of(ring: &mut IoUring, path: &Path) -> Result<u64, i32> {
     let path = CString::new(path.as_os_str().as_bytes()).unwrap();
     let mut status = std::mem::MaybeUninit::<libc::statx>::zeroed();

@@ -1,7 +1,7 @@
-//! File operations on a `Vfs` in this process, or on a mount.
+//! Runs file operations on a `Vfs` in this process, or on a mount.
 //!
-//! Both answer with the errno that a program would see. Paths are relative to the root and joined by `/`. Links on the
-//! way are followed; a link at the end only when a file is opened.
+//! A `Vfs` and a mount answer with the errno that a program would see. Paths are relative to the root and joined by
+//! `/`. Symbolic links on the way are followed; a link at the end only when a file is opened.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use zarrfs::view::View;
 use zarrfs_store::EntryKind;
 use zarrfs_store::request_context::RequestContext;
 
-/// The result of an operation, or an errno.
+/// The result of a file operation, or its errno.
 pub(crate) type Answer<T> = Result<T, i32>;
 
 /// The part of an `lstat` result that the tests compare.
@@ -20,7 +20,7 @@ pub(crate) struct Stat {
     pub(crate) ino: u64,
 }
 
-/// One entry of a directory.
+/// An entry of a directory, as a listing returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Listed {
     pub(crate) name: Vec<u8>,
@@ -29,9 +29,9 @@ pub(crate) struct Listed {
     pub(crate) cursor: u64,
 }
 
-/// A file system on which the cases run.
+/// A file system on which the tests run: a `Vfs` in this process, or a mount.
 pub(crate) trait Backend: Send + Sync {
-    /// Returns the attributes of a path; a link at its end is not followed.
+    /// Returns the attributes of a path; a symbolic link at its end is not followed.
     fn stat(&self, path: &str) -> Answer<Stat>;
 
     /// Opens a directory and returns the entries after `cursor` (0: from the beginning), without `.` and `..`.
@@ -40,7 +40,7 @@ pub(crate) trait Backend: Send + Sync {
     /// Opens a file for reading.
     fn open(&self, context: &RequestContext, path: &str) -> Answer<Box<dyn OpenFile + '_>>;
 
-    /// Returns the target of a link.
+    /// Returns the target of a symbolic link.
     fn read_link(&self, context: &RequestContext, path: &str) -> Answer<Vec<u8>>;
 
     /// Returns all entries of a directory.
@@ -58,7 +58,7 @@ pub(crate) trait Backend: Send + Sync {
         Ok(names)
     }
 
-    /// Returns part of a file.
+    /// Opens a file and returns at most `len` bytes at `offset`.
     fn read(
         &self,
         context: &RequestContext,
@@ -69,7 +69,7 @@ pub(crate) trait Backend: Send + Sync {
         self.open(context, path)?.read(context, offset, len)
     }
 
-    /// Reads a whole file.
+    /// Reads a whole file in several reads.
     fn read_whole(&self, context: &RequestContext, path: &str) -> Answer<Vec<u8>> {
         let file = self.open(context, path)?;
         let mut bytes = Vec::new();
@@ -84,11 +84,11 @@ pub(crate) trait Backend: Send + Sync {
     }
 }
 
-/// A file that is open.
+/// A file of the file system that is open for reading.
 pub(crate) trait OpenFile: Send + Sync {
-    /// Returns the bytes at an offset, fewer than `len` only at the end.
+    /// Returns the bytes at an offset of the file; fewer than `len` only at its end.
     fn read(&self, context: &RequestContext, offset: u64, len: usize) -> Answer<Vec<u8>>;
 }
 
-/// Makes a backend from a view.
+/// A function that makes a file system from a view: a `Vfs` in this process, or a mount.
 pub(crate) type Enter = dyn Fn(Arc<dyn View>) -> Box<dyn Backend>;

@@ -1,4 +1,4 @@
-//! The store changes below: new opens show the change within three seconds.
+//! Tests changes of the store below: new opens show a change within three seconds.
 //!
 //! Before that they show the old content or an error, never a mixture.
 
@@ -13,11 +13,11 @@ use crate::operations::backend::{Backend, Enter};
 use crate::operations::fixture::{Fixture, soon};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Length in bytes of each array of the store, and of one of its two chunks.
+/// The length in bytes of each array of the store (`WHOLE`), and of each of its two chunks.
 const WHOLE: usize = 4096;
 const CHUNK: usize = WHOLE / 2;
 
-/// Returns an array of two chunks of 1024 elements; rows long enough to be read straight from the store.
+/// Returns an array of two chunks of 1024 elements; its rows are long enough to be read directly from the store.
 fn sample(form: Form) -> Sample {
     Sample::new(&[2, 1024], &[1, 1024], form)
 }
@@ -37,14 +37,14 @@ fn forms() -> [(&'static str, Form); 3] {
     ]
 }
 
-/// Renames the second chunk of an array over the first one, as a writer with temporary files does.
+/// Replaces the first chunk of an array by a copy of the second, by a rename, as a writer with temporary files does.
 fn replace_first(store: &Path, name: &str) {
     let arriving = store.parent().unwrap().join("arriving");
     fs::copy(store.join(name).join("c/1/0"), &arriving).unwrap();
     fs::rename(arriving, store.join(name).join("c/0/0")).unwrap();
 }
 
-/// Reads an array until it is `new`; each read before that is `old` or an error.
+/// Reads the file of an array until it has the content `new`; each read before that must return `old` or an error.
 fn becomes(backend: &dyn Backend, file: &str, old: &[u8], new: &[u8]) {
     assert_ne!(old, new);
     let is_new = || match backend.read_whole(&UNLIMITED, file) {
@@ -73,10 +73,11 @@ pub(crate) fn a_changed_chunk_is_seen(enter: &Enter) {
     }
 }
 
-/// Elements of an inner chunk.
+/// The number of elements in an inner chunk.
 const INNER: usize = 4096;
 
-/// Returns a shard of two inner chunks of `uint8`, stored in this order, and the elements of its array.
+/// Returns the bytes of a shard with two inner chunks of `uint8`, stored in the given order, and the elements of its
+/// array.
 fn shard(order: [usize; 2], first: u8) -> (Vec<u8>, Vec<u8>) {
     let whole = [vec![first; INNER], vec![first + 1; INNER]];
     let mut bytes = order.map(|inner| whole[inner].clone()).concat();
@@ -88,7 +89,7 @@ fn shard(order: [usize; 2], first: u8) -> (Vec<u8>, Vec<u8>) {
     (bytes, whole.concat())
 }
 
-/// Overwrites a file in place, until its times differ.
+/// Overwrites a file in place, again and again until its ctime has changed.
 fn overwrite(path: &Path, bytes: &[u8]) {
     let changed = || {
         let meta = fs::metadata(path).unwrap();
@@ -119,7 +120,7 @@ pub(crate) fn a_shard_overwritten_in_place_never_reads_as_a_mixture(enter: &Ente
     });
     let backend = enter(fixture.views.files.clone());
     let file = backend.open(&UNLIMITED, "a/a.raw").unwrap();
-    // The index is in memory from here on.
+    // From this read on, the index of the shard is in memory.
     assert_eq!(file.read(&UNLIMITED, 0, INNER).unwrap(), before[..INNER]);
     overwrite(&fixture.store().join("a/c/0"), &new);
     if let Ok(read) = file.read(&UNLIMITED, INNER as u64, INNER) {
@@ -176,7 +177,7 @@ pub(crate) fn a_longer_array_is_seen(enter: &Enter) {
         assert_eq!(read, [sample.whole(), vec![0xff; CHUNK]].concat());
         let missing = backend.stat(&format!("{name}/chunks/2.0.raw"));
         assert_eq!(missing.unwrap().size, CHUNK as u64);
-        // The new chunk is not stored.
+        // The array has grown, but its new chunk is not stored and therefore not listed.
         assert_eq!(
             backend
                 .list(&UNLIMITED, &format!("{name}/chunks"))
@@ -241,7 +242,7 @@ pub(crate) fn a_file_that_grew_is_read_to_its_end(enter: &Enter) {
     let note = fixture.store().join("note");
     for size in 1..60 {
         fs::write(&note, b"x".repeat(10 * size)).unwrap();
-        // The kernel caches this length for a second.
+        // The kernel caches the length of the file for a second.
         backend.stat("note").unwrap();
         let longer = b"y".repeat(20 * size);
         fs::write(&note, &longer).unwrap();
@@ -261,7 +262,7 @@ pub(crate) fn bytes_of_a_replaced_file_never_reach_new_readers(enter: &Enter) {
     let arriving = fixture.beside("arriving");
     fs::write(&arriving, b"n".repeat(SIZE)).unwrap();
     fs::rename(arriving, fixture.store().join("big")).unwrap();
-    // A new open of the name reads the new content; a file that was open before keeps its own.
+    // A new open of the name reads the new content; a file that was opened before still has the old content.
     let new = backend.open(&UNLIMITED, "big").unwrap();
     assert_eq!(new.read(&UNLIMITED, 0, 1).unwrap(), b"n");
     let middle = 9 << 20;

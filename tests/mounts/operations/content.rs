@@ -1,4 +1,4 @@
-//! Contents of files: sizes, any range, many threads, and arrays that do not decode.
+//! Tests contents of files: sizes, any range, many threads, and arrays that do not decode.
 
 use std::thread;
 
@@ -10,7 +10,7 @@ use crate::operations::backend::{Backend, Enter, OpenFile};
 use crate::operations::fixture::{Fixture, name};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Pseudorandom numbers, the same in each run.
+/// A generator of pseudorandom numbers, which are the same in each run.
 pub(crate) struct Numbers(u64);
 
 impl Numbers {
@@ -18,7 +18,7 @@ impl Numbers {
         Numbers(seed)
     }
 
-    /// Returns a number below `limit`.
+    /// Returns a pseudorandom number below `limit`.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.0 = self
             .0
@@ -152,7 +152,7 @@ pub(crate) fn many_threads_read_the_right_bytes(enter: &Enter) {
     });
 }
 
-/// Returns the name of a chunk's files without the extension.
+/// Returns the file name of a chunk in the files view, without its extension.
 fn chunk_name(chunk: &[u64]) -> String {
     let indices: Vec<String> = chunk.iter().map(u64::to_string).collect();
     match indices.as_slice() {
@@ -161,7 +161,7 @@ fn chunk_name(chunk: &[u64]) -> String {
     }
 }
 
-/// Compares every chunk file of an array with its box of elements. Stored chunks must be listed.
+/// Compares every chunk file of an array with the elements of the chunk, and the listed files with the stored chunks.
 fn compare_chunks(backend: &dyn Backend, path: &str, sample: &Sample) {
     let mut expected = Vec::new();
     for chunk in places(&sample.counts()) {
@@ -289,7 +289,7 @@ pub(crate) fn opening_a_file_of_an_unsupported_array_fails(enter: &Enter) {
     );
 }
 
-/// An array of variable length is read to get the length of its file, for any number of elements.
+/// The length of a file of variable-length elements is known only after all of them were read, however many they are.
 #[test]
 fn a_file_of_strings_has_its_length_before_it_is_opened() {
     const ELEMENTS: u32 = 70_000;
@@ -321,7 +321,7 @@ fn a_file_of_strings_has_its_length_before_it_is_opened() {
     }
 }
 
-/// Programs that archive take a file of size 0 for an empty one and do not open it.
+/// A size of 0 would be wrong here, because archivers take such a file for an empty one and do not open it.
 pub(crate) fn stat_and_open_fail_for_a_file_of_unknown_length(enter: &Enter) {
     let fixture = Fixture::with(|store| {
         let strings = r#"{"zarr_format": 2, "shape": [2], "chunks": [2], "dtype": "|O", "order": "C",

@@ -1,6 +1,6 @@
-//! One store call fails, each call in turn: every operation succeeds correctly or returns EIO.
+//! Makes one store call fail, each call in turn: every operation succeeds or returns EIO.
 //!
-//! Afterwards the same script on the same file system gives the right results.
+//! Afterwards the same operations on the same file system give the right results.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use crate::operations::in_process;
 use crate::operations::mounted;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// An operation and its result.
+/// The name of a file operation, with its result.
 type Step = (String, Answer<Vec<u8>>);
 
-/// Endings of header files, which are listed once the file of the elements was looked up.
+/// The extensions of header files, which are listed only after their data file was looked up.
 const HEADERS: [&str; 3] = [".hdr", ".mhd", ".nhdr"];
 
-/// Adds a directory's attributes and entries. Headers are left out: the lookup after which they are listed may be the
-/// call that fails.
+/// Lists a directory and gets the attributes of its entries. Header files are left out: they are listed only after
+/// another lookup, which may be the call that fails.
 fn look(backend: &dyn Backend, folder: &str, steps: &mut Vec<Step>) {
     let shown = backend.names(&UNLIMITED, folder).map(|mut names| {
         names.retain(|name| !HEADERS.iter().any(|ending| name.ends_with(ending)));
@@ -41,7 +41,7 @@ fn look(backend: &dyn Backend, folder: &str, steps: &mut Vec<Step>) {
     }
 }
 
-/// Adds the contents of parts of one open file.
+/// Opens a file and reads several ranges of it.
 fn read_parts(backend: &dyn Backend, file: &str, steps: &mut Vec<Step>) {
     let open = match backend.open(&UNLIMITED, file) {
         Ok(open) => open,
@@ -55,13 +55,14 @@ fn read_parts(backend: &dyn Backend, file: &str, steps: &mut Vec<Step>) {
     }
 }
 
-/// The parts of the script: the directories, then each array.
+/// The parts of the script of operations: `""` stands for the directories, and each array is a part.
 fn parts() -> Vec<&'static str> {
     let arrays = arrays().into_iter().map(|(path, _)| path);
     [""].into_iter().chain(arrays).collect()
 }
 
-/// Looks at directories, or at one array and reads its files; the script continues after an operation that fails.
+/// Runs one part of the script: looks at directories, or at one array and reads its files. The script continues after
+/// an operation that fails.
 fn script(backend: &dyn Backend, part: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     if part.is_empty() {
@@ -85,15 +86,15 @@ fn script(backend: &dyn Backend, part: &str) -> Vec<Step> {
     steps
 }
 
-/// A store, its TTL, and the backend for its file system.
+/// A store, the TTL of its answers, and the function that makes a file system from its view.
 struct Case<'a> {
     base: Arc<dyn Store>,
     freshness: Duration,
     enter: &'a Enter,
 }
 
-/// Runs a part of the script with one failing call, then again without. Returns whether the failing call was reached,
-/// and whether an operation returned its error.
+/// Runs a part of the script while call number `call` fails, then again without a failure. Returns whether that call
+/// was made, and whether an operation returned its error.
 fn fail_once(case: &Case, part: &str, call: i64, right: &[Step]) -> (bool, bool) {
     let trap = Arc::new(Trap::default());
     let store = Faulty::new(case.base.clone(), trap.clone(), case.freshness);
@@ -104,7 +105,7 @@ fn fail_once(case: &Case, part: &str, call: i64, right: &[Step]) -> (bool, bool)
     trap.set(0);
     let mut shown = false;
     for step in steps {
-        // A file that does not open has one step instead of its parts.
+        // If opening a file fails, its reads are missing, so each result is looked for among the right ones.
         let is_fault = step.1 == Err(Errno::IO.raw_os_error());
         assert!(
             is_fault || right.contains(&step),
@@ -120,7 +121,7 @@ fn fail_once(case: &Case, part: &str, call: i64, right: &[Step]) -> (bool, bool)
     (sprung, shown)
 }
 
-/// Fails every `stride`-th call of each part of the script, one at a time.
+/// Runs each part of the script once for every `stride`-th store call, which fails.
 fn fail_each(case: &Case, stride: usize) {
     let (mut failed, mut seen) = (0, 0);
     for part in parts() {
@@ -137,14 +138,14 @@ fn fail_each(case: &Case, stride: usize) {
             seen += usize::from(shown);
         }
     }
-    // A failing prefetch may stay unseen; most other failures must show.
+    // The failure of a prefetch need not make an operation fail, but most other failures must.
     assert!(
         failed * stride > 100 && seen * 2 > failed,
         "{seen} of {failed} shown"
     );
 }
 
-/// The script gives the right results when no call fails.
+/// Without a failing call, the script gives the right results.
 #[test]
 fn the_script_succeeds_if_no_call_fails() {
     let backend = in_process::enter(views_of(memory(), PATIENT).files);
@@ -176,7 +177,7 @@ impl<'a> Case<'a> {
 
 #[test]
 fn a_failed_call_is_an_error_once_without_a_ttl() {
-    // Without a TTL a step makes several times as many requests, and every other one fails.
+    // Without a TTL an operation makes several times as many requests, so only every second call is made to fail.
     fail_each(&Case::new(memory(), Duration::ZERO, &in_process::enter), 2);
 }
 
