@@ -1,4 +1,4 @@
-//! A fuser file system that serves reads from memory: the upper bound of the benchmark for any daemon.
+//! A fuser file system that serves reads from memory: the benchmark's upper bound.
 //!
 //!     buffer_fs DIR BYTES
 //!
@@ -29,7 +29,6 @@ const FILE: INodeNo = INodeNo(2);
 const TTL: Duration = Duration::from_secs(3600);
 const MIB: u32 = 1 << 20;
 
-/// The file system; its bytes are the content of the file `data`.
 struct BufferFs(Vec<u8>);
 
 impl BufferFs {

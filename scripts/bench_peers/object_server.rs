@@ -30,7 +30,6 @@ use percent_encoding::percent_decode_str;
 /// The maximum number of names in one page of a listing.
 const PAGE: usize = 1000;
 
-/// The Last-Modified header of every object.
 const WRITTEN: &str = "Thu, 01 Jan 1970 00:00:00 GMT";
 
 fn main() {
@@ -51,7 +50,6 @@ fn main() {
     }
 }
 
-/// The buckets that the server serves, and the latency of its responses.
 struct Server {
     buckets: HashMap<String, Bucket>,
     latency: Duration,
@@ -63,7 +61,6 @@ struct Bucket {
     objects: Vec<(String, u64)>,
 }
 
-/// Reads the keys of all buckets from their folders.
 fn buckets(folder: &Path) -> HashMap<String, Bucket> {
     let mut found = HashMap::new();
     for entry in fs::read_dir(folder).expect("a folder of buckets") {
@@ -97,13 +94,12 @@ fn add_objects(folder: &Path, prefix: &str, found: &mut Vec<(String, u64)>) {
 /// The parts of an HTTP request that the server uses.
 struct Request {
     method: String,
-    /// The path and the query of the request, as sent.
     target: String,
     range: Option<String>,
 }
 
 impl Request {
-    /// Reads a request; returns `None` if the client has closed the connection.
+    /// Reads an HTTP request; returns `None` if the client has closed the connection.
     fn read(input: &mut impl BufRead) -> Result<Option<Request>> {
         let mut line = String::new();
         if input.read_line(&mut line)? == 0 {
@@ -132,7 +128,6 @@ impl Request {
     }
 }
 
-/// An HTTP response: status, headers and body.
 struct Answer {
     status: u16,
     headers: String,
@@ -160,7 +155,6 @@ impl Answer {
 }
 
 impl Server {
-    /// Answers the requests of a connection one after the other.
     fn serve(&self, connection: &TcpStream) -> Result<()> {
         connection.set_nodelay(true)?;
         let mut input = BufReader::new(connection);

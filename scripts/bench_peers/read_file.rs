@@ -56,7 +56,6 @@ fn report(work: impl FnOnce() -> Result<u64, Box<dyn Error>>) -> Result<(), Box<
     Ok(())
 }
 
-/// Reads the file sequentially.
 fn whole(file: &File) -> Result<u64, Box<dyn Error>> {
     let mut buffer = vec![1; BLOCK];
     let mut offset = 0;
@@ -68,7 +67,6 @@ fn whole(file: &File) -> Result<u64, Box<dyn Error>> {
     }
 }
 
-/// Reads one page of the file at each offset.
 fn random(file: &File, places: &[u64]) -> Result<u64, Box<dyn Error>> {
     let mut page = [1; PAGE as usize];
     for &place in places {
@@ -96,7 +94,6 @@ fn places(length: u64, count: usize, seed: u64) -> Vec<u64> {
     pages.iter().map(|page| page * PAGE).collect()
 }
 
-/// Returns the CPU time of this process so far.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

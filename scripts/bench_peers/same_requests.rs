@@ -43,7 +43,6 @@ fn main() {
     println!("{:.6}", start.elapsed().as_secs_f64());
 }
 
-/// A connection to the server that sends one request after the other.
 struct Connection<'a> {
     host: &'a str,
     stream: BufReader<TcpStream>,
@@ -61,7 +60,6 @@ impl Connection<'_> {
         }
     }
 
-    /// Sends a request and reads its whole response.
     fn get(&mut self, path: &str) {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.host);
         self.stream

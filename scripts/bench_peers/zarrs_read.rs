@@ -50,7 +50,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Decodes the whole array into `buffer`.
 fn read(
     array: &Array<FilesystemStore>,
     whole: &ArraySubset,
@@ -65,7 +64,6 @@ fn read(
     Ok(())
 }
 
-/// Returns the CPU time of this process so far.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

@@ -13,7 +13,6 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Maps the first `length` bytes of a file.
     pub fn of(file: &File, length: usize) -> io::Result<Mapping> {
         // SAFETY: a new mapping at an address of the kernel's choice, which nothing else refers to.
         let address = unsafe {

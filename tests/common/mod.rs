@@ -59,12 +59,10 @@ pub fn every_form() -> Vec<ListedFormat> {
     ["raw", "chunks"].map(|word| word.parse().unwrap()).into()
 }
 
-/// Opens the views of a store with a memory budget of 256 MiB.
 pub fn open(source: &Path) -> Result<(Views, Arc<Stats>)> {
     open_with(source, 256 << 20)
 }
 
-/// Opens the views of a store with a memory budget of `memory` bytes.
 pub fn open_with(source: &Path, memory: u64) -> Result<(Views, Arc<Stats>)> {
     let stats = Arc::new(Stats::default());
     let config = ViewsConfig {
@@ -115,7 +113,6 @@ pub fn views_of(store: Arc<dyn Store>, timeout: Duration) -> BothViews {
     }
 }
 
-/// Returns the files view of a store, in which arrays are decoded files.
 pub fn files(source: &Path) -> Arc<dyn View> {
     open(source).unwrap().0.view(ViewKind::Files)
 }
@@ -142,7 +139,6 @@ pub fn is_missing(view: &Arc<dyn View>, path: &str) -> bool {
     }
 }
 
-/// Reads a whole file of a view in several requests.
 pub fn read(view: &Arc<dyn View>, path: &str) -> Result<Vec<u8>> {
     let key = Key::new(path)?;
     let size = view.lookup(&UNLIMITED, &key)?.map_or(0, |attr| attr.size);

@@ -48,7 +48,6 @@ fn needs(words: &[&str], source: &str, is_here: bool) -> bool {
     true
 }
 
-/// Whether a test that needs root runs.
 pub fn root() -> bool {
     needs(&["root"], "", rustix::process::geteuid().is_root())
 }

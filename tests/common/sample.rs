@@ -35,7 +35,7 @@ const FILL: u16 = 0xffff;
 pub enum Form {
     Plain,
     Packed,
-    /// In shards, with inner chunks of this shape, compressed with zstd.
+    /// The chunks are shards, with inner chunks of this shape, compressed with zstd.
     Sharded(Vec<u64>),
 }
 
@@ -92,7 +92,6 @@ impl Sample {
             .collect()
     }
 
-    /// Whether a chunk of the sample array is stored.
     pub fn is_stored(&self, chunk: &[u64]) -> bool {
         !self.sparse || !chunk.iter().sum::<u64>().is_multiple_of(3)
     }
@@ -165,7 +164,6 @@ impl Sample {
         })
     }
 
-    /// Returns the encoded bytes of a chunk.
     fn encoded(&self, chunk: &[u64]) -> Vec<u8> {
         let start: Vec<u64> = chunk
             .iter()
@@ -202,7 +200,6 @@ impl Sample {
         [bytes, index, checksum.to_le_bytes().to_vec()].concat()
     }
 
-    /// Returns the store key of a chunk, relative to the array.
     pub fn chunk_key(chunk: &[u64]) -> String {
         let indices = chunk.iter().map(|index| format!("/{index}"));
         indices.fold("c".to_string(), |key, index| key + &index)

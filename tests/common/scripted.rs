@@ -7,13 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// An HTTP request as the server received it.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: String,
-    /// The path and the query of the request.
     pub(crate) target: String,
-    /// The headers: names in lower case, with their values.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
 }
@@ -34,7 +31,6 @@ pub(crate) struct Answer {
     pub(crate) hides_length: bool,
 }
 
-/// Returns a response with a status and a body.
 pub(crate) fn answer(status: u16, body: &[u8]) -> Answer {
     Answer {
         status,
@@ -110,7 +106,6 @@ impl Scripted {
     }
 }
 
-/// Reads one request from a client and answers it with the script.
 fn serve(
     client: TcpStream,
     script: &Script,

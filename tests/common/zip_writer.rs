@@ -21,7 +21,6 @@ pub(crate) struct Entry {
     pub(crate) extra: Vec<u8>,
     pub(crate) local_extra: Vec<u8>,
     pub(crate) mode: u32,
-    /// The modification date and time in the DOS format.
     pub(crate) time: u16,
     pub(crate) date: u16,
     pub(crate) zip64: bool,
@@ -123,7 +122,6 @@ impl Entry {
     }
 }
 
-/// A zip archive: its entries, and the fields of its end records.
 #[derive(Default)]
 pub(crate) struct Archive {
     pub(crate) entries: Vec<Entry>,

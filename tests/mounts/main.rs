@@ -1,4 +1,4 @@
-//! Tests of file operations, of the overlay and of concurrent programs, in process or on a mount.
+//! Tests of file operations, the overlay and concurrent programs, in process or mounted.
 //!
 //! Mounts need root and /dev/fuse (`common/needs.rs`).
 

@@ -7,7 +7,6 @@ use std::os::fd::IntoRawFd;
 
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 
-/// Closes a file and returns the error of close(2).
 pub(crate) fn close(file: File) -> io::Result<()> {
     // SAFETY: the descriptor was owned by `file`, which gave it away, and is used nowhere else.
     match unsafe { libc::close(file.into_raw_fd()) } {

@@ -25,7 +25,6 @@ const NUMBER: &str = "ZARRFS_CONCURRENCY_NUMBER";
 /// The name of a file whose existence tells the child processes to end.
 const END: &str = "end";
 
-/// The child processes that act on a mount.
 pub(crate) struct Children {
     folder: PathBuf,
     children: Vec<(u8, Child)>,
@@ -36,7 +35,6 @@ fn records_of(folder: &Path, number: u8) -> PathBuf {
 }
 
 impl Children {
-    /// Starts a child process for each actor, to work on the mount in a folder.
     pub(crate) fn start(plan: &Plan, folder: &Path, actors: &[(Role, u8)]) -> Children {
         let children = actors.iter().map(|(_, number)| {
             let mut command = Command::new(env::current_exe().unwrap());

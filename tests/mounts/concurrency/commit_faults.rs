@@ -1,4 +1,4 @@
-//! Reproduces bugs of 0.1.0 in which a commit met a program's changes, by holding store calls.
+//! Reproduces bugs of 0.1.0 in which commits met other changes, by holding store calls.
 //!
 //! Numbers such as A2 are those of the first trial. The tests of A2 and A7 to A12 are with the tests of inodes, edits
 //! and reads.

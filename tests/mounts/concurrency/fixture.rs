@@ -25,13 +25,10 @@ const MAKER: Credentials = Credentials {
     mode: 0o644,
 };
 
-/// The maximum length in bytes of a file in these tests.
 const LIMIT: u64 = 1 << 20;
 
-/// The paths of files, with their contents.
 pub(crate) type Files = BTreeMap<String, String>;
 
-/// The kind of store below the overlay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Lower {
     Memory,
@@ -83,7 +80,6 @@ impl HeldCommit {
 }
 
 impl Fixture {
-    /// Returns a fixture whose store has these objects at first.
     pub(crate) fn new(lower: Lower, objects: &[(&str, &str)]) -> Fixture {
         Fixture::opened(folder(), lower, objects, false)
     }
@@ -133,7 +129,6 @@ impl Fixture {
         self.overlay = None;
     }
 
-    /// Closes the overlay and opens it again on the same upper folder.
     pub(crate) fn remount(&mut self) {
         self.close();
         let upper = self.folder.path().join("upper");
@@ -159,7 +154,6 @@ impl Fixture {
             .unwrap()
     }
 
-    /// Opens an existing file of the overlay for writing.
     pub(crate) fn open(&self, path: &str) -> Arc<dyn TreeFile> {
         open_file(self.overlay(), &key(path), false).unwrap()
     }
@@ -174,7 +168,6 @@ impl Fixture {
         fill(&*file.unwrap(), content);
     }
 
-    /// Writes a temporary file in the overlay, closes it, and renames it to `path`.
     pub(crate) fn replace(&self, path: &str, content: &str) {
         let temporary = format!("{path}.tmp");
         fill(&*self.create(&temporary), content);
@@ -202,7 +195,6 @@ impl Fixture {
             .unwrap();
     }
 
-    /// Commits the overlay; fails on an error or a conflict.
     pub(crate) fn commit(&self) -> Outcome {
         let outcome = self.commit_with(CommitConfig::default()).unwrap();
         assert_eq!(outcome.conflicts, []);
@@ -230,12 +222,10 @@ impl Fixture {
         HeldCommit { gate, thread }
     }
 
-    /// Returns all files that the overlay shows.
     pub(crate) fn shown(&self) -> Files {
         files_of(self.overlay())
     }
 
-    /// Returns all files that the store below the overlay has.
     pub(crate) fn stored(&self) -> Files {
         files_of(&*self.store)
     }
@@ -254,7 +244,6 @@ impl Fixture {
     }
 }
 
-/// Opens an existing file for writing; truncates the file first if `empty` is true.
 pub(crate) fn open_file(overlay: &Overlay, path: &Key, empty: bool) -> Result<Arc<dyn TreeFile>> {
     let mode = if empty {
         OpenMode::Truncate

@@ -1,4 +1,4 @@
-//! Commits while the disk of the upper folder is full: a commit succeeds or fails, and nothing is lost.
+//! Commits while the upper folder's disk is full, and checks that nothing is lost.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -40,7 +40,6 @@ impl Gate {
         state.arrived = 0;
     }
 
-    /// Waits until `calls` store calls are held.
     pub(crate) fn wait_for(&self, calls: usize) {
         let state = self.0.0.lock().unwrap();
         let is_missing = |state: &mut GateState| state.arrived < calls;

@@ -17,7 +17,6 @@ pub(crate) fn now() -> Instant {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The times when an operation began and ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Span {
     pub(crate) begin: Instant,
@@ -25,7 +24,6 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Returns the span from the time `begin` to now.
     pub(crate) fn since(begin: Instant) -> Span {
         Span { begin, end: now() }
     }
@@ -35,13 +33,10 @@ impl Span {
     }
 }
 
-/// A system call or command that failed, with its error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Failure {
-    /// The name of the call or command that failed.
     pub(crate) call: String,
     pub(crate) errno: i32,
-    /// The error message, if there is more than the error number.
     pub(crate) why: String,
 }
 
@@ -75,14 +70,12 @@ pub(crate) enum Act {
     Nothing,
 }
 
-/// An operation of an actor on a key, with its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Operation {
     pub(crate) key: u16,
     pub(crate) actor: u8,
     pub(crate) span: Span,
     pub(crate) act: Act,
-    /// The name of the operation, as a program would call it.
     pub(crate) what: String,
     /// Whether other programs may see a partly written value while the operation runs.
     pub(crate) is_gradual: bool,
@@ -134,7 +127,6 @@ pub(crate) struct CommitRecord {
     pub(crate) failure: Option<Failure>,
 }
 
-/// One record of a history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Record {
     Operation(Operation),
@@ -169,7 +161,6 @@ impl fmt::Display for Operation {
     }
 }
 
-/// The records of all actors, by kind of record.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     pub(crate) operations: Vec<Operation>,

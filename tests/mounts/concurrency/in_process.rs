@@ -1,4 +1,4 @@
-//! Runs actors on an overlay in this process, which allows many more interleavings per second than a mount.
+//! Runs actors on an overlay in this process, for more interleavings than on mounts.
 
 use std::sync::Arc;
 
@@ -20,10 +20,8 @@ const MAKER: Credentials = Credentials {
     mode: 0o644,
 };
 
-/// The maximum length in bytes of an object that is read.
 const LIMIT: u64 = 1 << 20;
 
-/// An overlay over any store, which actors use without a mount.
 pub(crate) struct InProcess {
     overlay: Overlay,
     _folder: TempDir,
@@ -38,7 +36,6 @@ impl InProcess {
         }
     }
 
-    /// Opens a file of the overlay for writing; creates it if it is missing.
     fn writable(&self, path: &Key, truncate: bool) -> Result<Arc<dyn TreeFile>> {
         match open_file(&self.overlay, path, truncate) {
             Err(error) if error.kind() == Kind::NotFound => {

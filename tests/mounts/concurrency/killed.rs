@@ -1,4 +1,4 @@
-//! Kills the process of a commit at each of its store calls, and checks that nothing is lost.
+//! Kills a commit's process at each of its store calls; nothing may be lost.
 //!
 //! Programs see the same content as before, and the next commit continues.
 

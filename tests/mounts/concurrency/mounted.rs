@@ -24,14 +24,12 @@ use zarrfs_store::request_context::RequestContext;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_zarrfs");
 
-/// The maximum time until a mount that was killed is back.
 const COMES_BACK: Duration = Duration::from_secs(30);
 
 /// A mountpoint and its mount options; processes that did not mount it use it, too.
 #[derive(Clone)]
 pub(crate) struct MountPoint {
     folder: PathBuf,
-    /// The path or URL of the store that is mounted.
     store: String,
     options: Vec<String>,
     variables: Vec<(String, String)>,
@@ -152,7 +150,6 @@ impl MountPoint {
         self.dir().join(path)
     }
 
-    /// Runs a zarrfs command.
     pub(crate) fn zarrfs<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Output {
         let mut command = Command::new(PROGRAM);
         command.args(arguments);

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::concurrency::value::{Tag, Value};
 
-/// A generator of pseudorandom numbers from a seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -23,12 +22,10 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a random number below `end`.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         (self.next() % end.max(1) as u64) as usize
     }
 
-    /// Returns true with a probability of `percent` percent.
     pub(crate) fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
@@ -43,15 +40,11 @@ impl Random {
 pub(crate) enum Site {
     /// A local directory without zarrfs, as a reference; there is nothing to commit.
     Plain,
-    /// An overlay in this process, over a store in memory.
     Memory,
-    /// An overlay in this process, over a store in a local folder.
     Folder,
     /// An overlay in this process, over a store that is slow and fails.
     Flaky,
-    /// A mount of a store in a local folder.
     Local,
-    /// A mount of a bucket of an S3 server.
     S3,
     /// A mount of a bucket of an S3 server, through a proxy that is slow and fails.
     FlakyS3,
@@ -91,27 +84,27 @@ impl Site {
 /// How the actors use a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Class {
-    /// Replaced by renaming a temporary file, or removed.
+    /// A key that is replaced by renaming a temporary file, or removed.
     Replaced,
-    /// Replaced or removed as in class `Replaced`, but by all writers.
+    /// A key that all writers replace or remove.
     Shared,
-    /// Overwritten in place by its writer.
+    /// A key that its writer overwrites in place.
     InPlace,
-    /// Appended to and truncated by its writer.
+    /// A key that its writer appends to and truncates.
     Log,
     /// A file that is renamed between two names, each of which is a key.
     Moved,
     /// A file in a folder that is renamed between two names.
     Folder,
-    /// Written, and its changes discarded.
+    /// A key that is written, and whose changes are discarded.
     Discarded,
     /// An uncompressed chunk, which is written and read in both views.
     Chunk,
     /// A chunk compressed by zstd, which is written and read in both views.
     Packed,
-    /// Changed only in the store, by an actor outside of the mount.
+    /// A key that is changed only in the store, by an actor outside of the mount.
     Foreign,
-    /// Replaced both by writers on the mount and by an actor in the store, so that commits meet conflicts.
+    /// A key that is replaced both on the mount and in the store, so that commits meet conflicts.
     Contested,
 }
 
@@ -134,12 +127,10 @@ impl Class {
         matches!(self, Class::Chunk | Class::Packed)
     }
 
-    /// Whether an actor outside of the mount changes the key in the store.
     pub(crate) fn is_changed_outside(self) -> bool {
         matches!(self, Class::Foreign | Class::Contested)
     }
 
-    /// Whether all writers on the mount change the key.
     pub(crate) fn is_of_all(self) -> bool {
         matches!(self, Class::Shared | Class::Contested)
     }
@@ -150,7 +141,6 @@ impl Class {
     }
 }
 
-/// A key that the actors of a run use.
 #[derive(Clone, Debug)]
 pub(crate) struct PlannedKey {
     pub(crate) class: Class,
@@ -166,13 +156,11 @@ impl PlannedKey {
         self.path.rsplit_once('/').map_or("", |(folder, _)| folder)
     }
 
-    /// Returns the number of the chunk that the key is.
     pub(crate) fn chunk(&self) -> u64 {
         let name = self.path.rsplit('/').next().unwrap_or_default();
         name.parse().unwrap_or_default()
     }
 
-    /// Returns the name of the array that the chunk belongs to.
     pub(crate) fn array(&self) -> &'static str {
         array(self.class)
     }
@@ -188,12 +176,10 @@ pub(crate) const FIRST_WRITER: u8 = 99;
 /// The name of a file that is in each folder, so that no folder becomes empty and disappears.
 pub(crate) const STAYS: &str = "stays";
 
-/// The parameters of a run, which the seed determines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) site: Site,
-    /// The approximate number of operations of the run.
     pub(crate) operations: u64,
     pub(crate) writers: u8,
     pub(crate) readers: u8,

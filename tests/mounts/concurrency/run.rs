@@ -29,7 +29,6 @@ const LAST: u8 = 80;
 /// The number of times that the last commit is tried after conflicts or server failures.
 const LAST_COMMITS: usize = 20;
 
-/// The numbers of operations, commits and kills in a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Done {
     pub(crate) operations: usize,
@@ -37,7 +36,6 @@ pub(crate) struct Done {
     pub(crate) kills: usize,
 }
 
-/// The task of an actor in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Writer,
@@ -46,7 +44,6 @@ pub(crate) enum Role {
     Outsider,
 }
 
-/// Returns the roles and numbers of all actors of a plan.
 pub(crate) fn cast(plan: &Plan) -> Vec<(Role, u8)> {
     let numbered = |role, first, count| (first..first + count).map(move |number| (role, number));
     numbered(Role::Writer, 1, plan.writers)
@@ -65,7 +62,6 @@ fn is_process(plan: &Plan, role: Role, number: u8) -> bool {
     }
 }
 
-/// Runs an actor until the run has enough operations.
 pub(crate) fn act(role: Role, actor: Actor<'_>) {
     match role {
         Role::Writer => actor.write(),

@@ -1,4 +1,4 @@
-//! Prepares a run: a store with its first content, and the mount or overlay over it.
+//! Prepares a run: a store with content, and a mount or overlay over it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -61,7 +61,6 @@ impl RunFixture {
         }
     }
 
-    /// Makes the store answer each request from now on.
     pub(crate) fn calm(&self) {
         self.is_calm.store(true, Ordering::Relaxed);
     }
@@ -196,7 +195,6 @@ fn bucket(url: &str, server: &str) -> Arc<dyn Store> {
     zarrfs_store::open(&UNLIMITED, url, &config, &Arc::new(Stats::default())).unwrap()
 }
 
-/// Puts the first content of the run into the store.
 fn fill(plan: &Plan, outside: &dyn Outside) {
     for (path, document) in plan.documents() {
         outside.put(&UNLIMITED, &path, document.as_bytes()).unwrap();

@@ -28,7 +28,6 @@ const MAKER: Credentials = Credentials {
     mode: 0o644,
 };
 
-/// The keys that both daemons write.
 const SHARED: [&str; 3] = ["s/0", "s/1", "s/2"];
 
 /// A store, and two overlays over it, as two daemons have them.
@@ -79,7 +78,6 @@ fn content(store: &dyn Store, path: &str) -> String {
     String::from_utf8(object.bytes).unwrap()
 }
 
-/// Writes a temporary file in an overlay, and renames it to `path`.
 fn replace(overlay: &Overlay, path: &str, content: &str) {
     let temporary = key(&format!("{path}.tmp"));
     fill(
@@ -101,7 +99,6 @@ fn commit(overlay: &Overlay, force: bool) -> Outcome {
         .unwrap()
 }
 
-/// Runs `work` for both overlays at once, in two threads.
 fn both<T: Send>(pair: &Pair, work: impl Fn(usize, &Overlay) -> T + Sync) -> [T; 2] {
     let (work, start) = (&work, &Barrier::new(2));
     thread::scope(|scope| {
@@ -218,7 +215,6 @@ fn a_continued_commit_conflicts_on_keys_overwritten_since() {
     }
 }
 
-/// Returns the keys of the conflicts, sorted.
 fn keys(outcome: &Outcome) -> Vec<String> {
     let keys = outcome.conflicts.iter().map(|(key, _)| key.to_string());
     let mut keys: Vec<String> = keys.collect();

@@ -9,13 +9,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The length in bytes of a record in a file.
 const RECORD: usize = 32;
 
 /// The minimum and maximum length in bytes of a file that is written as a whole.
 const LENGTHS: (u32, u32) = (100, 8192);
 
-/// The length of a decoded chunk in bytes.
 pub(crate) const CHUNK: usize = 4096;
 
 /// Identifies a write: the key, the writer, and the number among the writer's writes.
@@ -100,7 +98,6 @@ impl Value {
         }
     }
 
-    /// Returns the bytes of a file that has this value.
     pub(crate) fn bytes(self) -> Vec<u8> {
         let Value::Content(tag, length) = self else {
             return Vec::new();
@@ -110,7 +107,6 @@ impl Value {
         records.take(length).collect()
     }
 
-    /// Returns the decoded bytes of a chunk that has this value.
     pub(crate) fn chunk(self) -> Vec<u8> {
         let number = match self {
             Value::Content(tag, _) => tag.packed(),

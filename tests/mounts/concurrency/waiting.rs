@@ -1,4 +1,4 @@
-//! Checks that a slow store delays no operation that does not need the store (fault A15).
+//! Checks that a slow store delays only operations that need the store (fault A15).
 
 use std::fs;
 use std::thread;

@@ -21,7 +21,6 @@ pub(crate) enum InPlace {
     Emptied,
     /// The file is overwritten in two parts, then set to its new length.
     Patched,
-    /// The file is written through a memory mapping.
     Mapped,
 }
 
@@ -32,9 +31,7 @@ pub(crate) struct Committed {
     pub(crate) kept: Vec<String>,
 }
 
-/// A file that stays open for reading.
 pub(crate) trait Held: Send {
-    /// Reads the whole content of the open file.
     fn read(&self, context: &RequestContext) -> Tried<Vec<u8>>;
 }
 
@@ -57,7 +54,6 @@ pub(crate) trait World: Sync {
         bytes: &[u8],
         how: InPlace,
     ) -> Tried<()>;
-    /// Appends bytes to a file.
     fn append(&self, context: &RequestContext, path: &str, bytes: &[u8]) -> Tried<()>;
     fn truncate(&self, context: &RequestContext, path: &str, length: u64) -> Tried<()>;
     fn remove(&self, context: &RequestContext, path: &str) -> Tried<()>;
@@ -67,7 +63,6 @@ pub(crate) trait World: Sync {
     /// Returns the names in a folder; empty if the folder is missing.
     fn names(&self, context: &RequestContext, folder: &str) -> Tried<Vec<String>>;
     fn hold(&self, context: &RequestContext, path: &str) -> Tried<Option<Box<dyn Held>>>;
-    /// Reads a decoded chunk of `array` in the files view.
     fn read_decoded(&self, array: &str, chunk: u64) -> Tried<Vec<u8>>;
     fn write_decoded(&self, array: &str, chunk: u64, bytes: &[u8]) -> Tried<()>;
     fn commit(&self, context: &RequestContext) -> Tried<Committed>;
@@ -89,7 +84,6 @@ pub(crate) trait Outside: Sync {
     fn get(&self, context: &RequestContext, path: &str) -> Tried<Option<Vec<u8>>>;
     fn put(&self, context: &RequestContext, path: &str, bytes: &[u8]) -> Tried<()>;
     fn erase(&self, context: &RequestContext, path: &str) -> Tried<()>;
-    /// Returns the paths of all objects in the store.
     fn paths(&self) -> Vec<String>;
 }
 
@@ -107,7 +101,6 @@ pub(crate) fn refused(call: &str) -> impl Fn(Error) -> Failure {
     }
 }
 
-/// Turns the failure ENOENT into `None`.
 pub(crate) fn found<T>(done: Tried<T>) -> Tried<Option<T>> {
     match done {
         Err(failure) if failure.errno == libc::ENOENT => Ok(None),
@@ -163,7 +156,6 @@ impl Outside for OutsideFolder {
 /// A store that other programs access by its API, such as a bucket.
 pub(crate) struct OutsideStore(pub(crate) Arc<dyn Store>);
 
-/// The maximum length in bytes of an object that is read.
 const LIMIT: u64 = 1 << 20;
 
 /// The number of times that a listing of a server is tried.

@@ -37,7 +37,6 @@ fn run(fixture: &Fixture, shell: &str, script: &str) -> Option<String> {
     Some(String::from_utf8(output.stdout).unwrap())
 }
 
-/// Returns a fixture whose store is mounted at `second`.
 fn mounted() -> Option<Fixture> {
     let fixture = Fixture::new()?;
     let mut command = Command::new(PROGRAM);

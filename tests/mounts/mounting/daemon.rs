@@ -24,7 +24,6 @@ fn run(fixture: &Fixture, script: &str) {
     assert!(output.status.success(), "{}", stderr(&output));
 }
 
-/// Returns the targets of all descriptors that a process has open.
 fn open_files(process: Pid) -> Vec<String> {
     let folder = format!("/proc/{}/fd", process.as_raw_pid());
     let entries = fs::read_dir(folder).unwrap().flatten();

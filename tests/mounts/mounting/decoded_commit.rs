@@ -1,4 +1,4 @@
-//! Tests commits while a program has a decoded file open for writing: they name the array.
+//! Tests commits while a decoded file is open for writing: they name the array.
 
 use std::fs;
 use std::fs::{File, OpenOptions};
@@ -69,7 +69,6 @@ fn make_room(disk: &Tmpfs) {
     fs::remove_file(disk.path().join("filler")).unwrap();
 }
 
-/// Runs a zarrfs command on the mount; returns its output.
 fn run(fixture: &Fixture, command: &str) -> String {
     let command = Command::new(PROGRAM)
         .args(command.split(' '))

@@ -59,7 +59,6 @@ fn expected_of_shards(array: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Returns the path of the raw decoded file of an array.
 fn raw(fixture: &Fixture, name: &str) -> PathBuf {
     fixture.dir.join(format!(".zarrfs/files/{name}/{name}.raw"))
 }

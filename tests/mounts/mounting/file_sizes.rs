@@ -35,7 +35,6 @@ fn commit(fixture: &Fixture) {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// Returns the value of a counter in the mount's `stats.json`.
 fn counter(fixture: &Fixture, name: &str) -> u64 {
     let stats = fs::read(fixture.dir.join(".zarrfs/stats.json")).unwrap();
     let stats: serde_json::Value = serde_json::from_slice(&stats).unwrap();

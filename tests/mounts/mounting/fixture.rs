@@ -1,4 +1,4 @@
-//! Sets up a store, two mountpoints and the program for one test; unmounts everything at the end.
+//! Sets up a store and two mountpoints for one test; unmounts everything afterwards.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -196,7 +196,6 @@ pub(crate) fn soon(mut is_true: impl FnMut() -> bool) -> bool {
     is_true()
 }
 
-/// Sends a signal to a child process.
 pub(crate) fn signal(child: &Child, signal: Signal) {
     process::kill_process(Pid::from_child(child), signal).unwrap();
 }
@@ -216,7 +215,6 @@ pub(crate) fn stop(daemon: Pid) {
     }));
 }
 
-/// Waits up to ten seconds for a child process to end; returns its exit status.
 pub(crate) fn end_of(child: &mut Child) -> ExitStatus {
     assert!(
         soon(|| child.try_wait().unwrap().is_some()),

@@ -1,4 +1,4 @@
-//! Tests command lines without the word `mount`, in any order, and the errors for wrong ones.
+//! Tests command lines without the word `mount`, in any order, and their errors.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

@@ -1,4 +1,4 @@
-//! Tests daemons that are killed, stopped or hang: no user of the mount waits for ever.
+//! Tests daemons that are killed, stopped or hang: no user waits for ever.
 
 use std::fs;
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! Tests commands whose output fails: a full device is an error, a closed pipe is not.
+//! Tests commands whose output fails: a full device is an error, closed pipes are not.
 
 use std::fs::OpenOptions;
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! Tests stores with their own folder `.zarrfs`: it is shown as stored, and no command trusts it.
+//! Tests stores with their own `.zarrfs` folder: it is shown, but never trusted.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,6 @@ fn refused(words: &[&str]) -> String {
     stderr(&output).trim_end().to_string()
 }
 
-/// Returns the output of `zarrfs diff` for a mount or an upper folder.
 fn changes(place: &Path) -> String {
     let output = zarrfs(&["diff", text(place)]);
     assert_eq!(output.status.code(), Some(1));
@@ -80,7 +79,7 @@ fn a_mount_of_a_mount_has_its_own_changes() {
     assert_eq!(fs::read(fixture.dir.join("precious")).unwrap(), b"1");
     assert!(!fixture.second.join("scratch").exists());
     fs::write(fixture.second.join("scratch"), "2").unwrap();
-    // The first mount may accept or refuse these writes, but its own changes must not be committed.
+    // The first mount may accept or refuse these writes, but the changes of the first mount must not be committed.
     zarrfs(&["commit", second]);
     assert!(changes(&fixture.dir).contains("precious"));
     assert!(!fixture.store.join("precious").exists());

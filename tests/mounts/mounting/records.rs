@@ -14,7 +14,6 @@ use crate::mounting::fixture::{Fixture, end_of, signal, soon};
 /// The failure record for a read of the fixture's array when its chunk is too short.
 const RECORD: &str = "read of /.zarrfs/files/a/a.npy: a/c/0: bytes: expected 16 bytes, found 3";
 
-/// Truncates the only chunk of the fixture's store.
 fn damage(store: &Path) {
     fs::write(store.join("a/c/0"), [7; 3]).unwrap();
 }

@@ -15,7 +15,6 @@ fn zarrfs(words: &[&str]) -> Output {
         .unwrap()
 }
 
-/// Runs a zarrfs command; returns its exit status, stdout and stderr.
 fn said(words: &[&str]) -> (Option<i32>, String, String) {
     let output = zarrfs(words);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

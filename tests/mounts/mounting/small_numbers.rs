@@ -10,7 +10,6 @@ use rustix::fs::{RawDir, SeekFrom, seek};
 
 use crate::mounting::fixture::Fixture;
 
-/// A directory entry as getdents64(2) returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Listed {
     name: String,

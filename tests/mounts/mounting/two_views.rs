@@ -1,4 +1,4 @@
-//! Tests one chunk in both views: a change closed in one view shows in the other.
+//! Tests one chunk in both views: a change in one shows in the other.
 //!
 //! The change shows at the next lookup, whatever the kernel has cached for the name.
 
@@ -8,7 +8,6 @@ use std::os::unix::fs::FileExt;
 
 use crate::mounting::fixture::Fixture;
 
-/// The length in bytes of the header of an `.npy` file.
 const HEADER: u64 = 128;
 
 /// Invariant (mount): Names are not cached for files that can change.

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use crate::common::scripted::{Request, Scripted, answer};
 use crate::mounting::fixture::{Fixture, soon};
 
-/// The TTL of metadata with which the store is mounted.
 const TTL: Duration = Duration::from_secs(1);
 
 #[test]

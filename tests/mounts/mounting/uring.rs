@@ -14,7 +14,6 @@ use io_uring::{IoUring, opcode, types};
 use crate::common::needs;
 use crate::mounting::fixture::Fixture;
 
-/// The length of a read in bytes.
 const PIECE: usize = 40_000;
 
 /// Submits several entries to the ring at once; returns their results in the order of the entries.

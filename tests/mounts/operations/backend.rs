@@ -9,7 +9,6 @@ use zarrfs::view::View;
 use zarrfs_store::EntryKind;
 use zarrfs_store::request_context::RequestContext;
 
-/// The result of a file operation, or its errno.
 pub(crate) type Answer<T> = Result<T, i32>;
 
 /// The part of an `lstat` result that the tests compare.
@@ -20,7 +19,6 @@ pub(crate) struct Stat {
     pub(crate) ino: u64,
 }
 
-/// An entry of a directory, as a listing returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Listed {
     pub(crate) name: Vec<u8>,
@@ -37,18 +35,14 @@ pub(crate) trait Backend: Send + Sync {
     /// Opens a directory and returns the entries after `cursor` (0: from the beginning), without `.` and `..`.
     fn list_after(&self, context: &RequestContext, path: &str, cursor: u64) -> Answer<Vec<Listed>>;
 
-    /// Opens a file for reading.
     fn open(&self, context: &RequestContext, path: &str) -> Answer<Box<dyn OpenFile + '_>>;
 
-    /// Returns the target of a symbolic link.
     fn read_link(&self, context: &RequestContext, path: &str) -> Answer<Vec<u8>>;
 
-    /// Returns all entries of a directory.
     fn list(&self, context: &RequestContext, path: &str) -> Answer<Vec<Listed>> {
         self.list_after(context, path, 0)
     }
 
-    /// Returns the names of a directory, sorted.
     fn names(&self, context: &RequestContext, path: &str) -> Answer<Vec<String>> {
         let listed = self.list(context, path)?.into_iter();
         let mut names: Vec<String> = listed
@@ -69,7 +63,6 @@ pub(crate) trait Backend: Send + Sync {
         self.open(context, path)?.read(context, offset, len)
     }
 
-    /// Reads a whole file in several reads.
     fn read_whole(&self, context: &RequestContext, path: &str) -> Answer<Vec<u8>> {
         let file = self.open(context, path)?;
         let mut bytes = Vec::new();
@@ -84,7 +77,6 @@ pub(crate) trait Backend: Send + Sync {
     }
 }
 
-/// A file of the file system that is open for reading.
 pub(crate) trait OpenFile: Send + Sync {
     /// Returns the bytes at an offset of the file; fewer than `len` only at its end.
     fn read(&self, context: &RequestContext, offset: u64, len: usize) -> Answer<Vec<u8>>;

@@ -73,7 +73,6 @@ pub(crate) fn a_changed_chunk_is_seen(enter: &Enter) {
     }
 }
 
-/// The number of elements in an inner chunk.
 const INNER: usize = 4096;
 
 /// Returns the bytes of a shard with two inner chunks of `uint8`, stored in the given order, and the elements of its

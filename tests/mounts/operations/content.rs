@@ -18,7 +18,6 @@ impl Numbers {
         Numbers(seed)
     }
 
-    /// Returns a pseudorandom number below `limit`.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.0 = self
             .0

@@ -18,7 +18,6 @@ use crate::operations::in_process;
 use crate::operations::mounted;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// The name of a file operation, with its result.
 type Step = (String, Answer<Vec<u8>>);
 
 /// The extensions of header files, which are listed only after their data file was looked up.
@@ -145,7 +144,6 @@ fn fail_each(case: &Case, stride: usize) {
     );
 }
 
-/// Without a failing call, the script gives the right results.
 #[test]
 fn the_script_succeeds_if_no_call_fails() {
     let backend = in_process::enter(views_of(memory(), PATIENT).files);

@@ -275,7 +275,6 @@ impl OpenArrays {
         arrays
     }
 
-    /// Returns the array at a path, if it is open.
     pub(super) fn get(&self, path: &Key) -> Option<Arc<OpenArray>> {
         let mut state = self.state.lock();
         if let Some(array) = state.cached.get(path) {

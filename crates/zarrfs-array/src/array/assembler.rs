@@ -20,7 +20,6 @@ use zarrfs_store::sync::read_bytes::ReadBytes;
 #[cfg(test)]
 pub(super) type WhileCopying = Option<Box<dyn Fn() + Send + Sync>>;
 
-/// Assembles the answers to one read of a decoded file.
 pub(super) struct Assembler<'a> {
     pub(super) reader: &'a ChunkReader,
     pub(super) layout: &'a FileLayout,
@@ -30,7 +29,8 @@ pub(super) struct Assembler<'a> {
 }
 
 impl Assembler<'_> {
-    /// Assembles the bytes of a range from its chunk slices; a range inside one chunk in memory is shared, not copied.
+    /// Assembles the bytes of a range from the parts of its chunks; a range inside one chunk in memory is shared, not
+    /// copied.
     pub(super) fn assemble(
         &self,
         range: &Range<u64>,

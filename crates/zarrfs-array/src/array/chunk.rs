@@ -13,11 +13,10 @@ use zarr_format::grid::{ChunkIndex, Coordinates};
 use zarrfs_store::Version;
 use zarrfs_store::sync::budget::Reservation;
 
-/// The overhead of a chunk or an index in memory, in bytes: its places in the cache and in the memory budget. Without
-/// it, an array with chunks of one element used sixty times the memory that was reserved for it.
+/// The memory of a cached chunk or shard index besides its bytes, for entries in the cache and the memory budget.
+/// Without this overhead, an array with chunks of one element used sixty times the memory that was reserved for it.
 pub(super) const CHUNK_OVERHEAD: u64 = 256;
 
-/// The content of a chunk as a reader gets it.
 #[derive(Clone)]
 pub(super) enum Chunk {
     /// The elements of the chunk, in C order and little-endian.
@@ -36,9 +35,7 @@ impl Chunk {
     }
 }
 
-/// Where the bytes of a chunk are read from.
 pub(super) enum Source {
-    /// A chunk in memory.
     Chunk(Chunk),
     /// The file of an uncompressed stored chunk, which is read without the chunk cache.
     Stored,
@@ -55,9 +52,7 @@ pub(super) struct ChunkLocation {
     pub(super) inner: SmallVec<[usize; 2]>,
 }
 
-/// Why an inner chunk of a shard is missing.
 pub(super) enum MissingChunk {
-    /// The shard itself is not stored.
     Shard,
     /// The shard is stored in this version, and lacks the inner chunk.
     InnerChunk(Version),
@@ -68,7 +63,6 @@ pub(super) struct DecodedChunk {
     pub(super) bytes: Vec<u8>,
     /// The version of the stored chunk; `NOT_STORED` for a dirty chunk.
     pub(super) version: Version,
-    /// Whether the chunk was read from the spill file.
     pub(super) is_on_disk: bool,
     pub(super) _room: Reservation,
 }
@@ -127,7 +121,6 @@ impl DecodedChunk {
     }
 }
 
-/// A shard index, with the version of the shard that it was read from.
 pub(super) struct CachedShardIndex {
     pub(super) entries: ShardIndex,
     pub(super) version: Version,

@@ -1,4 +1,4 @@
-//! Lists the stored chunks of an array, without a request for each chunk of the grid.
+//! Lists the stored chunks of an array, without a request for each grid chunk.
 //!
 //! A name is listed only if it is the key of a chunk in the grid. A store that lists all keys below a prefix is read
 //! page by page, other stores folder by folder; the only state is the listings of the folders being read. Lengths that
@@ -26,7 +26,6 @@ pub struct StoredChunks {
     /// Whether chunk keys with the first key separator were found.
     has_first: bool,
     found: u64,
-    /// The number of folders that were listed.
     pub(super) entered: u64,
 }
 
@@ -41,7 +40,6 @@ pub struct ListedChunk {
     pub size: Option<u64>,
 }
 
-/// A folder whose listing is being read.
 struct ChunkFolder {
     path: Key,
     listing: Box<dyn Listing>,

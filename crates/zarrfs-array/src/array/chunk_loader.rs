@@ -16,7 +16,6 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::budget::Reservation;
 use zarrfs_store::{Key, Object, Store, Version};
 
-/// Loads the chunks of an array.
 pub(super) struct ChunkLoader {
     array: Arc<StoredArray>,
     decoder: Arc<Decoder>,
@@ -106,7 +105,6 @@ impl ChunkLoader {
         }
     }
 
-    /// Fetches and decodes a chunk; returns `None` if it is not stored.
     fn load_stored(&self, context: &RequestContext, load: &Load) -> Result<Option<DecodedChunk>> {
         match load.pipeline.shards() {
             [] => self.load_whole(context, load),

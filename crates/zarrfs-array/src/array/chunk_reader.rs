@@ -33,7 +33,6 @@ enum CurrentChunk {
     InMemory(ChunkIndex, Version),
 }
 
-/// Reads the chunks of an array.
 pub(super) struct ChunkReader {
     pub(super) array: Arc<StoredArray>,
     pub(super) decoder: Arc<Decoder>,
@@ -88,7 +87,6 @@ impl ChunkReader {
         }))
     }
 
-    /// Returns a chunk if it is dirty.
     pub(super) fn written(&self, chunk: ChunkIndex) -> Option<Arc<DecodedChunk>> {
         if self.buffer.is_empty() {
             return None;
@@ -138,8 +136,8 @@ impl ChunkReader {
         }
     }
 
-    /// Returns the chunks that some slices of a read need, each once, if all are in memory and current. One lookup
-    /// serves all of them: a read may need a thousand small inner chunks.
+    /// Returns the chunks that a read needs, each once, if all are in memory and current. One lookup serves all chunks:
+    /// a read may need a thousand small inner chunks.
     pub(super) fn all_in_memory(&self, slices: &[ChunkSlice], now: Instant) -> Option<Vec<Chunk>> {
         let current = self.current(slices, now)?;
         let keys = current.iter().filter_map(|current| match current {
@@ -157,8 +155,8 @@ impl ChunkReader {
         current.into_iter().map(chunk).collect()
     }
 
-    /// Returns the current content of the chunks that some slices need, each once; `None` if one chunk takes a request
-    /// to the store, or has to wait for a write.
+    /// Returns the current content of the chunks that a read needs, each once; `None` if one chunk takes a request to
+    /// the store, or has to wait for a write.
     fn current(&self, slices: &[ChunkSlice], now: Instant) -> Option<Vec<CurrentChunk>> {
         let versions = self.versions.lock(now);
         let has_written = !self.buffer.is_empty();
@@ -204,17 +202,14 @@ impl ChunkReader {
         }
     }
 
-    /// Drops a chunk from the cache.
     pub(super) fn forget(&self, chunk: ChunkIndex) {
         self.array.engine.cache.forget(&self.array.chunk_key(chunk));
     }
 
-    /// Whether a chunk is in the cache or being loaded.
     pub(super) fn has(&self, chunk: ChunkIndex) -> bool {
         self.array.engine.cache.has(&self.array.chunk_key(chunk))
     }
 
-    /// Whether a chunk is in the spill file.
     pub(super) fn is_spilled(&self, chunk: ChunkIndex) -> bool {
         let spill = self.array.engine.spill.as_ref();
         spill.is_some_and(|spill| spill.has(&self.array.chunk_key(chunk)))
@@ -379,7 +374,7 @@ impl ChunkReader {
         }
     }
 
-    /// Evicts a chunk from the cache if it has another version than this one, so that a load does not return it.
+    /// Evicts a chunk from the cache if it has another version than `version`, so that a load does not return it.
     fn forget_other(&self, chunk: ChunkIndex, version: Version) {
         let key = self.array.chunk_key(chunk);
         if let Some(Cached::Chunk(decoded)) = self.array.engine.cache.get(&key)

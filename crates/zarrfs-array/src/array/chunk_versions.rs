@@ -42,7 +42,6 @@ impl PageVersion {
         PageVersion(AtomicU64::new(PageVersion::next()))
     }
 
-    /// Replaces the number of the page version, after the content of the array has changed.
     pub(super) fn renew(&self) {
         self.0.store(PageVersion::next(), Ordering::Release);
     }
@@ -101,7 +100,6 @@ pub(super) struct LockedVersions<'a> {
 }
 
 impl LockedVersions<'_> {
-    /// Returns the state of a stored chunk's version.
     pub(super) fn state(&self, number: u64) -> VersionState {
         match self.entries.peek(&number) {
             None => VersionState::Unknown,

@@ -40,16 +40,12 @@ pub enum WriteSource {
     Pages,
 }
 
-/// A change of the elements of a chunk.
 pub(super) struct ChunkEdit<'a> {
-    /// Whether all elements of the chunk are written.
     pub(super) is_whole: bool,
     pub(super) source: WriteSource,
-    /// Copies the new elements into the decoded chunk.
     pub(super) apply: &'a dyn Fn(&mut [u8]),
 }
 
-/// Writes the chunks of an array.
 pub(super) struct ChunkWriter {
     pub(super) array: Arc<StoredArray>,
     pub(super) reader: Arc<ChunkReader>,
@@ -544,7 +540,6 @@ impl ChunkWriter {
     }
 }
 
-/// An encoded chunk, ready to be put.
 struct EncodedChunk<'a> {
     bytes: Cow<'a, [u8]>,
     /// The condition of the put if the dirty chunk sets none: that the shard has the version that was read while

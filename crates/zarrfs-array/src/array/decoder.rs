@@ -45,13 +45,10 @@ pub(super) fn usual_length(decoded: u64) -> u64 {
     decoded.saturating_add(more)
 }
 
-/// A request to load one chunk.
 pub(super) struct Load<'a> {
     pub(super) chunk: ChunkIndex,
-    /// The codec pipeline of the stored chunk.
     pub(super) pipeline: Arc<Pipeline>,
     pub(super) location: &'a ChunkLocation,
-    /// The version of the stored chunk, if known.
     pub(super) known: Option<Version>,
     /// The estimated sizes of the chunk; `None` to allow any size that the pipeline allows.
     pub(super) estimated: Option<EstimatedSizes>,
@@ -73,7 +70,6 @@ impl Load<'_> {
     }
 }
 
-/// Decodes the chunks of an array.
 pub(super) struct Decoder {
     array: Arc<StoredArray>,
     /// The codec pipeline of the largest chunk; in a regular grid, of every chunk.

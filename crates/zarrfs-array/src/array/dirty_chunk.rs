@@ -29,7 +29,6 @@ pub(super) enum Basis {
 
 /// A subchunk after a write, and the content that it was edited from.
 pub(super) struct WrittenSubchunk {
-    /// The position of the subchunk in its stored chunk.
     pub(super) place: Vec<usize>,
     /// The indices of the subchunk in the grid of subchunks, which stay the same when the array grows.
     pub(super) indices: Coordinates,
@@ -54,7 +53,6 @@ pub(super) struct DirtyChunk {
     pub(super) read: BTreeMap<Vec<usize>, Option<u64>>,
     /// The number of the last write to the chunk, from `DirtyBytes::writes`.
     pub(super) touched: u64,
-    /// Whether the last attempt to store the chunk failed.
     pub(super) failed: bool,
 }
 

@@ -17,9 +17,7 @@ pub(super) struct FileLayout {
     pub(super) region: Region,
     /// The array's dimension for each dimension of the file, outermost first; `None` if the order is the array's.
     pub(super) order: Option<Box<[usize]>>,
-    /// The size of an element in bytes.
     pub(super) element: usize,
-    /// The length of the file in bytes.
     pub(super) length: u64,
 }
 
@@ -27,9 +25,7 @@ pub(super) struct FileLayout {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ChunkRun {
     pub(super) chunk: ChunkIndex,
-    /// The coordinates of the chunk's first element.
     pub(super) start: Coordinates,
-    /// The range of the bytes in the decoded chunk.
     pub(super) bytes: Range<usize>,
 }
 
@@ -79,14 +75,13 @@ impl FileLayout {
         order.map_or(0, |&axis| axis)
     }
 
-    /// Returns the range of elements that contain a range of bytes of the file.
     pub(super) fn elements(&self, range: &Range<u64>) -> Range<u64> {
         let size = self.element as u64;
         range.start / size..range.end.div_ceil(size)
     }
 
-    /// Returns the maximum number of bytes that are read at a time; it limits the memory for the slices of the chunks
-    /// to about 3 MiB.
+    /// Returns the maximum number of bytes that are read at a time; it limits the memory for the list of chunks to
+    /// about 3 MiB.
     pub(super) fn max_read(&self, grid: &Grid) -> u64 {
         let row = if grid.is_regular() {
             grid.chunk_shape().last().copied().unwrap_or(1)
@@ -167,7 +162,7 @@ impl FileLayout {
         })
     }
 
-    /// Returns the chunk slices that a byte range covers; slices of one chunk are adjacent.
+    /// Returns which box of which chunk a byte range covers; boxes of the same chunk are adjacent.
     pub(super) fn slices(&self, grid: &Grid, range: &Range<u64>) -> Vec<ChunkSlice> {
         let mut slices = Vec::new();
         self.visit(grid, range, |chunk, start, shared| {
@@ -184,7 +179,7 @@ impl FileLayout {
         chunks
     }
 
-    /// Returns the byte runs to copy from a slice's chunk into a buffer that holds the elements of a read.
+    /// Returns the byte runs to copy from a chunk into a buffer that holds the elements of a read.
     pub(super) fn runs(&self, grid: &Grid, elements: &Range<u64>, slice: &ChunkSlice) -> Runs {
         let from = Layout {
             start: &slice.start,
@@ -205,7 +200,7 @@ impl FileLayout {
         Runs::permuted(&slice.region, from, to(&start, &shape), order, size)
     }
 
-    /// Returns the byte runs to copy into a slice's chunk from a buffer that holds the elements of a write.
+    /// Returns the byte runs to copy into a chunk from a buffer that holds the elements of a write.
     pub(super) fn runs_into(&self, grid: &Grid, elements: &Range<u64>, slice: &ChunkSlice) -> Runs {
         let from = Layout {
             start: &self.region.start,
@@ -226,11 +221,10 @@ impl FileLayout {
 pub(super) struct ChunkRows {
     /// Bytes of a plane, which is all elements at one index along the slowest dimension.
     pub(super) plane: u64,
-    /// The number of planes of a chunk row, and how many planes of the first chunk row are before the start of the
-    /// file.
+    /// The number of planes (indexes along the slowest dimension) in a chunk row, and how many planes of the first
+    /// chunk row are before the start of the file.
     planes: u64,
     skipped: u64,
-    /// Bytes of a chunk row.
     pub(super) bytes: u64,
 }
 
@@ -264,9 +258,7 @@ impl ChunkRows {
 /// A chunk that a read or write covers, and the box of its elements that is wanted.
 pub(super) struct ChunkSlice {
     pub(super) chunk: ChunkIndex,
-    /// The coordinates of the chunk's first element.
     pub(super) start: Coordinates,
-    /// The box of wanted elements in the chunk.
     pub(super) region: Region,
 }
 
@@ -279,23 +271,22 @@ impl ChunkSlice {
         }
     }
 
-    /// Whether both slices belong to the same chunk.
     pub(super) fn is_of_same_chunk(&self, other: &ChunkSlice) -> bool {
         self.chunk == other.chunk
     }
 }
 
-/// The chunk slices of the last read of a flat file that could not be answered from memory.
+/// The chunks that the last read of a flat file needs, if it could not be answered from memory.
 #[derive(Default)]
 pub(super) struct PendingSlices(Mutex<Option<(Range<u64>, Vec<ChunkSlice>)>>);
 
 impl PendingSlices {
-    /// Stores the chunk slices of a range for the thread that will read the range from the store.
+    /// Remembers which chunks a range needs, for the thread that will read the range from the store.
     pub(super) fn keep(&self, range: Range<u64>, slices: Vec<ChunkSlice>) {
         *self.0.lock() = Some((range, slices));
     }
 
-    /// Takes the chunk slices of a range out, if they were stored.
+    /// Takes out the list of chunks that a range needs, if the list was remembered.
     pub(super) fn take(&self, range: &Range<u64>) -> Option<Vec<ChunkSlice>> {
         let pending = self.0.lock().take_if(|pending| pending.0 == *range)?;
         Some(pending.1)

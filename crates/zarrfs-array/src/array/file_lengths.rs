@@ -16,7 +16,6 @@ use zarrfs_store::Version;
 use zarrfs_store::layer::disk_cache::{CacheNamespace, EntryHeader, EntryKey};
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
-/// The cached lengths of an array's files, by file name.
 pub(super) struct FileLengths {
     array: Arc<StoredArray>,
     /// The version of the elements that each length was computed from, and the length in bytes, or the error that the

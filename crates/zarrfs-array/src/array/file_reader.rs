@@ -21,7 +21,6 @@ use zarr_format::grid::ChunkIndex;
 use zarrfs_store::request_context::{RequestContext, would_wait};
 use zarrfs_store::sync::read_bytes::ReadBytes;
 
-/// Reads the byte ranges of one flat file, and prefetches its chunks.
 pub(super) struct FileReader {
     pub(super) reader: Arc<ChunkReader>,
     layout: Arc<FileLayout>,
@@ -71,7 +70,6 @@ impl FileReader {
         }
     }
 
-    /// Whether a program that opens the file now is expected to read it sequentially.
     pub(super) fn expects_sequential(&self) -> bool {
         self.ahead.expects_sequential()
     }
@@ -98,8 +96,8 @@ impl FileReader {
         Ok(bytes)
     }
 
-    /// Returns the bytes of a range if all its chunks are in memory and current; otherwise stores the computed chunk
-    /// slices for a later `read`.
+    /// Returns the bytes of a range if all its chunks are in memory and current; otherwise remembers which chunks the
+    /// range needs, for a later `read`.
     fn read_cached(&self, context: &RequestContext, range: Range<u64>) -> Option<ReadBytes> {
         let array = &*self.reader.array;
         let now = array.info.clock.now();
@@ -131,8 +129,7 @@ impl FileReader {
         Some(ReadBytes::Shared(decoded, run.bytes))
     }
 
-    /// Returns the bytes of a range if all its chunks are in memory; otherwise stores its chunk slices for a later
-    /// read.
+    /// Returns the bytes of a range if all its chunks are in memory; otherwise remembers which chunks the range needs.
     fn read_slices(
         &self,
         context: &RequestContext,
@@ -188,7 +185,6 @@ impl FileReader {
         Ok(out.into())
     }
 
-    /// Returns the bytes of a range of at most `max_read` bytes.
     fn read_part(
         &self,
         context: &RequestContext,

@@ -181,7 +181,6 @@ impl FlatFile {
         slice.region != grid.region(&indices) && writer.reader.written(slice.chunk).is_none()
     }
 
-    /// Writes those bytes of a range that belong to one chunk.
     fn write_part(
         &self,
         context: &RequestContext,
@@ -248,7 +247,7 @@ mod tests {
                 .take(&(1..5))
                 .is_none()
         );
-        // A read uses the chunk slices that an earlier read has stored for it.
+        // A read uses the list of chunks that an earlier attempt has remembered for its range.
         slices.truncate(2);
         file.reader.as_ref().unwrap().pending.keep(1..5, slices);
         assert_eq!(

@@ -36,7 +36,6 @@ struct Chunks {
 
 /// An open array, whose elements can be read and written.
 pub struct OpenArray {
-    /// The path and the metadata of the array.
     pub(super) stored: Arc<StoredArray>,
     /// The objects that read and write chunks; `Err` if the array cannot be decoded.
     chunks: Result<Chunks>,
@@ -51,9 +50,7 @@ pub struct OpenArray {
 
 /// A state of the content of an array, which is compared with a later state to detect changes.
 pub struct ArrayState {
-    /// The position in the store's change log.
     position: LogPosition,
-    /// The page version of the array.
     content: u64,
 }
 

@@ -13,7 +13,6 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::file_limits::ClosesFiles;
 use zarrfs_store::{Key, LogPosition, Meta, Reader, Store};
 
-/// A stored chunk that is open for reading.
 pub(super) struct OpenChunk {
     pub(super) key: Key,
     pub(super) meta: Meta,
@@ -106,14 +105,12 @@ impl OpenChunk {
     }
 }
 
-/// The maximum number of stored chunks that are kept open.
 const MAX_OPEN_CHUNKS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
 /// Identifies a stored chunk among those of all arrays.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct StoredChunkKey {
     pub(super) array: u64,
-    /// The number of the chunk in the grid of stored chunks.
     pub(super) number: u64,
 }
 
@@ -125,7 +122,6 @@ pub(super) struct OpenRequest {
     pub(super) changed: LogPosition,
 }
 
-/// The stored chunks of all arrays that are open.
 pub(super) struct OpenChunkCache(Mutex<LruCache<StoredChunkKey, Arc<OpenChunk>>>);
 
 impl Default for OpenChunkCache {

@@ -124,7 +124,7 @@ impl OpenChunks {
         };
         let opening = &self.array.engine.opening;
         opening.run(context, &request, self.array.engine.deadline(), || {
-            // Another thread may have opened the chunk while this one waited.
+            // Another thread may have opened the chunk while this thread waited.
             if let VersionState::Known(Some(version)) = self.versions.state(number)
                 && let Some(open) = self.opened(number, version)
             {
@@ -202,14 +202,13 @@ impl OpenChunks {
         let Some(stored) = OpenChunk::open(context, store, key, Some(&meta))? else {
             return Ok(None);
         };
-        // The object that was opened may be a later version than the one whose index was read.
+        // The store may have replaced the object between the read of the index and the open.
         let is_same = stored.meta.version == found.version;
         let index = if is_same { found.bytes } else { Vec::new() };
         Ok(Some((stored, index)))
     }
 }
 
-/// Returns the byte range of a shard in which its index is stored.
 fn index_range(level: &ShardLevel) -> ByteRange {
     let length = level.index_bytes() as u64;
     if level.index_at_end() {

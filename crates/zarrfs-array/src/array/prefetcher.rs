@@ -25,7 +25,7 @@ const BATCH_BYTES: usize = 256 << 10;
 /// much for a program that only looks at a header, and each plane of the file may cross many shards.
 const AFTER_HEADER: u64 = 2 << 20;
 
-/// The window in bytes that is prefetched even if a chunk row is shorter.
+/// The number of bytes that are prefetched ahead of a reader even if a chunk row is shorter.
 const MIN_WINDOW: u64 = 16 << 20;
 
 /// How many chunks of a read were taken so far; `usize::MAX` once the read was answered.
@@ -38,10 +38,8 @@ pub(super) struct PlacedChunk {
     pub(super) chunk: ChunkIndex,
 }
 
-/// Prefetches the chunks of an array.
 pub(super) struct Prefetcher {
     pub(super) reader: Arc<ChunkReader>,
-    /// The trackers of the readers of the array's open files.
     pub(super) trackers: Arc<ReadTrackers>,
     /// Whether the warning was logged that memory has no room for a chunk row.
     pub(super) has_warned: AtomicBool,
@@ -218,7 +216,7 @@ impl Prefetcher {
         self.decode_beside(chunks, &Taken::default(), span);
     }
 
-    /// Submits a batch to the engine's threads; returns false if their queue is full.
+    /// Submits a batch of chunks to the engine's threads, to be decoded; returns false if their queue is full.
     fn submit(
         self: &Arc<Prefetcher>,
         batch: Vec<PlacedChunk>,

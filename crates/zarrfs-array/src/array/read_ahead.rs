@@ -19,7 +19,6 @@ use zarr_format::grid::ChunkIndex;
 /// The length in bytes up to which the first reader of a file is expected to read the whole file.
 pub(super) const MAX_READ_WHOLE: u64 = 16 << 30;
 
-/// Prefetches chunks for the reader of one open file.
 pub(super) struct ReadAhead {
     reader: Arc<ChunkReader>,
     pub(super) prefetcher: Arc<Prefetcher>,
@@ -141,7 +140,6 @@ impl ReadAhead {
             && spill.is_some_and(|spill| spill.has_room_for(self.rows.bytes))
     }
 
-    /// Prefetches the chunks of the predicted reads.
     pub(super) fn prefetch(&self, ahead: &Prediction) {
         match ahead {
             Prediction::Nothing => {}
@@ -190,7 +188,6 @@ pub(super) struct ParallelDecode<'a> {
     file: &'a ReadAhead,
     /// The chunks of the read, each once, in the order in which the read takes them.
     chunks: Vec<ChunkIndex>,
-    /// The number of chunks that were submitted to the engine's threads.
     submitted: usize,
     /// The maximum number of chunks that are decoded before the read takes them.
     ahead: usize,
@@ -222,7 +219,6 @@ impl<'a> ParallelDecode<'a> {
         }
     }
 
-    /// Submits the first chunks of the read to the engine's threads.
     pub(super) fn begin(&mut self) {
         self.submit(1);
     }

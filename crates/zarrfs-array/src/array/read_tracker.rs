@@ -52,20 +52,18 @@ pub(super) enum Prediction {
 /// How far ahead of a sequential reader is prefetched, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Window {
-    /// The window for a reader that was just found to be sequential.
+    /// The number of bytes to prefetch for a reader that was just found to be sequential.
     pub(super) least: u64,
-    /// The upper limit of the window; if it is 0, nothing is prefetched.
+    /// The upper limit of the bytes that are prefetched; if it is 0, nothing is prefetched.
     pub(super) most: u64,
     /// Bytes that must be read sequentially before anything is prefetched.
     pub(super) after: u64,
 }
 
-/// Follows the reads of one open file.
 pub(super) struct ReadTracker {
     /// The box of the array that the file shows, and the order of the file's dimensions if it differs from the array's.
     region: Region,
     order: Option<Box<[usize]>>,
-    /// The size of an element in bytes.
     element: u64,
     window: Window,
     history: Mutex<ReadHistory>,
@@ -171,8 +169,8 @@ impl ReadTracker {
         start.saturating_sub(REORDER_TOLERANCE)
     }
 
-    /// Returns the end of a predicted range, without the beginning whose chunks the reader has read from before. Each
-    /// plane of a chunk row crosses all its chunks, so after one plane the rest of the chunk row has no new chunks.
+    /// Drops the beginning of a predicted range whose chunks the reader has already read from. Each plane of a chunk
+    /// row crosses all its chunks, so after one plane the rest of the chunk row has no new chunks.
     pub(super) fn unvisited(&self, range: Range<u64>, rows: ChunkRows) -> Range<u64> {
         let row = rows.range_at(range.start);
         let first_visited = self.history.lock().start.max(row.start);
@@ -283,7 +281,8 @@ impl ReadHistory {
         let length = window.most.min(wanted);
         let far = self.end.saturating_add(length);
         let near = self.predicted.max(self.end);
-        // Prefetching in small steps costs more than it gains, so nothing is predicted until 1/4 of the window is free.
+        // Prefetching in small steps costs more than it gains, so nothing is predicted until 1/4 of the prefetch window
+        // is free.
         if far <= near || (far - near).saturating_mul(4) < length {
             return Prediction::Nothing;
         }
@@ -310,7 +309,6 @@ impl ReadHistory {
     }
 }
 
-/// The trackers of all open files of an array.
 pub(super) struct ReadTrackers {
     chunks: Grid,
     open: Mutex<Vec<Weak<ReadTracker>>>,
@@ -327,7 +325,6 @@ impl ReadTrackers {
         }
     }
 
-    /// Adds the tracker of a file that was opened.
     pub(super) fn add(&self, tracker: &Arc<ReadTracker>) {
         self.open.lock().push(Arc::downgrade(tracker));
     }

@@ -14,7 +14,6 @@ use zarrfs_store::Version;
 #[derive(Default)]
 pub(super) struct ReadVersions(Vec<ReadChunk>);
 
-/// A chunk that a read used, and the content of its stored chunk.
 #[derive(Clone, Copy)]
 pub(super) struct ReadChunk {
     pub(super) chunk: ChunkIndex,
@@ -48,7 +47,6 @@ impl ReadVersions {
         self.0
     }
 
-    /// Records a chunk that a read used.
     pub(super) fn record(&mut self, decoder: &Decoder, chunk: ChunkIndex, content: ChunkContent) {
         // A read may take thousands of consecutive chunks from one shard, so only the first of them is recorded.
         if let ChunkContent::Stored(version) = content
@@ -63,7 +61,6 @@ impl ReadVersions {
     }
 }
 
-/// The chunks of a read that belong to one stored chunk.
 #[derive(Default)]
 pub(super) struct StoredChunkRead {
     pub(super) version: Option<Version>,

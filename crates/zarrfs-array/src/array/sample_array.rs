@@ -81,7 +81,6 @@ impl SampleArray {
         key
     }
 
-    /// Returns the elements of a box in C order, computed from `seed`.
     pub(super) fn elements(&self, region: &Region, seed: u64) -> Vec<u8> {
         let (mut at, mut bytes) = (region.start.clone(), Vec::new());
         loop {
@@ -94,7 +93,6 @@ impl SampleArray {
         }
     }
 
-    /// Opens the array with a memory budget of `memory` bytes.
     pub(super) fn open(&self, memory: u64) -> Arc<OpenArray> {
         self.arrays(memory).1
     }
@@ -121,7 +119,6 @@ impl SampleArray {
     }
 }
 
-/// Returns the elements in a range of positions of the array, computed from `seed`.
 pub(super) fn values(range: Range<u64>, seed: u64) -> Vec<u8> {
     range.map(|place| value(place, seed)).collect()
 }

@@ -20,7 +20,6 @@ pub(super) struct Shard<'a> {
 }
 
 impl Shard<'_> {
-    /// Creates the shard that is a whole stored object.
     pub(super) fn whole(stored: &OpenChunk) -> Shard<'_> {
         Shard {
             stored,

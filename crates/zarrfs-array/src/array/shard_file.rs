@@ -22,32 +22,25 @@ pub struct ShardFile {
     pub key: Key,
     meta: Meta,
     reader: Arc<ChunkReader>,
-    /// The number of the stored object in the grid of stored chunks.
     number: u64,
     pipeline: Arc<Pipeline>,
     place: ShardPlace,
-    /// The grid of the shard's inner chunks.
     inner: Grid,
     index: Result<Arc<CachedShardIndex>>,
 }
 
-/// Where a shard is.
 #[derive(Clone)]
 struct ShardPlace {
     /// The number of shards that the shard is nested in.
     depth: usize,
-    /// The byte range of the shard in the stored object.
     bytes: Range<u64>,
-    /// The number of the shard among all shards of the same depth.
     number: u64,
 }
 
-/// A shard in an open stored chunk, with its index.
 struct OpenedShard {
     key: Key,
     meta: Meta,
     place: ShardPlace,
-    /// The index of the shard, or the error why it cannot be read.
     index: Result<Arc<CachedShardIndex>>,
 }
 

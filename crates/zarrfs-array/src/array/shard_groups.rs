@@ -53,15 +53,15 @@ impl Gaps {
         most: 256 << 10,
         ..Gaps::LOCAL
     };
-    /// The limits for a sequential reader: if inner chunks are stored in Morton order, a layer consists of many byte
-    /// ranges with gaps that are nearly as long.
+    /// The limits for a sequential reader. If inner chunks are stored in Morton order, those at one index along the
+    /// slowest dimension are many byte ranges, with gaps that are nearly as long.
     const ORDERED: Gaps = Gaps {
         eighths: 16,
         is_ordered: true,
         ..Gaps::REMOTE
     };
-    /// The limits for a sequential reader for which the layers with their gaps do not fit in memory. The gaps stay
-    /// small, because their bytes would be fetched again with other layers.
+    /// The limits for a sequential reader if memory has no room for the gaps between its inner chunks. The gaps stay
+    /// small, because their bytes would be fetched again later.
     const EXACT: Gaps = Gaps {
         eighths: 1,
         ..Gaps::ORDERED
@@ -80,9 +80,8 @@ const MAX_RUN: u64 = 8 << 20;
 
 /// The elements that a sequential reader over a network is going to read.
 pub(super) struct OrderedSpan {
-    /// The box of the array that the reader is going to read.
     pub(super) region: Region,
-    /// The dimension along which the reader reads each shard layer by layer.
+    /// The dimension along which the reader reads each shard, index by index.
     pub(super) axis: usize,
     /// Whether the start of the box is where the reader began to read.
     pub(super) begins_here: bool,
@@ -92,13 +91,14 @@ pub(super) struct OrderedSpan {
     pub(super) has_gone_on: bool,
 }
 
-/// The number of layers of a shard that are fetched at once for a reader that may not read on, and in the first shard
-/// of a reader: the wanted layer and the next.
+/// The number of layers (inner chunks of a shard at one index along the slowest dimension) that are fetched at once for
+/// a reader that may not read on: the wanted layer and the next.
 const FIRST_LAYERS: u64 = 2;
 
 impl OrderedSpan {
-    /// Returns the layers of a shard to fetch together with `layer` if memory has room; more layers if the reader has
-    /// read on. `begun` is the layer that the reader began with, if it began in this shard.
+    /// Returns which layers of a shard (inner chunks at one index along the slowest dimension) to fetch together with
+    /// `layer`; more layers if the reader has read on. `begun` is the layer that the reader began with, if it began in
+    /// this shard.
     fn together(&self, layer: u64, begun: Option<u64>, end: u64) -> Range<u64> {
         let later = begun.map_or(0, |first| first + FIRST_LAYERS);
         if self.has_gone_on && layer >= later {
@@ -123,12 +123,10 @@ pub(super) struct ShardRun {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct RunKey {
     array: u64,
-    /// The number of the shard in the grid of stored chunks.
     shard: u64,
-    /// The byte range of the run in the shard.
     start: u64,
     end: u64,
-    /// Whether the run was planned for a sequential reader, and all loads of that reader share it.
+    /// Whether the inner chunks were grouped for a sequential reader, whose loads all share the group.
     is_ordered: bool,
 }
 
@@ -150,19 +148,20 @@ pub(super) struct ShardGroups {
     loading: Mutex<HashMap<u64, Arc<ShardGroup>>>,
 }
 
-/// Inner chunks of one shard that are loaded together; they are all in one layer if a sequential reader wants them.
+/// Inner chunks of one shard that are loaded together; for a sequential reader, they have the same index along its
+/// slowest dimension.
 pub(super) struct ShardGroup {
     chunks: Vec<ChunkIndex>,
     /// The elements that the sequential reader of the group is going to read.
     span: Option<Arc<OrderedSpan>>,
-    /// The plan of the runs with all chunks that the sequential reader will read from some layers of the shard; and, in
-    /// `alone`, the plan of the runs with the chunks of this group only.
+    /// The plans of requests for inner chunks: `ordered` has all that the sequential reader will read from a part of
+    /// the shard, `alone` only those of this group.
     ordered: OnceLock<ShardPlan>,
     alone: OnceLock<ShardPlan>,
     is_done: AtomicBool,
 }
 
-/// The runs of inner chunks to read from one version of a shard.
+/// The requests that fetch inner chunks from one version of a shard.
 struct ShardPlan {
     version: Version,
     runs: Vec<PlannedRun>,
@@ -170,7 +169,6 @@ struct ShardPlan {
 
 struct PlannedRun {
     key: RunKey,
-    /// The byte ranges of the inner chunks in the run, ascending.
     ranges: Vec<Range<u64>>,
 }
 
@@ -244,7 +242,7 @@ impl ShardGroups {
         Some(LoadedGroup { groups, group })
     }
 
-    /// Drops the runs of this array that were read but not completely used.
+    /// Drops inner chunks of this array that were fetched but not used.
     pub(super) fn forget_runs(&self) {
         self.array
             .engine
@@ -298,9 +296,9 @@ impl ShardGroups {
         bytes
     }
 
-    /// Plans which runs of inner chunks to read for a sequential reader: those of several layers of a shard, including
-    /// the layer of this chunk. All chunks of these layers get the same plan. It is empty if memory has no room for a
-    /// single layer.
+    /// Plans the requests for a sequential reader: for several layers of a shard (inner chunks at one index along the
+    /// slowest dimension), including the layer of this chunk. All chunks of these layers get the same plan. The plan is
+    /// empty if memory has no room for a single layer.
     fn ordered_plan(
         &self,
         context: &RequestContext,
@@ -343,7 +341,7 @@ impl ShardGroups {
                     true
                 });
                 let plan = self.plan(context, chunks.into_iter(), gaps, load, stored);
-                // A run's length includes the gaps between its inner chunks.
+                // The length of a request includes the gaps between its inner chunks.
                 let lengths = plan.runs.iter().map(|run| run.key.end - run.key.start);
                 if lengths.sum::<u64>() <= room {
                     return plan;
@@ -353,7 +351,7 @@ impl ShardGroups {
                 gaps = Gaps::EXACT;
                 continue;
             }
-            // Halving the range of layers gives the same range for each chunk in it, so that all these chunks get the
+            // Halving the range of indexes gives the same range for each chunk in it, so that all these chunks get the
             // same plan.
             let middle = layers.start + (layers.end - layers.start).div_ceil(2);
             if middle >= layers.end {
@@ -367,9 +365,9 @@ impl ShardGroups {
         }
     }
 
-    /// Reads the runs of a plan concurrently if there are several, because a single thread takes their inner chunks in
-    /// order and would wait for each run. If memory is short, each run is read only when it is needed, since it could
-    /// be evicted before its inner chunks are taken. Errors are dropped: the later read of the run returns them.
+    /// Sends the requests of a plan concurrently, because a single thread takes the inner chunks in order and would
+    /// wait for each request. If memory is short, each request is sent only when it is needed, since its bytes could be
+    /// evicted before they are taken. Errors are dropped: the later read returns them.
     fn read_together(
         &self,
         context: &RequestContext,
@@ -392,14 +390,14 @@ impl ShardGroups {
             loaded.map(drop).unwrap_or_default();
         };
         parallel_map(
-            // Two layers in Morton order are four runs of inner chunks.
+            // In Morton order, the inner chunks at two indexes along the slowest dimension take four requests.
             plan.runs.len().min(4),
             plan.runs.iter().collect(),
             &read,
         );
     }
 
-    /// Takes the bytes of an inner chunk out of its run, and reads the run first if necessary.
+    /// Takes an inner chunk out of the bytes that were fetched together, and fetches these bytes first if necessary.
     fn take(
         &self,
         context: &RequestContext,
@@ -430,15 +428,15 @@ impl ShardGroups {
                 }
                 Ok(bytes.filter(|_| run.version == stored.meta.version))
             }
-            // Memory has no room for the run, or the shard is shorter than its index says. The inner chunk is then read
-            // alone: its own bytes may still be there.
+            // Memory has no room for all inner chunks of the request, or the shard is shorter than its index says. The
+            // inner chunk is then read alone: its own bytes may still be there.
             Err(error) if matches!(error.kind(), Kind::TooLarge | Kind::Corrupt) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Plans the runs of inner chunks to read from one version of a shard; the plan is empty if the shard's index
-    /// cannot be read.
+    /// Plans the requests for inner chunks of one version of a shard; the plan is empty if the shard's index cannot be
+    /// read.
     fn plan(
         &self,
         context: &RequestContext,

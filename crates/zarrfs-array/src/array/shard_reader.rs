@@ -18,7 +18,6 @@ use zarr_format::grid::ChunkIndex;
 use zarrfs_store::Version;
 use zarrfs_store::request_context::RequestContext;
 
-/// Reads the inner chunks of an array's shards.
 pub(super) struct ShardReader {
     array: Arc<StoredArray>,
     decoder: Arc<Decoder>,
@@ -44,7 +43,6 @@ impl ShardReader {
         })
     }
 
-    /// Fetches and decodes an inner chunk; returns `None` if it is not stored.
     pub(super) fn load(
         &self,
         context: &RequestContext,

@@ -17,7 +17,6 @@ const SPARSE: u64 = 16;
 /// The number of chunks of a local store that are checked, evenly spread over the grid.
 const SAMPLES: u64 = 64;
 
-/// Finds out whether an array is sparse, and caches the answer.
 pub(super) struct Sparsity {
     array: Arc<StoredArray>,
     /// Whether the array is sparse, if that is known, and when the store was asked.

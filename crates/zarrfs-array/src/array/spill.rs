@@ -135,7 +135,6 @@ impl Spill {
         }
     }
 
-    /// Whether a sequential reader still needs a spilled chunk.
     fn is_needed(&self, chunk: &CacheKey) -> bool {
         let trackers = self.arrays.lock().get(&chunk.array).and_then(Weak::upgrade);
         trackers.is_some_and(|trackers| trackers.is_needed(ChunkIndex(chunk.number)))
@@ -157,12 +156,10 @@ impl Spill {
         }
     }
 
-    /// Whether the spill file has no chunks.
     pub(super) fn is_empty(&self) -> bool {
         self.state.lock().slots().is_empty()
     }
 
-    /// Whether the spill file has any version of a chunk.
     pub(super) fn has(&self, chunk: &CacheKey) -> bool {
         self.state.lock().slots().contains(chunk)
     }

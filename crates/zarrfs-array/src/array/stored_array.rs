@@ -19,7 +19,6 @@ pub(super) struct StoredArray {
     /// The number of the array, which is unique for each time that an array is opened.
     pub(super) id: u64,
     pub(super) path: Key,
-    /// The modification time that the array's metadata documents had when the array was opened.
     pub(super) modified: SystemTime,
     /// How many times the whole store (a ZIP archive, for example) had been replaced when the metadata were read.
     replacements: u64,
@@ -27,7 +26,6 @@ pub(super) struct StoredArray {
     same_version: AtomicU64,
     /// The metadata without attributes, which are not needed to read data.
     pub(super) metadata: Arc<Array>,
-    /// The size of an element in bytes; 0 if unknown.
     pub(super) element: usize,
     pub(super) grid: Result<Grid>,
     /// For an array of a draft version of Zarr v3: the key of its metadata document and the folder of its chunks.
@@ -95,7 +93,6 @@ impl StoredArray {
         }
     }
 
-    /// Returns the key of a decoded chunk in the chunk cache.
     pub(super) fn chunk_key(&self, chunk: ChunkIndex) -> CacheKey {
         CacheKey::of_chunk(self.id, chunk)
     }
@@ -148,13 +145,11 @@ impl StoredArray {
             || folder.is_ok_and(|folder| log.below_changed_since(since, &folder))
     }
 
-    /// Reserves memory for data of this array.
     pub(super) fn reserve(&self, bytes: u64) -> Result<Reservation> {
         let room = self.engine.cache.reserve(bytes, self.engine.deadline());
         room.map_err(|error| error.about(&self.path))
     }
 
-    /// Returns the last version of the metadata documents that was found to describe this array.
     pub(super) fn document_version(&self) -> u64 {
         self.same_version.load(Ordering::Relaxed)
     }

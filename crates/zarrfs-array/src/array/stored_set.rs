@@ -19,7 +19,6 @@ use zarrfs_store::sync::budget::Reservation;
 
 /// The numbers of the stored chunks of an array.
 pub struct StoredSet {
-    /// The chunk numbers, in ascending order.
     numbers: Vec<u64>,
     _room: Vec<Reservation>,
 }
@@ -38,14 +37,12 @@ const BATCH: usize = 1 << 16;
 /// The set of stored chunks of a local store is used at least for the time that listing took, times this factor.
 const USES_PER_READING: u32 = 20;
 
-/// The set of stored chunks of an array, with the time of its listing.
 struct KnownSet {
     set: Arc<StoredSet>,
     stamp: QueryStamp,
     took: Duration,
 }
 
-/// Caches the set of stored chunks of an array.
 pub(super) struct StoredSets {
     array: Arc<StoredArray>,
     known: Mutex<Option<KnownSet>>,

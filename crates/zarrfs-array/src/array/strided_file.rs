@@ -39,7 +39,7 @@ struct AxisRun {
     start: u64,
     /// The number of elements that the chunk has along the dimension.
     length: u64,
-    /// The number of the first of these elements in the selection, and the count of the elements.
+    /// The number of the first element within the selection, and the number of elements.
     number: u64,
     count: u64,
 }

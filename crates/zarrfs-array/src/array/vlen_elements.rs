@@ -8,7 +8,6 @@ use zarr_format::grid::Region;
 use zarr_format::model::{DataType, bytes_of};
 use zarrfs_store::sync::budget::Reservation;
 
-/// The bytes of the length prefix that each element has.
 const PREFIX: usize = 4;
 
 /// Variable-length elements in C order, each with its length in bytes (u32, little-endian) before its bytes.
@@ -28,7 +27,7 @@ impl VlenElements {
         }
     }
 
-    /// Returns the type of the elements.
+    /// Returns the data type of the variable-length elements.
     pub fn data_type(&self) -> &DataType {
         &self.data_type
     }

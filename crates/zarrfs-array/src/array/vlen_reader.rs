@@ -54,7 +54,6 @@ impl Cursor {
     }
 }
 
-/// Reads boxes of an array whose elements have no fixed length.
 pub(super) struct VlenReader<'a> {
     array: &'a StoredArray,
     reader: &'a ChunkReader,
@@ -129,7 +128,7 @@ impl VlenReader<'_> {
         }
     }
 
-    /// Returns the chunks that have elements of a slab, in the order of their numbers.
+    /// Returns the chunks of a slab (the elements of a box in one chunk row), in the order of their numbers.
     fn chunks_of(
         &self,
         context: &RequestContext,
@@ -201,10 +200,10 @@ impl VlenReader<'_> {
     }
 }
 
-/// The chunks of the slabs of a box, in the order in which they are read.
+/// The chunks of a box of variable-length elements, in the order in which they are read.
 pub(super) struct VlenAhead<'a> {
     prefetcher: &'a Arc<Prefetcher>,
-    /// The slabs whose chunks are not in `queue` yet.
+    /// The parts of the box whose chunks are not in `waiting` yet.
     slabs: Iter<'a, Region>,
     /// The chunks that were not submitted to the decoding threads yet.
     waiting: VecDeque<ChunkIndex>,
@@ -214,7 +213,7 @@ pub(super) struct VlenAhead<'a> {
 }
 
 impl<'a> VlenAhead<'a> {
-    /// Creates the queue of the chunks of a box's slabs, for the decoding threads.
+    /// Creates the queue of the chunks of a box, for the decoding threads.
     pub(super) fn new(prefetcher: &'a Arc<Prefetcher>, slabs: &'a [Region]) -> VlenAhead<'a> {
         VlenAhead {
             prefetcher,
@@ -251,7 +250,7 @@ impl<'a> VlenAhead<'a> {
         usize::try_from(chunks.min(512)).unwrap_or(0)
     }
 
-    /// Queues chunks of the next slabs until at least `count` chunks are waiting, or no slab is left.
+    /// Queues chunks of the box until at least `count` chunks are waiting, or no chunk is left.
     fn wait_for(&mut self, count: usize) {
         while self.waiting.len() < count
             && let Some(slab) = self.slabs.next()

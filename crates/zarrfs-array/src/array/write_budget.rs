@@ -14,7 +14,6 @@ use zarrfs_store::request_context::RequestContext;
 /// The number of dirty bytes in all arrays of a mount, and its limit.
 pub(super) struct WriteBudget {
     pub(super) dirty: Arc<DirtyBytes>,
-    /// The maximum number of dirty bytes.
     pub(super) limit: u64,
     /// The chunk writers of the arrays with dirty chunks, and of some arrays that no longer have any.
     pub(super) writers: Mutex<Vec<Weak<ChunkWriter>>>,
@@ -30,7 +29,6 @@ impl WriteBudget {
         }
     }
 
-    /// Registers a chunk writer that may have dirty chunks.
     pub(super) fn register(&self, writer: &Arc<ChunkWriter>) {
         let mut writers = self.writers.lock();
         let is_known = |known: &Weak<ChunkWriter>| known.as_ptr() == Arc::as_ptr(writer);

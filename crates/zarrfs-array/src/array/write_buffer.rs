@@ -23,10 +23,8 @@ use zarr_format::model::Array;
 use zarrfs_store::Presence;
 use zarrfs_store::{Key, Version};
 
-/// Counts the dirty bytes of all arrays of a mount.
 #[derive(Default)]
 pub(super) struct DirtyBytes {
-    /// The number of dirty bytes.
     pub(super) bytes: AtomicU64,
     /// The number of writes so far. Each write gets the next number, so that chunks can be ordered by their last write.
     writes: AtomicU64,
@@ -44,7 +42,6 @@ impl DirtyBytes {
 /// The number of locks that the chunks of an array share.
 const CHUNK_LOCKS: usize = 64;
 
-/// The dirty subchunks of an array.
 pub(super) struct WriteBuffer {
     /// The metadata of the array without attributes; the shape may have changed since.
     array: Arc<Array>,
@@ -88,7 +85,6 @@ impl WriteBuffer {
         self.chunks.lock()
     }
 
-    /// Whether the array has no dirty chunk.
     pub(super) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
@@ -101,7 +97,6 @@ impl WriteBuffer {
         self.locks[usize::try_from(slot).unwrap_or(0)].lock()
     }
 
-    /// Returns a subchunk if it is dirty.
     pub(super) fn find(&self, chunk: &Coordinates, inner: &[usize]) -> Option<Arc<DecodedChunk>> {
         self.lock().peek(chunk)?.subchunks.get(inner).cloned()
     }
@@ -210,7 +205,6 @@ impl WriteBuffer {
         self.page_version.renew();
     }
 
-    /// Returns a copy of a dirty chunk, to be stored.
     pub(super) fn get(&self, chunk: &Coordinates) -> Option<DirtyChunk> {
         self.lock().peek(chunk).cloned()
     }
@@ -240,7 +234,6 @@ impl WriteBuffer {
         Some((chunk.touched, indices.clone()))
     }
 
-    /// Records that a dirty chunk could not be stored.
     pub(super) fn mark_failed(&self, chunk: &Coordinates) {
         if let Some(chunk) = self.lock().peek_mut(chunk) {
             chunk.failed = true;
@@ -277,7 +270,6 @@ impl WriteBuffer {
         self.page_version.renew();
     }
 
-    /// Whether a key is the key of a chunk of the array.
     pub(super) fn has_key(&self, key: &Key) -> bool {
         let rank = self.array.shape.len();
         self.array.keys.chunk_of(key.as_bytes(), rank).is_some()

@@ -39,7 +39,6 @@ pub(super) struct Writers {
 
 /// The one file through which an array is open for writing, with the number of its handles.
 struct OpenWriters {
-    /// The path of the file in the mount.
     file: String,
     handles: usize,
     /// The chunks that the kernel has pages of, by indices in the grid of decoded chunks.
@@ -82,7 +81,6 @@ impl PageDigest {
 }
 
 impl Writers {
-    /// Whether a file of the array is open for writing.
     pub(super) fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
     }
@@ -138,7 +136,6 @@ impl Writers {
         }
     }
 
-    /// Whether the kernel may have pages of a chunk.
     pub(super) fn has_pages(&self, chunk: &Coordinates) -> bool {
         let open = self.open.lock();
         let open = open.as_ref();

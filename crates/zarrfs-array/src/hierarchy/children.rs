@@ -20,7 +20,6 @@ use zarrfs_store::listing::NameList;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Key, LeftOut, Listing, Name};
 
-/// Lists the children of one group.
 pub(super) struct GroupChildren<'a> {
     pub(super) hierarchy: &'a Arc<Hierarchy>,
     pub(super) context: &'a RequestContext,
@@ -151,7 +150,6 @@ impl GroupChildren<'_> {
         Ok(existing)
     }
 
-    /// Returns the names of children in a group's own attributes.
     fn names_in_attributes(&self) -> Result<BTreeSet<Vec<u8>>> {
         let attributes = ImageAttributes::of(self.group);
         let first = |path: Key| Some(path.names().next()?.to_vec());
@@ -209,7 +207,6 @@ fn folders(names: impl IntoIterator<Item = Vec<u8>>) -> Box<dyn Listing> {
     Box::new(list.leaving_out(LeftOut::Any))
 }
 
-/// Returns the error for a group whose children are unknown because the store cannot list.
 fn unlisted(found: &NodeEntry) -> Error {
     let why = match (&found.node, &found.child_context.consolidated_error) {
         (Err(fault), _) => {
@@ -316,7 +313,6 @@ impl Listing for ChildListing {
     }
 }
 
-/// Joins a group's path and a path relative to it.
 fn joined(group: &Key, path: &Key) -> Option<Key> {
     let mut names = path.names();
     names.try_fold(group.clone(), |above, name| above.child(name).ok())

@@ -30,13 +30,10 @@ use zarrfs_store::{
     EntryKind, FlatListing, Hints, Key, Listing, Meta, Object, Store, StoreInfo, Version,
 };
 
-/// The document that contains consolidated metadata, such as `.zmetadata`.
+/// The document that contains consolidated metadata, such as `.zmetadata`, with its version and time.
 pub(super) struct ConsolidatedSource {
-    /// The key of that document in the store.
     pub(super) key: Key,
-    /// The version of that document in the store.
     pub(super) version: Version,
-    /// The modification time of that document.
     pub(super) modified: SystemTime,
     /// Whether a document that the consolidated metadata lack is certainly missing: true on a read-only mount, where no
     /// document can be created.
@@ -105,17 +102,14 @@ impl Consolidated {
         Some(self.text.slice(place.clone()))
     }
 
-    /// Returns the modification time of the consolidated metadata.
     pub(super) fn modified(&self) -> SystemTime {
         self.source.modified
     }
 
-    /// Returns the key of the document that contains the consolidated metadata.
     pub(super) fn key(&self) -> &Key {
         &self.source.key
     }
 
-    /// Returns the version of the consolidated metadata.
     pub(super) fn version(&self) -> Version {
         self.source.version
     }
@@ -188,7 +182,6 @@ impl Consolidated {
         self.kind_of(key).map(|kind| self.meta(kind, &bytes))
     }
 
-    /// Whether the consolidated metadata have documents below a key.
     fn has_folder(&self, key: &Key) -> bool {
         let stem = within(key, b"");
         key.is_root() || *key == self.top || self.first_below(&stem, &stem).is_some()
@@ -231,7 +224,6 @@ fn within(folder: &Key, key: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Returns a version computed from the content of a document.
 pub(super) fn version_of(bytes: &[u8]) -> Version {
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);

@@ -50,9 +50,7 @@ pub struct EditedNode {
 struct EditPlan {
     old: Node,
     new: Node,
-    /// The metadata documents that the old node was read from, with their versions.
     read: DocumentVersions,
-    /// The metadata documents to put, with their new bytes.
     changes: DocumentMap,
 }
 
@@ -84,13 +82,11 @@ impl EditPlan {
     }
 }
 
-/// An edit of the attributes of a node.
 pub(super) struct AttributesEdit<'a> {
     pub(super) hierarchy: &'a Hierarchy,
     pub(super) context: &'a RequestContext,
     pub(super) node: &'a NodeEntry,
     pub(super) attributes: &'a Attributes,
-    /// The state of the node that the author of the edit saw.
     pub(super) seen: Option<ExpectedNode<'a>>,
 }
 
@@ -129,7 +125,6 @@ impl AttributesEdit<'_> {
         Err(refused.unwrap_or_else(|| changed(path)))
     }
 
-    /// Plans an edit from the stored documents of a node.
     fn plan(&self) -> Result<EditPlan> {
         let (path, attributes) = (&self.node.path, self.attributes);
         let store = &**self.hierarchy.store();
@@ -239,7 +234,6 @@ fn changed(path: &Key) -> Error {
 /// The keys of metadata documents, with their versions.
 pub type DocumentVersions = Vec<(Key, Version)>;
 
-/// The format of a node's metadata documents.
 pub(super) enum DocumentFormat {
     /// Documents of a released dialect, which are in the folder of the node.
     Plain(&'static Dialect),
@@ -248,7 +242,6 @@ pub(super) enum DocumentFormat {
 }
 
 impl DocumentFormat {
-    /// Returns the name of the dialect or draft.
     pub(super) fn name(&self) -> &'static str {
         match self {
             DocumentFormat::Plain(dialect) => dialect.name,
@@ -292,7 +285,6 @@ impl DocumentFormat {
 pub(super) struct NodeDocuments {
     pub(super) format: DocumentFormat,
     pub(super) documents: Vec<Document>,
-    /// The versions of the stored documents.
     pub(super) versions: DocumentVersions,
 }
 

@@ -46,10 +46,9 @@ pub use zarr_format::dialect::consolidated::MAX_DOCUMENT;
 /// The warning that a symbolic link to one of its own ancestors was left out.
 pub const SYMLINK_CYCLE: &str = "left out: a symbolic link to a parent directory";
 
-/// The maximum number of different warnings about nodes that are logged.
 const MAX_WARNINGS: usize = 256;
 
-/// How the nodes of a store are found.
+/// The options for finding the groups and arrays of a store.
 #[derive(Clone, Debug, Default)]
 pub struct HierarchyConfig {
     /// The dialect that the user has chosen, or `None` to detect the dialect from the metadata documents.
@@ -68,7 +67,6 @@ pub struct Hierarchy {
     may_change: bool,
     config: HierarchyConfig,
     nodes: Arc<NodeCache>,
-    /// The locks of the folders whose metadata documents are being edited.
     editing: DocumentLocks,
     /// The warnings that were logged, each with the path of the first node that caused it.
     warned: Mutex<HashMap<String, Key>>,

@@ -47,7 +47,6 @@ pub(super) struct NodeBuilder<'a> {
     pub(super) looked_up: Presence<Arc<Consolidated>>,
     /// The entry of the node from an earlier time, whose parts are used again if they are unchanged.
     pub(super) old: Option<&'a NodeEntry>,
-    /// The documents of the node that exist in the store, readable or not.
     stored: Vec<BrokenDocument>,
     /// The documents that were requested, with their versions, by which it is found out later whether the node is
     /// unchanged. `validated_bytes` is the total length of these documents in bytes.
@@ -211,7 +210,6 @@ impl<'a> NodeBuilder<'a> {
         self.stored.push(BrokenDocument { key, stored });
     }
 
-    /// Returns all keys that the node depends on.
     pub(super) fn dependencies(&self) -> Dependencies {
         self.child_context.depends.with(&self.depends)
     }

@@ -14,7 +14,6 @@ use zarrfs_store::sync::aged_map::{AgedMap, Minute};
 use zarrfs_store::sync::budget::{Evict, MemoryBudget, Priority, Reservation};
 use zarrfs_store::{Dependencies, Key, QueryStamp};
 
-/// The cached answer for a path: a node, or that there is no node.
 pub(super) struct CachedNode {
     found: Option<Arc<NodeEntry>>,
     /// When the store was asked for the oldest of the answer's documents.
@@ -24,9 +23,7 @@ pub(super) struct CachedNode {
     _room: Reservation,
 }
 
-/// The answer for a path that the cache returns.
 pub(crate) struct CachedAnswer {
-    /// The node, or `None` if there is none.
     pub(crate) found: Option<Arc<NodeEntry>>,
     /// The time when the store was asked for the oldest of the answer's documents.
     pub(crate) asked: Instant,
@@ -48,7 +45,6 @@ impl CachedNode {
     }
 }
 
-/// The cache of nodes (groups and arrays), by path.
 pub(super) struct NodeCache {
     nodes: Mutex<AgedMap<Key, CachedNode>>,
     memory: Arc<MemoryBudget>,
@@ -66,7 +62,6 @@ impl NodeCache {
         cache
     }
 
-    /// Returns the budget that the memory of cached nodes is charged to.
     pub(super) fn memory(&self) -> &Arc<MemoryBudget> {
         &self.memory
     }
@@ -133,7 +128,6 @@ impl NodeCache {
         same.map(|cached| cached.stamp = stamp).is_some()
     }
 
-    /// Removes the answer for a path from the cache.
     pub(super) fn forget(&self, path: &Key) {
         let forgotten = self.nodes.lock().pop(path);
         drop(forgotten);

@@ -46,7 +46,6 @@ pub struct NodeEntry {
     /// The documents of the node and their versions when it was read. Before the node is read again, the store is asked
     /// for the present versions; `None` if asking costs as much as reading the documents again.
     pub(super) validators: Option<Validators>,
-    /// The identity of the child context that the parent passes on.
     pub(super) parent_context: (u64, Option<Version>),
     pub(super) child_context: ChildContext,
     /// The memory that is reserved for the node until its last user drops it; `None` if the budget had no room.
@@ -173,7 +172,7 @@ impl NodeEntry {
 /// A stored metadata document of a node whose documents cannot be read.
 #[derive(Clone, Debug)]
 pub struct BrokenDocument {
-    /// The key of the document.
+    /// The store key of the metadata document.
     pub key: Key,
     /// The length of the document in bytes, and its version; `None` if the store cannot return the document.
     pub stored: Option<(u64, Version)>,
@@ -229,7 +228,6 @@ pub struct ConsolidatedCopy {
     pub text: Bytes,
     /// The modification time of the consolidated metadata.
     pub modified: SystemTime,
-    /// Reserves the memory of the text in the budget until the copy is dropped.
     _counted: Arc<Consolidated>,
 }
 
@@ -270,11 +268,11 @@ mod tests {
 /// Where the metadata documents of nodes are.
 #[derive(Clone)]
 pub(super) enum Rule {
-    /// In the folder of each node, in the first of these dialects that has documents there.
+    /// The documents are in the folder of each node, in the first of these dialects that has documents there.
     Plain(&'static [&'static Dialect]),
-    /// At the keys that the entry point of the hierarchy defines, in a draft of Zarr v3.
+    /// The documents are at the keys that the entry point of the hierarchy defines, in a draft of Zarr v3.
     Draft(Arc<EntryPoint>),
-    /// Nowhere, because the entry point of the hierarchy cannot be read.
+    /// The documents cannot be found, because the entry point of the hierarchy cannot be read.
     Closed,
 }
 
@@ -289,7 +287,6 @@ pub(super) struct ChildContext {
     pub(super) hints: Arc<dyn Hints>,
     /// The keys of the documents that the other fields were read from.
     pub(super) depends: Dependencies,
-    /// The consolidated metadata that `store` serves, if there are any.
     pub(super) consolidated: Option<Arc<Consolidated>>,
     /// The error of consolidated metadata that exist but cannot be read.
     pub(super) consolidated_error: Option<Arc<str>>,
@@ -311,13 +308,11 @@ impl ChildContext {
         }
     }
 
-    /// Returns the version of the consolidated metadata, if they are used.
     pub(super) fn consolidated_version(&self) -> Option<Version> {
         self.consolidated.as_ref().map(|used| used.version())
     }
 }
 
-/// Returns a hash of a value.
 pub(super) fn hash_of(value: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);

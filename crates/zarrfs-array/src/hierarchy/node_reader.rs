@@ -30,13 +30,11 @@ type ReadOutcome = Result<Option<Result<Node>>>;
 
 /// A node that was read, and the keys that it depends on.
 pub(super) struct ReadNode {
-    /// The node, or `None` if there is none at the path.
     pub(super) found: Option<NodeEntry>,
     /// The keys whose change invalidates the result.
     pub(super) depends: Dependencies,
 }
 
-/// Reads one node from its metadata documents.
 pub(super) struct NodeReader<'a> {
     hierarchy: &'a Hierarchy,
     context: &'a RequestContext,
@@ -97,7 +95,7 @@ impl<'a> NodeReader<'a> {
         Ok(true)
     }
 
-    /// Reads the node from the documents in the place that its parent has passed on.
+    /// Reads the node from the documents that its parent's child context points to.
     fn read_node(&mut self) -> ReadOutcome {
         let outcome = match self.reading.child_context.rule.clone() {
             Rule::Draft(entry) => self.read_in_draft(&entry),
@@ -307,7 +305,6 @@ impl<'a> NodeReader<'a> {
         Ok(node)
     }
 
-    /// Returns a node that was read, and logs the warnings about it.
     fn warned(&self, parsed: Parsed) -> Node {
         self.hierarchy.warn(self.reading.path, parsed.warning);
         let fault = parsed.node.attributes().fault();
@@ -349,7 +346,8 @@ impl<'a> NodeReader<'a> {
         Ok(())
     }
 
-    /// Finds the consolidated metadata of a group. Those of an earlier time are used again if they are unchanged.
+    /// Finds the consolidated metadata of a group; if they are unchanged since the group was last read, they are not
+    /// parsed again.
     fn find_consolidated(&mut self) -> Result<Option<Arc<Consolidated>>> {
         let (key, found) = match self.consolidated_document() {
             Ok(Some(found)) => found,

@@ -32,7 +32,7 @@ pub struct ReconsolidatedDocument {
     pub is_put: bool,
 }
 
-/// Sorts the names of document copies in the order in which zarr-python writes them: outer nodes first.
+/// The copies that consolidated metadata should have, in the order in which zarr-python writes them: outer nodes first.
 type WantedCopies = BTreeMap<CopyName, Key>;
 
 /// Name of a document copy in the consolidated metadata.
@@ -55,9 +55,7 @@ impl CopyName {
 pub(super) struct Reconsolidation<'a> {
     pub(super) hierarchy: &'a Hierarchy,
     pub(super) context: &'a RequestContext,
-    /// The document that contains the consolidated metadata.
     pub(super) holder: &'a ConsolidatedDocument,
-    /// The number of documents that are read concurrently.
     pub(super) threads: usize,
 }
 
@@ -114,7 +112,6 @@ impl Reconsolidation<'_> {
         Ok(rebuilt)
     }
 
-    /// Reads the documents that are to be copied.
     fn read_copies(&self, wanted: WantedCopies) -> Result<Vec<MemberChange>> {
         let holder = self.holder;
         let mut copies = Vec::new();
@@ -204,7 +201,6 @@ fn refused(holder: &ConsolidatedDocument, error: Error) -> Error {
     Error::new(Kind::Changed, holder.key(), why)
 }
 
-/// Counts the copies that were added, changed and removed.
 fn counted(
     holder: &ConsolidatedDocument,
     old: Option<&Copies<'_>>,

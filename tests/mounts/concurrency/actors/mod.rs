@@ -1,4 +1,4 @@
-//! Actors of a concurrency test: writers, readers, committers, and a program that uses only the store.
+//! The actors of a concurrency test: writers, readers, committers, and users of the store.
 //!
 //! Each actor makes operations until the run has enough of them, and records every operation.
 
@@ -22,7 +22,6 @@ mod writer;
 
 /// Counters that all actors of a process share.
 pub(crate) struct Shared {
-    /// The number of operations that are still to be made.
     left: AtomicI64,
     /// The number of reads, minus `READS_A_WRITE` for each write, so that reads do not get far ahead.
     ahead: AtomicI64,
@@ -44,7 +43,6 @@ impl Shared {
         }
     }
 
-    /// Whether operations are still to be made.
     pub(crate) fn goes_on(&self) -> bool {
         !self.has_ended.load(Ordering::Relaxed) && self.left.load(Ordering::Relaxed) > 0
     }
@@ -90,13 +88,11 @@ pub(crate) struct Actor<'a> {
     /// Whether the actor runs in its own process. If its mount is killed while it uses a mapped file, SIGBUS ends the
     /// process.
     pub(crate) is_process: bool,
-    /// The number of writes that the actor has made.
     written: u32,
     /// The values of a writer's keys, for those keys whose present value it knows.
     known: HashMap<u16, Value>,
 }
 
-/// The maximum time until a mount that was killed is back.
 const COMES_BACK: Duration = Duration::from_secs(60);
 
 impl<'a> Actor<'a> {
@@ -125,7 +121,6 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// Calls `step` until the run has enough operations.
     fn repeat(&mut self, mut step: impl FnMut(&mut Self)) {
         while self.shared.goes_on() {
             step(self);
@@ -214,7 +209,6 @@ impl<'a> Actor<'a> {
         (self.sink)(Record::Wrong(why));
     }
 
-    /// Waits until the mount is back after it was killed.
     fn wait_until_up(&self) {
         let end = std::time::Instant::now() + COMES_BACK;
         while self.places.world.server().is_none() && std::time::Instant::now() < end {
@@ -274,7 +268,6 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// Reads and records a key through the store view of the mount.
     fn read_stored(&mut self, key: u16) -> Option<Seen> {
         let PlannedKey { path, class, .. } = self.key(key);
         self.see("read", key, |world| {
@@ -287,16 +280,13 @@ impl<'a> Actor<'a> {
 /// then in the decoded file, then in the chunk's own file.
 pub(crate) const WRITE_DECODED: &str = "write npy";
 
-/// The name of a discard of changes in a history.
 pub(crate) const DISCARD: &str = "discard";
 
-/// The name of a rename of a folder in a history.
 pub(crate) const RENAME_FOLDER: &str = "rename folder";
 
 /// The prefix of the names of temporary files, which listings are not judged by.
 pub(crate) const TEMPORARY: &str = "t.";
 
-/// Returns the encoded bytes of a chunk with a given value.
 pub(crate) fn encoded(class: Class, value: Value) -> Vec<u8> {
     match class {
         Class::Packed => zstd::bulk::compress(&value.chunk(), 1).unwrap(),

@@ -10,7 +10,6 @@ use crate::concurrency::value::Value;
 use zarrfs_store::request_context::UNLIMITED;
 
 impl Actor<'_> {
-    /// Commits the changes of the mount repeatedly.
     pub(crate) fn commit(mut self) {
         self.repeat(|actor| {
             actor.commit_once();
@@ -107,7 +106,6 @@ impl Actor<'_> {
         self.push(key, span, "get", done);
     }
 
-    /// Reads and records every key, on the mount and in the store.
     pub(crate) fn look_at_all(&mut self) {
         for key in 0..self.keys.len() as u16 {
             self.read_stored(key);

@@ -22,7 +22,6 @@ struct HeldFile {
 }
 
 impl Actor<'_> {
-    /// Reads random keys until the run has enough operations.
     pub(crate) fn read(mut self) {
         let mut held = VecDeque::new();
         self.repeat(|actor| {

@@ -1,4 +1,4 @@
-//! Actors that write. Each writer knows the values of its own keys; some keys are written by all writers.
+//! Actors that write to their own keys and to keys that all writers share.
 
 use crate::concurrency::actors::{
     Actor, DISCARD, RENAME_FOLDER, TEMPORARY, WRITE_DECODED, encoded, seen,
@@ -13,7 +13,6 @@ use zarrfs_store::request_context::UNLIMITED;
 const LONGEST_LOG: u32 = 8192;
 
 impl Actor<'_> {
-    /// Writes to the keys of this writer until the run has enough operations.
     pub(crate) fn write(mut self) {
         let number = self.number;
         self.repeat(|actor| {
