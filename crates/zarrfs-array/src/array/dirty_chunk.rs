@@ -18,12 +18,12 @@ pub(super) type Subchunks = BTreeMap<Vec<usize>, Arc<DecodedChunk>>;
 /// The content that a subchunk had before it was edited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Basis {
-    /// No content: all elements of the subchunk were written.
+    /// The edit started from no content, because it wrote all elements of the subchunk.
     Nothing,
-    /// The dirty subchunk from an earlier write.
+    /// The edit started from a dirty subchunk, which an earlier write had left.
     Written,
-    /// The stored subchunk, with the version of its stored chunk (`None` if the stored chunk was missing) and the
-    /// digest of the subchunk (`None` if the subchunk was not stored).
+    /// The edit started from the stored subchunk: the version of its stored chunk (`None` if that was missing) and the
+    /// digest of the subchunk (`None` if it was not stored).
     Stored(Option<Version>, Option<u64>),
 }
 

@@ -46,8 +46,8 @@ impl FileReader {
     /// Creates the reader of a file, and the tracker that predicts its next reads.
     pub(super) fn new(prefetcher: Arc<Prefetcher>, layout: Arc<FileLayout>) -> FileReader {
         let reader = prefetcher.reader.clone();
-        // A direct read passes one buffer per run to the system call, so arrays with shorter runs are read through the
-        // cache.
+        // A direct read passes one buffer per row of a chunk to the system call, so arrays with short rows are read
+        // through the cache.
         let direct = layout.order.is_none() && reader.reads_direct(256);
         let grid = &reader.decoder.grid;
         let rows = ChunkRows::new(grid, &layout.region, layout.slowest_axis(), layout.length);

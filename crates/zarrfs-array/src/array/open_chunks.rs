@@ -18,7 +18,7 @@ use zarr_format::grid::ChunkIndex;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{ByteRange, EntryKind, Key, Meta, Store, Version};
 
-/// Opens the stored chunks of an array; the open chunks have numbers in the grid of stored chunks.
+/// Opens the stored chunks of an array, which are given by their numbers in the grid of stored chunks.
 pub(super) struct OpenChunks {
     array: Arc<StoredArray>,
     decoder: Arc<Decoder>,

@@ -235,9 +235,9 @@ fn changed(path: &Key) -> Error {
 pub type DocumentVersions = Vec<(Key, Version)>;
 
 pub(super) enum DocumentFormat {
-    /// Documents of a released dialect, which are in the folder of the node.
+    /// The documents are those of a released dialect, in the folder of the node.
     Plain(&'static Dialect),
-    /// A document of a draft of Zarr v3, at the key that the hierarchy's entry point defines.
+    /// The document is that of a draft of Zarr v3, at the key that the hierarchy's entry point defines.
     Draft(Arc<EntryPoint>),
 }
 

@@ -85,14 +85,14 @@ impl<'a> NodeBuilder<'a> {
         }
     }
 
-    /// Makes the children of the node read from consolidated metadata.
+    /// Serves the documents of the node's children from consolidated metadata.
     pub(super) fn use_consolidated(&mut self, used: Arc<Consolidated>) {
         self.child_context.store = used.clone();
         self.child_context.hints = used.clone();
         self.child_context.consolidated = Some(used);
     }
 
-    /// Makes the node's own documents, too, read from consolidated metadata.
+    /// Serves the node's own documents, too, from consolidated metadata.
     pub(super) fn read_copies(&mut self, used: Arc<Consolidated>) {
         self.documents = None;
         self.use_consolidated(used);

@@ -295,7 +295,7 @@ pub(super) struct ChildContext {
 }
 
 impl ChildContext {
-    /// Returns a value that differs between different child contexts of the same path.
+    /// Returns a value that identifies the child context (what a node passes on to its children) of a path.
     pub(super) fn identity(&self) -> (u64, Option<Version>) {
         (self.version, self.consolidated_version())
     }

@@ -322,7 +322,7 @@ impl<'a> NodeReader<'a> {
         Ok(())
     }
 
-    /// Makes a group's children read from consolidated metadata, if these are wanted and exist.
+    /// Serves the documents of a group's children from consolidated metadata, if these are wanted and exist.
     fn consolidate(&mut self) -> Result<()> {
         if !self.hierarchy.wants_consolidated() {
             return Ok(());
