@@ -21,34 +21,34 @@ mod regions;
 use regions::{Difference, changed_regions, differing_regions, kind_of};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// One state of a store.
+/// One of the two states of a store that a comparison reads.
 pub struct HierarchyState {
-    /// The nodes of the state.
+    /// The nodes (arrays and groups) of the state.
     pub hierarchy: Arc<Hierarchy>,
-    /// The arrays of the state.
+    /// The opened arrays of the state.
     pub arrays: Arc<Arrays>,
-    /// The root of the subtree that is compared.
+    /// The path of the group or array whose subtree is compared.
     pub base: Key,
 }
 
-/// The scope of a comparison.
+/// Says which nodes and elements of two stores a comparison reads.
 #[derive(Clone, Copy)]
 pub enum Compared<'a> {
-    /// Compare nodes. Of arrays with the same storage layout, also compare the elements in chunks with these keys.
+    /// Compares all nodes, and the elements of arrays with the same storage layout, in chunks with the given keys only.
     Keys(&'a HashSet<Key>),
-    /// Compare nodes. Of arrays with the same data type, also compare the elements.
+    /// Compares all nodes, and all elements of arrays with the same data type.
     Stores,
-    /// Compare only nodes, shapes and values. Ignore attributes, names, fill values, chunks, codecs and keys; of two
-    /// data types, compare only the kind.
+    /// Compares only nodes, shapes and values, but no attributes, names, fill values, chunks, codecs or keys. Two data
+    /// types are equal if their kinds are, such as two kinds of integers.
     Values,
 }
 
-/// Receives the change of one node; an error stops the comparison.
+/// A function that receives the change of one node; its error stops the comparison.
 pub type TakeChange<'a> = dyn FnMut(Value) -> Result<()> + 'a;
 
-/// Finds the changes and passes them to `take`, one JSON object per node: `path`, `change` (`created`, `deleted` or
-/// `changed`) and `kind`. A changed node also has the lists `attributes` and `metadata` of changed members, and the
-/// list `regions`. Fails if a store fails, and with `NotFound` if neither state has a node at its base.
+/// Passes each changed node to `take` as a JSON object with `path`, `change` (`created`, `deleted` or `changed`) and
+/// `kind`. A changed node also has lists of its changed `attributes`, `metadata` and `regions`. Fails with `NotFound`
+/// if neither state has a node at its base path.
 pub fn compare(
     before: &HierarchyState,
     after: &HierarchyState,
@@ -75,14 +75,13 @@ pub fn compare(
     Ok(())
 }
 
-/// A path below the base, and its nodes in both states.
+/// The old and the new node at a path; the path is relative to the compared subtrees.
 struct NodePair {
     path: Key,
     old: Option<Arc<NodeEntry>>,
     new: Option<Arc<NodeEntry>>,
 }
 
-/// A node that both states have.
 struct ChangedNode<'a> {
     before: &'a HierarchyState,
     after: &'a HierarchyState,
@@ -162,7 +161,7 @@ fn node_change(
 }
 
 impl ChangedNode<'_> {
-    /// Adds the changes of the node's attributes, metadata and elements.
+    /// Adds the changes of a node's attributes, metadata and elements to the JSON object that describes the node.
     fn add_changes(&self, members: &mut Map<String, Value>) {
         match (self.old.node(), self.new.node()) {
             (Ok(first), Ok(second)) => {
@@ -194,13 +193,14 @@ impl ChangedNode<'_> {
         }
     }
 
-    /// Whether the documents of an unreadable node may have changed. Documents of different stores have no comparable
-    /// versions, so they always may have.
+    /// Whether the metadata documents of an unreadable node may have changed. Documents of two different stores always
+    /// may, since their versions cannot be compared.
     fn has_changed(&self) -> bool {
         !matches!(self.what, Compared::Keys(_)) || self.old.version != self.new.version
     }
 
-    /// Adds the differing regions of an array, at most one box per chunk. An error is added as `error`.
+    /// Adds the regions in which an array's elements differ, at most one box per chunk, to the array's JSON object. If
+    /// the comparison fails, adds its error as `error` instead.
     fn add_regions(&self, members: &mut Map<String, Value>) {
         let mut list = Vec::new();
         let outcome = self.regions(&mut list);
@@ -224,7 +224,6 @@ impl ChangedNode<'_> {
     }
 }
 
-/// Whether the elements of two arrays can be compared.
 fn is_comparable(first: &Array, second: &Array, what: Compared<'_>) -> bool {
     match what {
         Compared::Keys(_) => first.is_stored_like(second),
@@ -243,8 +242,8 @@ fn add(members: &mut Map<String, Value>, name: &str, list: Vec<Value>) {
     }
 }
 
-/// Returns the attributes whose values differ in meaning, in the form of `differing_members`. Numbers in the result are
-/// as the stores have them.
+/// Returns the attributes whose JSON values differ in meaning, with their old and new values. Numbers in the result
+/// have the same digits as in the stores.
 fn differing_attributes(before: &Attributes, after: &Attributes) -> Vec<Value> {
     let (before, after) = (before.members(), after.members());
     let of = |members: &[(String, &str)], others: &[(String, &str)]| {
@@ -266,8 +265,8 @@ fn differing_attributes(before: &Attributes, after: &Attributes) -> Vec<Value> {
     selected_members(&old, &new, |_| true)
 }
 
-/// Returns a node's metadata in the form of Zarr v3, without attributes. For `Values`, returns only the shape and the
-/// kind.
+/// Returns the metadata of a node in the form of Zarr v3, without attributes. If only values are compared, returns only
+/// the node type, the shape and the kind of data type.
 fn metadata(node: &Node, what: Compared<'_>) -> Map<String, Value> {
     if matches!(what, Compared::Values) {
         let facts = match node {
@@ -286,13 +285,13 @@ fn metadata(node: &Node, what: Compared<'_>) -> Map<String, Value> {
     members
 }
 
-/// Returns the members that differ between two objects. Each has a `name`, and `before` and `after` unless the member
-/// is missing there.
+/// Returns the differing members of two JSON objects. Each has its `name`, the old value `before` and the new value
+/// `after`; the value of a missing member is left out.
 fn differing_members(before: &Map<String, Value>, after: &Map<String, Value>) -> Vec<Value> {
     selected_members(before, after, |name| before.get(name) != after.get(name))
 }
 
-/// Returns the members of two objects for which `wanted` is true.
+/// Returns the members of two JSON objects whose names `wanted` accepts, with their old and new values.
 fn selected_members(
     before: &Map<String, Value>,
     after: &Map<String, Value>,

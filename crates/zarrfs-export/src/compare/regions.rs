@@ -24,22 +24,19 @@ use zarrfs_array::array::vlen_elements::VlenElements;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// The smallest box that contains all differing elements of a chunk, or of a part of it.
+/// The smallest index range (box) that contains all differing elements of a chunk, and their number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Difference {
-    /// The first index of the box along each dimension.
     pub(super) start: Vec<u64>,
-    /// The index after the last one of the box along each dimension.
     pub(super) stop: Vec<u64>,
-    /// Number of differing elements.
     pub(super) count: u64,
 }
 
-/// Maximum number of chunks of an array whose numbers are held in memory: to match them with the changed keys, or to
-/// compare stored chunks. If there is no list of stored chunks, also the maximum number of chunks that are compared.
+/// Maximum number of chunks of an array that are compared one by one, or whose keys are held in memory to find the
+/// stored or changed chunks.
 const MAX_CHUNKS: u64 = 1 << 22;
 
-/// Adds a difference for each chunk with one of these keys, if its elements differ.
+/// Compares the chunks of an array whose keys have changed, and adds a difference for each chunk whose elements differ.
 pub(super) fn changed_regions(
     old: &Arc<OpenArray>,
     new: &Arc<OpenArray>,
@@ -63,7 +60,7 @@ pub(super) fn changed_regions(
 }
 
 /// Adds a difference for each chunk of the new array whose elements differ from the old array's elements at the same
-/// place. The arrays must have the same data type, or the same kind of values if `by_value`. Fails with `TooLarge` if
+/// indices. The arrays must have the same data type, or the same kind of values if `by_value`. Fails with `TooLarge` if
 /// there are too many chunks to compare one by one.
 pub(super) fn differing_regions(
     old: &Arc<OpenArray>,
@@ -88,16 +85,14 @@ pub(super) fn differing_regions(
     (0..grid.len()).try_for_each(compare)
 }
 
-/// Two arrays whose elements are compared.
 struct ArrayPair<'a> {
     old: &'a Arc<OpenArray>,
     new: &'a Arc<OpenArray>,
-    /// Whether elements are compared by value instead of byte by byte.
+    /// Whether elements are compared by their numeric or text value instead of byte by byte.
     by_value: bool,
 }
 
 impl ArrayPair<'_> {
-    /// Whether two elements are equal.
     fn are_same(&self, old: &[u8], new: &[u8]) -> bool {
         if !self.by_value {
             return old == new;
@@ -111,8 +106,7 @@ impl ArrayPair<'_> {
     }
 
     /// Returns the numbers of the new array's chunks that are stored, or that overlap a stored chunk of the old array.
-    /// Returns `None` if chunks that neither array stores may differ, because the fill values differ, or if a store
-    /// cannot list its chunks.
+    /// Returns `None` if other chunks may differ too: the fill values differ, or a store cannot list its chunks.
     fn stored_in_either(&self) -> Result<Option<BTreeSet<u64>>> {
         let (old, new) = (self.old, self.new);
         let [old_fill, new_fill] =
@@ -145,8 +139,8 @@ impl ArrayPair<'_> {
         Ok(Some(numbers))
     }
 
-    /// Returns the difference of the arrays within a box of the new array, or `None` if they are equal there. A large
-    /// box is compared in parts.
+    /// Returns the difference of two arrays within a range of indices, or `None` if they are equal there. A large range
+    /// is compared in parts, to limit the memory.
     fn difference_within(&self, region: &Region) -> Result<Option<Difference>> {
         let region = region.overlap(&Region::whole(&self.old.array().shape));
         if region.shape.contains(&0) {
@@ -174,7 +168,8 @@ impl ArrayPair<'_> {
         Ok(found)
     }
 
-    /// Returns the difference of the arrays within a box that fits in memory, or `None` if they are equal there.
+    /// Returns the difference of two arrays within a range of indices that fits in memory, or `None` if they are equal
+    /// there.
     fn difference_of_part(&self, region: &Region) -> Result<Option<Difference>> {
         let [before, after] = [self.old, self.new].map(|array| BoxElements::read(array, region));
         let (before, after) = (before?, after?);
@@ -187,9 +182,9 @@ impl ArrayPair<'_> {
     }
 }
 
-/// The elements of a box.
+/// The elements of a range of indices, read from an array.
 enum BoxElements {
-    /// Elements of one size in C order, and that size in bytes.
+    /// The bytes of fixed-length elements in C order, and the size of an element in bytes.
     Fixed(Vec<u8>, usize),
     Variable(VlenElements),
 }
@@ -231,7 +226,8 @@ fn halves(region: &Region) -> Option<[Region; 2]> {
     Some([one, other])
 }
 
-/// Returns one difference that covers both: a box around their boxes, and the sum of their counts.
+/// Joins the differences of two parts of a chunk: the result is the smallest box around both, with the sum of their
+/// counts.
 fn joined(one: Option<Difference>, other: Option<Difference>) -> Option<Difference> {
     let (Some(mut one), Some(other)) = (one.clone(), other.clone()) else {
         return one.or(other);
@@ -246,13 +242,13 @@ fn joined(one: Option<Difference>, other: Option<Difference>) -> Option<Differen
     Some(one)
 }
 
-/// Returns the bytes of the fixed-length elements of a box, in C order.
+/// Reads the fixed-length elements of a range of indices as bytes, in C order.
 fn raw(array: &Arc<OpenArray>, region: &Region) -> Result<Vec<u8>> {
     let export = Export::open(&UNLIMITED, array, formats::format("raw")?, region.clone())?;
     Ok(read_all(&UNLIMITED, &export)?.to_vec())
 }
 
-/// Returns the numbers of the chunks of an array, by every key that a chunk may have.
+/// Maps each key that a chunk of the array may have to the number of the chunk.
 fn chunk_numbers(array: &Array, grid: &Grid) -> BTreeMap<Key, u64> {
     let mut numbers = BTreeMap::new();
     for number in 0..grid.len().min(MAX_CHUNKS) {
@@ -263,7 +259,8 @@ fn chunk_numbers(array: &Array, grid: &Grid) -> BTreeMap<Key, u64> {
     numbers
 }
 
-/// Returns the difference between the old and the new elements of a box, both in C order; `None` if they are equal.
+/// Returns the difference between the old and the new elements of a range of indices, both in C order; `None` if they
+/// are equal.
 fn difference<'a>(
     region: &Region,
     elements: impl Iterator<Item = (&'a [u8], &'a [u8])>,
@@ -289,18 +286,18 @@ fn difference<'a>(
     found
 }
 
-/// The value of an element, independent of its data type.
+/// The value of an element, in a form in which elements of different data types can be compared.
 #[derive(PartialEq)]
 enum ElementValue<'a> {
     Whole(i128),
-    /// The bits of a double. All NaN have the same bits, and 0 and -0 have the same bits.
+    /// The bits of a float after conversion to a double. All NaN have the same bits, and 0 and -0 have the same bits.
     Float(u64),
     Complex(u64, u64),
-    /// Text or bytes without their padding, or the bytes of an element of another kind.
+    /// Text or bytes without their padding, or the unchanged bytes of an element of any other data type.
     Bytes(Cow<'a, [u8]>),
 }
 
-/// Returns the kind of an array's values. Elements of two arrays can only be equal if the kinds are equal.
+/// Returns the kind of an array's data type, such as `integer` or `float`. Elements of different kinds are never equal.
 pub(super) fn kind_of(array: &Array) -> String {
     let kind = match &array.data_type {
         DataType::Bool => "boolean",
@@ -317,12 +314,11 @@ pub(super) fn kind_of(array: &Array) -> String {
     kind.to_string()
 }
 
-/// Whether two elements have equal values. Their data types must be of the same kind.
+/// Whether two elements have equal values. Their data types must be of the same kind, such as two integers.
 fn are_equal(one: TypedElement<'_>, other: TypedElement<'_>) -> bool {
     (one.data_type == other.data_type && one.bytes == other.bytes) || one.value() == other.value()
 }
 
-/// An element in little-endian bytes, with its type.
 #[derive(Clone, Copy)]
 struct TypedElement<'a> {
     bytes: &'a [u8],
@@ -349,7 +345,7 @@ impl<'a> TypedElement<'a> {
     }
 }
 
-/// Returns the bits of a float as a double. All NaN give the same bits, and so do 0 and -0.
+/// Converts a float to a double and returns its bits. All NaN give the same bits, and so do 0 and -0.
 fn float(element: &[u8]) -> u64 {
     match elements::float(element).unwrap_or(f64::NAN) {
         number if number.is_nan() => f64::NAN.to_bits(),

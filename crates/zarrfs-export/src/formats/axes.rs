@@ -2,7 +2,7 @@
 //!
 //! OME-Zarr's `multiscales` of the group (0.1 to 0.6) has precedence. Then come the array's own dimension names, and
 //! its attributes `spacing`, `origin` and `units`, if each is a list with one value per dimension. Coordinate variables
-//! are not read: otherwise the header of a file would change with their chunks.
+//! are not read, because the header of an exported file would then change with their chunks.
 
 use serde_json::Value;
 
@@ -12,31 +12,31 @@ use crate::formats::ome_zarr::coordinate_systems::{DescribedAxis, LevelPlace};
 use crate::formats::ome_zarr::orientation::{FirstVoxel, anatomical_place, orientation_text};
 use crate::formats::ome_zarr::{Level, level_of};
 
-/// The kind of a dimension. It follows from the name of the dimension or from OME-Zarr's metadata.
+/// What a dimension of an array stands for, by the name of the dimension or OME-Zarr's metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AxisKind {
-    /// The first direction of space: longitude, easting, columns.
+    /// The X direction of space: longitude, easting or columns.
     X,
-    /// The second direction of space: latitude, northing, rows.
+    /// The Y direction of space: latitude, northing or rows.
     Y,
-    /// The third direction of space: depth, height, level.
+    /// The Z direction of space: depth, height or level.
     Z,
-    /// Time.
+    /// The dimension stands for time.
     Time,
-    /// Channels or bands.
+    /// The dimension stands for channels or bands.
     Channel,
-    /// Another kind, or unknown.
+    /// The dimension stands for something else, or its kind is unknown.
     Other,
 }
 
 impl AxisKind {
-    /// Whether it is a direction of space.
+    /// Whether the dimension is a direction of space (X, Y or Z).
     pub fn is_space(self) -> bool {
         matches!(self, AxisKind::X | AxisKind::Y | AxisKind::Z)
     }
 }
 
-/// Returns the kind of a dimension by its name.
+/// Finds the kind of a dimension (space, time or channel) by the dimension's name.
 pub(crate) fn kind_of(name: &str) -> AxisKind {
     match name.to_ascii_lowercase().as_str() {
         "x" | "lon" | "longitude" | "easting" | "col" | "cols" | "column" | "columns" => {
@@ -50,47 +50,46 @@ pub(crate) fn kind_of(name: &str) -> AxisKind {
     }
 }
 
-/// The meaning of a dimension, according to the metadata.
+/// The name, kind, unit, scale and origin of a dimension, according to the metadata.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AxisMeaning {
-    /// Its name.
+    /// The name of the dimension.
     pub name: Option<String>,
-    /// Its kind, such as time or a direction of space.
+    /// The kind of the dimension, such as time or a direction of space.
     pub kind: AxisKind,
-    /// The unit in which scale and origin are.
+    /// The unit of the dimension's scale and origin.
     pub unit: Option<String>,
-    /// The distance between neighbouring elements, finite and not 0; `None` if unknown.
+    /// The distance between neighbouring elements along the dimension, finite and not 0; `None` if unknown.
     pub scale: Option<f64>,
-    /// The position of the first element, which is finite.
+    /// The coordinate of the first element along the dimension; always finite.
     pub origin: f64,
 }
 
 impl AxisMeaning {
-    /// Returns the distance between neighbouring elements, or 1 if it is unknown.
+    /// Returns the distance between neighbouring elements along the dimension, or 1 if it is unknown.
     pub fn step(&self) -> f64 {
         self.scale.unwrap_or(1.0)
     }
 }
 
-/// The meaning of all dimensions of a box.
+/// The meaning of all dimensions of an exported range of an array.
 pub(crate) struct Dimensions {
-    /// The meaning of each dimension, outermost first. For an oblique image, it comes from a coordinate system in which
-    /// the image is not oblique, if there is one.
+    /// The meaning of each dimension, outermost first. For an image that is oblique in one coordinate system but not in
+    /// another, the meaning comes from the other one.
     pub(crate) axes: Vec<AxisMeaning>,
-    /// The place of the box, if the box is oblique or has an anatomical orientation.
+    /// Position and directions of the image, if it is oblique or has an anatomical orientation.
     pub(crate) oblique: Option<Oblique>,
-    /// The facts that no file format can express, with the reasons.
+    /// Messages about metadata that no file format can express, with the reasons.
     pub(crate) left_out: Vec<String>,
 }
 
-/// The place of a box that is oblique, so that its dimensions are not parallel to the axes of space, or that has an
-/// anatomical orientation.
+/// Position and directions of an image that is oblique (its dimensions are not parallel to the axes of space) or that
+/// has an anatomical orientation.
 pub(crate) struct Oblique {
-    /// The name of the coordinate system, if it has one.
     system: Option<String>,
-    /// The axes of the coordinate system, as many as the box has dimensions.
+    /// The axes of the coordinate system, as many as the image has dimensions.
     pub(crate) axes: Vec<DescribedAxis>,
-    /// Maps indices of elements in the box to coordinates.
+    /// Maps indices of elements to coordinates.
     pub(crate) map: AffineMap,
     /// The anatomical orientations of the axes as a text for messages. If it is present, the coordinates are in ITK's
     /// LPS space (left, posterior, superior).
@@ -98,14 +97,14 @@ pub(crate) struct Oblique {
 }
 
 impl Dimensions {
-    /// Returns the facts that a file omits if its format has no direction matrix.
+    /// Returns messages about all metadata that a file leaves out, if its format has no direction matrix.
     pub(crate) fn left_out_without_directions(&self) -> Vec<String> {
         let all = self.left_out.iter().cloned();
         all.chain(self.without_directions()).collect()
     }
 
-    /// Returns the message that a format without a direction matrix omits the directions, or `None` if there are none
-    /// to omit.
+    /// Returns the message that a file format without a direction matrix omits the directions of an oblique image, or
+    /// `None` if the image has no such directions.
     pub(crate) fn without_directions(&self) -> Option<String> {
         let oblique = self.oblique.as_ref()?;
         if let Some(orientation) = &oblique.orientation
@@ -122,12 +121,12 @@ impl Dimensions {
     }
 }
 
-/// Returns the meaning of each dimension of a box, outermost first.
+/// Returns the meaning of each dimension of an exported range of an array, outermost first.
 pub fn axes_of(subject: &Subject) -> Vec<AxisMeaning> {
     dimensions_of(subject).axes
 }
 
-/// Returns the meaning of all dimensions of a box.
+/// Returns the meaning of all dimensions of an exported range of an array.
 pub(crate) fn dimensions_of(subject: &Subject) -> Dimensions {
     let mut found = of_array(subject);
     let Some(taken) = subject.taken else {
@@ -175,12 +174,13 @@ pub(crate) fn dimensions_of(subject: &Subject) -> Dimensions {
     found
 }
 
-/// Returns a number if it can be a distance between elements. The product of two distances may be infinite or 0.
+/// Accepts a number as the distance between elements only if it is finite and not 0, because products of scales may
+/// overflow.
 fn distance(number: f64) -> Option<f64> {
     (number.is_finite() && number != 0.0).then_some(number)
 }
 
-/// Returns a number if it is finite, or else 0, which stands for an unknown place.
+/// Returns the coordinate if it is finite, or else 0, which stands for an unknown origin.
 fn place(number: f64) -> f64 {
     if number.is_finite() { number } else { 0.0 }
 }
@@ -209,7 +209,7 @@ fn of_array(subject: &Subject) -> Dimensions {
 }
 
 impl Dimensions {
-    /// Applies the metadata that OME-Zarr has about a level.
+    /// Applies what OME-Zarr's metadata say about a resolution level of an image.
     fn set_level(&mut self, level: Level) {
         let described = level.axes.into_iter().flatten();
         for (axis, described) in self.axes.iter_mut().zip(described) {
@@ -240,8 +240,8 @@ impl Dimensions {
             });
             match oblique {
                 Ok(oblique) => {
-                    // These distances are right along oblique dimensions, too. A place that is not oblique replaces
-                    // them, if there is one.
+                    // The distances along oblique dimensions are right in every format. If another coordinate system is
+                    // not oblique, its distances replace these.
                     for (input, axis) in self.axes.iter_mut().enumerate() {
                         axis.scale = distance(oblique.step(input));
                     }
@@ -257,8 +257,8 @@ impl Dimensions {
         }
     }
 
-    /// Returns the anatomical place of a level. If the orientations do not define one, returns `None` and adds a
-    /// message.
+    /// Returns the anatomical coordinate system of a resolution level. If the orientations of the axes do not define
+    /// one, returns `None` and adds a message.
     fn anatomical_place(
         &mut self,
         place: &LevelPlace,
@@ -274,8 +274,8 @@ impl Dimensions {
         Some((body?, orientation))
     }
 
-    /// Applies the place of a level that is not oblique: each dimension is parallel to the axis with the index in
-    /// `outputs`.
+    /// Takes scales and origins from a coordinate system that is not oblique: each dimension is parallel to the axis
+    /// with the index in `outputs`.
     fn set_place(&mut self, place_of: &LevelPlace, outputs: &[usize]) {
         for (input, (axis, &output)) in self.axes.iter_mut().zip(outputs).enumerate() {
             if let Some(described) = place_of.axes.as_ref().and_then(|axes| axes.get(output)) {
@@ -286,8 +286,8 @@ impl Dimensions {
         }
     }
 
-    /// Returns the place of a level whose dimensions of space are oblique. Fails with the name of the coordinate system
-    /// if the dimensions are linearly dependent, or if dimensions other than those of space are oblique as well.
+    /// Returns the oblique coordinate system of a resolution level. Fails with its name if the dimensions are linearly
+    /// dependent, or if a dimension other than those of space is oblique.
     fn oblique_place(&self, place: LevelPlace) -> Result<Oblique, Option<String>> {
         let (map, rank) = (place.map, self.axes.len());
         let Some(axes) = place.axes.filter(|axes| axes.len() == rank) else {
@@ -295,7 +295,7 @@ impl Dimensions {
         };
         let is_space = |output: usize| axes.get(output).is_some_and(|axis| axis.kind.is_space());
         let is_same = |input: usize, output: usize| {
-            // A dimension whose name says nothing may run along an axis of space.
+            // A dimension of unknown kind may run along an axis of space.
             let kind = self.axes.get(input).map(|axis| axis.kind);
             kind.is_some_and(|kind| kind == AxisKind::Other || kind.is_space() == is_space(output))
         };
@@ -324,7 +324,7 @@ impl Dimensions {
 }
 
 impl Oblique {
-    /// Returns the same place, with the text of its anatomical orientations.
+    /// Returns the same coordinate system, with a text of the anatomical orientations of its axes.
     fn with_orientation(self, orientation: String) -> Oblique {
         Oblique {
             orientation: Some(orientation),
@@ -332,13 +332,12 @@ impl Oblique {
         }
     }
 
-    /// Returns the distance between neighbouring elements along a dimension of the box.
     pub(crate) fn step(&self, input: usize) -> f64 {
         let factors = (0..self.map.outputs()).map(|output| self.map.factor(output, input));
         factors.map(|factor| factor * factor).sum::<f64>().sqrt()
     }
 
-    /// Returns the message that the place is lost in programs that do not support shear.
+    /// Returns a message for a sheared image: programs that do not support shear show it in a wrong position.
     pub(crate) fn without_shear(&self) -> String {
         let place = match &self.system {
             Some(name) => format!("coordinate system {name:?}"),
@@ -347,7 +346,7 @@ impl Oblique {
         format!("{place} for programs without shear, such as ITK")
     }
 
-    /// Whether the dimensions are at right angles to each other, within rounding errors.
+    /// Whether the dimensions of the image are at right angles to each other, within rounding errors.
     pub(crate) fn is_rectangular(&self) -> bool {
         let rank = self.map.inputs();
         let mut pairs = (0..rank).flat_map(|one| (0..one).map(move |other| (one, other)));
@@ -355,14 +354,14 @@ impl Oblique {
             let outputs = 0..self.map.outputs();
             let parts = outputs.map(|row| self.map.factor(row, one) * self.map.factor(row, other));
             let cosine = parts.sum::<f64>() / self.step(one) / self.step(other);
-            // The numbers may be rounded to 32-bit floats.
+            // The tolerance is that of 32-bit floats, because writers may have rounded the numbers to them.
             cosine.abs() < 1e-5
         })
     }
 }
 
 impl AxisMeaning {
-    /// Applies the name, the kind and the unit of an axis.
+    /// Copies the name, the kind and the unit of an OME-Zarr axis to the dimension.
     fn describe(&mut self, described: &DescribedAxis) {
         if !described.name.is_empty() {
             self.name = Some(described.name.clone());
@@ -372,7 +371,7 @@ impl AxisMeaning {
     }
 }
 
-/// Whether the scale or the origin of some dimension is known.
+/// Whether the scale or the origin of at least one dimension is known.
 pub(crate) fn has_scale(axes: &[AxisMeaning]) -> bool {
     axes.iter()
         .any(|axis| axis.scale.is_some() || axis.origin != 0.0)
@@ -398,7 +397,7 @@ fn named(subject: &Subject, axis: usize) -> AxisMeaning {
     }
 }
 
-/// Returns a list with one value per dimension, or `None` if the value is anything else.
+/// Returns a JSON list if it has one value per dimension, or else `None`.
 fn list_of(value: Option<Value>, rank: usize) -> Option<Vec<Value>> {
     match value {
         Some(Value::Array(list)) if list.len() == rank => Some(list),

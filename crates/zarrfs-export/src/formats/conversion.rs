@@ -11,38 +11,37 @@ use half::f16;
 
 use zarr_format::grid::element_blocks;
 
-/// A conversion of each element.
+/// A conversion of each decoded element to its form in a file.
 pub trait Conversion: Debug + Send + Sync {
-    /// Returns the size of a written element in bytes.
+    /// Returns the size of a converted element in bytes.
     fn written_size(&self) -> usize;
-    /// Converts decoded elements, which must be whole ones. `written` must have room for the same number of elements.
-    /// Its old content does not matter, since every byte is overwritten.
+    /// Converts whole decoded elements. `written` must have room for all converted elements; every byte of it is
+    /// overwritten.
     fn convert(&self, decoded: &[u8], written: &mut [u8]);
-    /// Like `convert`, for conversions that depend on where elements are in the file. `first` is the number of the
-    /// first element.
+    /// Converts decoded elements like `convert`, for conversions that depend on the element's number. `first` is the
+    /// number of the first element in the file.
     fn convert_at(&self, _first: u64, decoded: &[u8], written: &mut [u8]) {
         self.convert(decoded, written);
     }
-    /// Returns a number that is different for different conversions.
+    /// Returns a number that differs between different conversions, so that caches can tell their results apart.
     fn digest(&self) -> u64;
 }
 
-/// Returns a hash of all settings of a conversion.
+/// Returns a hash of all settings of a conversion, so that different conversions can be told apart.
 pub(super) fn digest_of(conversion: &impl Debug) -> u64 {
     let mut hasher = DefaultHasher::new();
     format!("{conversion:?}").hash(&mut hasher);
     hasher.finish()
 }
 
-/// Reverses the bytes of words. If the format does not have integers of this signedness, also inverts the highest bit,
-/// which adds half of their range.
+/// Converts integers and floats to big-endian. If the file format lacks integers of this signedness, also inverts the
+/// highest bit, which shifts the values by half of the range.
 #[derive(Debug)]
 pub(crate) struct BigEndian {
-    /// Size of an element in bytes.
     pub size: usize,
-    /// Size in bytes of a word, the part of an element whose bytes are reversed.
+    /// Size in bytes of a word: the part of an element whose bytes are reversed (half of a complex number).
     pub word: usize,
-    /// Whether the highest bit is inverted.
+    /// Whether the highest bit is inverted, to make signed integers unsigned or the reverse.
     pub inverts_top: bool,
 }
 
@@ -76,7 +75,7 @@ impl Conversion for BigEndian {
     }
 }
 
-/// Reverses words whose size is known at compile time. XORs the first byte of each result with `top`.
+/// Reverses the bytes of words whose size is known at compile time, and XORs the first byte of each result with `top`.
 fn swap<const N: usize>(decoded: &[u8], written: &mut [u8], top: u8) {
     element_blocks::convert(decoded, written, |mut word: [u8; N]| {
         word.reverse();
@@ -87,14 +86,14 @@ fn swap<const N: usize>(decoded: &[u8], written: &mut [u8], top: u8) {
     });
 }
 
-/// Writes small elements as wider ones.
+/// Converts small numbers to a wider type, for file formats that lack the small type.
 #[derive(Debug)]
 pub(crate) enum Widened {
-    /// Half floats as big-endian 32-bit floats.
+    /// Half floats become big-endian 32-bit floats.
     HalfFloat,
-    /// bfloat16, the upper half of a 32-bit float, as big-endian 32-bit floats.
+    /// bfloat16 (the upper half of a 32-bit float) become big-endian 32-bit floats.
     BrainFloat,
-    /// Bytes as little-endian 16-bit integers.
+    /// Bytes become little-endian 16-bit integers.
     Byte,
 }
 
@@ -130,7 +129,6 @@ impl Conversion for Widened {
 /// Writes unsigned integers as big-endian integers of twice their size.
 #[derive(Debug)]
 pub(crate) struct WidenedUnsigned {
-    /// Size of a decoded element in bytes.
     pub width: usize,
 }
 
@@ -154,17 +152,16 @@ impl Conversion for WidenedUnsigned {
     }
 }
 
-/// Maximum bytes of the buffer between two conversions. It is larger if a single element is.
+/// Size in bytes of the buffer between two chained conversions, unless a single element is larger.
 const BETWEEN: usize = 32 << 10;
 
-/// A conversion followed by another one.
+/// Two conversions, one after the other.
 #[derive(Debug)]
 pub(crate) struct Chained {
-    /// The first conversion, of decoded elements.
+    /// Converts the decoded elements.
     pub first: Arc<dyn Conversion>,
-    /// The second conversion, which converts the results of the first.
+    /// Converts the results of the first conversion.
     pub second: Arc<dyn Conversion>,
-    /// Size of a decoded element in bytes.
     pub size: usize,
 }
 
@@ -183,7 +180,7 @@ impl Conversion for Chained {
             self.first.written_size(),
             self.second.written_size().max(1),
         );
-        // The buffer is small, so that it is still in the processor's cache when the second conversion reads it.
+        // A small buffer is still in the processor's cache when the second conversion reads it.
         let count = (BETWEEN / middle.max(1)).min(decoded.len() / size).max(1);
         let mut between = vec![0; count * middle];
         let blocks = decoded
@@ -204,7 +201,6 @@ impl Conversion for Chained {
 /// Converts text of a fixed number of code points from UTF-32 to UTF-8. Zeros pad the result to the size in UTF-32.
 #[derive(Debug)]
 pub(crate) struct Utf8 {
-    /// Size of a text in bytes, a multiple of four.
     pub size: usize,
 }
 
@@ -284,7 +280,7 @@ mod tests {
         }
     }
 
-    /// Adds the number of the element to each byte.
+    /// Adds an element's number in the file to each of its bytes, to test conversions that depend on the number.
     #[derive(Debug)]
     struct Numbered;
 

@@ -2,7 +2,7 @@
 
 use half::f16;
 
-/// Returns an integer of at most 16 bytes.
+/// Converts a little-endian integer of at most 16 bytes.
 pub(crate) fn integer(element: &[u8], is_signed: bool) -> i128 {
     let is_negative = is_signed && element.last().is_some_and(|&last| last >= 0x80);
     let mut bytes = [if is_negative { 0xff } else { 0 }; 16];
@@ -12,7 +12,7 @@ pub(crate) fn integer(element: &[u8], is_signed: bool) -> i128 {
     i128::from_le_bytes(bytes)
 }
 
-/// Returns a float of 2, 4 or 8 bytes, or `None` for other lengths.
+/// Converts a little-endian float of 2, 4 or 8 bytes; returns `None` for other lengths.
 pub(crate) fn float(element: &[u8]) -> Option<f64> {
     match *element {
         [a, b] => Some(f16::from_le_bytes([a, b]).to_f64()),
@@ -22,7 +22,7 @@ pub(crate) fn float(element: &[u8]) -> Option<f64> {
     }
 }
 
-/// Returns bytes of a fixed length without the zeros that pad them.
+/// Removes the zeros that pad bytes of a fixed length.
 pub(crate) fn unpadded(element: &[u8]) -> &[u8] {
     let last = element.iter().rposition(|&byte| byte != 0);
     element
@@ -30,7 +30,7 @@ pub(crate) fn unpadded(element: &[u8]) -> &[u8] {
         .unwrap_or_default()
 }
 
-/// Returns UTF-32 text of a fixed length, without the zeros that pad it. Invalid code points become U+FFFD.
+/// Converts fixed-length UTF-32 text without the zeros that pad it. Invalid code points become U+FFFD.
 pub(crate) fn text(element: &[u8]) -> String {
     let points = element.as_chunks::<4>().0.iter();
     let letters = points.map(|point| char::from_u32(u32::from_le_bytes(*point)));

@@ -1,4 +1,4 @@
-//! Defines a format: the arrays that it can hold, and the parts of its files.
+//! Defines a file format: the arrays that it can hold, and the parts of its files.
 //!
 //! A format does no I/O. From metadata it makes the bytes before and after the elements, and says in which form the
 //! elements are written between them. If elements have no fixed length, it makes the whole file when the file is
@@ -17,20 +17,20 @@ use zarrfs_array::array::OpenArray;
 use zarrfs_array::array::vlen_elements::{ReservedBuffer, VlenElements};
 use zarrfs_store::request_context::RequestContext;
 
-/// A file format for an array.
+/// A file format as which an array can be exported.
 pub struct Format {
-    /// The ending of file names, without the dot.
+    /// The extension of the format's file names, without the dot.
     pub extension: &'static str,
-    /// The arrays that it can hold, as a phrase after the word "needs".
+    /// The arrays that the format can hold, as a phrase after the word "needs" in a message.
     pub needs: &'static str,
     /// Returns the parts of a file of fixed-length elements, or `None` if the format cannot hold them. Formats without
-    /// this function can only hold elements without a fixed length.
+    /// this function can only hold variable-length elements.
     pub parts: Option<PartsFn>,
-    /// Makes the whole file when it is opened: from elements without a fixed length, or from any elements. `None` if
-    /// the format cannot do so.
+    /// How the whole file is made when it is opened, which variable-length elements require. `None` if the format
+    /// cannot hold such elements.
     pub ragged: Option<Ragged>,
-    /// Whether every array and every chunk has this file. If the format cannot hold the elements, opening the file
-    /// fails. Files of other formats exist only for arrays that the format can hold.
+    /// Whether every array and every chunk has a file of this format; if the format cannot hold the elements, opening
+    /// the file fails. Other formats have files only for arrays that they can hold.
     pub is_basic: bool,
 }
 
@@ -40,28 +40,28 @@ impl fmt::Debug for Format {
     }
 }
 
-/// The alignment of the first element, in formats that do not demand another one. Aligned elements can be used in a
-/// mapped file, and are copied faster.
+/// The alignment of the first element in bytes, for formats that do not demand another alignment. Programs can use
+/// aligned elements directly in a mapped file, and they are copied faster.
 pub(super) const ALIGNMENT: usize = 64;
 
 type PartsFn = fn(&Subject) -> Option<FileParts>;
 
-/// How a file is made from all elements of a box.
+/// How the whole file is made from the elements when it is opened.
 #[derive(Clone, Copy)]
 pub enum Ragged {
     /// The file has each element after its length.
     Records,
     /// The function makes the file from all elements at once.
     Made(RaggedFn),
-    /// The function makes the file row by row, also from fixed-length elements. The metadata decide whether there is a
-    /// file.
+    /// The function reads and writes the elements row by row, also those of fixed length. The metadata alone decide
+    /// whether the array has such a file.
     Rows(RowsFn),
 }
 
-/// Makes a file of the elements of a box with this shape.
+/// A function that makes a file from variable-length elements, given their shape.
 type RaggedFn = fn(&VlenElements, &[u64], &mut ReservedBuffer<'_>) -> Result<()>;
 
-/// Makes a file from the elements of a member. In the file, the array has the name that is the member's path.
+/// A function that makes a file from the elements of an array, whose path becomes its name in the file.
 type RowsFn = fn(&RequestContext, &GroupMember, &mut ReservedBuffer<'_>) -> Result<()>;
 
 /// Returns the number of padding bytes after `length` bytes, so that the elements after them are aligned.
@@ -69,31 +69,31 @@ pub(super) fn filling(length: usize) -> usize {
     length.next_multiple_of(ALIGNMENT) - length
 }
 
-/// The parts of a file of fixed-length elements.
+/// The header, the form of the elements and the trailer of a file of fixed-length elements.
 #[derive(Clone, Default)]
 pub struct FileParts {
-    /// The bytes before the elements.
+    /// The bytes of the file before the elements.
     pub header: Vec<u8>,
     /// The form of the elements; `None` for a header file, whose elements are in another file.
     pub elements: Option<ElementForm>,
-    /// The bytes after the elements.
+    /// The bytes of the file after the elements.
     pub trailer: Vec<u8>,
-    /// The metadata that the file omits. Each is a name, a colon and the reason.
+    /// The metadata that the file omits. Each text is a name, a colon and the reason.
     pub left_out: Vec<String>,
 }
 
-/// The form in which elements are written.
+/// The order and the conversion in which elements are written to a file.
 #[derive(Clone, Default)]
 pub struct ElementForm {
-    /// For each dimension of the file, the index of the array's dimension, outermost first. `None` if the file has the
-    /// order of the array.
+    /// The array dimension that each dimension of the file stands for, outermost first; `None` if the file has the
+    /// array's order.
     pub order: Option<Vec<usize>>,
     /// The conversion of each element; `None` if elements are written as they are decoded, in little-endian order.
     pub conversion: Option<Arc<dyn Conversion>>,
 }
 
 impl FileParts {
-    /// Returns a file of a header and decoded elements in C order.
+    /// Describes a file with a header and the decoded elements in C order.
     pub fn plain(header: Vec<u8>) -> FileParts {
         FileParts {
             header,
@@ -102,7 +102,7 @@ impl FileParts {
         }
     }
 
-    /// Returns a file of a header and decoded elements in Fortran order (first dimension fastest).
+    /// Describes a file with a header and the decoded elements in Fortran order (first dimension fastest).
     pub fn fortran(header: Vec<u8>, shape: &[u64]) -> FileParts {
         let order = Some((0..shape.len()).rev().collect());
         FileParts {
@@ -115,7 +115,7 @@ impl FileParts {
         }
     }
 
-    /// Returns a file without elements.
+    /// Describes a text file without elements.
     pub fn text(text: String) -> FileParts {
         FileParts {
             header: text.into_bytes(),
@@ -123,7 +123,8 @@ impl FileParts {
         }
     }
 
-    /// Puts a conversion before the conversion of the format. Decoded elements have `size` bytes.
+    /// Adds a conversion of the decoded elements before the format's own conversion. A decoded element has `size`
+    /// bytes.
     pub fn after(mut self, first: &Arc<dyn Conversion>, size: usize) -> FileParts {
         if let Some(form) = &mut self.elements {
             let second = form.conversion.take();
@@ -139,10 +140,11 @@ impl FileParts {
         self
     }
 
-    /// Returns the length in bytes that all elements of a box have in the file. Decoded elements have `size` bytes.
+    /// Returns the length in bytes that elements of the given shape have in the file. A decoded element has `size`
+    /// bytes.
     pub(crate) fn elements_len(&self, shape: &[u64], size: usize) -> Result<u64> {
-        // This is checked even for a header file without elements. Otherwise an array that is too large for other files
-        // would have a header file.
+        // The length is checked even for a header file without elements, because other files of the array fail with
+        // `TooLarge`.
         let decoded = bytes_of(shape, size)?;
         match &self.elements {
             None => Ok(0),
@@ -156,8 +158,8 @@ impl FileParts {
         }
     }
 
-    /// Returns the length in bytes of the file of a box. Fails with `TooLarge` if it exceeds the maximum length of a
-    /// file.
+    /// Returns the length in bytes of a file with elements of the given shape; `TooLarge` if it exceeds the maximum
+    /// length of a file. A decoded element has `size` bytes.
     pub fn len(&self, shape: &[u64], size: usize) -> Result<u64> {
         let around = self.header.len() as u64 + self.trailer.len() as u64;
         let whole = self.elements_len(shape, size)?.checked_add(around);
@@ -168,8 +170,8 @@ impl FileParts {
             })
     }
 
-    /// Returns the content number of a file, given the number `array` that identifies the array. It changes when
-    /// attributes change the bytes before or after the elements, or their conversion.
+    /// Returns a number that identifies the content of a file of the array with the id `array`. It changes when
+    /// attributes change the header, the trailer or the conversion.
     pub fn content(&self, array: u64) -> u64 {
         let mut hasher = DefaultHasher::new();
         (array, &self.header, &self.trailer).hash(&mut hasher);
@@ -185,7 +187,7 @@ impl FileParts {
 }
 
 impl Format {
-    /// Returns a format only for elements of fixed length.
+    /// Defines a format that can hold only elements of fixed length.
     pub(super) const fn of_fixed_length(
         extension: &'static str,
         needs: &'static str,
@@ -200,14 +202,14 @@ impl Format {
         }
     }
 
-    /// Whether an array has files of this format. Opening such a file may still fail.
+    /// Whether the array has a file of this format. Opening such a file may still fail.
     pub fn fits(&self, subject: &Subject) -> bool {
-        // An array that cannot be decoded has files of a basic format, too; opening them returns the error.
+        // A basic format has a file for an array that cannot be decoded, too; opening it returns the decoding error.
         let is_fixed = !subject.array.data_type.is_variable();
         (self.is_basic && is_fixed && self.parts.is_some()) || self.holds(subject)
     }
 
-    /// Whether an array has files of this format, assuming that it can be decoded.
+    /// Whether the format can hold the array, assuming that the array can be decoded.
     pub fn holds(&self, subject: &Subject) -> bool {
         match self.ragged {
             Some(Ragged::Records | Ragged::Made(_)) if subject.array.data_type.is_variable() => {
@@ -218,18 +220,18 @@ impl Format {
         }
     }
 
-    /// Whether a file of an array is made when it is opened. Its length is unknown before that.
+    /// Whether the file of an array is made when it is opened; its length is unknown before that.
     pub fn is_made(&self, array: &Array) -> bool {
         array.data_type.is_variable() || matches!(self.ragged, Some(Ragged::Rows(_)))
     }
 
-    /// Returns what the format needs if it cannot hold the array, or `None` if it can. Assumes that the array can be
-    /// decoded.
+    /// Returns the format's needs as a message if it cannot hold the array, or else `None`. Assumes that the array can
+    /// be decoded.
     pub fn unmet_needs(&self, subject: &Subject) -> Option<String> {
         (!self.holds(subject)).then(|| format!("needs {}", self.needs))
     }
 
-    /// Returns the parts of a file. If the attributes are too long for a header, only some of them are used.
+    /// Returns the parts of a file. If the attributes are too long for a header, the header has only some of them.
     fn make(&self, subject: &Subject) -> Option<FileParts> {
         let array = subject.array.in_files();
         let mut parts = (self.parts?)(&Subject {
@@ -242,13 +244,13 @@ impl Format {
         Some(parts)
     }
 
-    /// Returns the metadata that a file of an array omits, in the form of `FileParts::left_out`.
+    /// Returns the metadata that a file of an array omits; each text is a name, a colon and the reason.
     pub fn left_out(&self, subject: &Subject) -> Vec<String> {
         self.make(subject)
             .map_or(Vec::new(), |parts| parts.left_out)
     }
 
-    /// Whether a file contains a georeference, which may come from coordinate variables.
+    /// Whether files of the format have a georeference, which may come from coordinate variables.
     pub fn is_map(&self) -> bool {
         ["tif", "vrt", "hdr"].contains(&self.extension)
     }
@@ -258,12 +260,12 @@ impl Format {
         self.extension == other.extension
     }
 
-    /// Returns the parts of a file of an array. Fails with `Unsupported` if the format cannot hold the elements, or
-    /// with the decoding error if the array cannot be decoded.
+    /// Returns the parts of an array's file. Fails with `Unsupported` if the format cannot hold the elements, or with
+    /// the decoding error if the array cannot be decoded.
     pub fn parts_of(&self, array: &OpenArray, subject: &Subject) -> Result<FileParts> {
         self.make(subject)
             .ok_or_else(|| match array.check_decodable() {
-                // The decoding error says more than that the format cannot hold the data type.
+                // The decoding error tells users more than that the format cannot hold the data type.
                 Err(error) => error,
                 Ok(()) => {
                     let data_type = &subject.array.data_type;
@@ -275,9 +277,9 @@ impl Format {
             })
     }
 
-    /// Returns the content number of an array's file. Writing to the file does not change the number.
+    /// Returns a number that identifies the content of an array's file. Writes to the file do not change the number.
     pub fn content(&self, array: &OpenArray, parts: &FileParts) -> u64 {
-        // Attributes do not change the files of a basic format.
+        // Files of a basic format have no attributes, so only the array identifies them.
         if self.is_basic {
             array.id()
         } else {

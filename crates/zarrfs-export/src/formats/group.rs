@@ -24,30 +24,30 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::budget::Reservation;
 use zarrfs_store::sync::read_bytes::{ReadAt, ReadBytes, part};
 
-/// A group below the exported group.
+/// A group below the exported group, with its attributes in the file.
 #[derive(Clone, Debug)]
 pub struct Subgroup {
-    /// The path relative to the exported group.
+    /// The path of the subgroup, relative to the exported group.
     pub path: String,
-    /// The attributes that the file has of it.
+    /// The attributes of the subgroup that the file has.
     pub attributes: Attributes,
 }
 
-/// The contents of a group's file.
+/// The attributes, subgroups and arrays of which the file of a group is made.
 #[derive(Clone)]
 pub struct GroupContents {
-    /// The attributes that the file has of the group.
+    /// The attributes of the exported group that the file has.
     pub attributes: Attributes,
     /// The groups below the exported group, parents first; empty for formats without groups.
     pub subgroups: Vec<Subgroup>,
-    /// The arrays, at least one.
+    /// The arrays in the file, at least one.
     pub members: Vec<GroupMember>,
     /// A sentence about each node that the file leaves out.
     pub left_out: Vec<String>,
 }
 
 impl GroupContents {
-    /// Returns the stored arrays of the members.
+    /// Returns the stored arrays of which the file is made.
     pub fn arrays(&self) -> impl Iterator<Item = &Arc<OpenArray>> {
         let sources = self
             .members
@@ -56,19 +56,19 @@ impl GroupContents {
         sources.map(|source| &source.array)
     }
 
-    /// Returns the stored arrays of the members that can be decoded.
+    /// Returns the stored arrays of which the file is made, without those that cannot be decoded.
     pub fn decodable(&self) -> impl Iterator<Item = &Arc<OpenArray>> {
         self.arrays()
             .filter(|array| array.check_decodable().is_ok())
     }
 
-    /// Returns a member by its number; `Invalid` if there is no such member.
+    /// Returns the array with this number in the file; `Invalid` if there is no such array.
     pub fn member(&self, number: usize) -> Result<&GroupMember> {
         let member = self.members.get(number);
         member.ok_or_else(|| Error::invalid("group", "the file has no such array"))
     }
 
-    /// Starts a buffer for bytes of the file. The buffer reserves memory as it grows.
+    /// Starts a buffer for bytes of the file, which reserves memory in the memory budget as it grows.
     pub fn growing(&self) -> Result<ReservedBuffer<'_>> {
         let first = self.arrays().next();
         let first = first.ok_or_else(|| Error::invalid("group", "the group has no elements"))?;
@@ -76,42 +76,42 @@ impl GroupContents {
     }
 }
 
-/// A result for a group in some format, or why there is none: a phrase that follows the name of the format and a colon.
+/// A result, or the reason why a group has no file of a format: a phrase that follows the format's name and a colon.
 pub type OrReason<T> = std::result::Result<T, String>;
 
-/// Which arrays of a group the files of a format have.
+/// Says which arrays of a group belong to a file of the group.
 #[derive(Clone, Copy)]
 pub enum GroupScope {
-    /// The arrays directly in the group.
+    /// Only the arrays directly in the group.
     Own,
-    /// The arrays of the group and of all groups below it. Nodes that cannot be read are left out.
+    /// The arrays of the group and of all groups below it, except for nodes that cannot be read.
     Below,
-    /// The arrays of the group, and those in groups below that are columns of a table. The function decides by the name
-    /// and the attributes of a group whether it is a column. Nodes that cannot be read are left out.
+    /// The arrays of the group, and those of its subgroups that are columns of a table. The function decides by the
+    /// name and the attributes of a subgroup whether it is a column.
     Columns(fn(&str, &Attributes) -> bool),
-    /// The arrays at the paths that the function finds in the group's attributes.
+    /// The arrays at the paths that the function finds in the group's attributes, such as the levels of an image.
     Named(fn(&Attributes) -> Vec<String>),
 }
 
-/// Maximum bytes of an array of fixed-length elements that a format reads when a file is opened. It reads them because
-/// the header or the length of the file depends on them.
+/// Maximum size in bytes of a fixed-length array that is read when a file is opened. A format reads such an array if
+/// the header or the length of the file depends on its elements.
 pub(super) const MAX_READ_AT_OPEN: u64 = 16 << 20;
 
 /// A file format for all arrays of a group.
 pub struct GroupFormat {
-    /// The ending of file names, without the dot.
+    /// The extension of the format's file names, without the dot.
     pub extension: &'static str,
-    /// The arrays that a file has.
+    /// Which arrays of the group belong to a file.
     pub scope: GroupScope,
-    /// Decodes an array for a file of decoded values.
+    /// Decodes an array by the CF conventions, for a file of decoded values.
     pub decode: fn(&Array) -> std::result::Result<DecodedArray, NoValues>,
-    /// Returns the plan of a file of a group, or why the format cannot hold the group.
+    /// Plans the file of a group; fails with the reason if the format cannot hold the group.
     pub plan: fn(&GroupContents) -> OrReason<GroupPlan>,
 }
 
 impl GroupFormat {
-    /// Whether the format also has files of a selection or of decoded values. A file of an image always has all of its
-    /// levels, as they are stored.
+    /// Whether the format also has files of a selection or of decoded values. A file of an image always has all
+    /// resolution levels as they are stored.
     pub fn has_parts(&self) -> bool {
         !matches!(self.scope, GroupScope::Named(_))
     }
@@ -123,27 +123,27 @@ impl fmt::Debug for GroupFormat {
     }
 }
 
-/// The plan of a group's file: its layout, or how to find it.
+/// What is known of a group's file from metadata alone, without reading elements.
 pub struct GroupPlan {
-    /// The bytes of the file.
+    /// The layout of the file, or the function that computes it.
     pub body: GroupBody,
-    /// The parts of the group that the file omits, in the form of `FileParts::left_out`.
+    /// The metadata and arrays that the file omits; each text is a name, a colon and the reason.
     pub left_out: Vec<String>,
 }
 
-/// The bytes of a file of a group.
+/// The layout of a group's file, or the function that computes it.
 pub enum GroupBody {
     /// The layout is known from the metadata.
     Laid(GroupLayout),
     /// The layout depends on elements, which are read when the file is opened.
     Made(MadeLayout),
-    /// Like `Made`, but the elements also decide whether there is a file: `make` fails with `Unsupported` if there is
-    /// none.
+    /// The layout depends on elements, and so does whether the group has a file: `make` fails with `Unsupported` if it
+    /// has none.
     Checked(MadeLayout),
 }
 
 impl GroupBody {
-    /// Returns how the layout is computed if it depends on elements, or `None` if it is known.
+    /// Returns the function that computes the layout from elements, or `None` if the metadata determine the layout.
     pub fn made(&self) -> Option<&MadeLayout> {
         match self {
             GroupBody::Laid(_) => None,
@@ -152,16 +152,16 @@ impl GroupBody {
     }
 }
 
-/// A layout that is computed from elements when a file is opened.
+/// A layout that is computed from elements when the file is opened.
 pub struct MadeLayout {
-    /// The numbers of the members whose elements are read.
+    /// The numbers of the arrays whose elements are read for the layout.
     pub read: Vec<usize>,
     /// Reads the elements and returns the layout.
     pub make: fn(&RequestContext, &GroupContents) -> Result<GroupLayout>,
 }
 
 impl GroupPlan {
-    /// Returns a plan with a known layout, for a file that omits nothing.
+    /// Returns a plan for a file with a known layout that omits nothing.
     pub fn laid(layout: GroupLayout) -> GroupPlan {
         GroupPlan {
             body: GroupBody::Laid(layout),
@@ -170,23 +170,23 @@ impl GroupPlan {
     }
 }
 
-/// The header of a file, and the offsets of its arrays.
+/// The header of a group's file, and the offset of each array in it.
 #[derive(Clone)]
 pub struct GroupLayout {
-    /// The bytes before the first array.
+    /// The bytes of the file before the first array.
     pub header: Arc<ReservedBytes>,
-    /// The arrays in order of their offsets, without gaps.
+    /// The arrays in order of their offsets, without gaps between them.
     pub variables: Vec<PlacedVariable>,
 }
 
-/// An array in a file of its group.
+/// An array at an offset in the file of its group.
 #[derive(Clone)]
 pub struct PlacedVariable {
-    /// The number of the array among the members of the contents.
+    /// The index of the array in `GroupContents::members`.
     pub member: usize,
     /// The offset of the array's first byte in the file.
     pub offset: u64,
-    /// The parts of a file of the array alone. The group's file contains such a file at the offset.
+    /// The header, elements and trailer of the array, which stand at the offset in the group's file.
     pub parts: FileParts,
 }
 
@@ -205,7 +205,7 @@ impl GroupLayout {
 }
 
 impl GroupPlan {
-    /// Returns the content number, which depends on the metadata and not on the chunks.
+    /// Returns a number that identifies the content of the file. It depends on the metadata and not on the chunks.
     pub fn content(&self, contents: &GroupContents) -> u64 {
         let mut hasher = DefaultHasher::new();
         match &self.body {
@@ -214,7 +214,7 @@ impl GroupPlan {
                 let order = layout.variables.iter();
                 order.for_each(|variable| variable.member.hash(&mut hasher));
             }
-            // The file is not known yet, and may contain any of these metadata.
+            // The header is not made yet and may contain any metadata of the group, so all of them are hashed.
             GroupBody::Made(_) | GroupBody::Checked(_) => {
                 contents.attributes.text().hash(&mut hasher);
                 for member in &contents.members {
@@ -240,23 +240,23 @@ impl GroupPlan {
     }
 }
 
-/// An array, and its state at the last check.
+/// An array, with its state when the file was last checked for changes.
 struct TrackedArray {
     array: Arc<OpenArray>,
     state: Mutex<ArrayState>,
 }
 
-/// An open file of a group.
+/// An open file that contains the arrays of a group.
 pub struct GroupFile {
     header: Arc<ReservedBytes>,
-    /// The reservation for a long header.
+    /// Reserves memory for a long header as long as the file is open.
     _room: Option<Reservation>,
-    /// The offset of each array and the open array, in the order of the offsets.
+    /// The offset and the elements of each array, in order of the offsets.
     variables: Vec<(u64, Export)>,
     length: u64,
-    /// Whether the header contains elements. They stay as they were when the file was opened.
+    /// Whether the header was made from elements, which then stay as they were when the file was opened.
     is_made: bool,
-    /// The arrays on which the bytes of the file may depend.
+    /// The arrays whose changes may change the bytes of the file.
     arrays: Vec<TrackedArray>,
 }
 
@@ -267,8 +267,8 @@ impl GroupFile {
         body: &GroupBody,
         contents: &GroupContents,
     ) -> Result<GroupFile> {
-        // The states are taken before the arrays are read. So a change during the reads is noticed as a change of the
-        // open file.
+        // The states are taken before the arrays are read, so that a change during the reads is noticed later as a
+        // change of the open file.
         let arrays = contents.decodable().map(|array| TrackedArray {
             array: array.clone(),
             state: Mutex::new(array.state()),
@@ -296,7 +296,7 @@ impl GroupFile {
         })
     }
 
-    /// Returns the length in bytes.
+    /// Returns the length of the file in bytes.
     pub fn len(&self) -> u64 {
         self.length
     }
@@ -311,23 +311,23 @@ impl GroupFile {
         self.is_made
     }
 
-    /// Returns the arrays on which the bytes of the file may depend, in the order of `GroupContents::decodable`.
+    /// Returns the arrays whose changes may change the bytes of the file, in the order of `GroupContents::decodable`.
     pub fn arrays(&self) -> impl Iterator<Item = &Arc<OpenArray>> {
         self.arrays.iter().map(|tracked| &tracked.array)
     }
 
-    /// Whether the content may have changed since the last call. Makes no request to the store.
+    /// Whether the file's content may have changed since the last call. Makes no request to the store.
     pub fn may_have_changed(&self) -> bool {
         let has_changed = |tracked: &&TrackedArray| {
             let now = tracked.array.state();
             let before = std::mem::replace(&mut *tracked.state.lock(), now);
             tracked.array.may_have_changed(&before)
         };
-        // Every array must update its state, so this must not stop at the first change.
+        // `any` would stop at the first changed array, but the check must update the state of every array.
         self.arrays.iter().filter(has_changed).count() > 0
     }
 
-    /// Assembles the bytes of a range: from the header, and from the arrays, which `read` reads.
+    /// Reads a range of the file: bytes of the header come from memory, elements of the arrays from `read`.
     fn gather(
         &self,
         offset: u64,
@@ -339,7 +339,7 @@ impl GroupFile {
             return Ok(ReadBytes::default());
         }
         let mut bytes = part(&self.header, offset..end).to_vec();
-        // Starts with the array that contains the first byte.
+        // The first array to read is the one that contains the first byte.
         let after = self
             .variables
             .partition_point(|&(begin, _)| begin <= offset);
@@ -367,30 +367,30 @@ impl ReadAt for GroupFile {
     }
 }
 
-/// An array of a file: in the exported group, or in a group below it.
+/// An array in the file of a group. The array is in the group, or in a group below it.
 #[derive(Clone)]
 pub struct GroupMember {
-    /// The path relative to the group, which is the name if the array is directly in the group.
+    /// The path of the array relative to the exported group; its name if the array is directly in the group.
     pub path: String,
-    /// The metadata of the array in the file: its attributes, and the shape and data type of the selected elements.
+    /// The metadata of the array as the file has them, with the shape and data type of the selected elements.
     pub array: Arc<Array>,
-    /// The source of its elements; `None` if only the metadata are needed.
+    /// Where the array's elements come from; `None` if only the metadata are needed.
     pub source: Option<MemberSource>,
 }
 
-/// The elements of a member of a group.
+/// Where the elements of an array in a group's file come from.
 #[derive(Clone)]
 pub struct MemberSource {
-    /// The stored array.
+    /// The stored array that is read.
     pub array: Arc<OpenArray>,
-    /// The selection of elements that the file has.
+    /// The elements of the stored array that the file has.
     pub selection: Selection,
-    /// The conversion of each decoded element before the format converts it; `None` if there is none.
+    /// The conversion of each decoded element before the format's own conversion; `None` if there is none.
     pub conversion: Option<Arc<dyn Conversion>>,
 }
 
 impl MemberSource {
-    /// Returns the source of all elements of an array, without a conversion.
+    /// Describes all elements of an array, without a conversion.
     pub fn whole(array: Arc<OpenArray>) -> MemberSource {
         MemberSource {
             selection: Selection::whole(&array.array().shape),
@@ -399,7 +399,7 @@ impl MemberSource {
         }
     }
 
-    /// Reads elements without a fixed length, in all rows or in these rows.
+    /// Reads the selected variable-length elements of an array, optionally only a range of its rows.
     fn records(&self, context: &RequestContext, rows: Option<&Range<u64>>) -> Result<VlenElements> {
         let array = &self.array;
         array.check_decodable()?;
@@ -414,8 +414,7 @@ impl MemberSource {
         if selection.region().is_some() {
             return Ok(records);
         }
-        // The elements have no fixed length, so only a whole box can be read. The selected ones are then picked from
-        // it.
+        // Only a whole index range of variable-length elements can be read; the selected elements are picked from it.
         let numbers = numbers_within(&selection, &around);
         let length = records.len() as u64 * size_of::<&[u8]>() as u64;
         let _room = array.room(length)?;
@@ -423,7 +422,7 @@ impl MemberSource {
     }
 }
 
-/// Returns the numbers that selected elements have in their bounding box, in C order.
+/// Returns the positions of the selected elements in their bounding box, in C order.
 fn numbers_within(selection: &Selection, around: &Region) -> Vec<usize> {
     let mut numbers = vec![0];
     let axes = selection.axes.iter().zip(&around.start).zip(&around.shape);
@@ -440,7 +439,7 @@ fn numbers_within(selection: &Selection, around: &Region) -> Vec<usize> {
 }
 
 impl GroupMember {
-    /// Returns a file member with the selected elements of a single array, without a conversion.
+    /// Makes a group member of the selected elements of a single array, without a conversion.
     pub fn alone(array: &Arc<OpenArray>, selection: &Selection) -> GroupMember {
         GroupMember {
             path: array.path().to_string(),
@@ -453,36 +452,36 @@ impl GroupMember {
         }
     }
 
-    /// Returns the source of the elements. Fails with `Invalid` if the member has only metadata.
+    /// Returns where the elements come from. Fails with `Invalid` if only the metadata are known.
     pub fn source(&self) -> Result<&MemberSource> {
         let source = self.source.as_ref();
         source.ok_or_else(|| Error::invalid(&self.path, "the array has no elements"))
     }
 
-    /// Reads all elements, which must have no fixed length. Fails as `OpenArray::records` does.
+    /// Reads all elements of a variable-length array. Fails as `OpenArray::records` does.
     pub fn records(&self, context: &RequestContext) -> Result<VlenElements> {
         self.source()?.records(context, None)
     }
 
-    /// Like `records`, for these rows: positions along the first dimension that the selection keeps.
+    /// Reads some rows of a variable-length array; `rows` counts along the first dimension that the selection keeps.
     pub fn records_of(&self, context: &RequestContext, rows: &Range<u64>) -> Result<VlenElements> {
         self.source()?.records(context, Some(rows))
     }
 }
 
-/// Receives a text.
+/// A function that receives one text; its error stops the reading.
 pub(super) type TakeText<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
 
 /// The selected texts of an array, in memory.
 pub(super) enum MemberTexts {
-    /// Texts of variable length.
+    /// Texts of variable length in UTF-8.
     Ragged(VlenElements),
-    /// Texts of a fixed length in UTF-32, and this length in bytes.
+    /// Texts of a fixed length in UTF-32, and the length of each in bytes.
     Fixed(ReadBytes, usize),
 }
 
 impl MemberTexts {
-    /// Reads the texts of a member. Fails as `GroupMember::records` does.
+    /// Reads all selected texts of an array into memory.
     pub(super) fn read(context: &RequestContext, member: &GroupMember) -> Result<MemberTexts> {
         let source = member.source()?;
         if let DataType::FixedText(length) = source.array.array().data_type {
@@ -504,7 +503,7 @@ impl MemberTexts {
     }
 }
 
-/// Reads all bytes of a file; `TooLarge` if memory cannot hold them.
+/// Reads a whole exported file; `TooLarge` if memory cannot hold it.
 pub(crate) fn read_all(context: &RequestContext, file: &Export) -> Result<ReadBytes> {
     let length = usize::try_from(file.len());
     let length = length.map_err(|error| Error::too_large(file.array().path(), error))?;

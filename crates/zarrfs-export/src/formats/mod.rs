@@ -1,4 +1,4 @@
-//! Virtual files of a box of an array: the formats, and the table of formats.
+//! Virtual files of arrays and groups in other formats, and the table of formats.
 //!
 //! Each format says which arrays it can hold, and makes the header and the trailer of a file (`format`). `volumes` has
 //! the formats of images in space, `maps` those with a georeference, `tables` those of text; `netcdf`, `hdf5` and
@@ -33,7 +33,7 @@ pub use crate::formats::opened::Export;
 pub use crate::formats::opened::SourceElements;
 pub use crate::formats::subject::{Subject, TakenDimension};
 
-/// All formats of arrays.
+/// All file formats as which an array can be exported.
 pub const FORMATS: &[&Format] = &[
     &npy::FORMAT,
     &plain::RAW,
@@ -112,7 +112,7 @@ pub const FORMATS: &[&Format] = &[
     &tables::NDJSON,
 ];
 
-/// All formats of groups.
+/// All file formats as which a group can be exported.
 pub const GROUP_FORMATS: &[&GroupFormat] = &[
     &netcdf::FORMAT,
     &hdf5::HDF5,
@@ -122,10 +122,10 @@ pub const GROUP_FORMATS: &[&GroupFormat] = &[
     &tables::group::NDJSON,
 ];
 
-/// The formats of groups that can also hold one variable with its coordinates.
+/// The formats of groups that can also hold a single array with its coordinate variables.
 pub const VARIABLE_FORMATS: &[&GroupFormat] = &[&netcdf::FORMAT, &hdf5::HDF5, &hdf5::NETCDF];
 
-/// Returns the format with an extension. Fails with `Invalid` if there is no such format.
+/// Returns the format of arrays with a file extension. Fails with `Invalid` if there is no such format.
 pub fn format(extension: &str) -> Result<&'static Format> {
     let known = FORMATS.iter().find(|format| format.extension == extension);
     known.copied().ok_or_else(|| {

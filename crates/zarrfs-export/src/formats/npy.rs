@@ -1,7 +1,7 @@
 //! `.npy`: numpy's own format (numpy.lib.format), version 1.0 if the header fits.
 //!
-//! Elements without a fixed length become a type of numpy with a fixed width, that of the longest element. Numbers for
-//! which numpy has no type get another type of the same size, in which their bytes can be read.
+//! Variable-length elements become a numpy type with a fixed width, that of the longest element. Numbers for which
+//! numpy has no type get another type of the same size, as which their bytes can be read.
 
 use crate::formats::format::ALIGNMENT;
 use crate::formats::{FileParts, Format, Ragged, Subject};
@@ -9,7 +9,7 @@ use zarr_format::error::{Error, Result};
 use zarr_format::model::{DataType, Field, MAX_ELEMENT};
 use zarrfs_array::array::vlen_elements::{ReservedBuffer, VlenElements};
 
-/// Elements in C order behind a header; `numpy.load` can map the file.
+/// The format `.npy`: elements in C order after a header. `numpy.load` can map the file.
 pub const FORMAT: Format = Format {
     extension: "npy",
     needs: "elements of a data type of numpy",
@@ -21,19 +21,19 @@ pub const FORMAT: Format = Format {
     is_basic: true,
 };
 
-/// Returns a file with the same elements in Fortran order (first dimension fastest).
+/// Describes a `.npy` file with the elements in Fortran order (first dimension fastest).
 pub(super) fn fortran(subject: &Subject) -> Option<FileParts> {
     let descr = descr(&subject.array.data_type)?;
     let header = header(&descr, true, subject.shape)?;
     Some(FileParts::fortran(header, subject.shape))
 }
 
-/// Builds the header: magic, version, length of the text, the padded text, and a newline.
+/// Builds the `.npy` header: magic, version, length of the text, the padded text, and a newline.
 fn header(descr: &str, is_fortran: bool, shape: &[u64]) -> Option<Vec<u8>> {
     let shape = tuple(shape);
     let order = if is_fortran { "True" } else { "False" };
     let mut text = format!("{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}");
-    // A header of more than 64 KiB, or with text that is not ASCII, needs version 3.0.
+    // Version 1.0 has ASCII headers of less than 64 KiB; all others need version 3.0.
     let is_plain = text.is_ascii() && text.len() + ALIGNMENT < usize::from(u16::MAX);
     let before = if is_plain { 10 } else { 12 };
     let length = (before + text.len() + 1).next_multiple_of(ALIGNMENT) - before;
@@ -51,7 +51,7 @@ fn header(descr: &str, is_fortran: bool, shape: &[u64]) -> Option<Vec<u8>> {
     Some(header)
 }
 
-/// Writes a file of elements that are padded to the longest one: as `S` for bytes, as `U` for text.
+/// Writes a `.npy` file of variable-length elements, padded to the longest one: bytes as `S`, text as `U`.
 fn ragged(records: &VlenElements, shape: &[u64], out: &mut ReservedBuffer<'_>) -> Result<()> {
     let is_text = !matches!(records.data_type(), DataType::Bytes | DataType::List(_));
     let longest = records.iter().map(|element| width(element, is_text)).max();
@@ -76,7 +76,6 @@ fn ragged(records: &VlenElements, shape: &[u64], out: &mut ReservedBuffer<'_>) -
     Ok(())
 }
 
-/// Returns the width of an element: the number of code points of a text, or else the number of bytes.
 fn width(element: &[u8], is_text: bool) -> usize {
     if is_text {
         String::from_utf8_lossy(element).chars().count()
@@ -85,7 +84,7 @@ fn width(element: &[u8], is_text: bool) -> usize {
     }
 }
 
-/// Writes an element padded with zeros; text becomes UTF-32.
+/// Writes an element padded with zeros to the file's fixed width; text becomes UTF-32.
 fn put_padded(element: &[u8], is_text: bool, padded: &mut [u8]) {
     padded.fill(0);
     if !is_text {
@@ -98,7 +97,8 @@ fn put_padded(element: &[u8], is_text: bool, padded: &mut [u8]) {
     }
 }
 
-/// Returns the value of `descr` as a Python literal, with quotes. Returns `None` if numpy does not have the type.
+/// Returns numpy's `descr` of a data type as a Python literal, with quotes. Returns `None` if numpy does not have the
+/// type.
 pub fn descr(data_type: &DataType) -> Option<String> {
     match data_type {
         DataType::Struct(fields) => {

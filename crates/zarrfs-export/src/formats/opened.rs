@@ -1,4 +1,4 @@
-//! Opens a box of an array as a file of header, elements and trailer.
+//! Opens selected elements of an array as a file of header, elements and trailer.
 //!
 //! Reading a range reads only the elements in this range. If the file has the elements as they are decoded, they are
 //! not copied, and can be written in place. Otherwise each read converts them.
@@ -23,39 +23,39 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::budget::Reservation;
 use zarrfs_store::sync::read_bytes::{ReadAt, ReadBytes, part};
 
-/// An open file of a box of an array.
+/// An open file that shows elements of an array in a format.
 pub struct Export {
     array: Arc<OpenArray>,
     header: Vec<u8>,
     body: FileBody,
-    /// The byte range of the body, which is between header and trailer.
+    /// The byte range of the elements in the file, between header and trailer.
     body_range: Range<u64>,
     trailer: Vec<u8>,
     left_out: Vec<String>,
     content: u64,
-    /// The reservation for a long header.
+    /// Reserves memory for a long header as long as the file is open.
     _room: Option<Reservation>,
-    /// The array's state at the last call of `may_have_changed`.
+    /// The array's state when `may_have_changed` was last called.
     last_state: Mutex<ArrayState>,
 }
 
-/// The bytes between header and trailer.
+/// The bytes of the file between header and trailer.
 enum FileBody {
-    /// No bytes: the elements are in another file.
+    /// No bytes, because the elements are in another file.
     Empty,
-    /// Elements of fixed length as they are decoded, read on demand.
+    /// Fixed-length elements as they are decoded, which are read on demand.
     Flat(SourceElements),
-    /// Elements of fixed length in another form, read and converted on demand.
+    /// Fixed-length elements in a converted form, which are read and converted on demand.
     Converted(ConvertedFile),
-    /// All bytes of a file that was made when it was opened.
+    /// All bytes of the file, which were made when it was opened.
     Whole(ReservedBytes),
 }
 
-/// Elements in another form than the decoded one.
+/// Elements that are converted on each read.
 struct ConvertedFile {
     decoded: SourceElements,
     conversion: Arc<dyn Conversion>,
-    /// Size in bytes of an element before and after the conversion; `written_size` is at least 1.
+    /// Size of an element in bytes before and after the conversion; `written_size` is at least 1.
     decoded_size: u64,
     written_size: u64,
     length: u64,
@@ -77,14 +77,14 @@ impl ConvertedFile {
         })
     }
 
-    /// Returns the range of decoded bytes from which a range of the body is converted.
+    /// Returns the byte range of the decoded elements that are converted to give a byte range of the file's elements.
     fn source(&self, range: &Range<u64>) -> Range<u64> {
         let first = range.start / self.written_size;
         let end = range.end.div_ceil(self.written_size);
         first * self.decoded_size..end * self.decoded_size
     }
 
-    /// Converts decoded bytes to a range of the body. They begin and end with whole elements, so the ends are cut off.
+    /// Converts whole decoded elements, and cuts off the bytes of the first and last element that are outside `range`.
     fn convert(&self, range: &Range<u64>, decoded: &[u8]) -> ReadBytes {
         let count = decoded.len() as u64 / self.decoded_size.max(1);
         let in_buffer = |bytes: u64| usize::try_from(bytes).unwrap_or(0);
@@ -97,8 +97,8 @@ impl ConvertedFile {
     }
 }
 
-/// Reserves memory for a header that is longer than 16 KiB. Shorter headers are not worth it: the other state of an
-/// open file takes more.
+/// Reserves memory for a header of more than 16 KiB. Shorter headers are not counted, because the rest of an open
+/// file's state takes more.
 pub(super) fn room_of(array: &OpenArray, length: usize) -> Result<Option<Reservation>> {
     let is_long = length > 16 << 10;
     is_long.then(|| array.room(length as u64)).transpose()
@@ -114,7 +114,7 @@ impl FileBody {
         }
     }
 
-    /// Reads a range, which must be within the body.
+    /// Reads a byte range, which must lie between header and trailer.
     fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         match self {
             FileBody::Empty => Ok(ReadBytes::default()),
@@ -130,8 +130,8 @@ impl FileBody {
 }
 
 impl Export {
-    /// Opens a box of an array in a format that needs no metadata of other nodes. Fails as `Format::parts_of` and
-    /// `open_made` do.
+    /// Opens an index range of an array in a format that needs no metadata of other nodes. Fails as `Format::parts_of`
+    /// and `open_made` do.
     pub fn open(
         context: &RequestContext,
         array: &Arc<OpenArray>,
@@ -147,9 +147,9 @@ impl Export {
         Export::of_parts(array, parts, region, content)
     }
 
-    /// Opens a file that is made of all selected elements, and reads them now. Fails with `TooLarge` if they do not fit
-    /// in memory, and with `Unsupported` if the format cannot hold them. `member` has the name of the array and the
-    /// selection.
+    /// Reads all selected elements and makes the whole file of them. Fails with `TooLarge` if they do not fit in
+    /// memory, and with `Unsupported` if the format cannot hold them. `member` has the array, its name in the file and
+    /// the selection.
     pub fn open_made(
         context: &RequestContext,
         format: &Format,
@@ -185,8 +185,8 @@ impl Export {
         })
     }
 
-    /// Opens a box of an array as a file with these parts and this content number. Fails with `TooLarge` if the file
-    /// exceeds the maximum length.
+    /// Opens an index range of an array as a file with the given header, trailer and element form. `content` identifies
+    /// the file's content. Fails with `TooLarge` if the file exceeds the maximum length.
     pub fn of_parts(
         array: &Arc<OpenArray>,
         parts: FileParts,
@@ -196,7 +196,7 @@ impl Export {
         Export::of_selection(array, parts, &Selection::of_region(&region), content)
     }
 
-    /// Like `of_parts`, for selected elements.
+    /// Opens selected elements of an array as a file with the given header, trailer and element form.
     pub fn of_selection(
         array: &Arc<OpenArray>,
         parts: FileParts,
@@ -241,12 +241,11 @@ impl Export {
         }
     }
 
-    /// Returns the length in bytes.
+    /// Returns the length of the file in bytes.
     pub fn len(&self) -> u64 {
         self.body_range.end + self.trailer.len() as u64
     }
 
-    /// Whether the file has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -256,30 +255,29 @@ impl Export {
         matches!(self.body, FileBody::Whole(_))
     }
 
-    /// Returns the metadata that the file omits, in the form of `FileParts::left_out`.
+    /// Returns the metadata that the file omits; each text is a name, a colon and the reason.
     pub fn left_out(&self) -> impl Iterator<Item = &str> {
         self.left_out.iter().map(String::as_str)
     }
 
-    /// Returns the array.
+    /// Returns the array whose elements the file shows.
     pub fn array(&self) -> &Arc<OpenArray> {
         &self.array
     }
 
-    /// Returns the content number of the file. Writing to the file does not change it.
+    /// Returns a number that identifies the content of the file. Writes to the file do not change the number.
     pub fn content(&self) -> u64 {
         self.content
     }
 
-    /// Whether the content may have changed since the last call. Makes no request to the store.
+    /// Whether the file's content may have changed since the last call. Makes no request to the store.
     pub fn may_have_changed(&self) -> bool {
         let now = self.array.state();
         let before = std::mem::replace(&mut *self.last_state.lock(), now);
         self.array.may_have_changed(&before)
     }
 
-    /// Splits a range of the file, clipped at its end, into bytes of the header, a range of the body, and bytes of the
-    /// trailer.
+    /// Splits a range of the file into bytes of the header, a byte range of the elements, and bytes of the trailer.
     fn cut(&self, offset: u64, len: usize) -> (&[u8], Range<u64>, &[u8]) {
         let end = offset.saturating_add(len as u64).min(self.len());
         let Range {
@@ -294,7 +292,8 @@ impl Export {
         (before, elements, after)
     }
 
-    /// Returns the elements if they can be written: the file must have a box, in C order, as it is decoded.
+    /// Returns the elements if the file can be written: it must have them as they are decoded, in C order, without
+    /// steps.
     fn writable(&self) -> Result<&FlatFile> {
         let flat = match &self.body {
             FileBody::Flat(elements) => elements.as_box().filter(|flat| flat.has_own_order()),
@@ -304,21 +303,21 @@ impl Export {
         flat.ok_or_else(|| Error::new(Kind::Denied, self.array.path(), why))
     }
 
-    /// Fails as `OpenArray::check_writable` does, and with `Denied` if the file does not have the elements as they are
-    /// decoded.
+    /// Checks that the file can be written. Fails as `OpenArray::check_writable` does, and with `Denied` if the file
+    /// does not have the elements as they are decoded.
     pub fn check_writable(&self) -> Result<()> {
         self.array.check_writable()?;
         self.writable().map(drop)
     }
 
-    /// Writes bytes at an offset of the file into the array. Fails with `Invalid` if this would change the header or
-    /// the trailer, and with `TooLarge` beyond the end of the file, since a write cannot extend it.
+    /// Writes bytes at an offset of the file into the array. Fails with `Invalid` if the write would change the header
+    /// or the trailer, and with `TooLarge` beyond the end of the file, since a write cannot extend the file.
     pub fn write_at(&self, context: &RequestContext, offset: u64, bytes: &[u8]) -> Result<()> {
         self.write_from(context, WriteSource::Program, offset, bytes)
     }
 
-    /// Writes pages that a program changed through mmap, as the kernel passes them: unchanged bytes are as they were
-    /// read. If a chunk changed since then, its part of the pages is dropped, and the array reports the loss.
+    /// Writes pages that a program changed through mmap. The kernel passes whole pages, whose other bytes are as they
+    /// were read. If a chunk has changed since then, its part of the pages is dropped, and the array reports the loss.
     pub fn write_pages(&self, context: &RequestContext, offset: u64, bytes: &[u8]) -> Result<()> {
         self.write_from(context, WriteSource::Pages, offset, bytes)
     }
@@ -377,7 +376,7 @@ impl ReadAt for Export {
 }
 
 impl MemberSource {
-    /// Opens a file with these parts and the elements of this source.
+    /// Opens the elements as a file with the given header, trailer and element form.
     pub(super) fn open(&self, parts: FileParts) -> Result<Export> {
         self.array.check_decodable()?;
         let parts = match &self.conversion {
@@ -389,14 +388,14 @@ impl MemberSource {
 }
 
 impl GroupMember {
-    /// Opens the elements, which must have a fixed length. The bytes are in C order and little-endian, and have the
-    /// data type of the member's `array`.
+    /// Opens fixed-length elements without a header. The bytes are in C order and little-endian, and have the data type
+    /// of the member's `array`.
     pub fn elements(&self) -> Result<Export> {
         self.source()?.open(FileParts::plain(Vec::new()))
     }
 }
 
-/// Reads all selected elements of a member and makes a file of them.
+/// Reads all selected elements of an array and makes a whole file of them.
 fn whole(context: &RequestContext, member: &GroupMember, ragged: Ragged) -> Result<ReservedBytes> {
     let source = member.source()?;
     let array = &source.array;
@@ -413,17 +412,17 @@ fn whole(context: &RequestContext, member: &GroupMember, ragged: Ragged) -> Resu
     Ok(out.finish())
 }
 
-/// Decoded elements of a selection, as a flat file.
+/// The decoded elements of a selection, as a sequence of bytes.
 pub enum SourceElements {
-    /// A box, with its dimensions in any order.
+    /// An index range without steps, with its dimensions in any order.
     Box(Box<FlatFile>),
-    /// Elements with a step along some dimension.
+    /// Elements that are selected with a step along at least one dimension.
     Strided(StridedFile),
 }
 
 impl SourceElements {
-    /// Opens selected elements. For each dimension of the file, `order` has the index of the dimension among those that
-    /// the selection keeps. Fails as `FlatFile::permuted` does.
+    /// Opens selected elements of an array. For each dimension of the file, `order` has the index of the dimension
+    /// among those that the selection keeps. Fails as `FlatFile::permuted` does.
     pub fn open(
         array: &Arc<OpenArray>,
         selection: &Selection,
@@ -445,7 +444,7 @@ impl SourceElements {
         })
     }
 
-    /// Returns the flat file of a box, or `None` if elements have a step.
+    /// Returns the elements of an index range without steps, or `None` if the elements have a step.
     pub fn as_box(&self) -> Option<&FlatFile> {
         match self {
             SourceElements::Box(flat) => Some(flat),
@@ -453,7 +452,7 @@ impl SourceElements {
         }
     }
 
-    /// Returns the length in bytes.
+    /// Returns the length of all elements in bytes.
     pub fn len(&self) -> u64 {
         match self {
             SourceElements::Box(flat) => flat.len(),
@@ -461,12 +460,12 @@ impl SourceElements {
         }
     }
 
-    /// Whether there are no elements.
+    /// Whether no elements are selected.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the array.
+    /// Returns the array that the elements are read from.
     pub fn array(&self) -> &Arc<OpenArray> {
         match self {
             SourceElements::Box(flat) => flat.array(),
@@ -474,7 +473,7 @@ impl SourceElements {
         }
     }
 
-    /// Returns the bytes of a range.
+    /// Reads a byte range of the decoded elements.
     pub fn read(&self, context: &RequestContext, range: Range<u64>) -> Result<ReadBytes> {
         match self {
             SourceElements::Box(flat) => flat.read(context, range),
@@ -485,7 +484,7 @@ impl SourceElements {
         }
     }
 
-    /// Whether a reader that opens the file now is likely to read it sequentially.
+    /// Whether a reader that opens the elements now is likely to read them sequentially.
     pub fn expects_sequential(&self) -> bool {
         self.as_box().is_none_or(FlatFile::expects_sequential)
     }

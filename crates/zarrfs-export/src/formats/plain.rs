@@ -8,8 +8,8 @@ use zarr_format::error::Result;
 use zarr_format::model::DataType;
 use zarrfs_array::array::vlen_elements::{ReservedBuffer, VlenElements};
 
-/// Elements in C order, little-endian, without a header. If elements have no fixed length, each follows its length in
-/// bytes (u32, little-endian).
+/// The format `.raw`: elements in C order, little-endian, without a header. Each variable-length element follows its
+/// length in bytes (u32, little-endian).
 pub const RAW: Format = Format {
     extension: "raw",
     needs: "elements that decode",
@@ -21,8 +21,8 @@ pub const RAW: Format = Format {
     is_basic: true,
 };
 
-/// One element per line, in C order. Text is a JSON string. Bytes are a string if they are UTF-8, and a list of numbers
-/// if not. JSON values are unchanged.
+/// The format `.txt`: one variable-length element per line, in C order. Text is a JSON string. Bytes are a string if
+/// they are UTF-8, and a list of numbers if not. JSON values are unchanged.
 pub const TXT: Format = Format {
     extension: "txt",
     needs: "variable-length elements, such as strings",
@@ -39,7 +39,7 @@ fn ragged(records: &VlenElements, _shape: &[u64], out: &mut ReservedBuffer<'_>) 
     Ok(())
 }
 
-/// Returns an element as JSON.
+/// Formats a variable-length element as JSON.
 pub(super) fn line(data_type: &DataType, record: &[u8]) -> String {
     let numbers = || Value::from(record.to_vec()).to_string();
     match (data_type, std::str::from_utf8(record)) {
@@ -56,7 +56,7 @@ pub(super) fn line(data_type: &DataType, record: &[u8]) -> String {
     }
 }
 
-/// Returns the elements of a list as JSON, or `None` if their type is not a number.
+/// Formats a list of numbers as JSON, or returns `None` if the data type of its elements is not a number.
 fn list(element: &DataType, record: &[u8]) -> Option<String> {
     let size = element.size().filter(|&size| size > 0)?;
     let numbers: Vec<Value> = record

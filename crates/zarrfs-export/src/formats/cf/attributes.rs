@@ -9,17 +9,17 @@ use serde_json::Value;
 use crate::formats::cf::numbers::{FillNumber, Stored};
 use zarr_format::model::{Array, Attributes};
 
-/// The reason why an array has no decoded values by the CF conventions.
+/// The reason why the elements of an array cannot be decoded by the CF conventions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoValues {
-    /// Its elements are not numbers.
+    /// The elements of the array are not numbers.
     NotNumbers,
-    /// An attribute is invalid. The text has its name and the reason.
+    /// An attribute is invalid; the text has its name and the reason.
     Attribute(String),
 }
 
 impl NoValues {
-    /// Returns the reason that the attribute `name` has a value that is not `wanted`.
+    /// Returns an error for an attribute with an invalid value; `wanted` describes the valid values.
     pub(crate) fn of(name: &str, value: &Value, wanted: &str) -> NoValues {
         NoValues::Attribute(format!(
             "the attribute {name} is {} but must be {wanted}",
@@ -37,7 +37,7 @@ impl fmt::Display for NoValues {
     }
 }
 
-/// Returns the value of an attribute as a short text for a message.
+/// Returns at most 60 characters of an attribute's value, for a message.
 pub(crate) fn abbreviated(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(60) {
@@ -46,7 +46,8 @@ pub(crate) fn abbreviated(value: &Value) -> String {
     }
 }
 
-/// A number in an attribute. Whether it is written as an integer or a float decides the data type of decoded values.
+/// A number in an attribute. It remembers whether it was written as an integer or a float, because xarray chooses the
+/// data type of decoded values by that.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum AttributeNumber {
     Whole(i128),
@@ -92,7 +93,6 @@ impl AttributeNumber {
         matches!(self, AttributeNumber::Float(number) if number.is_nan())
     }
 
-    /// Returns the number if it is an integer, even if it is written as a float.
     #[expect(clippy::cast_possible_truncation, reason = "the number is checked")]
     fn whole(self) -> Option<i128> {
         match self {
@@ -103,7 +103,7 @@ impl AttributeNumber {
         }
     }
 
-    /// Returns the number as the value of an attribute, if it is an integer.
+    /// Returns the number as a JSON integer, or `None` if it is not an integer.
     pub(crate) fn whole_value(self) -> Option<Value> {
         let whole = self.whole()?;
         let signed = i64::try_from(whole).map(Value::from);
@@ -120,7 +120,7 @@ impl AttributeNumber {
     }
 }
 
-/// Returns a scale factor or an offset, or `None` if the attribute is missing or null.
+/// Reads `scale_factor` or `add_offset`; returns `None` if the attribute is missing or null.
 pub(crate) fn packing_number(
     attributes: &Attributes,
     name: &str,
@@ -129,14 +129,15 @@ pub(crate) fn packing_number(
     if value.is_null() {
         return Ok(None);
     }
-    // Python writes NaN without quotes, which JSON does not allow. A number in quotes is text to every reader.
+    // Python writes NaN without quotes, which JSON does not allow. A number in quotes is a text for every reader of the
+    // attribute.
     let is_number = !has_text(&value) || attributes.is_beyond_json(name, &value);
     let number = AttributeNumber::read(&value).filter(|_| is_number);
     let refused = || NoValues::of(name, &value, "a number");
     number.map(Some).ok_or_else(refused)
 }
 
-/// Whether a value is text, or a list of one with text in it.
+/// Whether a JSON value is text, or a list with text in it.
 fn has_text(value: &Value) -> bool {
     match value {
         Value::Array(list) => list.iter().any(has_text),
@@ -144,9 +145,9 @@ fn has_text(value: &Value) -> bool {
     }
 }
 
-/// Returns the numbers that mark missing values, including NaN. They come from `missing_value`, and from the fill value
-/// of v2 or else `_FillValue`. Elements and `_FillValue` are stored as `found`, and read as `stored` after `_Unsigned`
-/// was applied.
+/// Returns the numbers that mark missing values, including NaN: those of `missing_value`, and the fill value of v2 or
+/// else `_FillValue`. Attributes have numbers of type `found`; after `_Unsigned` is applied, the elements have type
+/// `stored`.
 pub(crate) fn fill_numbers(
     array: &Array,
     found: Stored,
@@ -168,22 +169,20 @@ pub(crate) fn fill_numbers(
         }
         fills.push(read);
     }
-    // No integer equals NaN; xarray drops a fill value of NaN.
+    // An integer never equals NaN, so xarray ignores a fill value of NaN here.
     if !found.is_float() {
         fills.retain(|fill| !fill.is_nan());
     }
     Ok(fills)
 }
 
-/// The attribute of the fill number.
 pub(crate) const FILL: &str = "_FillValue";
 
-/// Returns the numbers in `missing_value`.
 pub(crate) fn missing_numbers(attributes: &Attributes) -> Result<Vec<AttributeNumber>, NoValues> {
     listed_numbers(attributes, "missing_value", &AttributeNumber::read)
 }
 
-/// Returns the fill value of v2, or else the numbers in `_FillValue`.
+/// Returns the fill value of a v2 array, or else the numbers in `_FillValue`.
 fn own_fills(array: &Array, stored: Stored) -> Result<Vec<AttributeNumber>, NoValues> {
     if array.dialect == "v2" && !array.fill_value.is_none {
         return Ok(vec![stored.number(&array.fill_value.bytes).into()]);
@@ -194,7 +193,7 @@ fn own_fills(array: &Array, stored: Stored) -> Result<Vec<AttributeNumber>, NoVa
     })
 }
 
-/// Returns the numbers of an attribute, which has a single number or a list.
+/// Returns the numbers of an attribute, whose value is a single number or a list of numbers.
 fn listed_numbers(
     attributes: &Attributes,
     name: &str,

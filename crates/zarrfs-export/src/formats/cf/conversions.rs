@@ -15,30 +15,30 @@ use crate::formats::conversion::{Conversion, digest_of};
 use zarr_format::grid::element_blocks;
 use zarr_format::model::Array;
 
-/// What numbers become when they are decoded.
+/// The data type that elements have after CF decoding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Meaning {
-    /// The number stays as it is stored.
+    /// Elements keep their type and value.
     Same,
     Half(CfPacking),
     Single(CfPacking),
     Double(CfPacking),
-    /// 64-bit integers, multiplied by `factor`.
+    /// Elements become 64-bit integers, multiplied by `factor`.
     Long {
         factor: i64,
     },
-    /// Nanoseconds since 1970.
+    /// Elements become nanoseconds since 1970.
     Time(CountedTime),
     Duration(CountedDuration),
 }
 
-/// The conversion of CF elements.
+/// Decodes the elements of an array by the CF conventions.
 #[derive(Debug)]
 pub(crate) struct CfConversion {
-    /// The number type, after `_Unsigned` was applied.
+    /// The number type of the stored elements, after `_Unsigned` was applied.
     pub(crate) stored: Stored,
     pub(crate) meaning: Meaning,
-    /// The fill numbers.
+    /// Numbers that mark missing values.
     pub(crate) fills: Vec<FillNumber>,
 }
 
@@ -63,12 +63,11 @@ impl Conversion for CfConversion {
     }
 }
 
-/// Converts numbers to booleans: 0 and fill numbers are false.
+/// Converts numbers to booleans: 0 and the numbers that mark missing values become false.
 #[derive(Debug)]
 pub(crate) struct Truth {
-    /// Size of a number in bytes.
     pub(crate) size: usize,
-    /// Whether the highest bit is only a sign. If so, it is ignored, so that -0 is false.
+    /// Whether the numbers are floats. If so, their sign bit is ignored, so that -0 becomes false.
     pub(crate) is_float: bool,
 }
 
@@ -100,7 +99,7 @@ fn each<T: CfNumber<N>, const N: usize, const M: usize>(
 
 fn convert<T: CfNumber<N>, const N: usize>(of: &CfConversion, decoded: &[u8], written: &mut [u8]) {
     let fills: Vec<f64> = of.fills.iter().map(FillNumber::double).collect();
-    // Most arrays have at most one fill number. Without an inner loop over fill numbers, the compiler vectorizes the
+    // Most arrays have at most one fill number. Without an inner loop over fill numbers, the compiler vectorizes this
     // loop.
     match fills[..] {
         [] => convert_with::<T, N>(of, decoded, written, |_| false),
@@ -173,7 +172,8 @@ fn singles<T: CfNumber<N>, const N: usize>(
     });
 }
 
-/// Converts elements into integers, times or durations. Integers are compared with fill numbers as integers.
+/// Decodes elements into 64-bit integers: scaled numbers, times or durations. Integers are compared with fill numbers
+/// as integers, since doubles cannot hold all of them.
 fn count<T: CfNumber<N>, const N: usize>(of: &CfConversion, decoded: &[u8], written: &mut [u8]) {
     let fills = &of.fills[..];
     match of.meaning {
@@ -195,18 +195,17 @@ fn count<T: CfNumber<N>, const N: usize>(of: &CfConversion, decoded: &[u8], writ
     }
 }
 
-/// Replaces missing complex numbers by NaN.
+/// Replaces complex numbers that mark missing values by NaN.
 #[derive(Debug)]
 pub(crate) struct ComplexMask {
-    /// Size of a number in bytes.
     size: usize,
-    /// The numbers that mark missing values. They are doubles, as in xarray. So 0.1 in an attribute marks no element of
-    /// float32, since 0.1 is rounded in such an element.
+    /// The numbers that mark missing values, as doubles like in xarray. So 0.1 in an attribute marks no float32
+    /// element, since 0.1 is rounded in a float32.
     fills: Vec<[f64; 2]>,
 }
 
 impl ComplexMask {
-    /// Returns the mask of an array, or `None` if no number marks missing values.
+    /// Returns the conversion for an array, or `None` if no number marks missing values.
     pub(crate) fn of(array: &Array, size: usize) -> Result<Option<ComplexMask>, NoValues> {
         let missing = missing_numbers(&array.attributes)?.into_iter();
         let mut fills: Vec<[f64; 2]> = missing.map(|number| [number.to_float(), 0.0]).collect();
@@ -216,7 +215,8 @@ impl ComplexMask {
     }
 }
 
-/// Returns the number that the fill value of v2, or else `_FillValue`, gives. Returns `None` if there is no fill value.
+/// Returns the complex number that the fill value of a v2 array, or else `_FillValue`, gives; `None` if there is no
+/// fill value.
 fn fill_number(array: &Array, size: usize) -> Result<Option<[f64; 2]>, NoValues> {
     if array.dialect == "v2" && !array.fill_value.is_none {
         let bytes = &array.fill_value.bytes;
@@ -250,13 +250,12 @@ fn wide(part: [u8; 4]) -> f64 {
     f64::from(f32::from_le_bytes(part))
 }
 
-/// Returns the real and the imaginary part of each complex number.
 fn pairs<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [[u8; N]; 2]> {
     let parts = bytes.as_chunks::<N>().0.as_chunks::<2>().0;
     parts.iter().copied()
 }
 
-/// Copies complex numbers, and writes the bytes `nothing` into both parts of those that mark missing values.
+/// Copies complex numbers, but replaces both parts of those that mark missing values with the bytes `nothing` (a NaN).
 fn mask<const N: usize>(
     decoded: &[u8],
     written: &mut [u8],

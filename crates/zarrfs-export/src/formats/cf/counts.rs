@@ -8,23 +8,23 @@ use half::f16;
 use crate::formats::cf::numbers::{CfNumber, CfPacking, FillNumber, Stored, for_type, is_fill_of};
 use crate::formats::cf::times::TimeCount;
 
-/// NaT, the smallest 64-bit number.
+/// NaT, numpy's missing time: the smallest 64-bit integer.
 pub(crate) const NOT_A_TIME: i64 = i64::MIN;
 
 const SECOND: i64 = 1_000_000_000;
 
-/// What is done to a stored number before it counts units.
+/// The arithmetic on a stored number that gives a count of a unit of time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum CountedNumbers {
-    /// Nothing: the stored number counts units.
+    /// The stored number itself is the count.
     Stored,
-    /// The number is scaled as a double.
+    /// The stored number is unpacked as a double.
     Double(CfPacking),
-    /// The number is multiplied as a 64-bit integer.
+    /// The stored number is multiplied as a 64-bit integer.
     Long { factor: i64 },
 }
 
-/// A number that counts units.
+/// A count of a unit of time, such as 3 (days).
 #[derive(Clone, Copy)]
 enum CountValue {
     Whole(i128),
@@ -32,7 +32,7 @@ enum CountValue {
 }
 
 impl CountedNumbers {
-    /// Returns the number of units that an element counts, or `None` for a fill value or NaN.
+    /// Returns the count that an element holds, or `None` for a fill number or NaN.
     fn value<T: CfNumber<N>, const N: usize>(
         self,
         number: T,
@@ -57,7 +57,7 @@ impl CountedNumbers {
     }
 }
 
-/// Numbers that count times.
+/// Converts numbers that count a unit since a date into times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CountedTime {
     pub(crate) count: TimeCount,
@@ -65,7 +65,8 @@ pub(crate) struct CountedTime {
 }
 
 impl CountedTime {
-    /// Returns the time that an element stands for, in nanoseconds since 1970. Returns `None` if it stands for no time.
+    /// Returns the time of an element in nanoseconds since 1970, or `None` if the element is missing or has no valid
+    /// time.
     pub(crate) fn time<T: CfNumber<N>, const N: usize>(
         &self,
         number: T,
@@ -85,7 +86,7 @@ impl CountedTime {
         nanoseconds.checked_add(count.origin)
     }
 
-    /// Returns the times that elements stand for, in nanoseconds since 1970.
+    /// Returns the times of encoded elements, in nanoseconds since 1970.
     pub(crate) fn times(
         &self,
         stored: Stored,
@@ -107,22 +108,22 @@ fn each_time<T: CfNumber<N>, const N: usize>(
         .collect()
 }
 
-/// Returns whole microseconds as cftime computes them. A number less than one microsecond from a whole second becomes
-/// this second, unless the unit is at most a millisecond; other numbers are rounded.
+/// Converts a count of a unit into whole microseconds as cftime does. A result less than one microsecond from a whole
+/// second becomes that second, unless the unit is at most a millisecond; other results are rounded.
 fn microseconds(value: CountValue, unit: i64) -> Option<i128> {
-    // cftime also converts integers to floats.
+    // Integers go through a float as well, because cftime converts them to floats.
     let (mantissa, exponent) = match value {
         CountValue::Whole(whole) => parts(whole_double(whole))?,
         CountValue::Float(float) => parts(float)?,
     };
-    // The unit is one nanosecond, or else a whole number of microseconds.
+    // A unit below 1000 nanoseconds can only be one nanosecond; any other is a whole number of microseconds.
     let (over, under) = if unit < 1000 {
         (1, 1000)
     } else {
         (unit / 1000, 1)
     };
     let product = mantissa * i128::from(over);
-    // Beyond a shift by 100 bits, nothing is left of the fraction.
+    // The shift is limited to 100 bits, because nothing is left of the mantissa after it.
     let (product, divisor) = if exponent >= 0 {
         (product << exponent, under)
     } else {
@@ -159,20 +160,20 @@ fn parts(float: f64) -> Option<(i128, i32)> {
     Some((i128::from(mantissa) * sign, exponent))
 }
 
-/// Numbers that count durations.
+/// Converts numbers that count a unit into durations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CountedDuration {
-    /// The unit that the numbers count, in nanoseconds.
+    /// Length of the counted unit, in nanoseconds.
     pub(crate) unit: i64,
-    /// The unit of the decoded durations in nanoseconds, and its name in numpy.
+    /// Length in nanoseconds, and numpy's name, of the unit of the decoded durations.
     pub(crate) step: i64,
     pub(crate) name: &'static str,
     pub(crate) numbers: CountedNumbers,
 }
 
 impl CountedDuration {
-    /// Returns the duration that an element stands for, in units of `step`. As in xarray, a count with a fraction is
-    /// converted to units that are 1000 times finer until it has no fraction, or counts nanoseconds.
+    /// Returns the duration of an element, in units of `step`. As in xarray, a count with a fraction is converted to
+    /// finer units (each 1000 times finer), until no fraction is left or the unit is a nanosecond.
     pub(crate) fn duration<T: CfNumber<N>, const N: usize>(
         &self,
         number: T,
@@ -192,7 +193,6 @@ impl CountedDuration {
     }
 }
 
-/// Truncates to an integer.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "what does not fit is no time either"
@@ -214,7 +214,7 @@ fn whole_double(number: i128) -> f64 {
     number as f64
 }
 
-/// Returns the bytes of a time. A time that does not fit 64 bits becomes NaT.
+/// Returns the bytes of a time as a 64-bit integer. A time out of range becomes NaT (not a time).
 pub(crate) fn time_bytes(time: Option<i128>) -> [u8; 8] {
     let time = time.and_then(|time| i64::try_from(time).ok());
     time.unwrap_or(NOT_A_TIME).to_le_bytes()
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(minutes(-1.5), Some(-90_000_000));
         assert_eq!(minutes(1e300), None);
         assert_eq!(minutes(1e-300), Some(0));
-        // The results around a whole second: less than a microsecond from it, and more.
+        // Less than a microsecond from a whole second, a result becomes that second; otherwise it does not.
         let seconds = |float: f64| microseconds(CountValue::Float(float), SECOND);
         assert_eq!(seconds(0.999_998_8), Some(999_999));
         assert_eq!(seconds(0.999_999_2), Some(1_000_000));

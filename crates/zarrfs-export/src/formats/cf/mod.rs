@@ -3,7 +3,7 @@
 //! Applies `scale_factor`, `add_offset`, `_FillValue`, `missing_value`, `_Unsigned`, `units` of time and xarray's
 //! `dtype` to each element by itself. The result has xarray's data types. As in xarray, the fill value of v2 replaces a
 //! missing `_FillValue`, but the fill value of the final v3 does not. If one of these attributes is invalid, such as a
-//! factor that is text, there is no file of decoded values: users would take the stored numbers in it for decoded ones.
+//! factor that is text, there is no such file, because users would take the stored numbers in it for decoded ones.
 
 pub mod attributes;
 pub mod conversions;
@@ -30,34 +30,34 @@ use zarr_format::model::{Array, Attributes, DataType, TimeUnit};
 
 pub use crate::formats::cf::attributes::NoValues;
 
-/// The attributes that limit the valid numbers, in the unit of the stored numbers.
+/// The CF attributes that limit the valid range; their numbers are packed like the stored elements.
 pub const LIMITS: [&str; 3] = ["valid_min", "valid_max", "valid_range"];
 
-/// An array decoded by its attributes.
+/// An array decoded by the CF conventions in its attributes.
 pub struct DecodedArray {
     /// The array with the data type and the attributes of the decoded values.
     pub array: Array,
-    /// The conversion of each element; `None` if elements stay unchanged.
+    /// Decodes each element; `None` if the elements stay unchanged.
     pub conversion: Option<Arc<dyn Conversion>>,
 }
 
-/// What happens to numbers that count times or durations.
+/// Whether numbers that count times or durations are decoded.
 #[derive(Clone, Copy, PartialEq)]
 enum Counts {
-    /// They become times or durations.
+    /// The numbers become times or durations.
     Decoded,
-    /// They stay numbers, with the attributes `units` and `calendar`.
+    /// The numbers stay numbers, with the attributes `units` and `calendar`.
     Kept,
 }
 
-/// Returns an array decoded by its attributes, or the reason why these are invalid.
+/// Returns an array decoded by its CF attributes, or the reason why the attributes are invalid.
 pub fn decoded(array: &Array) -> Result<DecodedArray, NoValues> {
     decoded_with(array, Counts::Decoded)
 }
 
-/// Like `decoded`, but times and durations stay numbers with `units` and `calendar`. This is for formats whose readers
-/// decode times, even in calendars and years that no data type here can hold. If integers count times, they also keep
-/// `_FillValue`: NaN instead of missing values would turn them into floats, which have fewer digits.
+/// Decodes an array by its CF attributes, except that times and durations stay numbers with `units` and `calendar`.
+/// File formats whose readers decode times need this, because CF times may have calendars and years that no data type
+/// here can hold. Integer times also keep `_FillValue`: with NaN they would become floats, which have fewer digits.
 pub(crate) fn decoded_but_times(array: &Array) -> Result<DecodedArray, NoValues> {
     decoded_with(array, Counts::Kept)
 }
@@ -68,7 +68,7 @@ fn decoded_with(array: &Array, counts: Counts) -> Result<DecodedArray, NoValues>
     let mut are_others = false;
     let mut kept_fill = KeptFill::None;
     let found: Option<(DataType, Arc<dyn Conversion>)> = match &array.data_type {
-        // These data types need no decoding.
+        // These data types need no decoding, so a missing conversion is not an error.
         DataType::Bool | DataType::DateTime(_) | DataType::TimeDelta(_) => None,
         DataType::Complex(size) => {
             let mask = ComplexMask::of(array, *size)?;
@@ -114,7 +114,7 @@ fn decoded_with(array: &Array, counts: Counts) -> Result<DecodedArray, NoValues>
     })
 }
 
-/// Returns the attributes without those that decoding to a data type has applied.
+/// Returns the attributes of the decoded array: those that decoding has applied are removed.
 fn attributes_of(array: &Array, data_type: &DataType, kept_fill: &KeptFill) -> Attributes {
     let mut attributes = array.attributes.clone();
     // CF does not scale complex numbers, so their `scale_factor` remains.
@@ -148,14 +148,14 @@ fn without(attributes: &Attributes, names: &[&str]) -> Attributes {
     attributes.edited(&removed)
 }
 
-/// Numbers that count a unit since a date, in any calendar. The times may be in any year.
+/// The numbers of an array that count a unit since a date, in any calendar and any year.
 pub struct CountedTimes {
     decoding: Decoding,
     counted: CountedTime,
 }
 
 impl CountedTimes {
-    /// Returns how the numbers of an array count times, or `None` if they do not.
+    /// Returns the decoder of an array's times, or `None` if the array's numbers do not count times.
     pub fn of(array: &Array) -> Result<Option<CountedTimes>, NoValues> {
         let array = &*array.in_files();
         let Some(stored) = Stored::of(&array.data_type) else {
@@ -173,39 +173,37 @@ impl CountedTimes {
         }))
     }
 
-    /// Returns the calendar of the times.
+    /// Returns the CF calendar of the decoded times.
     pub fn calendar(&self) -> Calendar {
         self.counted.count.calendar
     }
 
-    /// Returns the times that elements count, as `Labels::Times` has them: in nanoseconds, `None` for an element that
-    /// counts no time.
+    /// Decodes elements into times, in nanoseconds since 1970; `None` for an element that holds no time.
     pub fn times(&self, elements: &[u8]) -> Vec<Option<i128>> {
         self.counted
             .times(self.decoding.stored, elements, &self.decoding.fills)
     }
 }
 
-/// How the elements of an array are decoded.
+/// The parsed CF decoding of an array.
 struct Decoding {
-    /// The stored number type, after `_Unsigned` was applied.
+    /// The number type of the stored elements, after `_Unsigned` was applied.
     stored: Stored,
     meaning: Meaning,
     fills: Vec<FillNumber>,
     is_reread: bool,
-    /// Whether the decoded numbers are booleans.
     is_truth: bool,
     kept_fill: KeptFill,
 }
 
-/// Which attributes still mark missing values if the fill numbers stay among the decoded values.
+/// Says which `_FillValue` the decoded array has, if numbers that mark missing values remain in it.
 #[derive(Clone, PartialEq)]
 enum KeptFill {
-    /// No fill number stays among the values.
+    /// No number that marks missing values remains, so the attributes of fill values are removed.
     None,
-    /// The attributes of the array, unchanged.
+    /// The attributes of fill values stay unchanged.
     Attributes,
-    /// The attributes of the array, but with this number as `_FillValue`.
+    /// The attributes stay, but this number replaces `_FillValue`.
     Number(Value),
 }
 
@@ -218,36 +216,34 @@ impl KeptFill {
     }
 }
 
-/// What numbers count, according to `units`.
+/// What the numbers of an array count, according to the attribute `units`.
 #[derive(Clone, Copy, PartialEq)]
 enum Counted {
     /// Times; `None` if `units` or `calendar` is unknown.
     Times(Option<TimeCount>),
-    /// Durations in a unit of this many nanoseconds.
+    /// Durations; the number is the length of the unit in nanoseconds.
     Durations(i64),
     Other,
 }
 
-/// The attributes of an array that decide how its numbers are decoded, after parsing.
+/// The parsed CF attributes that decide how an array's numbers are decoded.
 struct CfAttributes {
-    /// The stored number type, after `_Unsigned` was applied.
+    /// The number type of the stored elements, after `_Unsigned` was applied.
     stored: Stored,
-    /// Whether `_Unsigned` changed the type.
     is_reread: bool,
-    /// Whether there is a factor or an offset. Even if it is null, xarray computes in floats.
+    /// Whether `scale_factor` or `add_offset` is present. Even if it is null, xarray computes in floats.
     is_packed: bool,
     scale: Option<AttributeNumber>,
     offset: Option<AttributeNumber>,
-    /// The numbers that mark missing values.
     fills: Vec<AttributeNumber>,
-    /// Whether the attributes mark missing values by a number or by NaN.
+    /// Whether the attributes mark missing values, by a number or by NaN.
     has_fill: bool,
-    /// Whether the last number in `fills` is not the one in `_FillValue`: it is the fill value of the array, or
-    /// `_Unsigned` changed it.
+    /// Whether the last of `fills` differs from `_FillValue`: it is the fill value of the array, or `_Unsigned` changed
+    /// its sign.
     has_other_fill: bool,
     counted: Counted,
     counts: Counts,
-    /// The attribute `dtype`: the data type of the values before xarray encoded them.
+    /// The attribute `dtype`: the data type that the values had before xarray encoded them.
     dtype: String,
 }
 
@@ -278,7 +274,7 @@ impl Decoding {
         }
     }
 
-    /// Returns the data type of the decoded numbers, before they become booleans.
+    /// Returns the data type of the decoded numbers, before booleans are made of them.
     fn number_type(&self) -> DataType {
         let unit = |name: &str| TimeUnit {
             name: name.to_string(),
@@ -316,7 +312,6 @@ impl Decoding {
     }
 }
 
-/// Returns an attribute that is text, or `None` if it is missing or has another type.
 fn text_of(attributes: &Attributes, name: &str) -> Option<String> {
     match attributes.get(name) {
         Some(Value::String(text)) => Some(text),
@@ -324,7 +319,7 @@ fn text_of(attributes: &Attributes, name: &str) -> Option<String> {
     }
 }
 
-/// Returns the number type with the sign that `_Unsigned` demands.
+/// Returns the number type made signed or unsigned, as the attribute `_Unsigned` demands.
 fn apply_unsigned(stored: Stored, attributes: &Attributes) -> Result<Stored, NoValues> {
     let value = attributes.get("_Unsigned").unwrap_or_default();
     match value.as_str() {
@@ -350,7 +345,7 @@ fn counted(attributes: &Attributes) -> Result<Counted, NoValues> {
     Ok(unit.map_or(Counted::Other, Counted::Durations))
 }
 
-/// Parses `units` and `calendar` of numbers that count times.
+/// Parses the attributes `units` and `calendar` of an array of times.
 fn time_count(units: &str, attributes: &Attributes) -> Result<TimeCount, NoValues> {
     let calendar = match attributes.get("calendar") {
         None | Some(Value::Null) => Value::from("standard"),
@@ -367,7 +362,7 @@ fn time_count(units: &str, attributes: &Attributes) -> Result<TimeCount, NoValue
     })
 }
 
-/// The number type in which numbers are computed.
+/// The number type in which CF decoding computes.
 #[derive(Clone, Copy, PartialEq)]
 enum Computed {
     AsStored,
@@ -396,7 +391,8 @@ impl CfAttributes {
             has_fill,
             has_other_fill: is_of_array || is_there(FILL) && is_reread,
             counted: match counted(attributes) {
-                // The numbers stay as they are, and their readers may understand the units.
+                // The times are not decoded here, so unknown units are no error: the reader of the file may understand
+                // them.
                 Err(_) if counts == Counts::Kept => Counted::Times(None),
                 counted => counted?,
             },
@@ -405,7 +401,6 @@ impl CfAttributes {
         })
     }
 
-    /// Returns the decoding of the elements.
     fn decoding(&self) -> Result<Decoding, NoValues> {
         let meaning = self.meaning()?;
         let is_count = matches!(meaning, Meaning::Time(_) | Meaning::Duration(_));
@@ -425,22 +420,23 @@ impl CfAttributes {
         })
     }
 
-    /// Whether a number, and not only NaN, marks missing values.
+    /// Whether a number marks missing values, not only NaN.
     fn masks(&self) -> bool {
         !self.fills.is_empty()
     }
 
-    /// Chooses the type in which numbers are computed before they become times, as xarray does.
+    /// Chooses, as xarray does, the type in which numbers are scaled.
     fn computed(&self) -> Computed {
         let is_time = self.counted != Counted::Other;
         if self.is_packed {
             if self.has_fill && !self.masks() && !is_time {
-                // A fill value of NaN alone does not change the type.
+                // If only NaN marks missing values, xarray keeps the type.
                 return Computed::AsStored;
             }
             let factor = match (self.scale, self.offset) {
                 (None, None) if self.stored.fits_single() => return Computed::Single,
-                // JSON has only these two kinds of numbers: an integer here, and otherwise a double.
+                // An integer factor in JSON is an integer in xarray too, so xarray multiplies as integers. Any other
+                // factor is a double.
                 (Some(AttributeNumber::Whole(factor)), None) if !self.masks() => factor,
                 _ => return Computed::Double,
             };
@@ -458,7 +454,7 @@ impl CfAttributes {
         }
     }
 
-    /// Whether integers that count times stay unchanged, and with them the numbers that mark missing values.
+    /// Whether integers that count times stay unchanged, including the integers that mark missing values.
     fn keeps_fill(&self) -> bool {
         let is_time = self.counted != Counted::Other;
         let stay = self.counts == Counts::Kept && !self.is_packed && !self.stored.is_float();
@@ -472,7 +468,7 @@ impl CfAttributes {
         }
     }
 
-    /// Returns what is done to stored numbers before they count times or durations.
+    /// Returns the arithmetic that turns stored numbers into counts of a unit of time.
     fn numbers(&self) -> CountedNumbers {
         match self.computed() {
             Computed::Long { factor } => CountedNumbers::Long { factor },
@@ -507,7 +503,7 @@ impl CfAttributes {
         })
     }
 
-    /// Returns the decoding of numbers that keep their data type.
+    /// Returns the decoding of numbers that count no times, and so keep their data type or are scaled.
     fn own_meaning(&self, packing: CfPacking) -> Meaning {
         match self.stored {
             _ if !self.masks() && packing.is_none() => Meaning::Same,
@@ -519,8 +515,8 @@ impl CfAttributes {
     }
 }
 
-/// Returns the numpy unit that xarray uses for durations, and its length in nanoseconds. This is the unit in `dtype`,
-/// or the unit of the numbers (`counted` nanoseconds) if that is finer.
+/// Returns xarray's unit for the decoded durations: its numpy name, and its length in nanoseconds. It is the unit in
+/// the attribute `dtype`, or the counted unit (`counted` nanoseconds) if that is finer.
 fn duration_unit(dtype: &str, counted: i64) -> Result<(&'static str, i64), NoValues> {
     let steps = [
         ("s", 1_000_000_000),

@@ -4,7 +4,7 @@ use half::f16;
 
 use zarr_format::model::DataType;
 
-/// A number type of stored elements.
+/// A number type of stored elements that CF decoding supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stored {
     I1,
@@ -27,28 +27,28 @@ pub(crate) enum FillNumber {
     Float(f64),
 }
 
-/// The factor and the offset of packed numbers.
+/// The factor and the offset that unpack numbers by the CF conventions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CfPacking {
-    /// The factor, 1 if no attribute gives one.
+    /// The CF `scale_factor`, or 1 if the attribute is missing.
     pub(crate) factor: f64,
-    /// The offset, or -0 if no attribute gives one: adding 0 would change -0 to 0.
+    /// The CF `add_offset`, or -0 if the attribute is missing, because adding 0 would change -0 to 0.
     pub(crate) summand: f64,
 }
 
 impl CfPacking {
-    /// Returns the unpacked number.
+    /// Unpacks a number: multiplies it by the factor and adds the offset.
     pub(crate) fn double(self, number: f64) -> f64 {
         number * self.factor + self.summand
     }
 
-    /// Whether unpacking changes nothing.
+    /// Whether factor and offset change no number.
     pub(crate) fn is_none(self) -> bool {
         self.factor == 1.0 && self.summand == 0.0 && self.summand.is_sign_negative()
     }
 }
 
-/// Calls a generic function with the Rust type of the stored elements.
+/// Calls a generic function with the Rust type of an array's stored elements.
 macro_rules! for_type {
     ($stored:expr, $function:ident, $($argument:expr),*) => {
         match $stored {
@@ -68,7 +68,7 @@ macro_rules! for_type {
 }
 
 impl Stored {
-    /// Returns the number type of elements, or `None` if a data type is not one of numpy's real numbers.
+    /// Returns the number type for a data type, or `None` if it is not an integer or a float that numpy has.
     pub(crate) fn of(data_type: &DataType) -> Option<Stored> {
         Some(match data_type {
             DataType::Int(1) => Stored::I1,
@@ -132,26 +132,26 @@ impl Stored {
         }
     }
 
-    /// Returns the bytes of an integer as an element, or `None` if the type cannot hold it.
+    /// Returns the little-endian bytes of an integer in the number type, or `None` if the type cannot hold it.
     pub(crate) fn bytes_of(self, number: i128) -> Option<Vec<u8>> {
         let bytes = number.to_le_bytes()[..self.size()].to_vec();
         (self.number(&bytes) == FillNumber::Whole(number)).then_some(bytes)
     }
 
-    /// Returns the value of an element.
+    /// Returns the number that the bytes of an element hold.
     pub(crate) fn number(self, bytes: &[u8]) -> FillNumber {
         for_type!(self, one, bytes)
     }
 }
 
-/// Returns the value of an element, or 0 if bytes are missing.
+/// Returns the number that the bytes of an element hold, or 0 if bytes are missing.
 fn one<T: CfNumber<N>, const N: usize>(bytes: &[u8]) -> FillNumber {
     let number = T::read(bytes.first_chunk().copied().unwrap_or([0; N]));
     let float = || FillNumber::Float(number.double());
     number.whole().map_or_else(float, FillNumber::Whole)
 }
 
-/// A Rust type as which elements are read.
+/// A Rust number type as which stored elements are read.
 pub(crate) trait CfNumber<const N: usize>: Copy {
     fn read(bytes: [u8; N]) -> Self;
     fn double(self) -> f64;
@@ -242,7 +242,7 @@ pub(crate) fn is_fill_of<T: CfNumber<N>, const N: usize>(number: T, fills: &[Fil
     })
 }
 
-/// Casts a float to a 64-bit integer as processors do: a float out of range gives the smallest integer.
+/// Casts a float to a 64-bit integer as processors do: any float out of range gives the smallest integer.
 #[expect(clippy::cast_possible_truncation, reason = "the number is checked")]
 fn long_of(number: f64) -> i64 {
     let end = 2_f64.powi(63);

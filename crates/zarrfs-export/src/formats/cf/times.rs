@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// A calendar of CF.
+/// A calendar of the CF conventions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calendar {
     /// The Gregorian calendar, extended to all times.
@@ -23,12 +23,12 @@ pub enum Calendar {
 }
 
 impl Calendar {
-    /// Returns the day number of a date.
+    /// Returns the number of a date's day, counted from a fixed day of the calendar.
     pub(crate) fn days(self, year: i64, month: i64, day: i64) -> i64 {
         if self == Calendar::Days360 {
             return year * 360 + (month - 1) * 30 + day - 1;
         }
-        // Years start in March, so that a leap day is the last day of its year.
+        // Years start in March here, so that a leap day is the last day of its year.
         let year = if month <= 2 { year - 1 } else { year };
         let in_year = (153 * (month + if month > 2 { -3 } else { 9 }) + 2) / 5 + day - 1;
         let leap_days = match self {
@@ -40,7 +40,7 @@ impl Calendar {
         year * 365 + leap_days + in_year - 719_468
     }
 
-    /// Returns the year, month and day of a day number; the inverse of `days`.
+    /// Converts a day number of the calendar back to year, month and day.
     pub(crate) fn date(self, days: i64) -> (i64, i64, i64) {
         if self == Calendar::Days360 {
             let within = days.rem_euclid(360);
@@ -64,23 +64,23 @@ impl Calendar {
 pub(crate) const SECOND: i128 = 1_000_000_000;
 const DAY: i128 = 86_400 * SECOND;
 
-/// The meaning of numbers that count a unit since a date.
+/// The parsed `units` and `calendar` of numbers that count a unit since a reference date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeCount {
-    /// The unit in nanoseconds.
+    /// Length of the unit in nanoseconds.
     pub unit: i64,
-    /// The reference date as a time.
+    /// The reference date, in nanoseconds since 1970-01-01.
     pub origin: i128,
-    /// The calendar of the times.
+    /// The calendar of the reference date and of the times.
     pub calendar: Calendar,
-    /// Whether xarray decodes the counts to whole microseconds: numpy and pandas do not know the name of the unit, or
-    /// do not support the reference date.
+    /// Whether xarray decodes the times to whole microseconds, because numpy and pandas do not know the name of the
+    /// unit or do not support the reference date.
     pub is_in_microseconds: bool,
 }
 
 impl TimeCount {
-    /// Parses units such as `days since 2000-01-01 12:00`, and the name of a calendar. Returns `None` if they are
-    /// invalid.
+    /// Parses units such as `days since 2000-01-01 12:00`, and the name of a calendar. Returns `None` if one of the two
+    /// is invalid.
     pub fn parse(units: &str, calendar: &str) -> Option<TimeCount> {
         let (unit, date) = units.split_once(" since ")?;
         let date = CalendarDate::parse(&with_hyphens(date.trim()))?;
@@ -99,7 +99,7 @@ impl TimeCount {
             "360_day" => (Calendar::Days360, Calendar::Days360),
             _ => return None,
         };
-        // The Julian calendar has no year 0.
+        // The Julian calendar has no year 0, so such a reference date is invalid.
         if of_date == Calendar::Julian && date.year == 0 {
             return None;
         }
@@ -114,8 +114,8 @@ impl TimeCount {
     }
 }
 
-/// Returns a reference date in the form with hyphens. If the date has slashes or no separators, its year must have four
-/// digits.
+/// Returns a reference date with hyphens, if it is written with slashes or without separators and its year has four
+/// digits. Other dates are returned unchanged.
 fn with_hyphens(date: &str) -> Cow<'_, str> {
     let length = date.find([' ', 'T']).unwrap_or(date.len());
     let (day, time) = date.split_at(length);
@@ -137,7 +137,7 @@ fn has_long_name(unit: &str) -> bool {
     }
 }
 
-/// Returns the length of a CF unit in nanoseconds, by a name that xarray knows. Returns `None` for other names.
+/// Returns the length of a CF unit in nanoseconds, by a name that xarray knows; `None` for other names.
 pub fn unit_of(name: &str) -> Option<i64> {
     let name = name.to_ascii_lowercase();
     Some(match name.as_str() {
@@ -160,13 +160,11 @@ struct CalendarDate {
     year: i64,
     month: i64,
     day: i64,
-    /// Nanoseconds since midnight, minus the offset of the time zone.
+    /// Nanoseconds since midnight UTC of the date; the offset of the time zone is subtracted.
     nanoseconds: i128,
-    /// Whether the hour, the minute and the second exist.
+    /// Whether the time of day is valid: its hour is at most 23, its minute and second at most 59.
     is_time: bool,
-    /// The smallest unit that the text states.
     precision: Precision,
-    /// Length of the parsed text in bytes.
     length: usize,
 }
 
@@ -177,11 +175,12 @@ enum Precision {
     Nanoseconds(i128),
 }
 
-/// Parses numbers at the front of a text.
+/// Parses the numbers of a date from the front of a text.
 struct Digits<'a> {
     text: &'a str,
     at: usize,
-    /// Whether minutes and seconds must have two digits. In slices they must, since after a colon a step may follow.
+    /// Whether minutes and seconds must have two digits. In slices they must, because a colon and a step may follow a
+    /// time.
     is_strict: bool,
 }
 
@@ -190,8 +189,8 @@ impl Digits<'_> {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    /// Parses a number of 1 to `most` digits. One of the characters `before` must precede it, if there are any, and no
-    /// digit may follow it.
+    /// Parses a number of 1 to `most` digits. If `before` is not empty, one of its characters must precede the number;
+    /// no further digit may follow the number.
     fn number(&mut self, before: &[char], most: usize) -> Option<i64> {
         let rest = self.rest();
         let digits = match before {
@@ -210,14 +209,15 @@ impl Digits<'_> {
 }
 
 impl CalendarDate {
-    /// Parses a date, which must be the whole text. A time zone may follow it.
+    /// Parses a text that is a date, optionally with a time of day and a time zone.
     fn parse(text: &str) -> Option<CalendarDate> {
         let date = CalendarDate::leading(text, false)?;
         let rest = text.get(date.length..)?.trim();
         if ["", "Z", "UTC", "GMT"].contains(&rest) {
             return Some(date);
         }
-        // A sign that directly follows a day does not begin a time zone: the text has another date format.
+        // A sign right after the day, without a time of day, does not begin a time zone: the text has another date
+        // format.
         let follows = !text.get(date.length..)?.starts_with(' ');
         let is_day = !matches!(date.precision, Precision::Nanoseconds(unit) if unit < DAY);
         if follows && is_day {
@@ -245,7 +245,7 @@ impl CalendarDate {
         })
     }
 
-    /// Parses the date at the beginning of a text.
+    /// Parses the date at the beginning of a text, which may go on after it.
     fn leading(text: &str, is_strict: bool) -> Option<CalendarDate> {
         let mut digits = Digits {
             text,
@@ -275,7 +275,7 @@ impl CalendarDate {
         is_date.then_some(date)
     }
 
-    /// Parses the time of day. Seconds, or minutes and seconds, may be missing, and so may all of it.
+    /// Parses the time of day. The seconds may be missing, the minutes and seconds, or the whole time.
     fn read_time(&mut self, digits: &mut Digits) {
         let units = [
             (&['T', ' '][..], 24, 3600 * SECOND),
@@ -299,7 +299,7 @@ impl CalendarDate {
         }
     }
 
-    /// Returns the date, or `None` if the calendar does not have it.
+    /// Returns the date, or `None` if the calendar has no such day.
     fn in_calendar(self, calendar: Calendar) -> Option<CalendarDate> {
         let day = (self.year, self.month, self.day);
         let is_day = calendar.date(calendar.days(day.0, day.1, day.2)) == day;
@@ -321,13 +321,13 @@ impl CalendarDate {
     }
 }
 
-/// Returns the period that a date stands for: the whole year, month, day or minute if the text states no more.
+/// Returns the period that a date text names: the whole year, month, day or minute if the text has no smaller unit.
 pub(crate) fn period_of(label: &str, calendar: Calendar) -> Option<Range<i128>> {
     let date = CalendarDate::parse(label.trim())?.in_calendar(calendar)?;
     Some(date.start(calendar)..date.end(calendar))
 }
 
-/// Splits a slice of times at its colons, except for the colons inside times.
+/// Splits a slice of times, such as `2020-01-01T12:30:2021`, at the colons that are not inside a time.
 pub(crate) fn split_times(text: &str) -> Vec<&str> {
     let mut rest = text.trim();
     let mut parts = Vec::new();
@@ -347,10 +347,10 @@ pub(crate) fn split_times(text: &str) -> Vec<&str> {
     }
 }
 
-/// Formats a time as ISO 8601.
+/// Formats a time (in nanoseconds since 1970) as ISO 8601.
 pub fn time_text(time: i128, calendar: Calendar) -> String {
     let (days, within) = (time.div_euclid(DAY), time.rem_euclid(DAY));
-    // 2^47 days are more than 2^63 seconds, so this clips no 64-bit count of seconds.
+    // The limit of 2^47 days is beyond 2^63 seconds, so it changes no time with a 64-bit count of seconds.
     let days = i64::try_from(days.clamp(-(1 << 47), 1 << 47)).unwrap_or(0);
     let (year, month, day) = calendar.date(days);
     let seconds = within / SECOND;
@@ -441,7 +441,8 @@ mod tests {
         };
         assert_eq!(hours("days since 2000-01-01 00:00 +0200"), Some(-2));
         assert_eq!(hours("days since 2000-01-01 -2:00"), Some(2));
-        // A time zone without a colon is split after two bytes. These characters take several bytes.
+        // These characters take several bytes; the split of a time zone without a colon after two bytes must not panic
+        // at them.
         for zone in ["+\u{20ac}1", "+", "-", "+1\u{e9}1", "++1", "+-1:00"] {
             let units = format!("days since 2000-01-01 {zone}");
             assert_eq!(hours(&units), None, "{units}");

@@ -17,30 +17,27 @@ use crate::formats::netcdf::names::{is_name, unique_names};
 use zarr_format::dialect::fill;
 use zarr_format::model::{Array, Attributes, DataType};
 
-/// The value of an attribute.
+/// The value of an HDF5 attribute.
 pub(super) enum HdfValue {
-    /// Elements of a data type, with these lengths of dimensions. Without dimensions, a scalar.
+    /// Elements of an HDF5 data type, with the lengths of their dimensions; without dimensions, a scalar.
     Elements {
         kind: Vec<u8>,
         lengths: Vec<u64>,
         bytes: Vec<u8>,
     },
-    /// A text of fixed length.
     FixedText(String),
-    /// A text of variable length.
     Text(String),
-    /// Texts of variable length.
     Texts(Vec<String>),
-    /// The object number of each dimension's scale (`DIMENSION_LIST`); `None` for a dimension without a scale.
+    /// The value of `DIMENSION_LIST`: the object number of the dimension scale of each dimension, or `None`.
     Scales(Vec<Option<usize>>),
-    /// The datasets that use a scale, by object number, and the index of the dimension (`REFERENCE_LIST`).
+    /// The value of `REFERENCE_LIST`: the object numbers of the datasets that use a dimension scale, each with the
+    /// index of the dataset's dimension.
     Scaled(Vec<(usize, u32)>),
 }
 
 impl HdfValue {
-    /// Returns integers of one type, as a scalar or a list.
     fn integers(width: usize, lengths: Vec<u64>, numbers: &[i128]) -> Option<HdfValue> {
-        // Integers beyond 2^63 need an unsigned type.
+        // Integers of 2^63 and more need an unsigned type.
         let signed = numbers.iter().map(|&number| i64::try_from(number).ok());
         let is_signed = signed.clone().all(|number| number.is_some());
         let bytes = numbers.iter().map(|&number| {
@@ -58,13 +55,13 @@ impl HdfValue {
         })
     }
 
-    /// Returns the value of `_Netcdf4Dimid`: the number of the dimension that a scale belongs to.
+    /// Returns the value of `_Netcdf4Dimid`: netCDF's number of the dimension that a dimension scale belongs to.
     pub(super) fn dimension_number(number: u64) -> Option<HdfValue> {
         HdfValue::integers(4, Vec::new(), &[i128::from(i32::try_from(number).ok()?)])
     }
 
-    /// Returns the message of an attribute, or `None` if it is too long. `addresses` has the address of each object,
-    /// for references.
+    /// Encodes an attribute as an HDF5 message; `None` if it is too long. References to objects need `addresses`, the
+    /// address of each object.
     pub(super) fn message(
         &self,
         name: &str,
@@ -101,7 +98,7 @@ impl HdfValue {
     }
 }
 
-/// The datatype message, the dataspace message and the bytes of a value.
+/// The parts of an attribute message: the datatype message, the dataspace message and the bytes of the value.
 type ValueMessages = (Vec<u8>, Vec<u8>, Vec<u8>);
 
 fn fixed_text(text: &str) -> Option<ValueMessages> {
@@ -114,7 +111,7 @@ fn fixed_text(text: &str) -> Option<ValueMessages> {
     })
 }
 
-/// Returns the messages of `REFERENCE_LIST`: the datasets that use a scale, and for which of their dimensions.
+/// Encodes `REFERENCE_LIST`: the datasets that use a dimension scale, each with the index of its dimension.
 fn scaled(users: &[(usize, u32)], addresses: &[u64]) -> Option<ValueMessages> {
     let parts = [
         ("dataset", 0, reference()),
@@ -139,7 +136,7 @@ fn joined(parts: impl Iterator<Item = Option<Vec<u8>>>) -> Option<Vec<u8>> {
     Some(parts.collect::<Option<Vec<_>>>()?.concat())
 }
 
-/// Returns the attributes of a group.
+/// Returns the HDF5 attributes of a Zarr group.
 pub(super) fn of_group(attributes: &Attributes) -> Vec<(String, HdfValue)> {
     let values = attributes.to_map();
     let names = unique_names(values.keys(), is_own);
@@ -150,13 +147,13 @@ pub(super) fn of_group(attributes: &Attributes) -> Vec<(String, HdfValue)> {
     list.collect()
 }
 
-/// Whether an attribute is a valid fill value for elements of a data type.
+/// Whether the JSON value of an attribute is a valid fill value for a data type.
 pub(crate) fn is_fill(data_type: &DataType, value: &Value) -> bool {
     let elements = of_type(data_type, value);
     elements.is_some_and(|(lengths, _)| lengths.iter().all(|&length| length == 1))
 }
 
-/// Returns the attributes of an array whose elements have this type. Its fill value is written in the same type.
+/// Returns the HDF5 attributes of an array whose elements have the HDF5 type `kind`. The fill value has the same type.
 pub(super) fn of_array(array: &Array, kind: &HdfType) -> Vec<(String, HdfValue)> {
     let typed = |lengths: Vec<u64>, decoded: &[u8]| HdfValue::Elements {
         kind: kind.message.clone(),
@@ -169,7 +166,7 @@ pub(super) fn of_array(array: &Array, kind: &HdfType) -> Vec<(String, HdfValue)>
         .get(FILL)
         .is_none_or(|value| is_fill(&array.data_type, value));
     let names = unique_names(values.keys(), |name| {
-        // netCDF rejects a `_FillValue` that has another type than the variable.
+        // netCDF rejects a `_FillValue` whose type is not that of the variable.
         is_own(name) && (name != FILL || is_fill)
     });
     let is_integer = matches!(array.data_type, DataType::Int(_) | DataType::UInt(_));
@@ -198,7 +195,7 @@ pub(super) fn of_array(array: &Array, kind: &HdfType) -> Vec<(String, HdfValue)>
     list
 }
 
-/// Whether a name is free for attributes of users. HDF5 and netCDF reserve some names for their dimensions.
+/// Whether users may give an attribute this name. HDF5 and netCDF reserve some names for dimensions.
 fn is_own(name: &str) -> bool {
     let is_reserved = [
         "CLASS",
@@ -213,7 +210,7 @@ fn is_own(name: &str) -> bool {
     is_name(name) && !is_reserved.contains(&name)
 }
 
-/// Returns the dimensions and the bytes of a number or a list of numbers in a numeric data type.
+/// Encodes a JSON number, or a list of numbers, in a numeric data type. Returns its dimensions and its bytes.
 fn of_type(data_type: &DataType, value: &Value) -> Option<(Vec<u64>, Vec<u8>)> {
     match value {
         Value::Array(list) if !list.is_empty() => {
@@ -225,7 +222,7 @@ fn of_type(data_type: &DataType, value: &Value) -> Option<(Vec<u64>, Vec<u8>)> {
     }
 }
 
-/// Returns the bytes of a number in a numeric data type.
+/// Encodes a JSON number in a numeric data type; `None` if the type cannot hold it.
 fn number_of(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
     let number = match data_type {
         DataType::Int(_) => json!(i64::try_from(integer_of(value)?).ok()?),
@@ -241,7 +238,7 @@ fn number_of(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
     Some(fill::parse(data_type, &number).ok()?.bytes)
 }
 
-/// Returns a text as netCDF-C writes it: with a fixed length if HDF5 can store it so.
+/// Returns a text as netCDF-C writes it: with a fixed length, unless it is long or contains a zero character.
 pub(super) fn text(text: String) -> HdfValue {
     let is_short = text.len() < ObjectHeader::MAX_MESSAGE / 2;
     if is_short && !text.contains('\0') {
@@ -251,7 +248,8 @@ pub(super) fn text(text: String) -> HdfValue {
     }
 }
 
-/// Returns the value of an attribute. A list with numbers that JSON does not have, such as NaN, becomes doubles.
+/// Converts the JSON value of an attribute to an HDF5 value. A list with numbers that JSON does not have, such as NaN,
+/// becomes doubles.
 fn value_of(attributes: &Attributes, name: &str, value: &Value) -> HdfValue {
     let is_number = attributes.is_beyond_json(name, value);
     let numbers = is_number.then(|| of_type(&DataType::Float(8), value));
@@ -280,7 +278,8 @@ fn encoded(value: &Value) -> HdfValue {
         .collect();
     match (texts, value) {
         (_, Value::String(string)) => text(string.clone()),
-        // In a message, each text of a list takes an address in the heap, so longer lists do not fit.
+        // Each text of a list takes 16 bytes of the message for its address in the heap, and a message has at most 64
+        // KiB.
         (Some(texts), Value::Array(_)) if texts.len() < 4000 => HdfValue::Texts(texts),
         _ if list.len() > 7000 => text(value.to_string()),
         _ => {

@@ -6,22 +6,23 @@ use crate::formats::conversion::{Conversion, Utf8, Widened};
 use crate::formats::group::MAX_READ_AT_OPEN;
 use zarr_format::model::{Array, DataType, Field};
 
-/// Prefix of the type names of structures.
+/// Prefix of the names of committed HDF5 types for Zarr's structured data types.
 pub(super) const STRUCTURE: &str = "structure";
 
-/// The HDF5 type of an array's elements.
+/// The HDF5 type in which an array's elements are written.
 pub(super) struct HdfType {
-    /// The datatype message.
+    /// The HDF5 datatype message.
     pub(super) message: Vec<u8>,
-    /// Size in bytes of an element of the dataset.
+    /// Size of an element of the dataset, in bytes.
     pub(super) size: usize,
-    /// The conversion of the array's elements to this type; `None` if they are written as decoded.
+    /// Converts the array's decoded elements to the HDF5 type; `None` if they are written as decoded.
     pub(super) conversion: Option<Arc<dyn Conversion>>,
-    /// If elements are texts or bytes of a fixed length, the length of an additional dimension for their characters.
+    /// The length of an additional dimension for characters, if elements are texts or bytes of a fixed length.
     pub(super) letters: Option<u64>,
-    /// If netCDF requires a committed type, the name of this type. Several structures share a name and are numbered.
+    /// The name of the type, if netCDF requires it as a committed type. Several structures share a name and are
+    /// numbered.
     pub(super) own_name: Option<&'static str>,
-    /// Whether elements are variable-length texts, which are stored in the heap.
+    /// Whether elements are variable-length texts, which are stored in the global heap of the file.
     pub(super) is_text: bool,
 }
 
@@ -37,27 +38,27 @@ impl HdfType {
         }
     }
 
-    /// Returns the type that holds every value of an array, or `None` if there is none.
+    /// Returns the HDF5 type that can hold every value of an array, or `None` if HDF5 has none.
     ///
-    /// netCDF-C crashes on half floats, on fixed-length strings and on h5py's booleans, so these types are not used.
+    /// Half floats, fixed-length strings and h5py's booleans are not used, because netCDF-C crashes on them.
     pub(super) fn of(array: &Array) -> Option<HdfType> {
         let found = match &array.data_type {
             DataType::Text | DataType::Object => Some(HdfType::text()),
-            // These become texts of variable length, which are all read when the file is opened, so the array must be
-            // small.
+            // Fixed-length texts become variable-length texts, which are all read when the file is opened. So the array
+            // must be small.
             DataType::FixedText(_) if array.byte_length().ok()? <= MAX_READ_AT_OPEN => {
                 Some(HdfType::text())
             }
             data_type => HdfType::of_fixed_length(data_type),
         };
-        // Only the message of a structure with many fields can be longer.
+        // Only the message of a structure with many fields exceeds this limit; such a structure is left out.
         found.filter(|found| found.message.len() <= 1 << 14)
     }
 
     fn of_fixed_length(data_type: &DataType) -> Option<HdfType> {
         let size = data_type.size().filter(|&size| size > 0)?;
         let plain = || Some(HdfType::plain(message_of(data_type)?, size));
-        // A big-endian type, which all readers support, whatever the byte order of the machine.
+        // The big-endian type is used because all readers support it on every machine.
         let widened = |conversion: Arc<dyn Conversion>| HdfType {
             conversion: Some(conversion),
             ..HdfType::plain(single(true), 4)
@@ -84,16 +85,16 @@ impl HdfType {
         }
     }
 
-    /// Returns the type of variable-length texts in UTF-8.
+    /// Returns the HDF5 type of variable-length texts in UTF-8.
     fn text() -> HdfType {
         HdfType {
             is_text: true,
-            // A reference to an object of the heap has 16 bytes.
+            // Instead of a text, the dataset has a reference of 16 bytes to an object of the heap.
             ..HdfType::plain(any_string(), 16)
         }
     }
 
-    /// Returns the type of texts that are stored as characters along an additional dimension.
+    /// Returns the HDF5 type of texts that are stored as characters along an additional dimension.
     fn letters(length: usize, conversion: Option<Arc<dyn Conversion>>) -> HdfType {
         let message = [&[0x13, 1, 0, 0], &1_u32.to_le_bytes()[..]].concat();
         HdfType {
@@ -103,7 +104,7 @@ impl HdfType {
         }
     }
 
-    /// Returns the written form of an element.
+    /// Converts a decoded element to the bytes that the file has.
     pub(super) fn written(&self, decoded: &[u8]) -> Vec<u8> {
         match &self.conversion {
             None => decoded.to_vec(),
@@ -116,7 +117,7 @@ impl HdfType {
     }
 }
 
-/// Returns the message of a type whose elements are written as decoded. Returns `None` if HDF5 has no such type.
+/// Returns the datatype message for a data type whose elements are written as decoded; `None` if HDF5 has no such type.
 fn message_of(data_type: &DataType) -> Option<Vec<u8>> {
     Some(match data_type {
         DataType::Bool => integer(1, true),
@@ -137,58 +138,58 @@ fn word(length: usize) -> Option<[u8; 4]> {
     u32::try_from(length).ok().map(u32::to_le_bytes)
 }
 
-/// Returns the message of an integer of 1 to 8 bytes.
+/// Returns the HDF5 datatype message of an integer of 1 to 8 bytes.
 pub(super) fn integer(width: usize, is_signed: bool) -> Vec<u8> {
     let (width, sign) = (u8::try_from(width).unwrap_or(0), u8::from(is_signed) << 3);
     vec![0x10, sign, 0, 0, width, 0, 0, 0, 0, 0, width * 8, 0]
 }
 
-/// Returns the message of a 32-bit float.
+/// Returns the HDF5 datatype message of a 32-bit float.
 pub(super) fn single(is_big_endian: bool) -> Vec<u8> {
     let mut message = float(4, 23, 127);
     message[1] |= u8::from(is_big_endian);
     message
 }
 
-/// Returns the message of a 64-bit float.
+/// Returns the HDF5 datatype message of a 64-bit float.
 pub(super) fn double() -> Vec<u8> {
     float(8, 52, 1023)
 }
 
-/// Returns the message of a float with this number of mantissa bits. The highest bit is the sign, and the exponent is
-/// between sign and mantissa.
+/// Returns the HDF5 datatype message of a float with `mantissa` mantissa bits. The highest bit is the sign, and the
+/// exponent is between sign and mantissa.
 fn float(width: u8, mantissa: u8, bias: u32) -> Vec<u8> {
     let bits = width * 8;
-    // The first bit of the mantissa is always 1 and not stored.
+    // The flags say that the first bit of the mantissa is always 1 and not stored, as in IEEE 754.
     let head = [0x11, 0x20, bits - 1, 0, width, 0, 0, 0, 0, 0, bits, 0];
     let places = [mantissa, bits - 1 - mantissa, 0, mantissa];
     [&head[..], &places, &bias.to_le_bytes()].concat()
 }
 
-/// Returns the message of a fixed-length string, which is null-padded.
+/// Returns the HDF5 datatype message of a fixed-length string, which is null-padded.
 pub(super) fn string(length: usize, is_utf8: bool) -> Option<Vec<u8>> {
     let bits = u8::from(is_utf8) << 4;
     Some([&[0x13, bits, 0, 0], &word(length)?[..]].concat())
 }
 
-/// Returns the message of a variable-length string.
+/// Returns the HDF5 datatype message of a variable-length string.
 pub(super) fn any_string() -> Vec<u8> {
-    // A variable-length sequence of bytes that is marked as a UTF-8 string.
+    // HDF5 has variable-length strings as sequences of bytes that are marked as UTF-8.
     let base = [0x10, 0, 0, 0, 1, 0, 0, 0, 0, 0, 8, 0];
     [&[0x19, 1, 1, 0, 16, 0, 0, 0], &base[..]].concat()
 }
 
-/// Returns the message of an object reference.
+/// Returns the HDF5 datatype message of an object reference.
 pub(super) fn reference() -> Vec<u8> {
     vec![0x17, 0, 0, 0, 8, 0, 0, 0]
 }
 
-/// Returns the message of variable-length lists of object references.
+/// Returns the HDF5 datatype message of variable-length lists of object references.
 pub(super) fn references() -> Vec<u8> {
     [&[0x19, 0, 0, 0, 16, 0, 0, 0], &reference()[..]].concat()
 }
 
-/// Returns the message of a compound type: for each field its name, offset and datatype.
+/// Returns the HDF5 datatype message of a compound type: for each field its name, offset and datatype.
 pub(super) fn compound(size: usize, parts: &[(&str, usize, Vec<u8>)]) -> Option<Vec<u8>> {
     let [low, high] = u16::try_from(parts.len()).ok()?.to_le_bytes();
     let mut out = [&[0x36, low, high, 0], &word(size)?[..]].concat();
@@ -220,8 +221,8 @@ fn structure(fields: &[Field], size: usize) -> Option<Vec<u8>> {
     compound(size, &parts)
 }
 
-/// Returns the datatype of a field and the dimensions of its subarray; `None` for types that netCDF does not allow in
-/// a compound.
+/// Returns the datatype of a compound's field and the dimensions of its subarray; `None` for types that netCDF does not
+/// allow in a compound.
 fn part_of(field: &Field) -> Option<(Vec<u8>, Vec<u64>)> {
     let mut lengths = field.shape.clone();
     let element = match &field.data_type {

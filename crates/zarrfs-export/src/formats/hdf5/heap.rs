@@ -1,8 +1,8 @@
-//! The global heap of an HDF5 file, and the texts of arrays in it.
+//! The global heap of an HDF5 file, which holds the texts of arrays.
 //!
 //! A heap stores values without a fixed length. It consists of collections with a limited number of objects (File
-//! Format Specification, III.E). The place of an object depends only on the objects before it and on the address of the
-//! heap.
+//! Format Specification, III.E). The position of an object depends only on the objects before it and on the address of
+//! the heap.
 
 use crate::formats::group::{GroupContents, MemberTexts};
 use crate::formats::hdf5::tree::HdfTree;
@@ -10,25 +10,25 @@ use zarr_format::error::{Error, Result};
 use zarrfs_array::array::vlen_elements::ReservedBytes;
 use zarrfs_store::request_context::RequestContext;
 
-/// Size in bytes of a collection's header, and of an object's header.
+/// Size in bytes of the header of a collection in the heap, and of the header of an object in a collection.
 const HEAD: usize = 16;
 
-/// A heap under construction.
+/// Builds the global heap of an HDF5 file.
 #[derive(Default)]
 pub(super) struct GlobalHeap {
-    /// The address of the first collection.
+    /// The address of the heap's first collection in the file.
     address: u64,
-    /// Total bytes of the collections that `take` has returned.
+    /// Total bytes of the completed collections that were already handed out.
     taken: u64,
-    /// The bytes of complete collections that `take` has not returned yet.
+    /// The bytes of completed collections that were not handed out yet.
     closed: Vec<u8>,
-    /// The objects of the current collection.
+    /// The encoded objects of the collection that is being filled.
     objects: Vec<u8>,
     count: u16,
 }
 
 impl GlobalHeap {
-    /// Returns an empty heap at an address.
+    /// Starts an empty heap at an address of the file.
     pub(super) fn at(address: u64) -> GlobalHeap {
         GlobalHeap {
             address,
@@ -36,11 +36,11 @@ impl GlobalHeap {
         }
     }
 
-    /// Adds an object of `count` elements and returns a reference to it: the count, and where the object is. An empty
-    /// text is stored as an object too, since R crashes without one.
+    /// Adds an object of `count` elements and returns a reference to it: the count, and the position of the object. An
+    /// empty text is stored as an object too, since R crashes without one.
     pub(super) fn put(&mut self, count: usize, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut out = u32::try_from(count).ok()?.to_le_bytes().to_vec();
-        // As in the HDF5 library, an object that would exceed 64 KiB starts a new collection.
+        // As in the HDF5 library, an object that would make the collection exceed 64 KiB starts a new collection.
         if self.objects.len() + bytes.len() > 1 << 16 || self.count == u16::MAX {
             self.close();
         }
@@ -57,7 +57,7 @@ impl GlobalHeap {
         Some(out)
     }
 
-    /// Completes the current collection, if it has objects.
+    /// Completes the current collection of the heap, if it has objects.
     fn close(&mut self) {
         if self.objects.is_empty() {
             return;
@@ -70,7 +70,7 @@ impl GlobalHeap {
         self.closed.append(&mut self.objects);
         let free = length - used;
         if free >= HEAD {
-            // Object 0 stands for the free space.
+            // In a collection, the object with number 0 stands for the free space.
             self.closed.extend([0; 8]);
             self.closed.extend((free as u64).to_le_bytes());
             self.closed.resize(self.closed.len() + free - HEAD, 0);
@@ -80,30 +80,30 @@ impl GlobalHeap {
         self.count = 0;
     }
 
-    /// Removes the complete collections and returns their bytes, so that they need not stay in memory.
+    /// Hands out the bytes of the completed collections, so that they need not stay in memory.
     pub(super) fn take(&mut self) -> Vec<u8> {
         self.taken += self.closed.len() as u64;
         std::mem::take(&mut self.closed)
     }
 
-    /// Completes the heap and returns the bytes that `take` has not returned.
+    /// Completes the heap and returns the bytes that were not handed out yet.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.close();
         self.closed
     }
 }
 
-/// The texts of all arrays in a file.
+/// The texts of all arrays in an HDF5 file, as a heap and references to its objects.
 #[derive(Default)]
 pub(super) struct TextsOfFile {
     heap: ReservedBytes,
     references: ReservedBytes,
-    /// The object number of each array, and the offset of its first reference in `references`.
+    /// The object number of each dataset of texts, and the offset of its first reference in `references`.
     begins: Vec<(usize, u64)>,
 }
 
 impl TextsOfFile {
-    /// Reads the texts of a file. The heap will be at the address `begin`, and the references follow it.
+    /// Reads all texts of an HDF5 file. The heap will be at the address `begin`, and the references after it.
     pub(super) fn read(
         context: &RequestContext,
         tree: &HdfTree,
@@ -133,19 +133,20 @@ impl TextsOfFile {
         })
     }
 
-    /// Returns the size in bytes of the heap and the references.
+    /// Returns the size in bytes of the heap and the references together.
     pub(super) fn len(&self) -> u64 {
         (self.heap.len() + self.references.len()) as u64
     }
 
-    /// Returns the object number of each array, and the offset of its references from the beginning of the heap.
+    /// Returns the object number of each dataset of texts, and the offset of its references from the beginning of the
+    /// heap.
     pub(super) fn places(&self) -> impl Iterator<Item = (usize, u64)> {
         let heap = self.heap.len() as u64;
         let begins = self.begins.iter();
         begins.map(move |&(object, begin)| (object, heap + begin))
     }
 
-    /// Returns the bytes: the heap, then the references.
+    /// Returns the bytes for the file: the heap, then the references.
     pub(super) fn parts(&self) -> impl Iterator<Item = &[u8]> {
         [&*self.heap, &*self.references].into_iter()
     }

@@ -1,10 +1,9 @@
 //! `GROUP.nc4` and `GROUP.h5`: a group and everything below it as one netCDF-4 (HDF5) file.
 //!
 //! Datasets are contiguous: they follow the headers one after the other, the smallest first. All headers are made
-//! twice. The first time, addresses are unknown and only the lengths of the headers count, since these do not depend on
-//! addresses. `datatype` and `attributes` encode values, `tree` collects the objects, `object` and `heap` write the
-//! low-level structures. Texts of arrays are in the heap, so the layout of a file with texts is made when the file is
-//! opened.
+//! twice, because they contain addresses: the first time only their lengths count, which do not depend on addresses.
+//! `datatype` and `attributes` encode values, `tree` collects the objects, `object` and `heap` write the low-level
+//! structures. Texts of arrays are in the heap, so the layout of a file with texts is made when the file is opened.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -34,7 +33,7 @@ mod tree;
 
 pub(crate) use crate::formats::hdf5::attributes::is_fill;
 
-/// netCDF-4.
+/// The format `.nc4`: a group as a netCDF-4 file.
 pub(crate) const NETCDF: GroupFormat = GroupFormat {
     extension: "nc4",
     scope: GroupScope::Below,
@@ -42,7 +41,7 @@ pub(crate) const NETCDF: GroupFormat = GroupFormat {
     plan,
 };
 
-/// The same format, with the file ending that programs for HDF5 expect.
+/// The format `.h5`: a netCDF-4 file with the extension that programs for HDF5 expect.
 pub(crate) const HDF5: GroupFormat = GroupFormat {
     extension: "h5",
     ..NETCDF
@@ -80,7 +79,7 @@ fn too_long() -> String {
     "names, attributes or lengths are too large for the format".to_string()
 }
 
-/// Reads the texts of a file and makes its layout.
+/// Reads the texts of an HDF5 file and makes its layout.
 fn make_layout(context: &RequestContext, contents: &GroupContents) -> Result<GroupLayout> {
     let too_large = || Error::too_large("group", too_long());
     let tree = HdfTree::of(contents).ok_or_else(too_large)?;
@@ -98,28 +97,28 @@ fn make_layout(context: &RequestContext, contents: &GroupContents) -> Result<Gro
     })
 }
 
-/// The addresses of a file's objects.
+/// The addresses of the objects, the heap and the elements in an HDF5 file.
 struct HdfPlaces {
     objects: Vec<u64>,
     heap: u64,
-    /// The address of each dataset's elements, by the object number of the dataset.
+    /// The address of each dataset's elements, indexed by the object number.
     data: Vec<u64>,
 }
 
-/// The encoded object headers, and the heap with the texts of attributes.
+/// The encoded object headers of an HDF5 file, and the heap with the texts of attributes.
 struct WrittenObjects {
     objects: Vec<Vec<u8>>,
     heap: Vec<u8>,
 }
 
-/// A file with final addresses.
+/// The bytes and the layout of an HDF5 file with its final addresses.
 struct AssembledFile<'a> {
     /// All bytes before the elements of fixed length.
     parts: Vec<Cow<'a, [u8]>>,
     variables: Vec<PlacedVariable>,
 }
 
-/// Returns the addresses of the objects, and the address after the heap.
+/// Computes the addresses of all objects of the file, and the address after the heap.
 fn place_objects(tree: &HdfTree) -> Option<(HdfPlaces, u64)> {
     let count = tree.objects.len();
     let unknown = HdfPlaces {
@@ -130,7 +129,7 @@ fn place_objects(tree: &HdfTree) -> Option<(HdfPlaces, u64)> {
     places_of(&write(tree, &unknown)?)
 }
 
-/// Assembles a file. Returns `None` if a length in it is too large for the format.
+/// Assembles an HDF5 file. Returns `None` if a length in it is too large for the format.
 fn assemble<'a>(
     tree: &HdfTree,
     contents: &GroupContents,
@@ -162,7 +161,8 @@ fn assemble<'a>(
     })
 }
 
-/// Returns the addresses that these objects have one after the other, and the address after the heap.
+/// Returns the addresses of the encoded objects if they follow one another after the superblock, and the address after
+/// the heap.
 fn places_of(written: &WrittenObjects) -> Option<(HdfPlaces, u64)> {
     let mut next = SUPERBLOCK;
     let mut objects = Vec::new();
@@ -178,7 +178,7 @@ fn places_of(written: &WrittenObjects) -> Option<(HdfPlaces, u64)> {
     Some((places, next + written.heap.len() as u64))
 }
 
-/// Returns the datasets with elements of a fixed length, the smallest first.
+/// Returns the datasets with elements of fixed length, the smallest first.
 fn stored_datasets(tree: &HdfTree) -> Vec<(usize, &HdfDataset)> {
     let objects = tree.objects.iter().enumerate();
     let datasets = objects.filter_map(|(number, object)| match &object.body {
@@ -192,7 +192,7 @@ fn stored_datasets(tree: &HdfTree) -> Vec<(usize, &HdfDataset)> {
     stored
 }
 
-/// Returns the address of each object's elements, and the address after the last elements.
+/// Returns the address of each dataset's elements, and the address after the last elements.
 fn place_elements(tree: &HdfTree, begin: u64) -> Option<(Vec<u64>, u64)> {
     let mut data = vec![UNDEFINED; tree.objects.len()];
     let mut next = begin;

@@ -1,9 +1,9 @@
-//! The objects of an HDF5 file before they have addresses.
+//! Collects the objects of an HDF5 file before they have addresses.
 //!
-//! Objects are groups, datasets and scales. In HDF5, a scale is the dataset that describes a dimension: the coordinate
-//! variable with the dimension's name, or else a dataset without elements, which netCDF needs for the name. The objects
-//! of a group are its arrays in order, and then the dimensions without a coordinate variable. Every dimension gets a
-//! scale, since netCDF does not read a dataset with scales for only some of its dimensions.
+//! Objects are groups, datasets and dimension scales. In HDF5, a scale is the dataset that describes a dimension: the
+//! coordinate variable with the dimension's name, or else a dataset without elements, which netCDF needs for the name.
+//! The objects of a group are its arrays in order, and then the dimensions without a coordinate variable. Every
+//! dimension gets a scale, since netCDF does not read a dataset with scales for only some of its dimensions.
 
 use std::collections::BTreeMap;
 
@@ -18,49 +18,45 @@ use crate::formats::netcdf::header::unit_left_out;
 use crate::formats::netcdf::names::{GroupDimensions, VisibleDimensions};
 use zarr_format::model::{LEFT_OUT, bytes_of};
 
-/// The objects of a file; the first one is the root group.
+/// The objects of an HDF5 file, numbered in order; the first one is the root group.
 pub(super) struct HdfTree {
     pub(super) objects: Vec<HdfObject>,
     /// A sentence about each array that the file leaves out.
     pub(super) left_out: Vec<String>,
 }
 
-/// An object with its attributes.
 pub(super) struct HdfObject {
     pub(super) body: ObjectBody,
     pub(super) attributes: Vec<(String, HdfValue)>,
 }
 
-/// The content of an object.
 pub(super) enum ObjectBody {
-    /// A group: the names and the object numbers of its links.
+    /// A group, with the names and object numbers of its links.
     Group(Vec<(String, usize)>),
-    /// A committed datatype, to which datasets refer.
+    /// A committed datatype, to which datasets refer by its object number.
     Type(Vec<u8>),
-    /// A dataset.
     Dataset(HdfDataset),
 }
 
-/// A dataset.
+/// A dataset of the HDF5 file before it has an address.
 pub(super) struct HdfDataset {
-    /// The datatype message, or the object number of a committed datatype.
+    /// The datatype message, or else the object number of a committed datatype.
     pub(super) kind: Result<Vec<u8>, usize>,
-    /// The name under which its datatype must be committed, if netCDF requires that.
+    /// The name under which the dataset's type must be committed, if netCDF requires that.
     type_name: Option<&'static str>,
     pub(super) lengths: Vec<u64>,
-    /// The fill value.
     pub(super) fill: Vec<u8>,
-    /// Total bytes of the elements.
+    /// Total bytes of the dataset's elements.
     pub(super) size: u64,
-    /// The number of the member with its elements; `None` for a scale without elements.
+    /// The number of the array with the dataset's elements; `None` for a dimension scale without elements.
     pub(super) member: Option<usize>,
-    /// Whether the elements of the dataset are references to strings in the heap. The strings are read when the file is
+    /// Whether the dataset's elements are references to strings in the heap. The strings are read when the file is
     /// opened.
     pub(super) is_text: bool,
 }
 
 impl HdfTree {
-    /// Returns the objects of a file, or `None` if the format cannot hold any of the arrays.
+    /// Collects the objects of an HDF5 file, or returns `None` if the format cannot hold any of the arrays.
     pub(super) fn of(contents: &GroupContents) -> Option<HdfTree> {
         let mut tree = HdfTree {
             objects: Vec::new(),
@@ -90,8 +86,8 @@ impl HdfTree {
         tree.share_types();
         let mut left_out = [&contents.left_out[..], &tree.left_out].concat();
         if !left_out.is_empty() {
-            // The attributes may already have a sentence under this name, such as that long attributes were left out.
-            // It becomes one of the sentences.
+            // The group's attributes may already have a text with this name, such as that long attributes were left
+            // out. It becomes one of the sentences.
             if let Some(Value::String(own)) = contents.attributes.get(LEFT_OUT) {
                 left_out.push(own);
             }
@@ -103,7 +99,7 @@ impl HdfTree {
         Some(tree)
     }
 
-    /// Adds the groups, and returns the object number of each by its path.
+    /// Adds the groups to the file, and returns the object number of each group by its path.
     fn add_groups<'a>(&mut self, contents: &'a GroupContents) -> BTreeMap<&'a str, usize> {
         self.add(
             ObjectBody::Group(Vec::new()),
@@ -148,7 +144,7 @@ impl HdfTree {
         }
     }
 
-    /// Adds the datasets of a group, and the dimensions that the groups above do not have.
+    /// Adds the datasets of a group to the file, and those dimensions that the groups above do not have.
     fn add_members(
         &mut self,
         path: &str,
@@ -182,7 +178,8 @@ impl HdfTree {
         Some(())
     }
 
-    /// Adds to each scale the list of the datasets that use it. A list that is too long for a message is left out.
+    /// Adds to each dimension scale the list of the datasets that use it. A list that is too long for a message is left
+    /// out.
     fn refer_to_users(&mut self, scales: FileScales) {
         for (scale, users) in scales.users {
             if let Some(object) = self.objects.get_mut(scale)
@@ -213,7 +210,7 @@ impl HdfTree {
         Some(())
     }
 
-    /// Returns a name for a type that is unused in the root group.
+    /// Returns a name for a committed type, which no link of the root group has yet.
     fn free_name(&self, name: &str) -> String {
         let is_free = |name: &String| !self.links(0).iter().any(|(known, _)| known == name);
         let numbers = (1_u64..).map(|number| format!("{name}_{number}"));
@@ -222,7 +219,7 @@ impl HdfTree {
         names.find(is_free).unwrap_or_default()
     }
 
-    /// Returns the object number and the member number of each dataset whose elements are texts.
+    /// Returns the object number of each dataset whose elements are texts, and the number of its array.
     pub(super) fn texts(&self) -> impl Iterator<Item = (usize, usize)> {
         let objects = self.objects.iter().enumerate();
         objects.filter_map(|(number, object)| match &object.body {
@@ -231,7 +228,7 @@ impl HdfTree {
         })
     }
 
-    /// Adds the committed types that netCDF requires. Datasets of the same type refer to one of them.
+    /// Adds the committed datatypes that netCDF requires. Datasets of the same type refer to the same datatype.
     fn share_types(&mut self) {
         let mut known: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
         for number in 0..self.objects.len() {
@@ -259,7 +256,7 @@ impl HdfTree {
 }
 
 impl HdfObject {
-    /// Returns the name and the message of a dataset's type, if netCDF requires a committed type.
+    /// Returns the name and the message of a dataset's type, if netCDF requires a committed datatype.
     fn own_type(&self) -> Option<(&'static str, Vec<u8>)> {
         match &self.body {
             ObjectBody::Dataset(dataset) => Some((dataset.type_name?, dataset.kind.clone().ok()?)),
@@ -268,7 +265,7 @@ impl HdfObject {
     }
 }
 
-/// Returns the sentences as an attribute. If there are more than 1000, the last one says how many are missing.
+/// Returns a list of sentences as an attribute. Of more than 1000 sentences, the last one says how many are missing.
 fn shortened(mut sentences: Vec<String>) -> HdfValue {
     let more = sentences.len().saturating_sub(1000);
     if more > 0 {
@@ -279,21 +276,21 @@ fn shortened(mut sentences: Vec<String>) -> HdfValue {
 }
 
 impl HdfDataset {
-    /// Returns the dataset of a member.
+    /// Returns the dataset that holds an array.
     fn of(placed: &PlacedMember) -> HdfDataset {
         let fill = &placed.member.array.fill_value.bytes;
         HdfDataset {
             kind: Ok(placed.kind.message.clone()),
             type_name: placed.kind.own_name,
             fill: match placed.kind.letters {
-                // The file stores all elements, so readers do not need the fill value. One that is too long for a
-                // message is left out.
+                // Readers do not need the fill value, because the file stores all elements. So a fill value that is too
+                // long for a message is left out.
                 None if !placed.kind.is_text && fill.len() < ObjectHeader::MAX_MESSAGE / 2 => {
                     placed.kind.written(fill)
                 }
                 _ => Vec::new(),
             },
-            // If the size overflows, `UNDEFINED` causes an error when the dataset gets its address.
+            // If the size overflows, the size `UNDEFINED` makes the later computation of addresses fail.
             size: bytes_of(&placed.lengths, placed.kind.size).unwrap_or(UNDEFINED),
             lengths: placed.lengths.clone(),
             member: Some(placed.number),
@@ -301,7 +298,7 @@ impl HdfDataset {
         }
     }
 
-    /// Returns the scale of a dimension that has no coordinate variable: a dataset without elements.
+    /// Returns the dimension scale of a dimension that has no coordinate variable: a dataset without elements.
     fn scale(length: u64) -> HdfDataset {
         HdfDataset {
             kind: Ok(single(true)),
@@ -315,23 +312,23 @@ impl HdfDataset {
     }
 }
 
-/// Maximum number of dimensions of a dataset.
+/// Maximum number of dimensions of an HDF5 dataset.
 const MAX_DIMENSIONS: usize = 32;
 
-/// An array of the file, with its type and its dimensions.
+/// An array of the file, with its HDF5 type and its dimensions.
 pub(super) struct PlacedMember<'a> {
-    /// The number of the array among all members.
+    /// The number of the array among all arrays of the file.
     pub(super) number: usize,
     pub(super) name: &'a str,
     pub(super) member: &'a GroupMember,
     pub(super) kind: HdfType,
     pub(super) lengths: Vec<u64>,
-    /// The numbers of its dimensions in the file.
+    /// The netCDF numbers of the array's dimensions, which count through the whole file.
     pub(super) dimensions: Vec<u64>,
 }
 
 impl<'a> PlacedMember<'a> {
-    /// Returns a member with its type, or a message that the format cannot hold it.
+    /// Chooses the HDF5 type of an array; fails with a message if the format cannot hold the array.
     fn of(
         number: usize,
         name: &'a str,
@@ -370,7 +367,7 @@ impl<'a> PlacedMember<'a> {
         self.dimensions = numbered.collect();
     }
 
-    /// Returns the attribute `DIMENSION_LIST` with the scales of its dimensions.
+    /// Returns the attribute `DIMENSION_LIST`, which lists the dimension scales of an array's dimensions.
     pub(super) fn scales(
         &self,
         scale_of: impl Fn(u64) -> Option<usize>,
@@ -385,21 +382,21 @@ impl<'a> PlacedMember<'a> {
     }
 }
 
-/// The dimensions of a group, and the scale of each.
+/// The dimensions of a group, and the dimension scale of each.
 struct GroupScales {
-    /// Names and lengths of the dimensions, in the order of their numbers.
+    /// Names and lengths of the group's dimensions, in the order of their numbers.
     dimensions: Vec<(String, u64)>,
-    /// For each dimension, the object number of its scale.
+    /// The object number of each dimension's scale.
     scales: Vec<usize>,
     /// The number of the first object that is only a dimension and not a variable.
     alone: usize,
-    /// The number in the file of the group's first dimension.
+    /// The netCDF number of the group's first dimension.
     first: u64,
 }
 
 impl GroupScales {
-    /// Returns the scales of a group's dimensions. The objects of `members` are numbered from `base` on, the dimensions
-    /// from `first` on.
+    /// Numbers the dimension scales of a group. The objects of the group's arrays are numbered from `base` on, its
+    /// dimensions from `first` on.
     fn new(
         dimensions: &GroupDimensions,
         members: &[PlacedMember],
@@ -431,17 +428,17 @@ impl GroupScales {
         }
     }
 
-    /// Returns the object numbers of the scales, in the order of the dimensions.
+    /// Returns the object numbers of the dimension scales, in the order of the dimensions.
     fn objects(&self) -> &[usize] {
         &self.scales
     }
 
-    /// Whether an object is a scale.
+    /// Whether the object is a dimension scale of the group.
     fn is_scale(&self, object: usize) -> bool {
         self.scales.contains(&object)
     }
 
-    /// Returns the attributes that make an object a scale. `label` is its attribute `NAME`.
+    /// Returns the attributes that make an object a dimension scale. `label` is the value of its attribute `NAME`.
     fn attributes(&self, object: usize, label: &str) -> Option<Vec<(String, HdfValue)>> {
         let fixed = |text: &str| HdfValue::FixedText(format!("{text}\0"));
         let mut list = vec![
@@ -454,7 +451,7 @@ impl GroupScales {
         Some(list)
     }
 
-    /// Returns the attributes of a scale that is not a variable.
+    /// Returns the attributes of a dimension scale that is not a variable.
     fn attributes_of_dimension(
         &self,
         object: usize,
@@ -465,15 +462,15 @@ impl GroupScales {
         self.attributes(object, &label)
     }
 
-    /// Returns the object number, the name and the length of each dimension that is not a variable.
+    /// Returns the object number, the name and the length of each dimension that has no variable.
     fn without_variable(&self) -> impl Iterator<Item = (usize, &str, u64)> {
         let dimensions = self.dimensions.iter().zip(&self.scales);
         let alone = dimensions.filter(|&(_, &object)| object >= self.alone);
         alone.map(|((name, length), &object)| (object, name.as_str(), *length))
     }
 
-    /// Returns the name under which a member is linked in its group. netCDF requires a prefix if the member has the
-    /// name of a dimension but is not the scale of the dimension.
+    /// Returns the name under which an array is linked in its group. netCDF requires a prefix if the array has the name
+    /// of a dimension but is not the scale of the dimension.
     fn link_name(&self, name: &str, object: usize) -> String {
         let mut dimensions = self.dimensions.iter().zip(&self.scales);
         let is_other =
@@ -483,19 +480,20 @@ impl GroupScales {
     }
 }
 
-/// The scales of the dimensions in all groups.
+/// The dimension scales of all groups of an HDF5 file.
 #[derive(Default)]
 struct FileScales {
-    /// The object number of each dimension's scale, by the number of the dimension in the file.
+    /// The object number of each dimension's scale, indexed by the netCDF number of the dimension.
     objects: Vec<usize>,
-    /// By the path of a group, the dimensions that its arrays and the groups below it can use.
+    /// The dimensions that the arrays of a group and the groups below it can use, by the path of the group.
     visible: BTreeMap<String, VisibleDimensions>,
-    /// By the object number of a scale, the datasets that use it, each with the index of the dimension.
+    /// The datasets that use a dimension scale, each with the index of its dimension, by the object number of the
+    /// scale.
     users: BTreeMap<usize, Vec<(usize, u32)>>,
 }
 
 impl FileScales {
-    /// Returns the dimensions of the groups above that a group can use.
+    /// Returns the dimensions that a group inherits from the nearest group above it.
     fn visible_in(&self, path: &str) -> VisibleDimensions {
         let mut above = path;
         while let Some((group, _)) = above.rsplit_once('/') {
@@ -508,7 +506,7 @@ impl FileScales {
         top.cloned().unwrap_or_default()
     }
 
-    /// Returns the object number of a dimension's scale, or `None` if there is no such dimension.
+    /// Returns the object number of a dimension's scale; `None` if the file has no dimension with this number.
     fn of(&self, number: u64) -> Option<usize> {
         self.objects.get(usize::try_from(number).ok()?).copied()
     }

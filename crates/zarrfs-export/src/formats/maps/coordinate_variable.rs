@@ -6,23 +6,23 @@ use crate::formats::axes::AxisKind;
 use crate::formats::units::{self, Unit};
 use zarr_format::model::Attributes;
 
-/// The coordinate variable of a dimension.
+/// What is known of the coordinate variable of a dimension.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CoordinateVariable {
-    /// Its name.
+    /// The name of the coordinate variable.
     pub name: String,
-    /// What the values mean, according to the variable's attributes or its name.
+    /// What the variable's values mean, according to its attributes or its name.
     pub meaning: CoordinateMeaning,
-    /// The positions of the elements along the dimension.
+    /// The positions of the dimension's elements, which the values give.
     pub line: Line,
 }
 
-/// The meaning of a coordinate variable's values.
+/// The direction and the quantity of a coordinate variable's values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CoordinateMeaning {
     /// X if the values increase eastward, Y if they increase northward; other kinds for other variables.
     pub kind: AxisKind,
-    /// The quantity that the values measure, and its unit.
+    /// The quantity that the values measure, with its unit.
     pub quantity: Quantity,
 }
 
@@ -31,38 +31,39 @@ pub struct CoordinateMeaning {
 pub enum Quantity {
     /// Longitude or latitude in degrees.
     Degrees,
-    /// Other angles, in a unit of this many radians: of a rotated grid, or from a satellite to the ground.
+    /// Angles that are no longitudes or latitudes (of a rotated grid, or from a satellite to the ground). The number is
+    /// the length of their unit in radians.
     Angles(f64),
-    /// Distances on a plane, in a unit of this many metres.
+    /// Distances on a plane; the number is the length of their unit in metres.
     Lengths(f64),
-    /// Distances in the unit of the projected system itself, which is this many metres: feet, or a multiple of a metre
-    /// as rioxarray writes it.
+    /// Distances in the unit of the projected system itself, such as feet, or a multiple of a metre as rioxarray writes
+    /// it. The number is the length of this unit in metres.
     OwnLengths(f64),
     /// Another quantity, or an unknown one.
     Unknown,
 }
 
-/// The positions of the elements along a dimension.
+/// The positions of the elements along a dimension, as the coordinate variable gives them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Line {
-    /// Equal spacing.
+    /// All positions are equally spaced.
     Regular {
-        /// The first value.
+        /// The position of the first element.
         first: f64,
-        /// The distance between values; not 0.
+        /// The distance between neighbouring elements; not 0.
         step: f64,
     },
-    /// A single value, so that the spacing is unknown.
+    /// The variable has a single value, so the spacing is unknown.
     Single(f64),
-    /// Unequal spacing.
+    /// The positions are not equally spaced.
     Irregular,
-    /// The values are not numbers that can be read, for this reason.
+    /// The values of the variable are not numbers that can be read; the text has the reason.
     NoNumbers(String),
-    /// The values are in this unit, of unknown length.
+    /// The unit of the values is not known; the text is its name.
     UnknownUnit(String),
 }
 
-/// The meaning of coordinate variables with these names, if their attributes do not define one.
+/// What coordinate variables with common names mean, if their attributes do not tell.
 const NAMES: &[(&str, AxisKind, Quantity)] = &[
     ("lon", AxisKind::X, Quantity::Degrees),
     ("longitude", AxisKind::X, Quantity::Degrees),
@@ -80,7 +81,7 @@ const NAMES: &[(&str, AxisKind, Quantity)] = &[
     ("projection_y_coordinate", AxisKind::Y, Quantity::Unknown),
 ];
 
-/// The meaning of CF's standard names.
+/// The direction and the quantity of CF's standard names for coordinates.
 const STANDARD_NAMES: &[(&str, AxisKind, Quantity)] = &[
     ("longitude", AxisKind::X, Quantity::Degrees),
     ("latitude", AxisKind::Y, Quantity::Degrees),
@@ -102,7 +103,7 @@ const STANDARD_NAMES: &[(&str, AxisKind, Quantity)] = &[
 
 const DEGREE: f64 = std::f64::consts::PI / 180.0;
 
-/// The quantities that units measure.
+/// The quantity that each known unit of coordinates measures.
 const UNITS: &[(&str, Quantity)] = &[
     ("degree", Quantity::Angles(DEGREE)),
     ("degrees", Quantity::Angles(DEGREE)),
@@ -116,14 +117,15 @@ const UNITS: &[(&str, Quantity)] = &[
     ("urad", Quantity::Angles(1e-6)),
     ("microradian", Quantity::Angles(1e-6)),
     ("microradians", Quantity::Angles(1e-6)),
-    // The US survey foot differs from the international foot.
+    // The US survey foot differs slightly from the international foot.
     ("US_survey_foot", Quantity::OwnLengths(1200.0 / 3937.0)),
     ("US_survey_feet", Quantity::OwnLengths(1200.0 / 3937.0)),
     ("US survey foot", Quantity::OwnLengths(1200.0 / 3937.0)),
     ("us-ft", Quantity::OwnLengths(1200.0 / 3937.0)),
 ];
 
-/// Returns the quantity that a unit measures. The unit is a name, or a number followed by a name, of at most 64 bytes.
+/// Returns the quantity that a unit measures. The unit is a name, or a number followed by a name; texts of more than 64
+/// bytes are not parsed.
 fn measured(units: &str) -> Option<Quantity> {
     if units.len() > 64 {
         return None;
@@ -152,11 +154,11 @@ fn measured(units: &str) -> Option<Quantity> {
     })
 }
 
-/// Returns the unit of a variable, shortened for a message, if it is none that coordinates of maps have.
+/// Returns the unit of a variable, shortened for a message, if it is not a unit that coordinates of maps have.
 pub(crate) fn unknown_unit(attributes: &Attributes) -> Option<String> {
     let units = attributes.get("units")?;
     let units = units.as_str()?.trim();
-    // Variables with units of time are recognized later, when their values are read.
+    // Units of time are no error here: such variables are recognized later, when their values are read.
     let is_time = units.contains(" since ");
     let is_known =
         units.is_empty() || is_time || kind_of_units(units).is_some() || measured(units).is_some();
@@ -196,8 +198,8 @@ impl CoordinateMeaning {
             .flatten()
             .any(|(named, counted)| named == kind && counted == Quantity::Degrees);
         let quantity = match measured {
-            // The unit is just degrees, so the standard name or the name must say whether these are longitudes or
-            // latitudes.
+            // The unit `degrees` alone does not say that the values are longitudes or latitudes; the standard name or
+            // the name does.
             Some(Quantity::Angles(DEGREE)) if is_degrees => Quantity::Degrees,
             Some(measured) => measured,
             None if is_degrees && units.is_empty() => Quantity::Degrees,
@@ -233,8 +235,8 @@ fn kind_of_units(units: &str) -> Option<AxisKind> {
 }
 
 impl Line {
-    /// Finds out whether values are equally spaced. Values of 32-bit floats may be rounded; longitudes may wrap from
-    /// 180 to -180.
+    /// Finds out whether the values of a coordinate variable are equally spaced. Values of 32-bit floats may be
+    /// rounded, and longitudes may jump from 180 to -180.
     pub fn of(values: &[f64], is_single: bool, is_longitude: bool) -> Line {
         let turned = is_longitude.then(|| turned(values));
         let values = turned.as_deref().unwrap_or(values);
@@ -247,8 +249,8 @@ impl Line {
         if !step.is_finite() || step == 0.0 {
             return Line::Irregular;
         }
-        // Values may deviate from equal spacing by 1/1000 of a step. If they were rounded to 32-bit floats, by the
-        // rounding error, up to 1/20 of a step.
+        // Values may deviate from equal spacing by 1/1000 of the spacing. Values of 32-bit floats may also deviate by
+        // their rounding error, up to 1/20 of the spacing.
         let mut tolerance = 1e-3 * step.abs();
         if is_single {
             let largest = first.abs().max(last.abs());
@@ -257,7 +259,7 @@ impl Line {
         }
         let is_regular = values.iter().enumerate().all(|(number, value)| {
             let expected = first + step * number as f64;
-            // The comparison is false for NaN.
+            // NaN values are irregular, because a comparison with NaN is false.
             (value - expected).abs() <= tolerance
         });
         if is_regular {
@@ -268,7 +270,7 @@ impl Line {
     }
 }
 
-/// Adds full turns to longitudes, so that neighbours differ by at most half a turn.
+/// Adds multiples of 360 degrees to longitudes, so that neighbours differ by at most 180 degrees.
 fn turned(values: &[f64]) -> Vec<f64> {
     let mut turns = 0.0;
     let mut before = None;
@@ -316,7 +318,8 @@ mod tests {
 
     #[test]
     fn values_rounded_to_32_bit_floats_are_regular() {
-        // A 1/300 degree step around 180, where 32-bit floats are 1.5e-5 apart.
+        // The spacing is 1/300 degree. At longitudes around 180, 32-bit floats are 1.5e-5 apart, so the rounded values
+        // are not equally spaced.
         let values: Vec<f64> = (0..900)
             .map(|number| f64::from((170.0 + f64::from(number) / 300.0) as f32))
             .collect();

@@ -11,13 +11,12 @@ use crate::formats::maps::{BandFacts, PlaneAxes, PlaneSize};
 use crate::formats::{FileParts, Subject};
 use zarr_format::model::DataType;
 
-/// The arrays that the `.img` and the `.hdr` can hold.
 pub(crate) const NEEDS: &str = "bool, int16 to int64, uint8 to uint64, float32, float64, complex64 or complex128 in 2 \
     or 3 dimensions, none of length 0 or beyond 2^31 - 1";
 
 /// An array in the form that ENVI knows: bands of rows and columns.
 struct Bands {
-    /// ENVI's name for the order of bands, rows and columns.
+    /// ENVI's name for the order of the array's dimensions: bsq, bil or bip.
     interleave: &'static str,
     count: u64,
     size: PlaneSize,
@@ -72,12 +71,12 @@ fn envi_type(data_type: &DataType) -> Option<u32> {
     })
 }
 
-/// Returns the file of the elements.
+/// Describes the `.img` file, which has only the elements; `None` if ENVI cannot hold the elements.
 pub(crate) fn image(subject: &Subject) -> Option<FileParts> {
     header(subject).map(|_| FileParts::plain(Vec::new()))
 }
 
-/// Returns the file of the header, or `None` if ENVI cannot hold the elements.
+/// Makes the `.hdr` file; `None` if ENVI cannot hold the elements.
 pub(crate) fn header(subject: &Subject) -> Option<FileParts> {
     let bands = bands_of(subject)?;
     let code = envi_type(&subject.array.data_type)?;
@@ -98,7 +97,8 @@ pub(crate) fn header(subject: &Subject) -> Option<FileParts> {
     })
 }
 
-/// Returns the lines of the reference system and the place. Adds what ENVI cannot express to `left_out`.
+/// Returns the header's lines for the reference system and the geotransform. Adds what ENVI cannot express to
+/// `left_out`.
 fn map_lines(map: &mut Georeference) -> String {
     let system = map.system.take();
     let place = map.place.filter(|place| {
@@ -128,15 +128,15 @@ fn map_lines(map: &mut Georeference) -> String {
     }
 }
 
-/// Returns the line `map info` with a place. In ENVI, a positive pixel height means that north is up.
+/// Returns ENVI's header line `map info` for a geotransform. In ENVI, a positive pixel height means that north is up.
 fn map_info(system: &str, place: GeoTransform, more: &str) -> String {
     let GeoTransform { x, y, width, .. } = place;
     let height = -place.height;
     format!("map info = {{{system}, 1, 1, {x}, {y}, {width}, {height}{more}}}\n")
 }
 
-/// Returns the lines of a reference system and a place: a system that ENVI has a name for, or WKT 1. Returns `None` if
-/// there is neither.
+/// Returns the header's lines for a reference system that has a name in ENVI or is known as WKT 1, with its
+/// geotransform. Returns `None` for other systems.
 fn system_lines(system: &ReferenceSystem, place: GeoTransform) -> Option<String> {
     match system.code() {
         Some(4326) => {

@@ -9,32 +9,31 @@ use crate::formats::TakenDimension;
 use crate::formats::maps::PlaneSize;
 use zarr_format::model::Attributes;
 
-/// The affine map from pixel indices to coordinates of the map. The fields are in GDAL's order.
+/// The affine map (GDAL's geotransform) from pixel indices to coordinates of a map. The fields are in GDAL's order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct GeoTransform {
-    /// The x coordinate of the first pixel's corner.
+    /// The x coordinate of the first pixel's outer corner.
     pub(crate) x: f64,
-    /// The change of x along a row.
+    /// The change of x from one pixel to the next in a row.
     pub(crate) width: f64,
-    /// The change of x along a column.
+    /// The change of x from one pixel to the next in a column.
     pub(crate) skew_x: f64,
-    /// The y coordinate of the first pixel's corner.
+    /// The y coordinate of the first pixel's outer corner.
     pub(crate) y: f64,
-    /// The change of y along a row.
+    /// The change of y from one pixel to the next in a row.
     pub(crate) skew_y: f64,
-    /// The change of y along a column.
+    /// The change of y from one pixel to the next in a column.
     pub(crate) height: f64,
 }
 
-/// A geotransform, and the attribute that states it.
+/// A geotransform, and the name of the attribute that states it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttributeTransform {
     pub(crate) transform: GeoTransform,
-    /// The name of the attribute.
     pub(crate) attribute: &'static str,
 }
 
-/// Pixels along a row or a column: the corner of the first one, and the step between them.
+/// The positions of pixels along a row or a column: the outer edge of the first pixel, and the distance between pixels.
 #[derive(Clone, Copy)]
 pub(crate) struct Pixels {
     pub(crate) corner: f64,
@@ -42,13 +41,14 @@ pub(crate) struct Pixels {
 }
 
 impl Pixels {
-    /// Returns pixels of this step whose first centre is `first`.
+    /// Returns pixels with the distance `step`, the first of which is centred at `first`.
     pub(crate) fn around(first: f64, step: f64) -> Pixels {
         let corner = first - step / 2.0;
         Pixels { corner, step }
     }
 
-    /// Whether pixels agree with others within a quarter of a pixel, at both ends of a line of `length` pixels.
+    /// Whether pixels are at the positions of other pixels within a quarter of a pixel, at both ends of a line of
+    /// `length` pixels.
     pub(crate) fn is_near(self, other: Pixels, length: u64) -> bool {
         let most = other.step.abs() / 4.0;
         let between =
@@ -58,7 +58,7 @@ impl Pixels {
 }
 
 impl AttributeTransform {
-    /// Returns the geotransform that attributes state, or `None` if they state none.
+    /// Returns the geotransform that the attributes of a map state, or `None` if they state none.
     pub(crate) fn of(attributes: &Attributes) -> Option<AttributeTransform> {
         let of_gdal = attributes.get("GeoTransform").as_ref().and_then(numbers);
         let of_gdal = of_gdal.map(|found| (found, "GeoTransform"));
@@ -74,11 +74,11 @@ impl AttributeTransform {
 }
 
 impl GeoTransform {
-    /// Returns the geotransform of a plane of this size that covers the bounds in the attributes of a map. The first
-    /// row is at the top.
+    /// Returns the geotransform of a plane that covers the bounds in the attributes of a map, given its size in pixels.
+    /// The first row is at the top.
     pub(crate) fn of_bounds(attributes: &Attributes, size: PlaneSize) -> Option<GeoTransform> {
         let [left, bottom, right, top] = bounds(attributes)?;
-        // If pixels are nodes, the bounds are the centres of the outer pixels, not their edges.
+        // If pixels are nodes of a grid, the bounds are the centres of the outer pixels, not their edges.
         let is_node = is_of_nodes(attributes);
         let steps = |count: u64| if is_node { count.saturating_sub(1) } else { count } as f64;
         let (width, height) = (
@@ -94,12 +94,12 @@ impl GeoTransform {
         (place.is_place() && width > 0.0 && height < 0.0).then_some(place)
     }
 
-    /// Returns the geotransform of pixels of this size that begin at 0.
+    /// Returns the geotransform of pixels with the given width and height, of which the first begins at 0.
     pub(crate) fn straight(width: f64, height: f64) -> GeoTransform {
         GeoTransform::from([0.0, width, 0.0, 0.0, 0.0, height])
     }
 
-    /// Returns the geotransform whose rows run along x and whose columns run along y.
+    /// Returns the geotransform of a map whose rows run along x and whose columns run along y.
     pub(crate) fn from_pixels(columns: Pixels, rows: Pixels) -> GeoTransform {
         GeoTransform {
             x: columns.corner,
@@ -108,7 +108,7 @@ impl GeoTransform {
         }
     }
 
-    /// Returns the pixels of a row.
+    /// Returns the x positions of the pixels of a row.
     pub(crate) fn columns(&self) -> Pixels {
         Pixels {
             corner: self.x,
@@ -116,7 +116,7 @@ impl GeoTransform {
         }
     }
 
-    /// Returns the pixels of a column.
+    /// Returns the y positions of the pixels of a column.
     pub(crate) fn rows(&self) -> Pixels {
         Pixels {
             corner: self.y,
@@ -124,7 +124,7 @@ impl GeoTransform {
         }
     }
 
-    /// Returns the six numbers in GDAL's order.
+    /// Returns the six numbers of the geotransform in GDAL's order.
     pub(crate) fn numbers(&self) -> [f64; 6] {
         [
             self.x,
@@ -140,20 +140,20 @@ impl GeoTransform {
         self.numbers().iter().all(|number| number.is_finite())
     }
 
-    /// Whether rows or columns do not run along x and y.
+    /// Whether the rows do not run along x, or the columns not along y.
     pub(crate) fn is_skewed(&self) -> bool {
         self.skew_x != 0.0 || self.skew_y != 0.0
     }
 
-    /// Whether this can be a place on a map: pixels have an area, and the numbers are not just pixel indices. Programs
-    /// write these if they know no place.
+    /// Whether the numbers can be a geotransform: pixels have an area, and coordinates are not just pixel indices,
+    /// which programs write if they know no position.
     fn is_place(&self) -> bool {
         let area = self.width * self.height - self.skew_x * self.skew_y;
         let is_identity = *self == GeoTransform::straight(1.0, 1.0);
         self.is_finite() && area != 0.0 && area.is_finite() && !is_identity
     }
 
-    /// Returns the geotransform with its x coordinates multiplied by one factor and its y coordinates by another.
+    /// Returns the geotransform with its x coordinates multiplied by `along_x` and its y coordinates by `along_y`.
     pub(crate) fn scaled(self, along_x: f64, along_y: f64) -> GeoTransform {
         let [x, width, skew_x, y, skew_y, height] = self.numbers();
         let numbers = [
@@ -164,11 +164,11 @@ impl GeoTransform {
             skew_y * along_y,
             height * along_y,
         ];
-        // Adding 0 turns -0 into 0, which would otherwise be written with its sign.
+        // Adding 0 turns -0 into 0, because files would show the sign of -0.
         numbers.map(|number| number + 0.0).into()
     }
 
-    /// Returns the geotransform of larger pixels, each of several columns and rows, that begin at the same corner.
+    /// Returns the geotransform of pixels enlarged by these factors, with the same corner of the first pixel.
     pub(crate) fn coarsened(self, columns: f64, rows: f64) -> GeoTransform {
         GeoTransform {
             width: self.width * columns,
@@ -179,12 +179,12 @@ impl GeoTransform {
         }
     }
 
-    /// Returns the geotransform of the pixels that are taken with a step. Each is as wide as the step.
+    /// Returns the geotransform of an index range, whose pixels are as large as the range's steps.
     pub(crate) fn taken(self, columns: &TakenDimension, rows: &TakenDimension) -> GeoTransform {
         let corner = |taken: &TakenDimension| taken.start as f64 + 0.5 - taken.step as f64 / 2.0;
         let (column, row) = (corner(columns), corner(rows));
         let steps = self.coarsened(columns.step as f64, rows.step as f64);
-        // Adding 0 turns -0 into 0, which would otherwise be written with its sign.
+        // Adding 0 turns -0 into 0, because files would show the sign of -0.
         GeoTransform {
             x: self.x + self.width * column + self.skew_x * row,
             y: self.y + self.skew_y * column + self.height * row,
@@ -194,7 +194,7 @@ impl GeoTransform {
         }
     }
 
-    /// Whether the geotransform in a group's attributes fits a plane of this size. If not, it belongs to another array
+    /// Whether the geotransform in a group's attributes fits an array of this size. If not, it belongs to another array
     /// of the group.
     pub(crate) fn fits(&self, group: &Attributes, size: PlaneSize) -> bool {
         if shape(group).is_some() {
@@ -226,13 +226,13 @@ impl From<[f64; 6]> for GeoTransform {
     }
 }
 
-/// Whether attributes state a shape or bounds, and a geotransform that fits a plane of this size.
+/// Whether attributes state a shape or bounds, and a geotransform that fits a plane of `size`.
 pub(crate) fn has_fitting_transform(attributes: &Attributes, size: PlaneSize) -> bool {
     let found = AttributeTransform::of(attributes).filter(|_| has_extent(attributes));
     found.is_some_and(|found| found.transform.fits(attributes, size))
 }
 
-/// Whether attributes say that the place is not an affine map.
+/// Whether attributes say that the map from pixels to coordinates is not affine.
 pub(crate) fn is_not_affine(attributes: &Attributes) -> bool {
     let kind = attributes.get("spatial:transform_type");
     kind.is_some_and(|kind| !kind.is_null() && kind != "affine")
@@ -246,7 +246,7 @@ fn of_geozarr(attributes: &Attributes) -> Option<GeoTransform> {
     if !is_of_nodes(attributes) {
         return Some(found);
     }
-    // The stated place is the centre of the first pixel.
+    // The attribute states the centre of the first pixel; a geotransform starts at its corner.
     Some(GeoTransform {
         x: found.x - (found.width + found.skew_x) / 2.0,
         y: found.y - (found.skew_y + found.height) / 2.0,
@@ -259,7 +259,7 @@ fn of_stac(attributes: &Attributes) -> Option<GeoTransform> {
         let mut geo = attributes.get("geo")?;
         Some(geo.get_mut("proj")?.get_mut("transform")?.take())
     })?;
-    // Some programs write the six numbers as text, in GDAL's order.
+    // Some programs write the geotransform as text, with the six numbers in GDAL's order.
     let is_text = value.is_string();
     if is_text {
         numbers(&value)
@@ -268,7 +268,7 @@ fn of_stac(attributes: &Attributes) -> Option<GeoTransform> {
     }
 }
 
-/// Returns the first two rows of a matrix as a geotransform.
+/// Reads the first two rows of a matrix as a geotransform.
 fn of_matrix(value: &Value) -> Option<GeoTransform> {
     let list = value
         .as_array()
@@ -277,7 +277,7 @@ fn of_matrix(value: &Value) -> Option<GeoTransform> {
     Some([c, a, b, f, d, e].into())
 }
 
-/// Parses six numbers from a list, or from text separated by spaces.
+/// Parses the six numbers of a geotransform from a list, or from text separated by spaces.
 fn numbers(value: &Value) -> Option<GeoTransform> {
     let numbers: Vec<f64> = match value {
         Value::String(text) => text
@@ -295,31 +295,30 @@ fn is_of_nodes(attributes: &Attributes) -> bool {
     kind.is_some_and(|kind| kind == "node")
 }
 
-/// Returns the first of these attributes whose value is a list.
 fn list(attributes: &Attributes, names: [&str; 2]) -> Option<Vec<Value>> {
     let mut lists = names.iter().map(|name| attributes.get(name));
     lists.find_map(|list| list?.as_array().cloned())
 }
 
-/// Returns the shape of a map, as attributes state it.
+/// Returns the shape of a map that its attributes state.
 fn shape(attributes: &Attributes) -> Option<Vec<Value>> {
     list(attributes, ["spatial:shape", "proj:shape"])
 }
 
-/// Returns the bounds of a map, as attributes state them: left, bottom, right and top.
+/// Returns the bounds of a map that its attributes state: left, bottom, right and top.
 fn bounds(attributes: &Attributes) -> Option<[f64; 4]> {
     let bounds = list(attributes, ["spatial:bbox", "proj:bbox"])?;
     let bounds: Vec<f64> = bounds.iter().map(Value::as_f64).collect::<Option<_>>()?;
     bounds.try_into().ok()
 }
 
-/// Whether attributes contain a shape or bounds that can be compared to a plane.
+/// Whether attributes state the shape or the bounds of a map, which show whether the map fits an array.
 pub(crate) fn has_extent(attributes: &Attributes) -> bool {
     let names = ["spatial:shape", "proj:shape", "spatial:bbox", "proj:bbox"];
     names.into_iter().any(|name| attributes.get(name).is_some())
 }
 
-/// Whether attributes state this shape, or none.
+/// Whether attributes state a map of this size, or no size at all.
 pub(crate) fn fits_shape(attributes: &Attributes, size: PlaneSize) -> bool {
     shape(attributes).is_none_or(|shape| {
         let shape: Vec<_> = shape.iter().rev().take(2).map(Value::as_u64).collect();
@@ -380,7 +379,7 @@ mod tests {
         let bounds = json!({"spatial:bbox": [0, 0, 90, 70]});
         assert!(fits(bounds.clone(), size(7, 9)));
         assert!(!fits(bounds, size(3, 4)));
-        // Arrays without dimension names take the group's place only if the group states a shape.
+        // Arrays without dimension names use the geotransform of their group only if the group states a shape.
         let is_fitting = |shape: Value| {
             let group =
                 json!({"spatial:transform": [10, 0, 0, 0, -10, 70], "spatial:shape": shape});

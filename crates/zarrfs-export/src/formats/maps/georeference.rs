@@ -1,4 +1,4 @@
-//! Finds a map's reference system and the place of its first pixel.
+//! Finds a map's reference system and geotransform.
 //!
 //! Reads the attributes of the array, of its grid mapping and of its group, in the conventions of GDAL, GeoZarr, EOPF
 //! and CF, and the coordinate variables. If attributes contradict coordinate variables, the coordinate variables are
@@ -16,21 +16,21 @@ use crate::formats::maps::reference_system::ReferenceSystem;
 use crate::formats::maps::{PlaneAxes, PlaneSize, grid_mapping};
 use zarr_format::model::Attributes;
 
-/// The georeference of a map, as far as a file can express it.
+/// Reference system and geotransform of a map, as far as a file can express them.
 #[derive(Default)]
 pub(crate) struct Georeference {
-    /// The reference system in which the numbers of the place are.
+    /// The reference system of the geotransform's coordinates.
     pub(crate) system: Option<ReferenceSystem>,
-    /// The place of the first pixel.
+    /// The geotransform, from pixel indices to coordinates.
     pub(crate) place: Option<GeoTransform>,
-    /// Whether metadata give the array a place on a map or a reference system. If not, `place` is only the pixel
-    /// spacing of an image.
+    /// Whether metadata give the array a geotransform or a reference system. If not, `place` has only the pixel spacing
+    /// of an image.
     pub(crate) is_map: bool,
-    /// The facts that the file omits, in the form of `FileParts::left_out`.
+    /// The metadata that the file omits; each text is a name, a colon and the reason.
     pub(crate) left_out: Vec<String>,
 }
 
-/// Returns the meaning of each dimension of a box on a map. The y and x dimensions are found by their names, by
+/// Returns the meaning of each dimension of an exported map. The y and x dimensions are found by their names, by
 /// `spatial:dimensions` of GeoZarr, or by the coordinate variables.
 pub(crate) fn map_axes(subject: &Subject) -> Vec<AxisMeaning> {
     let spatial =
@@ -61,7 +61,7 @@ pub(crate) fn map_axes(subject: &Subject) -> Vec<AxisMeaning> {
     axes
 }
 
-/// Returns the index of the array's dimension that a dimension of the box comes from.
+/// Returns the index of the array's dimension that becomes dimension `place` of the file.
 fn axis_of_array(subject: &Subject, place: usize) -> Option<usize> {
     match subject.taken {
         Some(taken) => Some(taken.get(place)?.axis),
@@ -69,12 +69,12 @@ fn axis_of_array(subject: &Subject, place: usize) -> Option<usize> {
     }
 }
 
-/// Returns the coordinate variable of a dimension of the array, or `None` if there is none.
 fn coordinate_variable<'a>(subject: &Subject<'a>, axis: usize) -> Option<&'a CoordinateVariable> {
     subject.around.coordinates.get(axis)?.as_ref()
 }
 
-/// Returns the georeference of a box with these dimensions of rows and columns; `axes` come from `map_axes`.
+/// Returns the georeference of an exported map; `plane` says which dimensions are rows and columns, and `axes` what the
+/// dimensions mean.
 pub(crate) fn georeference(
     subject: &Subject,
     axes: &[AxisMeaning],
@@ -97,7 +97,7 @@ pub(crate) fn georeference(
                 "the georeference: the rows and columns of the file do not run along y and x";
             left_out.push(sentence.to_string());
         }
-        // If the rows are heights, for example, the spacing is still right. If x and y are exchanged, it is not.
+        // The pixel spacing is right even if, for example, the rows are heights; it is wrong if x and y are exchanged.
         let is_exchanged = y.kind == AxisKind::X || x.kind == AxisKind::Y;
         return Georeference {
             place: (!is_exchanged)
@@ -110,7 +110,8 @@ pub(crate) fn georeference(
     facts.into_georeference(subject, plane, MapAxes { y, x })
 }
 
-/// Returns the array as a base level from which others were derived, or `None` if its place on a map is unknown.
+/// Returns the array as a base level, from which lower resolution levels were derived. Returns `None` if its
+/// geotransform is unknown.
 pub(crate) fn level_base(subject: &Subject, source: LevelSource) -> Option<LevelBase> {
     let axes = map_axes(subject);
     let plane = PlaneAxes::of(&axes)?;
@@ -120,7 +121,7 @@ pub(crate) fn level_base(subject: &Subject, source: LevelSource) -> Option<Level
     Some(LevelBase::new(source, found.system, place, size))
 }
 
-/// Returns the place of the first pixel according to the spacing and the origin of the dimensions.
+/// Returns a geotransform made of the spacing and the origin of the two dimensions.
 fn place_by_spacing(subject: &Subject, y: &AxisMeaning, x: &AxisMeaning) -> Option<GeoTransform> {
     let axes = [y.clone(), x.clone()];
     let corner = |axis: &AxisMeaning| axis.origin - axis.step() / 2.0;
@@ -132,11 +133,12 @@ fn place_by_spacing(subject: &Subject, y: &AxisMeaning, x: &AxisMeaning) -> Opti
     has_scale(&axes).then(|| in_metres(subject, place()))
 }
 
-/// Numbers below this may be view angles in radians. No satellite map is this few metres wide.
+/// If all numbers of a geotransform are below this limit, they may be angles in radians: no satellite map is this few
+/// metres wide.
 const MAX_ANGLE: f64 = 2.0;
 
-/// Returns a place in metres. CF stores the view angles of satellite maps, in radians. Times the height of the
-/// satellite, they are distances.
+/// Converts the geotransform of a satellite map to metres. CF stores view angles in radians; multiplied by the height
+/// of the satellite, they are distances.
 fn in_metres(subject: &Subject, place: GeoTransform) -> GeoTransform {
     let mut numbers = place.numbers().into_iter();
     let is_angle = numbers.all(|number| number.abs() < MAX_ANGLE);
@@ -148,8 +150,8 @@ fn satellite_height(subject: &Subject) -> Option<f64> {
     map_attributes(subject).find_map(grid_mapping::satellite_height)
 }
 
-/// Returns the attributes that may state the place of a map. These are the attributes of the array, its grid mapping,
-/// its resolution level and its group, and of the group that lists the level.
+/// Returns the attributes that may state the geotransform of a map: those of the array, its grid mapping, its
+/// resolution level and its group, and of the group that lists the level.
 fn map_attributes<'a>(subject: &Subject<'a>) -> impl Iterator<Item = &'a Attributes> {
     let around = subject.around;
     let own = [Some(&subject.array.attributes)];
@@ -157,16 +159,16 @@ fn map_attributes<'a>(subject: &Subject<'a>) -> impl Iterator<Item = &'a Attribu
     own.into_iter().chain(others).flatten()
 }
 
-/// Returns the attributes that apply to this array alone: its own, and those of the grid mapping that it names.
+/// Returns the attributes that apply to one array alone: its own, and those of the grid mapping that it names.
 fn own_attributes<'a>(subject: &Subject<'a>) -> impl Iterator<Item = &'a Attributes> {
     let own = &subject.array.attributes;
     let named = own.get("grid_mapping").and(subject.around.mapping);
     [Some(own), named].into_iter().flatten()
 }
 
-/// Whether the georeference of the group applies to this array: a group may contain tables next to maps. It applies if
-/// the array has dimensions of a map, if its own attributes state a place, or if it has no dimension names and this
-/// size.
+/// Whether the georeference of the group applies to the array, since a group may contain tables next to maps. It
+/// applies if the array has dimensions of a map, if its own attributes state a geotransform, or if it has no dimension
+/// names and the group states its size.
 fn is_map_of_group(subject: &Subject, size: PlaneSize) -> bool {
     let whole = Subject {
         shape: &subject.array.shape,
@@ -184,7 +186,7 @@ fn is_map_of_group(subject: &Subject, size: PlaneSize) -> bool {
                     .any(|attributes| geo_transform::has_fitting_transform(attributes, size)))
 }
 
-/// Whether a dimension is named as northing or easting. CF's standard names count as well.
+/// Whether a dimension has a name of northing or easting, which CF's standard names may be too.
 fn is_named(axis: &AxisMeaning, kind: AxisKind) -> bool {
     let name = axis
         .name
@@ -193,26 +195,26 @@ fn is_named(axis: &AxisMeaning, kind: AxisKind) -> bool {
     axis.kind == kind || name.is_some_and(|name| kind_of_name(name) == Some(kind))
 }
 
-/// The dimensions along y and x.
+/// The dimensions of a map along y and x.
 #[derive(Clone, Copy)]
 struct MapAxes<'a> {
     y: &'a AxisMeaning,
     x: &'a AxisMeaning,
 }
 
-/// What metadata say about the place of an array.
+/// What metadata say about the georeference of an array.
 struct MapFacts<'a> {
-    /// The size of the whole array.
+    /// The number of rows and columns of the whole array.
     size: PlaneSize,
     system: Option<ReferenceSystem>,
-    /// The place that attributes state.
+    /// The geotransform that attributes state.
     place: Option<AttributeTransform>,
-    /// Whether the group states a place, which may be that of another array.
+    /// Whether the group states a geotransform that may belong to another array.
     is_of_others: bool,
-    /// Whether attributes state a place that is not an affine map.
+    /// Whether attributes state a map from pixels to coordinates that is not affine.
     is_unknown: bool,
-    /// The place that follows from the base level or from the bounds of the map, if coordinate variables do not give
-    /// one.
+    /// The geotransform that follows from the base level or from the bounds of the map. It is used if coordinate
+    /// variables give none.
     other: Option<Result<GeoTransform, String>>,
     y: Option<&'a CoordinateVariable>,
     x: Option<&'a CoordinateVariable>,
@@ -232,8 +234,8 @@ impl<'a> MapFacts<'a> {
             .into_iter()
             .chain(others)
             .find_map(AttributeTransform::of);
-        // A place in the attributes of the layout's group is that of the first level. It is used for a derived level
-        // only if the group also states a shape or bounds, which must fit.
+        // A geotransform in the group that lists resolution levels is that of the first level. It applies to a derived
+        // level only if the group also states a shape or bounds that fit the level.
         let is_made = around
             .level
             .is_some_and(|level| level.get(DERIVED_FROM).is_some());
@@ -276,7 +278,7 @@ impl<'a> MapFacts<'a> {
         self.system.is_some() || self.place.is_some() || self.y.is_some() && self.x.is_some()
     }
 
-    /// Returns the place that the coordinate variables give, in the unit of the reference system.
+    /// Returns the geotransform that the coordinate variables give, in the unit of the reference system.
     fn of_coordinates(&self, subject: &Subject) -> Option<GeoTransform> {
         let pixels = |variable: Option<&CoordinateVariable>| match variable?.line {
             Line::Regular { first, step } => Some(Pixels::around(first, step)),
@@ -294,8 +296,8 @@ impl<'a> MapFacts<'a> {
         place.is_finite().then_some(place)
     }
 
-    /// Returns the factor from the unit of a coordinate variable to the unit of the reference system. Returns `None` if
-    /// the quantity is unknown.
+    /// Returns the factor from the unit of a coordinate variable to the unit of the reference system; `None` if the
+    /// variable's quantity is unknown.
     fn factor(&self, subject: &Subject, quantity: Quantity) -> Option<f64> {
         let degree = std::f64::consts::PI / 180.0;
         let system = self.system.as_ref();
@@ -353,7 +355,7 @@ impl<'a> MapFacts<'a> {
         let is_of_degrees = self.is_of_degrees();
         let other = self.system.take_if(|own| is_of_degrees && own.is_plane());
         if let Some(other) = other {
-            // The system is that of other maps in the group, so the place belongs to them too.
+            // The reference system is that of other maps in the group, so the group's geotransform is theirs too.
             let sentence = "the coordinates are longitudes and latitudes";
             left_out.push(format!(
                 "the reference system {}: {sentence}",
@@ -415,9 +417,9 @@ impl<'a> MapFacts<'a> {
         }
     }
 
-    /// Returns the place that attributes state, moved along y and x to where the coordinate variables are: programs
-    /// that cut rows out of a map keep the old attributes. Returns `None` if the coordinate variables are not evenly
-    /// spaced. Skewed rows are not moved, since coordinate variables cannot give their place.
+    /// Moves the geotransform in the attributes along y and x to the positions in the coordinate variables, because
+    /// programs that cut rows out of a map keep the old attributes. Returns `None` if the coordinate variables are not
+    /// evenly spaced. A skewed geotransform is not moved, since coordinate variables cannot express one.
     fn corrected(&self, subject: &Subject, own: GeoTransform) -> Option<GeoTransform> {
         if own.is_skewed() {
             return Some(own);
@@ -450,15 +452,15 @@ impl<'a> MapFacts<'a> {
         place.is_finite().then_some(place)
     }
 
-    /// Whether two places agree within a quarter of a pixel. A place with skewed rows counts as equal, since coordinate
-    /// variables cannot give such a place.
+    /// Whether two geotransforms agree within a quarter of a pixel. A skewed geotransform counts as equal, since
+    /// coordinate variables cannot express one.
     fn are_same(&self, own: &GeoTransform, measured: &GeoTransform) -> bool {
         own.is_skewed()
             || own.columns().is_near(measured.columns(), self.size.columns)
                 && own.rows().is_near(measured.rows(), self.size.rows)
     }
 
-    /// Returns the reason why the file has no place, or `None` if users would not expect one.
+    /// Returns a message why the file has no geotransform, or `None` if users would not expect one.
     fn missing_place_text(&self, subject: &Subject, axes: MapAxes<'_>) -> Option<String> {
         let because = |why: &str| Some(format!("the georeference: {why}"));
         let coordinates = subject.array.attributes.get("coordinates");
@@ -513,7 +515,7 @@ impl<'a> MapFacts<'a> {
     }
 }
 
-/// Returns the message that the grid mapping of an array is missing or unknown, or `None` if the array names none.
+/// Returns a message that the grid mapping that an array names is missing or unknown; `None` if the array names none.
 fn missing_system_text(subject: &Subject) -> Option<String> {
     let named = subject.array.attributes.get("grid_mapping")?;
     let named = named.as_str().filter(|named| !named.trim().is_empty())?;
@@ -531,8 +533,8 @@ fn missing_system_text(subject: &Subject) -> Option<String> {
     ))
 }
 
-/// Returns the place of a box, given the place `whole` of its array. Returns `None` if the box has no rows or no
-/// columns.
+/// Returns the geotransform of an exported index range, given that of the whole array. Returns `None` if the range has
+/// no rows or no columns.
 fn taken_place(subject: &Subject, whole: GeoTransform, plane: PlaneAxes) -> Option<GeoTransform> {
     let Some(taken) = subject.taken else {
         return Some(whole);

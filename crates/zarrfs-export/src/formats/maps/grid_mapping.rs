@@ -1,7 +1,7 @@
 //! Writes the WKT of a CF grid mapping: a projection with parameters.
 //!
-//! The result is WKT 1. For projections that WKT 1 does not have, it is WKT 2: rotated poles, and views of the earth
-//! from above. GDAL reads both.
+//! The result is WKT 1. Projections that WKT 1 does not have become WKT 2: rotated poles, and views of the earth from
+//! above. GDAL reads both versions.
 
 use std::fmt::Write;
 
@@ -10,10 +10,10 @@ use serde_json::Value;
 use crate::formats::netcdf::header::float;
 use zarr_format::model::Attributes;
 
-/// For each parameter of a projection, its WKT name and the CF attribute with its value.
+/// The parameters of a projection: the WKT name of each, and the CF attribute with its value.
 type Parameters = &'static [(&'static str, &'static str)];
 
-/// For each projection, its CF name, its WKT name and its parameters.
+/// The projections: the CF name, the WKT name and the parameters of each.
 const PROJECTIONS: &[(&str, &str, Parameters)] = &[
     (
         "transverse_mercator",
@@ -82,8 +82,8 @@ const PROJECTIONS: &[(&str, &str, Parameters)] = &[
             ("latitude_of_center", ORIGIN_LATITUDE),
             ("longitude_of_center", ORIGIN_LONGITUDE),
             ("azimuth", "azimuth_of_central_line"),
-            // The angle from the skewed to the rectified grid. CF has no attribute for it; it equals the azimuth of the
-            // central line.
+            // WKT also needs the angle from the skewed to the rectified grid. CF has no attribute for the angle, which
+            // equals the azimuth of the central line.
             ("rectified_grid_angle", "rectified_grid_angle"),
             ("scale_factor", "scale_factor_at_projection_origin"),
         ],
@@ -100,8 +100,8 @@ const CENTRE: Parameters = &[
     ("longitude_of_center", ORIGIN_LONGITUDE),
 ];
 
-/// Returns the height in metres of the satellite whose view a grid mapping describes, or `None` for other grid
-/// mappings.
+/// Returns the height in metres of the satellite whose view a grid mapping describes, or `None` for another kind of
+/// grid mapping.
 pub(crate) fn satellite_height(mapping: &Attributes) -> Option<f64> {
     let height = number(mapping, "perspective_point_height", 0);
     height.filter(|_| {
@@ -130,13 +130,13 @@ pub(crate) fn system_of(mapping: &Attributes) -> Option<String> {
     ];
     for (name, attribute) in parameters.into_iter().chain(eastings) {
         let value = parameter(mapping, name, attribute);
-        // Writing to a string does not fail.
+        // A write to a string cannot fail, so the result is ignored.
         let _ = write!(text, ",PARAMETER[\"{name}\",{value}]");
     }
     Some(text + ",UNIT[\"metre\",1]]")
 }
 
-/// Returns the WKT name of a projection, and the parameters that it has with this grid mapping.
+/// Returns the WKT name of a CF projection, and the parameters that the grid mapping gives it.
 fn projection(
     named: &str,
     mapping: &Attributes,
@@ -151,15 +151,15 @@ fn projection(
                 ("Mercator_1SP", vec![meridian, ORIGIN_SCALE])
             })
         }
-        // The first versions of CF did not have this projection, and programs chose attributes of their own.
+        // The first versions of CF did not have the sinusoidal projection, so programs chose other attributes for it.
         "sinusoidal" => {
             let has_origin = mapping.get(ORIGIN_LONGITUDE).is_some();
             let other = "longitude_of_central_meridian";
             let meridian = if has_origin { ORIGIN_LONGITUDE } else { other };
             Some(("Sinusoidal", vec![("longitude_of_center", meridian)]))
         }
-        // WKT needs a standard parallel, and this mapping has a scale at the equator. The parallel with this scale
-        // depends on the ellipsoid.
+        // WKT needs a standard parallel, but the grid mapping has a scale at the equator instead. The parallel with
+        // this scale depends on the ellipsoid, so it is not computed.
         "lambert_cylindrical_equal_area" if !has_parallel && has_scale(mapping) => None,
         "polar_stereographic" => Some(polar(mapping)),
         named => {
@@ -169,8 +169,8 @@ fn projection(
     }
 }
 
-/// Returns the WKT name and the parameters of a polar projection. Its latitude is the standard parallel, if the mapping
-/// has one, or else the pole, with a scale factor.
+/// Returns the WKT name and the parameters of a polar projection. It is defined by the standard parallel if the grid
+/// mapping has one, or else by a scale factor at the pole.
 fn polar(mapping: &Attributes) -> (&'static str, Vec<(&'static str, &'static str)>) {
     let has = |name| mapping.get(name).is_some();
     let straight = "straight_vertical_longitude_from_pole";
@@ -198,14 +198,15 @@ fn has_scale(mapping: &Attributes) -> bool {
     number(mapping, "scale_factor_at_projection_origin", 0).is_some_and(|scale| scale != 1.0)
 }
 
-/// Returns the value of a parameter. If the attribute is missing, returns 1 for a scale and 0 for other parameters.
+/// Returns the value of a projection's parameter. If the attribute is missing, a scale is 1 and any other parameter is
+/// 0.
 fn parameter(mapping: &Attributes, name: &str, attribute: &str) -> f64 {
     let missing = if name == "scale_factor" { 1.0 } else { 0.0 };
     let second = name == SECOND_PARALLEL.0;
     number(mapping, attribute, usize::from(second)).unwrap_or(missing)
 }
 
-/// Returns the WKT of a geographic system on an ellipsoid.
+/// Returns the WKT of the geographic system on the ellipsoid of a grid mapping.
 fn geographic(mapping: &Attributes) -> String {
     let ellipsoid = Ellipsoid::of(mapping);
     let named = ellipsoid.meridian_name();
@@ -223,10 +224,10 @@ fn geographic(mapping: &Attributes) -> String {
 const DEGREE: &str = "ANGLEUNIT[\"degree\",0.0174532925199433]";
 const METRE: &str = "LENGTHUNIT[\"metre\",1]";
 
-/// A parameter: its name, its value and its unit.
+/// A parameter of a WKT projection: its name, its value and its unit.
 type Parameter = (&'static str, f64, &'static str);
 
-/// Returns the WKT 2 of the grid mapping `named`. Returns `None` if it can be written as WKT 1, or if the height of the
+/// Returns the WKT 2 of the grid mapping with the name `named`; `None` if WKT 1 can express it, or if the height of the
 /// viewpoint is missing.
 fn wkt2_of(named: &str, mapping: &Attributes) -> Option<String> {
     match named {
@@ -237,17 +238,16 @@ fn wkt2_of(named: &str, mapping: &Attributes) -> Option<String> {
     }
 }
 
-/// Returns an angle in degrees, or 0 if the attribute is missing.
+/// Returns an angle of the grid mapping in degrees, or 0 if its attribute is missing.
 fn degrees(mapping: &Attributes, attribute: &str) -> f64 {
     number(mapping, attribute, 0).unwrap_or(0.0)
 }
 
-/// Returns the height of the viewpoint in metres, or `None` if the attribute is missing.
 fn height(mapping: &Attributes) -> Option<f64> {
     number(mapping, "perspective_point_height", 0)
 }
 
-/// Returns the WKT of a geostationary satellite view.
+/// Returns the WKT of a geostationary satellite's view of the earth; `None` if the height is missing.
 fn satellite(mapping: &Attributes) -> Option<String> {
     let method = format!("Geostationary Satellite (Sweep {})", swept_axis(mapping));
     let longitude = degrees(mapping, "longitude_of_projection_origin");
@@ -258,7 +258,7 @@ fn satellite(mapping: &Attributes) -> Option<String> {
     Some(projected(mapping, &method, &parameters))
 }
 
-/// Returns the WKT of a vertical perspective.
+/// Returns the WKT of the projection vertical perspective; `None` if the height is missing.
 fn perspective(mapping: &Attributes) -> Option<String> {
     let latitude = degrees(mapping, "latitude_of_projection_origin");
     let longitude = degrees(mapping, "longitude_of_projection_origin");
@@ -270,7 +270,8 @@ fn perspective(mapping: &Attributes) -> Option<String> {
     Some(projected(mapping, "Vertical Perspective", &parameters))
 }
 
-/// Returns the axis along which a satellite's scanner sweeps. If only the fixed axis is given, it is the other one.
+/// Returns the axis along which a satellite's scanner sweeps. If the grid mapping names only the fixed axis, this is
+/// the other axis.
 fn swept_axis(mapping: &Attributes) -> char {
     let is_x = |name| mapping.get(name).as_ref().and_then(Value::as_str) == Some("x");
     let is_y = |name| mapping.get(name).as_ref().and_then(Value::as_str) == Some("y");
@@ -281,7 +282,7 @@ fn swept_axis(mapping: &Attributes) -> char {
     }
 }
 
-/// Returns the WKT of the geographic system that the projection is based on.
+/// Returns the WKT of the geographic system on which a projection is based.
 fn base(mapping: &Attributes) -> String {
     let ellipsoid = Ellipsoid::of(mapping);
     let named = ellipsoid.meridian_name();
@@ -296,13 +297,12 @@ fn base(mapping: &Attributes) -> String {
     )
 }
 
-/// Returns the WKT of a parameter.
 fn text_of((name, value, unit): &Parameter) -> String {
     format!(",PARAMETER[\"{name}\",{value},{unit}]")
 }
 
-/// Returns the WKT of a system with a rotated pole: where this pole is, and the longitude of the geographic pole in the
-/// system.
+/// Returns the WKT of a system with a rotated pole: the position of the pole, and the longitude of the geographic pole
+/// in the rotated system.
 fn rotated(mapping: &Attributes) -> String {
     let parameters = [
         (
@@ -328,7 +328,7 @@ fn rotated(mapping: &Attributes) -> String {
     )
 }
 
-/// Returns the WKT of a projected system in metres.
+/// Returns the WKT of a projected system whose unit is the metre.
 fn projected(mapping: &Attributes, method: &str, parameters: &[Parameter]) -> String {
     let shift = |name| number(mapping, name, 0).unwrap_or(0.0);
     let shifts = [
@@ -343,8 +343,8 @@ fn projected(mapping: &Attributes, method: &str, parameters: &[Parameter]) -> St
     )
 }
 
-/// Returns a finite number of an attribute. Of a list, returns the number at `place`, or the last one if the list is
-/// shorter.
+/// Returns a finite number in an attribute. If the attribute is a list, returns the item at index `place`, or the last
+/// item of a shorter list.
 pub(crate) fn number(mapping: &Attributes, attribute: &str, place: usize) -> Option<f64> {
     let found = match mapping.get(attribute)? {
         Value::Array(list) => float(list.get(place).or(list.last())?),
@@ -353,7 +353,7 @@ pub(crate) fn number(mapping: &Attributes, attribute: &str, place: usize) -> Opt
     found.filter(|number| number.is_finite())
 }
 
-/// The ellipsoid of a geographic system.
+/// The ellipsoid and the prime meridian of a geographic system.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ellipsoid {
     /// The semi-major axis in metres.
@@ -365,7 +365,7 @@ pub(crate) struct Ellipsoid {
 }
 
 impl Ellipsoid {
-    /// Returns the ellipsoid of a grid mapping, or that of WGS 84 if the mapping has none.
+    /// Returns the ellipsoid of a grid mapping, or that of WGS 84 if the grid mapping has none.
     pub(crate) fn of(mapping: &Attributes) -> Ellipsoid {
         let number = |name| number(mapping, name, 0);
         let major = number("semi_major_axis").or_else(|| number("earth_radius"));
@@ -391,7 +391,8 @@ impl Ellipsoid {
         }
     }
 
-    /// Returns a name for the prime meridian. For a meridian named Greenwich, readers ignore the longitude.
+    /// Returns a name for the prime meridian. Only longitude 0 is named Greenwich, because readers ignore the longitude
+    /// of a meridian with this name.
     pub(crate) fn meridian_name(&self) -> &'static str {
         if self.meridian == 0.0 {
             "Greenwich"
@@ -422,7 +423,7 @@ mod tests {
                     PARAMETER[\"false_easting\",7],PARAMETER[\"false_northing\",0]";
         assert!(text.contains(part), "{text}");
         assert!(text.contains("SPHEROID[\"unknown\",6371229,0]"), "{text}");
-        // A single standard parallel stands for both.
+        // A single standard parallel in CF is both the first and the second standard parallel.
         let mapping =
             json!({"grid_mapping_name": "lambert_conformal_conic", "standard_parallel": 40});
         let text = system_of(&attributes(mapping)).unwrap();

@@ -1,4 +1,4 @@
-//! The resolution levels of a map in GeoZarr's `multiscales`, and places of derived levels.
+//! The resolution levels of a map in GeoZarr's `multiscales`, and geotransforms of derived levels.
 
 use serde_json::Value;
 
@@ -7,45 +7,45 @@ use crate::formats::maps::reference_system::ReferenceSystem;
 use crate::formats::maps::{PlaneAxes, PlaneSize};
 use zarr_format::model::Attributes;
 
-/// The resolution levels that a group lists.
+/// The resolution levels that a group lists in GeoZarr's `layout`.
 pub(crate) struct MapLayout {
     levels: Vec<Value>,
 }
 
-/// Names of the member with the path of a level. Drafts of GeoZarr used the second one.
+/// JSON members with the path of a resolution level; drafts of GeoZarr used the second name.
 const ASSET: &[&str] = &["asset", "group"];
 
-/// The member with the path of the level from which a level was derived.
+/// The JSON member with the path of the resolution level from which a level was derived.
 pub(crate) const DERIVED_FROM: &str = "derived_from";
 
-/// How a level was derived from another level.
+/// How a resolution level was derived from another level.
 #[derive(Clone, Debug)]
 struct Step {
-    /// For each dimension, the pixels of the other level per pixel of this one.
+    /// For each dimension, the number of the other level's pixels per pixel of the derived level.
     scale: Vec<f64>,
     translation: Vec<f64>,
 }
 
-/// A level whose place is known, and the steps by which another level was derived from it.
+/// A resolution level whose geotransform is known, and the steps by which another level was derived from it.
 #[derive(Clone, Debug)]
 pub struct LevelBase {
     name: String,
-    /// The reference system of this place.
+    /// The reference system of the known geotransform.
     pub(crate) system: Option<ReferenceSystem>,
     place: GeoTransform,
     size: PlaneSize,
-    /// The first step is the one that leads to the derived level itself.
+    /// The derivations from level to level; the first one leads to the derived level itself.
     steps: Vec<Step>,
 }
 
-/// The base level that a level was derived from, over one or several steps.
+/// The base level from which a resolution level was derived, over one or several levels.
 pub(crate) struct LevelSource {
-    /// The path of the base level, relative to the group with the layout.
+    /// The path of the base level, relative to the group that lists the levels.
     pub path: String,
     steps: Vec<Step>,
 }
 
-/// Returns the first of these members that an object has. Drafts had other names for some members.
+/// Returns the first of the named members that a JSON object has, because drafts of GeoZarr had other names.
 fn member<'a>(object: &'a Value, names: &[&str]) -> Option<&'a Value> {
     names.iter().find_map(|name| object.get(*name))
 }
@@ -61,7 +61,7 @@ fn numbers(list: Option<&Value>) -> Option<Vec<f64>> {
 }
 
 impl MapLayout {
-    /// Returns the layout in the attributes of a group, or `None` if the attributes have none.
+    /// Returns the resolution levels that a group's attributes list, or `None` if they list none.
     pub(crate) fn of(attributes: &Attributes) -> Option<MapLayout> {
         let mut multiscales = attributes.get("multiscales")?;
         match multiscales.get_mut("layout")?.take() {
@@ -75,10 +75,10 @@ impl MapLayout {
         levels.find(|level| path_in(level, ASSET) == Some(path))
     }
 
-    /// Returns the metadata that the layout has about the level at a path from the group.
+    /// Returns what a group says about the resolution level at a path, which is relative to the group.
     pub(crate) fn level(&self, path: &str) -> Option<Attributes> {
         let mut level = self.find(path)?.as_object()?.clone();
-        // In drafts, the place was stored next to the scale, in `transform`.
+        // In drafts of GeoZarr, the geotransform was stored next to the scale, in `transform`.
         if let Some(Value::Object(inner)) = level.get("transform").cloned() {
             let placed = inner
                 .into_iter()
@@ -86,15 +86,16 @@ impl MapLayout {
             let placed: Vec<_> = placed.collect();
             level.extend(placed);
         }
-        // Other code only knows the current name of this member.
+        // The name of the source level is stored under its current name, because callers do not know the names in
+        // drafts.
         if let Some(source) = self.source_of(self.find(path)?) {
             level.insert(DERIVED_FROM.to_string(), source.into());
         }
         Some(level.into())
     }
 
-    /// Returns the path of the level from which a level was derived. If the metadata only have a scale, this is the
-    /// first level.
+    /// Returns the path of the level from which a level was derived. If the metadata have a scale but no path, it is
+    /// the first level.
     fn source_of(&self, level: &Value) -> Option<String> {
         let named = path_in(level, &[DERIVED_FROM, "derived_from_asset", "from_group"]);
         let first = path_in(self.levels.first()?, ASSET);
@@ -107,8 +108,8 @@ impl MapLayout {
         named.or(first).map(str::to_string)
     }
 
-    /// Follows the derivations from the level at a path to a base level that is not derived. Returns `None` if the
-    /// level is not derived, or after 32 steps.
+    /// Follows the derivations from the resolution level at a path to a level that is not derived. Returns `None` if
+    /// the level itself is not derived, or after 32 derivations.
     pub(crate) fn source(&self, path: &str) -> Option<LevelSource> {
         let (mut path, mut steps) = (path.to_string(), Vec::new());
         loop {
@@ -116,7 +117,7 @@ impl MapLayout {
             let Some(source) = level.and_then(|level| self.source_of(level)) else {
                 return (!steps.is_empty()).then_some(LevelSource { path, steps });
             };
-            // Each step about halves the length, so more than 32 steps are a loop.
+            // Each derivation about halves the length of a dimension, so more than 32 can only be a loop.
             if steps.len() == 32 {
                 return None;
             }
@@ -131,7 +132,7 @@ impl MapLayout {
 }
 
 impl LevelBase {
-    /// Returns a base level, given its size and place.
+    /// Describes a base level by its size, its geotransform and the derivations from it.
     pub(crate) fn new(
         source: LevelSource,
         system: Option<ReferenceSystem>,
@@ -147,8 +148,8 @@ impl LevelBase {
         }
     }
 
-    /// Returns the place of a derived level of this size, or the reason why it is unknown. Returns `None` if the layout
-    /// does not say how the level was derived.
+    /// Returns the geotransform of a derived level with the given size, or the reason why it is unknown. Returns `None`
+    /// if the metadata do not say how the level was derived.
     pub(crate) fn place_of(
         &self,
         size: PlaneSize,
@@ -159,8 +160,8 @@ impl LevelBase {
         }
         let unknown = |why: &str| Some(Err(format!("the georeference: {why} {}", self.name)));
         let moves = |step: &Step| {
-            // Programs write the offset 0, or the centre of the source pixels under a derived pixel, which is at most
-            // half a derived pixel. Neither moves the level.
+            // As the offset of a derived level, programs write 0 or the centre of the source pixels under a derived
+            // pixel, which is at most half a derived pixel. Neither of the two moves the level.
             let most = step
                 .scale
                 .iter()
@@ -171,12 +172,12 @@ impl LevelBase {
         if self.steps.iter().any(moves) {
             return unknown("the layout shifts the level relative to");
         }
-        // Some programs write the scale relative to the first level, not to the level before.
+        // Some programs write the scale relative to the first level instead of the previous level.
         let alone = self.steps.first().map(std::slice::from_ref);
         let ways = [Some(&self.steps[..]), alone];
         let scales = ways.into_iter().flatten().flat_map(|steps| {
             let PlaneAxes { rows, columns } = plane;
-            // A scale of two numbers is either (rows, columns) or (columns, rows).
+            // A scale of two numbers is in the order of either (rows, columns) or (columns, rows).
             let orders = [(rows, columns, 0, 1), (columns, rows, 1, 0)];
             orders.map(|(rows, columns, first, second)| {
                 let product = |axis: usize, of_two: usize| {

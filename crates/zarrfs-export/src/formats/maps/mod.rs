@@ -1,7 +1,7 @@
-//! Formats of maps, and what they share: rows, columns, and facts about bands.
+//! Map formats, and what they share: rows, columns, and metadata of bands.
 //!
-//! `georeference` finds the reference system and the place of the first pixel, with the help of the other modules here;
-//! `envi` and `vrt` are formats.
+//! `georeference` finds the reference system and the geotransform, with the help of the other modules here; `envi` and
+//! `vrt` are formats.
 
 use serde_json::Value;
 
@@ -21,14 +21,14 @@ pub(crate) mod projjson;
 pub(crate) mod reference_system;
 pub(crate) mod vrt;
 
-/// The indices of the dimensions that are rows and columns.
+/// The indices of the two dimensions that are the rows and the columns of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlaneAxes {
     pub(crate) rows: usize,
     pub(crate) columns: usize,
 }
 
-/// The number of rows and columns.
+/// The number of rows and columns of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlaneSize {
     pub(crate) rows: u64,
@@ -36,7 +36,8 @@ pub(crate) struct PlaneSize {
 }
 
 impl PlaneAxes {
-    /// Finds rows and columns by the names of the dimensions. If these do not tell both, takes the last two dimensions.
+    /// Finds the rows and the columns by the names of the dimensions. If the names do not tell, takes the last two
+    /// dimensions.
     pub(crate) fn of(axes: &[AxisMeaning]) -> Option<PlaneAxes> {
         let find = |kind| axes.iter().position(|axis| axis.kind == kind);
         match (find(AxisKind::Y), find(AxisKind::X)) {
@@ -48,12 +49,12 @@ impl PlaneAxes {
         }
     }
 
-    /// Whether a dimension is the one of the rows or the one of the columns.
+    /// Whether a dimension is that of the rows or that of the columns.
     pub(crate) fn contains(self, axis: usize) -> bool {
         axis == self.rows || axis == self.columns
     }
 
-    /// Returns the size of the plane in an array of this shape; a missing dimension has length 0.
+    /// Returns the number of rows and columns of an array with this shape; a missing dimension has length 0.
     pub(crate) fn size(self, shape: &[u64]) -> PlaneSize {
         let length = |axis: usize| shape.get(axis).copied().unwrap_or(0);
         PlaneSize {
@@ -63,7 +64,7 @@ impl PlaneAxes {
     }
 }
 
-/// Facts about a band that GDAL stores, escaped for XML.
+/// Metadata of a band that GDAL stores, as texts that are escaped for XML.
 pub(crate) struct BandFacts {
     pub(crate) unit: Option<String>,
     pub(crate) offset: Option<String>,
@@ -73,7 +74,7 @@ pub(crate) struct BandFacts {
 }
 
 impl BandFacts {
-    /// Returns the facts of an array, which all of its bands share. A unit of more than 1024 bytes is left out.
+    /// Returns the metadata that all bands of an array share. A unit of more than 1024 bytes is left out.
     pub(crate) fn of(subject: &Subject) -> BandFacts {
         let attribute = |name| subject.array.attributes.get(name);
         let number = |name| {
@@ -92,12 +93,12 @@ impl BandFacts {
     }
 }
 
-/// Formats a fill value as GDAL reads it. Returns `None` if elements cannot have it.
+/// Formats a fill value as GDAL reads it; `None` if elements of the data type cannot have this value.
 fn number_text(data_type: &DataType, value: &Value) -> Option<String> {
     if value.is_number() {
         return Some(value.to_string());
     }
-    // JSON strings can be NaN or a float in base64, which only float elements can have.
+    // A JSON string is NaN, an infinity or a float in base64, which only float elements can have.
     let is_float = matches!(data_type, DataType::Float(_));
     let number = float(value).filter(|_| is_float)?;
     Some(match number {
@@ -119,7 +120,7 @@ mod tests {
         assert_eq!(float(json!(-9999.0)).as_deref(), Some("-9999.0"));
         assert_eq!(float(json!("NaN")).as_deref(), Some("nan"));
         assert_eq!(float(json!("-Infinity")).as_deref(), Some("-inf"));
-        // These are NaN and -9999 as xarray writes them.
+        // The two base64 texts are NaN and -9999 as xarray writes them.
         assert_eq!(float(json!("AAAAAAAA+H8=")).as_deref(), Some("nan"));
         assert_eq!(float(json!("AAAAAICHw8A=")).as_deref(), Some("-9999.0"));
         assert_eq!(float(json!("none")), None);

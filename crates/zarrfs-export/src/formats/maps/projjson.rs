@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-/// Returns the WKT of a system. Returns `None` if it is invalid, or a kind of system that maps do not have.
+/// Returns the WKT of a reference system. Returns `None` if the system is invalid, or of a kind that maps do not have.
 pub(crate) fn wkt_of(system: &Value) -> Option<String> {
     system_text(system, 4)
 }
 
-/// Returns the identifier of a system, such as `EPSG:4326`.
+/// Returns the identifier of a reference system, such as `EPSG:4326`.
 pub(crate) fn code_of(system: &Value) -> Option<String> {
     let id = system.get("id")?;
     let authority = id.get("authority")?.as_str()?;
@@ -19,7 +19,7 @@ pub(crate) fn code_of(system: &Value) -> Option<String> {
     Some(format!("{authority}:{code}"))
 }
 
-/// Returns the WKT of a system, or `None` if systems are nested deeper than `depth`.
+/// Returns the WKT of a reference system, or `None` if systems are nested deeper than `depth`.
 fn system_text(system: &Value, depth: usize) -> Option<String> {
     let depth = depth.checked_sub(1)?;
     match kind_of(system)? {
@@ -43,7 +43,7 @@ fn system_text(system: &Value, depth: usize) -> Option<String> {
             conversion(system.get("conversion")?, "DERIVINGCONVERSION")?,
             axes(system)?
         )),
-        // The first component is the horizontal system, and a map uses only that.
+        // The first component of a compound system is the horizontal system; a map uses only that.
         "CompoundCRS" => system_text(system.get("components")?.get(0)?, depth),
         "BoundCRS" => system_text(system.get("source_crs")?, depth),
         _ => None,
@@ -54,18 +54,18 @@ fn kind_of(value: &Value) -> Option<&str> {
     value.get("type")?.as_str()
 }
 
-/// Returns the name in quotes.
+/// Returns the name of a PROJJSON object in quotes, as WKT has it.
 fn name(value: &Value) -> String {
     let name = value.get("name").and_then(Value::as_str);
     format!("\"{}\"", name.unwrap_or("unknown").replace('"', "\"\""))
 }
 
-/// Returns the WKT of the geographic system from which a system is derived or projected.
+/// Returns the WKT of the geographic system from which another system is derived or projected.
 fn base(system: &Value, keyword: &str) -> Option<String> {
     Some(format!("{keyword}[{},{}]", name(system), datum(system)?))
 }
 
-/// Returns the WKT of the datum with its ellipsoid and its prime meridian.
+/// Returns the WKT of a system's datum with its ellipsoid and its prime meridian.
 fn datum(system: &Value) -> Option<String> {
     let datum = system
         .get("datum")
@@ -79,7 +79,7 @@ fn datum(system: &Value) -> Option<String> {
         }
         None => String::new(),
     };
-    // The ensemble is written as a plain datum, whose name does not have this suffix.
+    // A datum ensemble is written as a plain datum, whose name does not end with " ensemble".
     let named = name(datum).replace(" ensemble\"", "\"");
     Some(format!("DATUM[{named},{ellipsoid}]{meridian}"))
 }
@@ -104,7 +104,7 @@ fn ellipsoid(ellipsoid: &Value) -> Option<String> {
     ))
 }
 
-/// Returns a number, and the WKT of its unit. A number without a unit has the unit `missing`.
+/// Returns a number and the WKT of its unit. `missing` is the unit of a number that states none.
 fn measured(value: &Value, missing: &Value) -> Option<(f64, String)> {
     match value.as_f64() {
         Some(number) => Some((number, unit_text(missing)?)),
@@ -115,7 +115,7 @@ fn measured(value: &Value, missing: &Value) -> Option<(f64, String)> {
     }
 }
 
-/// Returns the WKT of a unit. In PROJJSON, a unit is a known name or an object that describes it.
+/// Returns the WKT of a unit, which PROJJSON has as a known name or as an object.
 fn unit_text(unit: &Value) -> Option<String> {
     if let Some(known) = unit.as_str() {
         return Some(
@@ -138,7 +138,7 @@ fn unit_text(unit: &Value) -> Option<String> {
     Some(format!("{keyword}[{},{factor}]", name(unit)))
 }
 
-/// Returns the WKT of an identifier after a comma, or an empty text if there is no identifier.
+/// Returns a comma and the WKT of an object's identifier, or an empty text if the object has none.
 fn identifier(value: &Value) -> String {
     let Some((authority, code)) = code_of(value).and_then(|code| {
         let (authority, code) = code.split_once(':')?;
@@ -173,7 +173,7 @@ fn conversion(conversion: &Value, keyword: &str) -> Option<String> {
     Some(text + "]")
 }
 
-/// Returns the WKT of the axes, after a comma.
+/// Returns a comma and the WKT of a system's axes.
 fn axes(system: &Value) -> Option<String> {
     let axes = system.get("coordinate_system")?;
     let kind = match axes.get("subtype")?.as_str()? {

@@ -5,21 +5,21 @@ use serde_json::Value;
 use crate::formats::maps::{grid_mapping, projjson};
 use zarr_format::model::Attributes;
 
-/// A reference system.
+/// A reference system of map coordinates.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ReferenceSystem {
-    /// The system in a form that GDAL reads: `EPSG:4326`, the code of another authority, a URL, or WKT.
+    /// The reference system in a form that GDAL reads: `EPSG:4326`, the code of another authority, a URL, or WKT.
     pub(crate) text: String,
-    /// The same system as WKT 1, if the attributes have that.
+    /// The reference system as WKT 1, if the attributes have it in this form.
     pub(crate) wkt1: Option<String>,
 }
 
 impl ReferenceSystem {
-    /// Returns the reference system that the attributes of a node state, or `None` if they state none.
+    /// Returns the reference system that a node's attributes state, or `None` if they state none.
     pub(crate) fn of(attributes: &Attributes) -> Option<ReferenceSystem> {
         let made = grid_mapping::system_of(attributes);
         let texts = declared_texts(attributes);
-        // A code comes first: all programs understand it in the same way.
+        // An EPSG code is preferred, because all programs understand it in the same way.
         let numbered = texts.iter().find(|text| epsg(text).is_some());
         let text = numbered
             .or_else(|| texts.iter().find(|text| is_text(text)))
@@ -42,7 +42,7 @@ impl ReferenceSystem {
         })
     }
 
-    /// Returns WGS 84, the system that is assumed for longitudes and latitudes.
+    /// Returns WGS 84, the reference system that is assumed for longitudes and latitudes.
     pub(crate) fn of_degrees() -> ReferenceSystem {
         ReferenceSystem {
             text: "EPSG:4326".to_string(),
@@ -50,17 +50,17 @@ impl ReferenceSystem {
         }
     }
 
-    /// Returns the EPSG code of the system, or `None` if it has none.
+    /// Returns the EPSG code of the reference system, or `None` if it has none.
     pub(crate) fn code(&self) -> Option<u16> {
         epsg(&self.text)
     }
 
-    /// Whether it is given as WKT.
+    /// Whether the reference system is stored as WKT.
     pub(crate) fn is_text(&self) -> bool {
         is_text(&self.text)
     }
 
-    /// Whether it is geographic (longitude and latitude).
+    /// Whether the reference system has longitudes and latitudes as coordinates.
     pub(crate) fn is_geographic(&self) -> bool {
         if self.is_text() {
             let upper = self.text.to_ascii_uppercase();
@@ -71,7 +71,7 @@ impl ReferenceSystem {
         self.code().is_some_and(is_geographic)
     }
 
-    /// Whether it is known to be projected.
+    /// Whether the reference system is known to be a projected one.
     pub(crate) fn is_plane(&self) -> bool {
         match self.code() {
             Some(code) if !self.is_text() => is_plane(code),
@@ -79,7 +79,7 @@ impl ReferenceSystem {
         }
     }
 
-    /// Returns a name of the system for messages: the code, or the first name in the WKT.
+    /// Returns a name of the reference system for messages: the code, or the first name in the WKT.
     pub(crate) fn label(&self) -> String {
         let first = self.text.split('"').nth(1);
         let named = first.filter(|_| self.is_text());
@@ -87,7 +87,7 @@ impl ReferenceSystem {
         named.chars().take(100).collect()
     }
 
-    /// Whether its unit is the kilometre.
+    /// Whether the unit of the reference system is the kilometre.
     pub(crate) fn is_in_kilometres(&self) -> bool {
         let lower = self.text.to_ascii_lowercase();
         self.is_text() && (lower.contains("\"kilomet") || lower.contains("\"km\""))
@@ -105,7 +105,7 @@ fn is_wkt1(system: &str) -> bool {
         .any(|keyword| upper.starts_with(keyword))
 }
 
-/// Returns all explicit reference systems in attributes: GDAL's `_CRS`, `proj:` of GeoZarr and STAC, `crs_wkt` of CF,
+/// Returns all reference systems that attributes state: in GDAL's `_CRS`, `proj:` of GeoZarr and STAC, `crs_wkt` of CF,
 /// `spatial_ref`, and `crs`.
 fn declared_texts(attributes: &Attributes) -> Vec<String> {
     let mut texts = Vec::new();
@@ -128,13 +128,13 @@ fn declared_texts(attributes: &Attributes) -> Vec<String> {
     for name in ["crs_wkt", "spatial_ref"] {
         texts.extend(attributes.get(name).and_then(|text| normalized(&text)));
     }
-    // Other programs also use the name `crs`, for values that are no reference system.
+    // The value of `crs` is checked, because some programs use the name for values that are no reference system.
     let crs = attributes.get("crs").and_then(|text| normalized(&text));
     texts.extend(crs.filter(|text| is_text(text) || epsg(text).is_some()));
     texts
 }
 
-/// Returns a system in a form that GDAL reads: its EPSG code if it has one, or else the text as it is.
+/// Returns a reference system in a form that GDAL reads: its EPSG code if it has one, or else its unchanged text.
 fn normalized(value: &Value) -> Option<String> {
     let text = value.as_str()?.trim();
     match epsg(text) {
@@ -145,11 +145,11 @@ fn normalized(value: &Value) -> Option<String> {
     }
 }
 
-/// Returns the system with an EPSG code. Some programs write the code as text.
+/// Returns the reference system with an EPSG code, which some programs write as text.
 fn of_number(value: &Value) -> Option<String> {
     let code: u16 = match value {
         Value::String(text) => text.trim().parse().ok()?,
-        // In the JSON of some writers, all numbers are floats. Rust formats a float without a fraction as an integer.
+        // Some JSON writers write all numbers as floats. Rust formats a float without a fraction as an integer.
         number => number.as_f64()?.to_string().parse().ok()?,
     };
     if code == 0 {
@@ -158,28 +158,29 @@ fn of_number(value: &Value) -> Option<String> {
     Some(format!("EPSG:{code}"))
 }
 
-/// Returns the system of a PROJJSON object: its EPSG code if it has one, or else WKT.
+/// Returns the reference system of a PROJJSON object: its EPSG code if it has one, or else WKT.
 fn of_json(system: &Value) -> Option<String> {
     let code = projjson::code_of(system);
     let of_epsg = code.filter(|code| epsg(code).is_some());
     of_epsg.or_else(|| projjson::wkt_of(system))
 }
 
-/// Whether a name means WGS 84 with longitude before latitude.
+/// Whether the name of a reference system means WGS 84 with longitude before latitude.
 fn is_crs84(system: &str) -> bool {
     !is_text(system) && system.to_ascii_uppercase().ends_with("CRS84")
 }
 
-/// Returns the EPSG code of a system: of `EPSG:32633` and similar names, or of the last identifier in WKT.
+/// Returns the EPSG code of a reference system. It is found in `EPSG:32633` and similar names, and in the last
+/// identifier in WKT.
 fn epsg(system: &str) -> Option<u16> {
     if is_crs84(system) {
-        // Files put longitude before latitude in every system, so the two systems are the same here.
+        // CRS84 and EPSG:4326 differ only in the order of coordinates, and files put longitude first in every system.
         return Some(4326);
     }
     let upper = system.to_ascii_uppercase();
     let (_, after) = upper.rsplit_once("EPSG")?;
     let is_text = is_text(system);
-    // A vertical system may follow after a plus.
+    // A plus in the name of a compound system begins its vertical system, which maps ignore.
     let after = if is_text {
         after
     } else {
@@ -199,7 +200,8 @@ fn epsg(system: &str) -> Option<u16> {
     let is_plain = between
         .chars()
         .all(|letter| allowed.contains(&letter) || letter == '.' || digits(letter));
-    // In WKT, the identifier is that of the whole system only if two brackets close after it: its own and the system's.
+    // In WKT, the last identifier belongs to the whole system only if two brackets close after it: its own and the
+    // system's.
     let closed = after.chars().filter(|&letter| letter == ']').count();
     let is_whole = !is_text || closed == 2;
     (is_plain && is_whole)
@@ -207,8 +209,8 @@ fn epsg(system: &str) -> Option<u16> {
         .flatten()
 }
 
-/// The first and the last code of each run of two-dimensional geographic systems in EPSG 11.022. No projected system is
-/// within a run.
+/// Ranges of EPSG codes (first and last code) of two-dimensional geographic systems in EPSG 11.022. No projected system
+/// has a code within these ranges.
 const GEOGRAPHIC: &[u16] = &[
     3819, 3824, 3889, 3889, 3906, 3906, 4001, 4025, 4027, 4036, 4041, 4047, 4052, 4055, 4075, 4081,
     4120, 4216, 4218, 4326, 4463, 4463, 4470, 4470, 4475, 4483, 4490, 4490, 4555, 4558, 4600, 4646,
@@ -231,7 +233,7 @@ const GEOGRAPHIC: &[u16] = &[
     10606, 10623, 10623, 10628, 10628, 10671, 10673, 20033, 20041, 20046, 20046,
 ];
 
-/// The first and the last code of each run of three-dimensional geographic systems and of geocentric systems.
+/// Ranges of EPSG codes (first and last code) of three-dimensional geographic systems and of geocentric systems.
 const OF_THREE_DIMENSIONS: &[u16] = &[
     3822, 3823, 3887, 3888, 4000, 4017, 4039, 4040, 4073, 4080, 4327, 4389, 4465, 4466, 4468, 4469,
     4472, 4473, 4479, 4482, 4556, 4557, 4882, 5012, 5244, 5245, 5250, 5251, 5262, 5263, 5322, 5323,
@@ -247,12 +249,10 @@ const OF_THREE_DIMENSIONS: &[u16] = &[
     10474, 10569, 10570, 10604, 10605, 10669, 10672, 20039, 20040, 20044, 20045,
 ];
 
-/// Whether an EPSG code is a geographic system.
 pub(crate) fn is_geographic(code: u16) -> bool {
     is_in(GEOGRAPHIC, code)
 }
 
-/// Whether an EPSG code is a projected system.
 pub(crate) fn is_plane(code: u16) -> bool {
     !is_in(GEOGRAPHIC, code) && !is_in(OF_THREE_DIMENSIONS, code)
 }
@@ -332,7 +332,7 @@ mod tests {
             assert!(!is_geographic(code), "{code}");
             assert!(is_plane(code), "{code}");
         }
-        // Geographic systems of two or three dimensions, and geocentric ones.
+        // These codes are geographic systems of two or three dimensions, and geocentric systems.
         for code in [4326, 4979, 4978, 4937, 20045] {
             assert!(!is_plane(code), "{code}");
         }

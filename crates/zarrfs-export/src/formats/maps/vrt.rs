@@ -1,7 +1,7 @@
 //! `.vrt`: XML that lets GDAL read the `.raw` file, one band per plane.
 //!
 //! The XML states where each band, row and column is in the file, so the dimensions may have any order. It also gives
-//! GDAL the reference system, the place, the unit and the packing that the attributes state.
+//! GDAL the reference system, the geotransform, the unit and the packing that the attributes state.
 
 use crate::formats::maps::georeference::{Georeference, escaped, georeference, map_axes};
 use crate::formats::maps::{BandFacts, PlaneAxes};
@@ -26,7 +26,7 @@ fn type_name(data_type: &DataType) -> Option<&'static str> {
     })
 }
 
-/// Returns the XML.
+/// Makes the `.vrt` file of an array; `None` if GDAL cannot read the array's `.raw` file.
 pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     let data_type = type_name(&subject.array.data_type)?;
     let (shape, file) = (subject.shape, subject.raw_file()?);
@@ -60,7 +60,7 @@ pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     })
 }
 
-/// Returns the number of bytes from one element to the next along each dimension.
+/// Returns the distance in bytes between neighbouring elements in the `.raw` file, along each dimension.
 fn steps(subject: &Subject) -> Option<Vec<u64>> {
     let mut step = subject.array.data_type.size()? as u64;
     let mut steps = Vec::new();
@@ -72,8 +72,8 @@ fn steps(subject: &Subject) -> Option<Vec<u64>> {
     Some(steps)
 }
 
-/// Returns the offset of each plane, in C order of the other dimensions. Returns `None` for more than 4096 planes: each
-/// band takes about 300 bytes of XML and its unit.
+/// Returns the offset of each band in the `.raw` file, in C order of the dimensions that are not rows or columns.
+/// Returns `None` for more than 4096 bands, because each band takes about 300 bytes of XML.
 fn offsets(subject: &Subject, steps: &[u64], plane: PlaneAxes) -> Option<Vec<u64>> {
     let mut offsets = vec![0];
     let dimensions = subject.shape.iter().zip(steps).enumerate();
@@ -92,7 +92,7 @@ fn offsets(subject: &Subject, steps: &[u64], plane: PlaneAxes) -> Option<Vec<u64
     Some(offsets)
 }
 
-/// Returns the lines about a band's values: fill value, unit and packing.
+/// Returns the XML lines about a band's values: fill value, unit and packing.
 fn band_lines(subject: &Subject) -> String {
     let facts = BandFacts::of(subject);
     let lines = [
@@ -107,8 +107,8 @@ fn band_lines(subject: &Subject) -> String {
     lines.collect()
 }
 
-/// Returns the lines of the reference system and the place. They state no axis order, so GDAL puts longitudes and
-/// eastings first in every system.
+/// Returns the XML lines of the reference system and the geotransform. They state no axis order, so GDAL puts
+/// longitudes and eastings first in every system.
 fn place_lines(map: &Georeference) -> String {
     let mut text = String::new();
     if let Some(system) = &map.system {

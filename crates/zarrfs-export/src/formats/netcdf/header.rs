@@ -11,8 +11,8 @@ use crate::formats::conversion::{BigEndian, Conversion, Utf8, Widened, WidenedUn
 use crate::formats::netcdf::names::{is_name, unique_names};
 use zarr_format::model::{Array, Attributes, DataType, TimeUnit};
 
-/// Whether CF demands that an attribute has the type of its variable. For limits such as `valid_max`, this returns true
-/// only for integers: as 32-bit floats, limits of floats might be rounded.
+/// Whether CF demands that an attribute has the type of its variable. For limits such as `valid_max`, returns true only
+/// for integers, because limits of floats might be rounded to 32-bit floats.
 pub(crate) fn has_variable_type(name: &str, is_integer: bool) -> bool {
     match name {
         FILL | "missing_value" => true,
@@ -21,19 +21,19 @@ pub(crate) fn has_variable_type(name: &str, is_integer: bool) -> bool {
     }
 }
 
-/// A variant of the file format.
+/// A variant of the classic netCDF file format.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Variant {
-    /// CDF-1: offsets below 2 GiB.
+    /// CDF-1, whose offsets are below 2 GiB.
     First,
-    /// CDF-2: any offsets.
+    /// CDF-2, which has 64-bit offsets.
     Second,
 }
 
-/// How the elements of an array get into the file.
+/// When the elements of an array are read for the netCDF file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ElementsIn {
-    /// Any range is read from the store on demand.
+    /// The elements are read from the store on demand.
     Store,
     /// The numbers are read when the file is opened, to check that they fit the narrower type of the file.
     Numbers,
@@ -41,7 +41,7 @@ pub(crate) enum ElementsIn {
     Texts,
 }
 
-/// A netCDF type of elements.
+/// A data type of classic netCDF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NetcdfType {
     Byte,
@@ -53,7 +53,7 @@ pub(crate) enum NetcdfType {
 }
 
 impl NetcdfType {
-    /// Returns the type for a data type, and how its elements get into the file. Returns `None` if netCDF has no such
+    /// Returns the netCDF type for a data type, and when the elements are read. Returns `None` if netCDF has no such
     /// type.
     pub(crate) fn of(data_type: &DataType) -> Option<(NetcdfType, ElementsIn)> {
         let (kind, come) = match data_type {
@@ -75,7 +75,7 @@ impl NetcdfType {
         Some((kind, come))
     }
 
-    /// Returns the number of the type in a header.
+    /// Returns the number that stands for the type in a netCDF header.
     fn code(self) -> u32 {
         self as u32 + 1
     }
@@ -87,7 +87,7 @@ impl NetcdfType {
         )
     }
 
-    /// Returns the size of an element in bytes.
+    /// Returns the size of an element of the netCDF type in bytes.
     pub(crate) fn size(self) -> usize {
         match self {
             NetcdfType::Byte | NetcdfType::Char => 1,
@@ -97,7 +97,7 @@ impl NetcdfType {
         }
     }
 
-    /// Returns the conversion from a data type to this type, or `None` if the elements are written as decoded.
+    /// Returns the conversion from a data type to the netCDF type, or `None` if elements are written as decoded.
     pub(crate) fn conversion(self, data_type: &DataType) -> Option<Arc<dyn Conversion>> {
         match (self.size(), data_type) {
             (_, DataType::FixedText(length)) => Some(Arc::new(Utf8 { size: 4 * length })),
@@ -112,7 +112,7 @@ impl NetcdfType {
         }
     }
 
-    /// Returns the fill value of an array in this type, or `None` if the type cannot hold it.
+    /// Returns the array's fill value in the netCDF type, or `None` if the type cannot hold it.
     fn fill_of(self, array: &Array) -> Option<Vec<u8>> {
         let fill = &array.fill_value.bytes;
         match NetcdfType::of(&array.data_type)? {
@@ -131,7 +131,7 @@ impl NetcdfType {
         }
     }
 
-    /// Returns the bytes of a number in this type, or `None` if the type cannot hold it.
+    /// Returns the bytes of a JSON number in the netCDF type, or `None` if the type cannot hold it.
     #[expect(clippy::cast_possible_truncation, reason = "a float may be rounded")]
     fn bytes_of(self, number: &Value) -> Option<Vec<u8>> {
         let integer = || integer(number);
@@ -146,7 +146,7 @@ impl NetcdfType {
     }
 }
 
-/// Returns an integer of a data type as an `i32`, or `None` if it does not fit.
+/// Converts an element that is an integer to an `i32`, or returns `None` if it does not fit.
 pub(crate) fn narrowed(data_type: &DataType, element: &[u8]) -> Option<i32> {
     let mut bytes = [0; 8];
     bytes.get_mut(..element.len())?.copy_from_slice(element);
@@ -156,7 +156,7 @@ pub(crate) fn narrowed(data_type: &DataType, element: &[u8]) -> Option<i32> {
     }
 }
 
-/// Returns an attribute as an integer, or `None` if it is not one.
+/// Converts the JSON value of an attribute to an integer, or returns `None` if it is not one.
 #[expect(clippy::cast_possible_truncation, reason = "the number is checked")]
 pub(crate) fn integer(value: &Value) -> Option<i128> {
     let whole = value.as_f64();
@@ -166,9 +166,8 @@ pub(crate) fn integer(value: &Value) -> Option<i128> {
     value.as_i64().map(i128::from).or_else(of_u64).or(of_float)
 }
 
-/// Whether the fill value of the array marks missing values although no attribute says so. This is assumed if xarray
-/// wrote the array (its dimension names are in an attribute), unless the fill value is 0, which may only be the
-/// default.
+/// Whether the fill value of the array marks missing values although no attribute says so. This is assumed for an array
+/// that xarray wrote (it has `_ARRAY_DIMENSIONS`), unless the fill value is 0, which may only be the default.
 pub(crate) fn has_implied_fill(array: &Array) -> bool {
     let is_xarray = array.attributes.get("_ARRAY_DIMENSIONS").is_some();
     let is_zero = array.fill_value.bytes.iter().all(|&byte| byte == 0);
@@ -180,7 +179,7 @@ pub(crate) fn has_implied_fill(array: &Array) -> bool {
     is_xarray && is_number && !has_none
 }
 
-/// Returns the attributes that xarray writes for booleans, times and durations, and by which it recognizes them.
+/// Returns the attributes by which xarray recognizes booleans, times and durations in a netCDF file.
 pub(crate) fn xarray_attributes(array: &Array) -> Vec<(&'static str, String)> {
     match &array.data_type {
         DataType::Bool => vec![("dtype", "bool".to_string())],
@@ -193,7 +192,7 @@ pub(crate) fn xarray_attributes(array: &Array) -> Vec<(&'static str, String)> {
         }
         DataType::TimeDelta(unit) if array.attributes.get("units").is_none() => {
             let unit = cf_name_of(unit).map(|word| {
-                // xarray decodes durations only to seconds and finer units: `s`, `ms`, `us` and `ns`.
+                // xarray decodes durations only to the units whose names end in `s`: `s`, `ms`, `us` and `ns`.
                 let is_own = unit.name.ends_with('s');
                 let own = if is_own { &unit.name } else { "s" };
                 let dtype = ("dtype", format!("timedelta64[{own}]"));
@@ -205,8 +204,8 @@ pub(crate) fn xarray_attributes(array: &Array) -> Vec<(&'static str, String)> {
     }
 }
 
-/// Returns a sentence that the file loses the array's unit of time, or `None` if CF has this unit or the attributes
-/// state one.
+/// Returns a message that the file loses the array's unit of time; `None` if CF has the unit or the attributes state
+/// one.
 pub(crate) fn unit_left_out(path: &str, array: &Array) -> Option<String> {
     let (DataType::DateTime(unit) | DataType::TimeDelta(unit)) = &array.data_type else {
         return None;
@@ -218,7 +217,7 @@ pub(crate) fn unit_left_out(path: &str, array: &Array) -> Option<String> {
     })
 }
 
-/// Returns CF's name of a unit of time, or `None` if it has none.
+/// Returns CF's name of a numpy unit of time, or `None` if CF has no such unit.
 fn cf_name_of(unit: &TimeUnit) -> Option<&'static str> {
     let word = match unit.name.as_str() {
         "D" => "days",
@@ -233,7 +232,8 @@ fn cf_name_of(unit: &TimeUnit) -> Option<&'static str> {
     (unit.scale == 1).then_some(word)
 }
 
-/// Parses a float of an attribute. JSON has no NaN, so it is a string; xarray writes fill values as bytes in base64.
+/// Parses a float that an attribute has as a string: JSON has no NaN or infinity, and xarray writes fill values as
+/// base64.
 pub(crate) fn float(value: &Value) -> Option<f64> {
     match value.as_str() {
         Some("NaN") => Some(f64::NAN),
@@ -247,13 +247,13 @@ pub(crate) fn float(value: &Value) -> Option<f64> {
     }
 }
 
-/// Whether a value is a valid `_FillValue` for a variable of a type, that is, one number of this type. A global
+/// Whether a value is a valid `_FillValue` for a variable, that is, one number of the variable's type. A global
 /// attribute of that name may have any value.
 fn is_fill(variable: Option<NetcdfType>, value: &Value) -> bool {
     variable.is_none_or(|kind| of_type(kind, value).is_some_and(|(_, count, _)| count == 1))
 }
 
-/// An encoded attribute.
+/// An attribute, encoded for a netCDF header.
 pub(crate) struct NetcdfAttribute {
     name: String,
     kind: NetcdfType,
@@ -262,7 +262,7 @@ pub(crate) struct NetcdfAttribute {
 }
 
 impl NetcdfAttribute {
-    /// Returns the attributes of an array as attributes of a variable.
+    /// Encodes the attributes of an array as those of a netCDF variable.
     pub(crate) fn of_variable(array: &Array, kind: NetcdfType) -> Vec<NetcdfAttribute> {
         let mut list = NetcdfAttribute::list(&array.attributes, Some(kind));
         if has_implied_fill(array)
@@ -292,9 +292,9 @@ impl NetcdfAttribute {
         list
     }
 
-    /// Encodes the attributes of a variable of type `variable`, or of the file. Texts, numbers and lists of numbers
-    /// keep their type; other values become JSON text. An attribute is renamed if netCDF does not allow its name. A
-    /// `_FillValue` that does not fit the variable is renamed too.
+    /// Encodes the attributes of a variable (or of the file, without `variable`). Texts, numbers and lists of numbers
+    /// keep their type; other values become JSON text. An attribute is renamed if netCDF does not allow its name, and
+    /// so is a `_FillValue` that does not fit the variable.
     pub(crate) fn list(
         attributes: &Attributes,
         variable: Option<NetcdfType>,
@@ -324,7 +324,8 @@ impl NetcdfAttribute {
     }
 }
 
-/// Returns a number or a list of numbers as a type, a count and bytes, or `None` if the type cannot hold all of them.
+/// Encodes a number or a list of numbers in a netCDF type. Returns the type, the count and the bytes, or `None` if the
+/// type cannot hold a number.
 fn of_type(kind: NetcdfType, value: &Value) -> Option<(NetcdfType, u64, Vec<u8>)> {
     let numbers = match value {
         Value::Array(list) if !list.is_empty() => &list[..],
@@ -335,7 +336,7 @@ fn of_type(kind: NetcdfType, value: &Value) -> Option<(NetcdfType, u64, Vec<u8>)
     Some((kind, numbers.len() as u64, bytes?.concat()))
 }
 
-/// Returns the type, the count and the bytes of a value.
+/// Encodes the JSON value of an attribute; returns its netCDF type, its count and its bytes.
 fn encoded(value: &Value) -> (NetcdfType, u64, Vec<u8>) {
     let numbers = match value {
         Value::Bool(truth) => vec![Value::from(u8::from(*truth))],
@@ -369,7 +370,7 @@ fn encoded(value: &Value) -> (NetcdfType, u64, Vec<u8>) {
     (NetcdfType::Char, 0, Vec::new())
 }
 
-/// The tag in front of a list in the header.
+/// The tag in front of a list in a netCDF header.
 #[derive(Clone, Copy)]
 pub(crate) enum ListTag {
     Dimensions = 10,
@@ -377,7 +378,7 @@ pub(crate) enum ListTag {
     Attributes = 12,
 }
 
-/// Writes a header. Methods return `None` if a number is too large for the variant of the format.
+/// Writes a classic netCDF header. The methods return `None` if a number is too large for CDF-1 or CDF-2.
 pub(crate) struct HeaderWriter {
     variant: Variant,
     bytes: Vec<u8>,
@@ -394,26 +395,26 @@ impl HeaderWriter {
         HeaderWriter { variant, bytes }
     }
 
-    /// Writes a count, a 32-bit number that is not negative.
+    /// Writes a count as a 32-bit number that is not negative.
     pub(crate) fn count(&mut self, count: u64) -> Option<()> {
         self.bytes.extend(i32::try_from(count).ok()?.to_be_bytes());
         Some(())
     }
 
-    /// Writes the length of a dimension. The length must leave room for the bytes that pad a row to a multiple of four.
+    /// Writes the length of a dimension. Padding to a multiple of four bytes must not overflow 31 bits, so the largest
+    /// lengths fail.
     pub(crate) fn dimension(&mut self, length: u64) -> Option<()> {
         i32::try_from(length.checked_add(3)?).ok()?;
         self.count(length)
     }
 
-    /// Writes the tag and the length of a list; an empty list is written as zeros.
+    /// Writes the tag and the length of a list in the header; an empty list is written as zeros.
     pub(crate) fn list_head(&mut self, tag: ListTag, length: usize) -> Option<()> {
         let tag = if length == 0 { 0 } else { tag as u32 };
         self.bytes.extend(tag.to_be_bytes());
         self.count(length as u64)
     }
 
-    /// Writes a name.
     pub(crate) fn name(&mut self, name: &str) -> Option<()> {
         self.count(name.len() as u64)?;
         self.padded(name.as_bytes());
@@ -425,12 +426,10 @@ impl HeaderWriter {
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }
 
-    /// Writes a type.
     pub(crate) fn kind(&mut self, kind: NetcdfType) {
         self.bytes.extend(kind.code().to_be_bytes());
     }
 
-    /// Writes a list of attributes.
     pub(crate) fn attributes(&mut self, attributes: &[NetcdfAttribute]) -> Option<()> {
         self.list_head(ListTag::Attributes, attributes.len())?;
         for attribute in attributes {
@@ -442,14 +441,13 @@ impl HeaderWriter {
         Some(())
     }
 
-    /// Writes the size of a variable with its padding. A size beyond 32 bits is written as the largest number; readers
-    /// then compute the size themselves.
+    /// Writes the padded size of a variable. A size beyond 32 bits is written as the largest number, and readers then
+    /// compute the size themselves.
     pub(crate) fn variable_size(&mut self, size: u64) {
         let size = u32::try_from(size).unwrap_or(u32::MAX);
         self.bytes.extend(size.to_be_bytes());
     }
 
-    /// Writes the offset of a variable.
     pub(crate) fn offset(&mut self, offset: u64) -> Option<()> {
         if self.variant == Variant::First {
             self.bytes.extend(i32::try_from(offset).ok()?.to_be_bytes());
@@ -459,7 +457,7 @@ impl HeaderWriter {
         Some(())
     }
 
-    /// Returns the header, a multiple of four bytes long.
+    /// Returns the finished header, whose length is a multiple of four bytes.
     pub(crate) fn finish(self) -> Vec<u8> {
         self.bytes
     }

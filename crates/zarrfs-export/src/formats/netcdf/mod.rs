@@ -2,11 +2,11 @@
 //!
 //! CDF-2 is used if an offset exceeds 2 GiB. The header has the dimensions, the attributes and the offset of each
 //! variable. After it come the variables, the smallest first, big-endian and padded to four bytes. Their definitions in
-//! the header have the same order, as netCDF-C demands. The format has no groups, so the arrays of groups below are
-//! left out.
+//! the header have the same order, as netCDF-C demands. The format has no groups, so arrays in subgroups are left out.
 //!
-//! 64-bit integers are narrowed to 32 bits, which they must fit. Texts become characters, padded to the longest text.
-//! Both kinds of elements are read when a file is opened, and come before the other variables.
+//! 64-bit integers are narrowed to 32 bits, and the file cannot be opened if one does not fit. Texts become characters,
+//! padded to the longest text. Elements of these two kinds are read when a file is opened, and come before the other
+//! variables.
 
 pub(crate) mod header;
 pub(crate) mod names;
@@ -32,7 +32,7 @@ use zarr_format::model::{Array, Attributes, DataType, bytes_of};
 use zarrfs_array::array::vlen_elements::ReservedBytes;
 use zarrfs_store::request_context::RequestContext;
 
-/// CDF-1, or CDF-2 if an offset does not fit CDF-1.
+/// The format `.nc`: CDF-1, or CDF-2 if an offset does not fit CDF-1.
 pub(crate) const FORMAT: GroupFormat = GroupFormat {
     extension: "nc",
     scope: GroupScope::Own,
@@ -62,19 +62,19 @@ pub(crate) const FORMAT: GroupFormat = GroupFormat {
     },
 };
 
-/// The elements of a member that were read when the file was opened, in the form of the file.
+/// The elements of an array that were read when the netCDF file was opened, encoded for the file.
 struct ReadElements {
     /// The number of characters per text after padding; unused for numbers.
     letters: u64,
-    /// Whether one of the elements is a missing value.
+    /// Whether at least one element is a missing value.
     has_none: bool,
     bytes: ReservedBytes,
 }
 
-/// The number that marks missing values in the file, if the array's own one does not fit 32 bits.
+/// The number that marks missing values in the netCDF file, if the array's own fill value does not fit 32 bits.
 const NO_VALUE: i32 = i32::MIN;
 
-/// Whether the attributes mark the numbers as times, or as durations that xarray encoded.
+/// Whether the attributes say that the numbers are times, or durations that xarray encoded.
 fn counts_time(array: &Array) -> bool {
     let has = |name, is_it: fn(&str) -> bool| {
         let value = array.attributes.get(name);
@@ -84,9 +84,9 @@ fn counts_time(array: &Array) -> bool {
         || has("dtype", |dtype| dtype.starts_with("timedelta64"))
 }
 
-/// Returns the 64-bit element that marks missing values, NaT or the fill value, if it does not fit 32 bits.
+/// Returns the element that marks missing values (NaT or the fill value), if it does not fit 32 bits.
 fn wide_missing_value(array: &Array) -> Option<Vec<u8>> {
-    // xarray also uses NaT in encoded times and durations.
+    // xarray marks missing values by NaT in encoded times and durations, too.
     let not_a_time = || NOT_A_TIME.to_le_bytes().to_vec();
     let bytes = match (array.attributes.get(FILL), &array.data_type) {
         (Some(fill), DataType::UInt(8)) => fill.as_u64()?.to_le_bytes().to_vec(),
@@ -102,15 +102,15 @@ fn wide_missing_value(array: &Array) -> Option<Vec<u8>> {
     is_beyond.then_some(bytes)
 }
 
-/// Whether the elements of this array are read when the file is opened.
+/// Whether the elements of an array are read when the netCDF file is opened.
 fn is_read(contents: &GroupContents, number: usize) -> bool {
     let member = contents.members.get(number);
     let kind = member.and_then(|member| NetcdfType::of(&member.array.data_type));
     kind.is_some_and(|(_, come)| come != ElementsIn::Store)
 }
 
-/// Reads the elements that the file needs at once, and makes the layout. Fails with `Unsupported` if the format cannot
-/// hold one of these elements.
+/// Makes the layout of a netCDF file, and reads the elements that the layout needs. Fails with `Unsupported` if the
+/// format cannot hold one of these elements.
 fn make_layout(context: &RequestContext, contents: &GroupContents) -> Result<GroupLayout> {
     let mut read = BTreeMap::new();
     for (number, member) in contents.members.iter().enumerate() {
@@ -136,7 +136,7 @@ fn make_layout(context: &RequestContext, contents: &GroupContents) -> Result<Gro
     })
 }
 
-/// Reads the integers of a member and narrows them to 32 bits.
+/// Reads the integers of an array and narrows them to 32 bits.
 fn read_numbers(
     context: &RequestContext,
     contents: &GroupContents,
@@ -173,7 +173,7 @@ fn read_numbers(
     })
 }
 
-/// Reads the texts of a member and pads them to the length of the longest one.
+/// Reads the texts of an array and pads them to the length of the longest one.
 fn read_texts(
     context: &RequestContext,
     contents: &GroupContents,
@@ -197,7 +197,8 @@ fn read_texts(
     })
 }
 
-/// Returns the attributes of a group or an array that netCDF files rename: their old and new names.
+/// Returns the old and the new names of the attributes that netCDF files rename. The attributes are those of a group,
+/// or of `array`.
 pub(crate) fn renamed(attributes: &Attributes, array: Option<&Array>) -> Vec<(String, String)> {
     let values = attributes.in_files().to_map();
     let is_fill = array
@@ -210,17 +211,17 @@ pub(crate) fn renamed(attributes: &Attributes, array: Option<&Array>) -> Vec<(St
     pairs.filter(|(own, unique)| own != unique).collect()
 }
 
-/// A variable of the file before its offset is known.
+/// A netCDF variable whose offset is not known yet.
 struct Variable<'a> {
-    /// The index of the member that it is made of.
+    /// The index of the array of which the variable is made.
     member: usize,
     name: &'a str,
     dimensions: Vec<u64>,
     kind: NetcdfType,
-    /// Whether its elements are read when the file is opened.
+    /// Whether the variable's elements are read when the file is opened.
     is_read: bool,
     attributes: Vec<NetcdfAttribute>,
-    /// Size of the elements in bytes, without padding.
+    /// Size of the variable's elements in bytes, without padding.
     length: u64,
 }
 
@@ -229,12 +230,12 @@ impl Variable<'_> {
         self.length.checked_next_multiple_of(4)
     }
 
-    /// Returns the number of padding bytes after the elements.
+    /// Returns the number of padding bytes after the variable's elements.
     fn padding(&self) -> Option<usize> {
         usize::try_from(self.padded()? - self.length).ok()
     }
 
-    /// Returns the variable at an offset in the file.
+    /// Gives the variable an offset in the file.
     fn placed(&self, contents: &GroupContents, offset: u64) -> Option<PlacedVariable> {
         let padding = self.padding()?;
         let data_type = &contents.members.get(self.member)?.array.data_type;
@@ -255,20 +256,21 @@ impl Variable<'_> {
     }
 }
 
-/// The elements that were read when the file was opened, by member number. Empty while a file is only planned.
+/// The elements that were read when the file was opened, by the index of the array. Empty until the file is opened.
 type ReadMembers = BTreeMap<usize, ReadElements>;
 
-/// The header and the variables of a file, with their final offsets.
+/// The header and the variables of a netCDF file, with their final offsets.
 struct AssembledFile {
     header: Vec<u8>,
-    /// The members whose elements were read. These elements follow the header directly, each with this number of
-    /// padding bytes.
+    /// The indices of the arrays whose elements were read, each with its number of padding bytes. These elements
+    /// directly follow the header.
     read: Vec<(usize, usize)>,
-    /// The variables whose elements stay in the store.
+    /// The variables whose elements are read from the store on demand.
     variables: Vec<PlacedVariable>,
 }
 
-/// Assembles a file as CDF-1, or else as CDF-2. The error names the array that does not fit.
+/// Assembles a netCDF file as CDF-1, or as CDF-2 if it does not fit. The error names the array that does not fit CDF-2
+/// either.
 fn assemble(contents: &GroupContents, read: &ReadMembers) -> OrReason<AssembledFile> {
     let first = assemble_variant(contents, read, Variant::First);
     first.or_else(|_| assemble_variant(contents, read, Variant::Second))
@@ -297,8 +299,8 @@ fn assemble_variant(
     })
 }
 
-/// Returns the arrays as variables, and their dimensions. Variables that are read when the file is opened come first;
-/// after that, smaller ones come first.
+/// Makes variables of the arrays, and their dimensions. Variables whose elements are read when the file is opened come
+/// first; apart from that, smaller ones come first.
 fn variables_of<'a>(
     contents: &'a GroupContents,
     read: &ReadMembers,
@@ -319,8 +321,8 @@ fn variables_of<'a>(
     Ok((dimensions, variables))
 }
 
-/// Returns the header of a file, and the variables whose elements stay in the store. Returns `None` if a number is too
-/// large for the variant.
+/// Returns the header of a netCDF file, and the variables whose elements are read on demand. Returns `None` if a number
+/// is too large for the variant.
 fn lay_out(
     contents: &GroupContents,
     variant: Variant,
@@ -329,7 +331,8 @@ fn lay_out(
 ) -> Option<(Vec<u8>, Vec<PlacedVariable>)> {
     let global = NetcdfAttribute::list(&contents.attributes, None);
     let write = |begins: &[u64]| header(dimensions, &global, variables, begins, variant);
-    // The length of the header does not depend on the offsets in it.
+    // The header is written twice, because it contains offsets that depend on its own length. Its length does not
+    // depend on them.
     let length = (write(&vec![0; variables.len()])?.len() as u64).checked_next_multiple_of(4)?;
     let begins = begins(variables, length)?;
     let mut header = write(&begins)?;
@@ -340,7 +343,7 @@ fn lay_out(
     Some((header, placed.collect::<Option<_>>()?))
 }
 
-/// Returns a member as a variable, or the reason why the format cannot hold it.
+/// Makes a variable of an array; fails with the reason if the format cannot hold the array.
 fn variable_of<'a>(
     place: usize,
     read: Option<&ReadElements>,
@@ -361,7 +364,7 @@ fn variable_of<'a>(
         return Err(format!("the format does not allow the name {name}"));
     }
     if array.shape.contains(&0) {
-        // In the header, length 0 means the record dimension, so no fixed dimension can have it.
+        // In a netCDF header, length 0 means the record dimension, so an ordinary dimension cannot have it.
         return Err(format!(
             "the format does not allow dimensions of length 0, as in {name}"
         ));
@@ -393,7 +396,7 @@ fn variable_of<'a>(
     })
 }
 
-/// Returns the array with a `_FillValue` that fits 32 bits, if it needs one.
+/// Replaces a `_FillValue` that does not fit 32 bits, and adds one if missing values need it.
 fn with_narrow_fill<'a>(array: &'a Array, read: Option<&ReadElements>) -> Cow<'a, Array> {
     let is_there = array.attributes.get(FILL).is_some();
     let is_needed = is_there || read.is_some_and(|read| read.has_none);
@@ -406,8 +409,8 @@ fn with_narrow_fill<'a>(array: &'a Array, read: Option<&ReadElements>) -> Cow<'a
     })
 }
 
-/// Returns a variable that is too long for the variant of the format. The last variable may have any length, since no
-/// offset follows it.
+/// Returns the longest variable that does not fit the variant of the format. The last variable may have any length,
+/// because no offset follows it.
 fn longest_misfit<'a>(variables: &'a [Variable<'a>], variant: Variant) -> Option<&'a Variable<'a>> {
     let most = match variant {
         Variant::First => u64::from(u32::MAX >> 1) - 3,
@@ -419,7 +422,7 @@ fn longest_misfit<'a>(variables: &'a [Variable<'a>], variant: Variant) -> Option
     earlier.iter().rev().find(|variable| variable.length > most)
 }
 
-/// Returns the offset of each variable, or `None` on overflow.
+/// Returns the offset of each variable, or `None` if an offset overflows.
 fn begins(variables: &[Variable], header: u64) -> Option<Vec<u64>> {
     let mut next = header;
     let begins = variables.iter().map(|variable| {
@@ -431,7 +434,7 @@ fn begins(variables: &[Variable], header: u64) -> Option<Vec<u64>> {
     begins.filter(|_| i64::try_from(next).is_ok())
 }
 
-/// Returns the header, or `None` if a number is too large for the variant.
+/// Writes the header of a netCDF file; returns `None` if a number is too large for the variant.
 fn header(
     dimensions: &GroupDimensions,
     global: &[NetcdfAttribute],

@@ -8,28 +8,28 @@ use std::rc::Rc;
 
 use zarr_format::model::Array;
 
-/// The number and the length of each dimension, by its name.
+/// The number and the length of each netCDF dimension of a group, by its name.
 type NumberedDimensions = BTreeMap<String, (u64, u64)>;
 
-/// The dimensions of a group and of the groups above it, the nearest first.
+/// The dimensions that a group can use: its own and those of the groups above it, the nearest group first.
 pub(crate) type VisibleDimensions = Vec<Rc<NumberedDimensions>>;
 
-/// The dimensions of a group.
+/// The netCDF dimensions of a group.
 #[derive(Default)]
 pub(crate) struct GroupDimensions {
     numbers: NumberedDimensions,
-    /// The number of the first dimension.
+    /// The number of the group's first dimension.
     first: u64,
-    /// The dimensions of the groups above. `used` has those of them that an array of this group uses.
+    /// The dimensions of the groups above, nearest first. `used` has those of them that an array of the group uses.
     above: VisibleDimensions,
     used: NumberedDimensions,
-    /// Names that no dimension may get.
+    /// Names that no new dimension may get.
     taken: BTreeSet<String>,
 }
 
 impl GroupDimensions {
-    /// Returns the dimensions of a group, given those of the groups above it. The numbers of new dimensions start at
-    /// `first`, and no new dimension gets a name in `taken`.
+    /// Starts the dimensions of a group below other groups, whose dimensions are in `above`. The numbers of new
+    /// dimensions start at `first`, and no new dimension gets a name in `taken`.
     pub(crate) fn below(
         above: VisibleDimensions,
         first: u64,
@@ -44,14 +44,14 @@ impl GroupDimensions {
         }
     }
 
-    /// Returns the dimensions that the groups below this group can use.
+    /// Returns the dimensions that the groups below the group can use.
     pub(crate) fn visible(self) -> VisibleDimensions {
         let own = Rc::new(self.numbers);
         std::iter::once(own).chain(self.above).collect()
     }
 
-    /// Adds the dimensions of coordinate variables before all others. If several dimensions want one name, these keep
-    /// it.
+    /// Adds the dimensions of coordinate variables before all others, so that they keep their names if several
+    /// dimensions have the same name.
     pub(crate) fn add_coordinates<'a>(
         &mut self,
         arrays: impl Iterator<Item = (&'a str, &'a Array)>,
@@ -65,9 +65,8 @@ impl GroupDimensions {
         }
     }
 
-    /// Returns the number of the dimension with this name and length, in the group or in a group above. Adds the
-    /// dimension if there is none. If the name belongs to a dimension of another length, the new one gets its length as
-    /// a suffix.
+    /// Returns the number of the dimension with this name and length, in the group or in a group above. If there is
+    /// none, adds one; its length becomes a suffix if a dimension of another length has the name.
     pub(crate) fn number(&mut self, name: Option<&str>, length: u64) -> u64 {
         if let Some(name) = name.map(legal_name)
             && !self.numbers.contains_key(&name)
@@ -105,7 +104,7 @@ impl GroupDimensions {
         self.add(name, length)
     }
 
-    /// Returns the number that the next new dimension gets.
+    /// Returns the number that the next new dimension will get.
     pub(crate) fn next(&self) -> u64 {
         self.first + self.numbers.len() as u64
     }
@@ -116,7 +115,7 @@ impl GroupDimensions {
         number
     }
 
-    /// Returns names and lengths in the order of the numbers.
+    /// Returns the names and lengths of the group's dimensions, in the order of their numbers.
     pub(crate) fn list(&self) -> Vec<(&str, u64)> {
         let mut list: Vec<_> = self.numbers.iter().collect();
         list.sort_by_key(|(_, (number, _))| *number);
@@ -126,10 +125,10 @@ impl GroupDimensions {
     }
 }
 
-/// Maximum length of a name in bytes.
+/// Maximum length of a netCDF name in bytes.
 const MAX_NAME: usize = 255;
 
-/// Whether netCDF accepts a text as a name.
+/// Whether netCDF accepts a text as the name of a dimension, variable or attribute.
 pub(crate) fn is_name(name: &str) -> bool {
     starts_name(name)
         && name.len() <= MAX_NAME
@@ -143,7 +142,7 @@ fn starts_name(name: &str) -> bool {
     })
 }
 
-/// Returns the name with invalid characters replaced, and shortened if it is too long.
+/// Makes a valid netCDF name: replaces invalid characters, and shortens a name that is too long.
 fn legal_name(name: &str) -> String {
     let blanks = name.len() - name.trim_end_matches(' ').len();
     let (name, ends) = name.split_at(name.len() - blanks);
@@ -168,8 +167,8 @@ fn shorten(name: &mut String) {
     name.truncate(end.unwrap_or(0));
 }
 
-/// Returns a unique valid name for each of these names. Valid names stay unchanged. The loop ends only if `is_valid`
-/// accepts an invalid name after `legal_name` changed it and a number was appended.
+/// Returns a unique valid name for each name; valid names stay unchanged. `is_valid` must accept a name after it became
+/// legal and a number was appended, because otherwise the loop does not end.
 pub(crate) fn unique_names<'a>(
     names: impl Iterator<Item = &'a String> + Clone,
     is_valid: impl Fn(&str) -> bool,
@@ -197,7 +196,7 @@ pub(crate) fn unique_names<'a>(
     unique.collect()
 }
 
-/// Returns the candidate number `count` of a name: `a`, `a_`, `a_2`, `a_3`.
+/// Returns the `count`th candidate for a unique name: `a`, `a_`, `a_2`, `a_3`.
 fn numbered(name: &str, count: u64) -> String {
     match count {
         0 => name.to_string(),

@@ -1,16 +1,16 @@
 //! Affine maps between low-dimensional spaces: a matrix and an offset.
 
-/// An affine map from `inputs` coordinates to one coordinate per row.
+/// An affine map: each output coordinate is a sum of multiples of the input coordinates and an offset.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AffineMap {
-    /// The matrix: for each output, the factors of the inputs.
+    /// The matrix: one row per output, with the factor of each input.
     rows: Vec<Vec<f64>>,
-    /// The offset of each output.
+    /// The offset of each output coordinate.
     offset: Vec<f64>,
     inputs: usize,
 }
 
-/// An input coordinate of which only every `step`th index is taken, from `start` on.
+/// An input coordinate that is restricted to every `step`th index, from `start` on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TakenInput {
     pub(crate) input: usize,
@@ -19,7 +19,8 @@ pub(crate) struct TakenInput {
 }
 
 impl AffineMap {
-    /// Builds a map, or returns `None` if a row has the wrong length, or the numbers of rows and offsets differ.
+    /// Builds an affine map, or returns `None` if a row has the wrong length, or if the numbers of rows and offsets
+    /// differ.
     pub(crate) fn new(rows: Vec<Vec<f64>>, offset: Vec<f64>, inputs: usize) -> Option<AffineMap> {
         let is_whole = rows.iter().all(|row| row.len() == inputs);
         (is_whole && rows.len() == offset.len()).then_some(AffineMap {
@@ -29,12 +30,11 @@ impl AffineMap {
         })
     }
 
-    /// Returns the identity.
     pub(crate) fn identity(rank: usize) -> AffineMap {
         AffineMap::scale(&vec![1.0; rank])
     }
 
-    /// Returns the map that multiplies each coordinate by its factor.
+    /// Returns the affine map that multiplies each coordinate by its factor.
     pub(crate) fn scale(factors: &[f64]) -> AffineMap {
         let rank = factors.len();
         let row = |(place, &factor): (usize, &f64)| {
@@ -49,7 +49,7 @@ impl AffineMap {
         }
     }
 
-    /// Returns the map that adds an offset to each coordinate.
+    /// Returns the affine map that adds an offset to each coordinate.
     pub(crate) fn translation(offset: &[f64]) -> AffineMap {
         AffineMap {
             offset: offset.to_vec(),
@@ -57,45 +57,42 @@ impl AffineMap {
         }
     }
 
-    /// Returns this map followed by a scaling, or `None` if the number of factors is wrong.
+    /// Returns the affine map followed by a scaling, or `None` if the number of factors is wrong.
     pub(crate) fn scaled(&self, factors: &[f64]) -> Option<AffineMap> {
         self.then(&AffineMap::scale(factors))
     }
 
-    /// Returns this map followed by a translation, or `None` if the number of offsets is wrong.
+    /// Returns the affine map followed by a translation, or `None` if the number of offsets is wrong.
     pub(crate) fn moved(&self, offset: &[f64]) -> Option<AffineMap> {
         self.then(&AffineMap::translation(offset))
     }
 
-    /// Returns the number of input coordinates.
     pub(crate) fn inputs(&self) -> usize {
         self.inputs
     }
 
-    /// Returns the number of output coordinates.
     pub(crate) fn outputs(&self) -> usize {
         self.rows.len()
     }
 
-    /// Returns the factor of an input in an output.
+    /// Returns the factor by which an input coordinate contributes to an output coordinate.
     pub(crate) fn factor(&self, output: usize, input: usize) -> f64 {
         let row = self.rows.get(output);
         let factor = row.and_then(|row| row.get(input)).copied();
         factor.unwrap_or(0.0)
     }
 
-    /// Returns the offset of an output.
     pub(crate) fn offset(&self, output: usize) -> f64 {
         self.offset.get(output).copied().unwrap_or(0.0)
     }
 
-    /// Returns this map followed by `next`, or `None` if the numbers of coordinates do not match.
+    /// Returns the affine map followed by the map `next`, or `None` if `next` has another number of inputs.
     pub(crate) fn then(&self, next: &AffineMap) -> Option<AffineMap> {
         if next.inputs != self.outputs() {
             return None;
         }
         let through = |row: &Vec<f64>, of: &dyn Fn(usize) -> f64| -> f64 {
-            // Factors of 0 are skipped, so that 0 times infinity does not become NaN.
+            // Products with a factor 0 are skipped, because 0 times infinity would be NaN.
             let parts = row.iter().enumerate();
             let parts = parts.map(|(middle, &factor)| (factor, of(middle)));
             let parts = parts.filter(|&(factor, other)| factor != 0.0 && other != 0.0);
@@ -114,7 +111,7 @@ impl AffineMap {
         })
     }
 
-    /// Returns the inverse map, or `None` if there is none.
+    /// Returns the inverse affine map, or `None` if the map is not invertible.
     pub(crate) fn inverse(&self) -> Option<AffineMap> {
         let rank = self.inputs;
         if self.outputs() != rank || !self.is_finite() {
@@ -131,8 +128,8 @@ impl AffineMap {
         for column in 0..rank {
             let part = |row: usize| (left[row][column] / largest[row]).abs();
             let pivot = (column..rank).max_by(|&a, &b| part(a).total_cmp(&part(b)))?;
-            // The number is NaN for a row of zeros (0/0). A pivot below this fraction of its row's largest number is
-            // only a rounding error, so the matrix has no inverse.
+            // NaN (0/0) means that the row has only zeros. A pivot below 1e-12 of its row's largest number is only a
+            // rounding error, so the matrix has no inverse.
             if part(pivot).is_nan() || part(pivot) < 1e-12 {
                 return None;
             }
@@ -162,13 +159,13 @@ impl AffineMap {
         inverse.is_finite().then_some(inverse)
     }
 
-    /// Whether all numbers are finite.
+    /// Whether all factors and offsets are finite.
     pub(crate) fn is_finite(&self) -> bool {
         let mut all = self.rows.iter().flatten().chain(&self.offset);
         all.all(|number| number.is_finite())
     }
 
-    /// Returns, for each input, the only output that depends on it. Returns `None` if an input affects several outputs,
+    /// Returns for each input the only output that depends on it. Returns `None` if an input affects several outputs,
     /// or an output depends on several inputs.
     pub(crate) fn permutation(&self) -> Option<Vec<usize>> {
         if self.outputs() != self.inputs {
@@ -184,9 +181,9 @@ impl AffineMap {
         is_all.then_some(places)
     }
 
-    /// Returns the map from the taken inputs to the remaining outputs, and which outputs remain. Each other input is
-    /// removed together with the output that depends on it alone. Returns `None` if there is no such output, or if the
-    /// input also affects others.
+    /// Restricts an affine map to some of its inputs, and returns which outputs remain. Each removed input must have an
+    /// output that depends on it alone, and affect no other output; this output is removed, too. Otherwise returns
+    /// `None`.
     pub(crate) fn taken(&self, inputs: &[TakenInput]) -> Option<(AffineMap, Vec<usize>)> {
         let mut outputs: Vec<usize> = (0..self.outputs()).collect();
         let is_taken = |input: usize| inputs.iter().any(|taken| taken.input == input);

@@ -1,8 +1,8 @@
 //! The coordinate systems of an OME-Zarr image and its scene, and maps between them (RFC-5).
 //!
-//! Coordinate systems and transformations form a graph. A transformation of an image connects one of its systems with
-//! another one, or with a system of its labels. A transformation of the scene above the image connects systems of
-//! images with each other or with systems of the scene.
+//! Coordinate systems and transformations form a graph. A transformation of an image connects a coordinate system of
+//! the image with another one, or with a system of the image's labels. A transformation of the scene above the image
+//! connects systems of images with each other or with systems of the scene.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -15,55 +15,55 @@ use crate::formats::ome_zarr::transformation::{MAX_STEPS, TransformationReader, 
 use crate::formats::subject::StoredNumbers;
 use zarr_format::model::MAX_RANK;
 
-/// An axis of a coordinate system.
+/// An axis of an OME-Zarr coordinate system.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DescribedAxis {
     pub(crate) name: String,
     pub(crate) kind: AxisKind,
     pub(crate) unit: Option<String>,
-    /// The anatomical orientation.
+    /// The anatomical orientation of the axis, such as `right-to-left`.
     pub(crate) orientation: Option<Orientation>,
-    /// Whether it is an array axis, which counts elements.
+    /// Whether the axis has the type `array`: it counts elements.
     is_array: bool,
 }
 
-/// The place of a level in a coordinate system.
+/// The position of a resolution level in a coordinate system.
 #[derive(Clone, Debug)]
 pub(crate) struct LevelPlace {
-    /// The name of the coordinate system, from 0.6 on.
+    /// The name of the coordinate system, which OME-Zarr has from 0.6 on.
     pub(crate) system: Option<String>,
-    /// The axes of the system; `None` if the metadata do not describe them.
+    /// The axes of the coordinate system; `None` if the metadata do not describe them.
     pub(crate) axes: Option<Vec<DescribedAxis>>,
-    /// Maps indices of elements to coordinates.
+    /// Maps indices of the level's elements to coordinates.
     pub(crate) map: AffineMap,
 }
 
-/// Maximum number of coordinate systems that are read of an image or a scene. In practice they have a few.
+/// Maximum number of coordinate systems that are read of an image or a scene. Real images have a few.
 const MAX_SYSTEMS: usize = 64;
 
-/// Maximum number of transformations that are read of a scene. A tiled image has one per tile.
+/// Maximum number of transformations that are read of a scene. A scene with a tiled image has one per tile.
 pub(crate) const MAX_LINKS: usize = 1 << 16;
 
-/// The metadata of an image or a scene, and the numbers of its transformations that arrays store.
+/// The OME-Zarr metadata of an image or a scene, and the numbers of its transformations that are stored in arrays.
 #[derive(Clone, Copy)]
 pub(crate) struct Described<'a> {
     pub(crate) value: &'a Value,
     pub(crate) stored: &'a [StoredNumbers],
 }
 
-/// A coordinate system.
+/// A coordinate system of an image or a scene.
 struct System {
-    /// The path of the group that describes the system, relative to the scene's group. Without a scene, relative to the
-    /// image's group.
+    /// The path of the group that describes the coordinate system, relative to the scene's group (or to the image's
+    /// group, if there is no scene).
     group: String,
     name: String,
     axes: Vec<DescribedAxis>,
 }
 
-/// A coordinate system at an end of a transformation: the path of its group, and its name.
+/// The coordinate system at one end of a transformation: the path of its group, and its name.
 type End = (String, String);
 
-/// A transformation between two systems.
+/// A transformation between two coordinate systems.
 struct Link<'a> {
     ends: (End, End),
     step: &'a Value,
@@ -82,17 +82,17 @@ pub(crate) struct Systems<'a> {
 /// The result of a search for a coordinate system that is better than the image's own one.
 #[derive(Default)]
 pub(crate) struct OtherSystems {
-    /// The place of the image in the chosen system; `None` if the image's own system is best.
+    /// The position of the image in the better coordinate system; `None` if the image's own system is best.
     pub(crate) chosen: Option<LevelPlace>,
     pub(crate) left_out: Vec<String>,
 }
 
-/// The map from the image's own system to another system, or the reason why there is none.
+/// The map from the image's own coordinate system to another system, or the reason why there is none.
 type Way = Result<AffineMap, String>;
 
 impl<'a> Systems<'a> {
-    /// Reads the coordinate systems of an image. `scene` has the scene above the image, and the path from there to the
-    /// image.
+    /// Reads the coordinate systems of an image. `scene` has the metadata of the scene above the image, and the path
+    /// from the scene's group to the image.
     pub(crate) fn of(image: Described<'a>, scene: Option<(Described<'a>, &[u8])>) -> Systems<'a> {
         let path = scene.map_or(&b""[..], |(_, path)| path);
         let path = plain_path(&String::from_utf8_lossy(path));
@@ -109,7 +109,7 @@ impl<'a> Systems<'a> {
         systems
     }
 
-    /// Adds the systems and transformations in the metadata of a group.
+    /// Adds the coordinate systems and transformations in the metadata of a group.
     fn add(&mut self, described: Described<'a>, group: &str) {
         let found = items(described.value, "coordinateSystems").take(MAX_SYSTEMS);
         self.all.extend(found.filter_map(|system| {
@@ -130,7 +130,6 @@ impl<'a> Systems<'a> {
         }));
     }
 
-    /// Whether the image has no coordinate systems.
     pub(crate) fn is_empty(&self) -> bool {
         self.of_image().next().is_none()
     }
@@ -139,15 +138,17 @@ impl<'a> Systems<'a> {
         TransformationReader::new(self.stored)
     }
 
-    /// Returns the indices of the systems that the image itself has.
+    /// Returns the indices of the coordinate systems that the image itself has.
     fn of_image(&self) -> impl DoubleEndedIterator<Item = usize> + '_ {
         let all = self.all.iter().enumerate();
-        // In a scene, the path of the image is not empty, so these are not the scene's own systems, whose path is "".
+        // The path of an image in a scene is never empty, so the scene's own systems (whose path is empty) are not
+        // found here.
         let of_image = all.filter(|(_, system)| system.group == self.image);
         of_image.map(|(place, _)| place)
     }
 
-    /// Returns the index of the system that a level's transformation leads to, or else of the last system of the image.
+    /// Returns the index of the coordinate system to which a level's transformation leads, or else of the image's last
+    /// system.
     pub(crate) fn own(&self, level: &Value) -> usize {
         let named = transformations(level).find_map(|step| {
             let end = end(step, "output", &self.image)?;
@@ -171,8 +172,8 @@ impl<'a> Systems<'a> {
         self.all.get(place).map(|system| system.axes.clone())
     }
 
-    /// Chooses the system in which the image is shown: the first one that transformations lead to, and whose axes have
-    /// units and orientations if those of the image's own system have them.
+    /// Chooses the coordinate system in which the image is shown: the first one to which transformations lead. If the
+    /// axes of the image's own system have units and orientations, those of the chosen system must have them too.
     pub(crate) fn others(&self, own: usize) -> OtherSystems {
         let mut found = OtherSystems::default();
         let Some(start) = self.all.get(own) else {
@@ -222,7 +223,8 @@ impl<'a> Systems<'a> {
         found
     }
 
-    /// If a scene has no systems of its own, names at most 8 systems of other images that its transformations lead to.
+    /// Names at most 8 coordinate systems of other images to which transformations lead, if the scene has no systems of
+    /// its own.
     fn of_other_images(&self) -> Vec<String> {
         if self.all.iter().any(|system| system.group != self.image) {
             return Vec::new();
@@ -246,8 +248,8 @@ impl<'a> Systems<'a> {
         said.collect()
     }
 
-    /// Finds the maps from a system to all other systems that the metadata describe, each over as few transformations
-    /// as possible.
+    /// Finds the maps from a coordinate system to all other systems that the metadata describe, each over as few
+    /// transformations as possible.
     fn ways(&self, start: &System) -> HashMap<End, Way> {
         let mut at: HashMap<&End, Vec<&Link>> = HashMap::new();
         for link in &self.links {
@@ -260,7 +262,7 @@ impl<'a> Systems<'a> {
         let mut missing: HashSet<End> = self.all.iter().map(System::end).collect();
         missing.remove(&first);
         let (mut next, mut failed) = (VecDeque::from([first]), VecDeque::new());
-        // Ends whose map failed come last, so that a longer path without a failure is found first.
+        // Systems whose map failed are visited last, so that a longer path without a failure is found before.
         while let Some(end) = next.pop_front().or_else(|| failed.pop_front()) {
             if missing.is_empty() {
                 break;
@@ -289,7 +291,7 @@ impl<'a> Systems<'a> {
         ways
     }
 
-    /// Returns the map to the other end of a transformation, given the map to one end of it.
+    /// Continues a map from one end of a transformation to its other end.
     fn along(&self, link: &Link, from: &End, map: &AffineMap) -> Way {
         let mut reader = TransformationReader::new(link.stored);
         let next = if link.ends.0 == *from {
@@ -311,28 +313,29 @@ impl System {
     }
 }
 
-/// Returns the system at an end of a transformation. `group` is the path of the group that has the transformation.
+/// Returns the coordinate system at an end of a transformation. `group` is the path of the group that has the
+/// transformation.
 fn end(step: &Value, member: &str, group: &str) -> Option<End> {
     let end = step.get(member)?;
-    // In drafts, an end had only the name of the system.
+    // Drafts of RFC-5 stated only the name of the system at an end.
     let name = end.as_str().or_else(|| end.get("name")?.as_str())?;
     let path = end.get("path").and_then(Value::as_str).unwrap_or_default();
     let path = plain_path(&format!("{group}/{path}"));
     Some((path, name.to_string()))
 }
 
-/// Returns a path without empty and `.` components.
+/// Removes empty and `.` components from a path.
 fn plain_path(path: &str) -> String {
     let names = path.split('/').filter(|name| !["", "."].contains(name));
     names.collect::<Vec<_>>().join("/")
 }
 
-/// Returns the transformations of an image or a level.
+/// Returns the `coordinateTransformations` of an image or a level.
 pub(crate) fn transformations(described: &Value) -> impl Iterator<Item = &Value> {
     items(described, "coordinateTransformations").take(MAX_STEPS + 1)
 }
 
-/// Parses a list of axes, or returns `None` if it is invalid. Before version 0.4, an axis is only a name.
+/// Parses a list of axes, or returns `None` if it is invalid. Before OME-Zarr 0.4, an axis was only a name.
 pub(crate) fn axes_of(list: Option<&Value>) -> Option<Vec<DescribedAxis>> {
     let list = list?.as_array()?;
     if list.len() > MAX_RANK {
@@ -360,7 +363,7 @@ pub(crate) fn axes_of(list: Option<&Value>) -> Option<Vec<DescribedAxis>> {
         });
         is_space.push(of_type.as_deref() == Some("space"));
     }
-    // No axis has a name of a direction of space, so the order decides: z, y, x.
+    // No name of an axis tells its direction of space, so the order of the axes decides: z, y, x.
     let count = is_space.iter().filter(|&&is_space| is_space).count();
     if (1..=3).contains(&count) && !axes.iter().any(|axis| axis.kind.is_space()) {
         let kinds = [AxisKind::X, AxisKind::Y, AxisKind::Z];

@@ -1,8 +1,8 @@
-//! Reads OME-Zarr image metadata: axes of an image, and places of its resolution levels.
+//! Reads OME-Zarr image metadata: axes of an image, and positions of its resolution levels.
 //!
 //! Up to version 0.5, an image has axes; the transformations of a level are applied first, then those of the image.
 //! From 0.6 (RFC-5) on, an image has coordinate systems instead (`coordinate_systems.rs`). The transformation of a
-//! level leads to one of them, which the specification calls "intrinsic".
+//! level leads to a coordinate system that the specification calls "intrinsic".
 
 pub(crate) mod affine;
 pub(crate) mod coordinate_systems;
@@ -20,7 +20,7 @@ use crate::formats::ome_zarr::transformation::{MAX_STEPS, NUMBERED, Transformati
 use crate::formats::subject::{ImageGroup, StoredNumbers};
 use zarr_format::model::Attributes;
 
-/// Returns the multiscale images in the attributes of a group.
+/// Returns the multiscale images that a group's attributes describe.
 pub(crate) fn multiscales(group: &Attributes) -> Vec<Value> {
     let of_root = group.get("ome");
     let of_root = of_root.and_then(|mut root| Some(root.get_mut("multiscales")?.take()));
@@ -30,13 +30,13 @@ pub(crate) fn multiscales(group: &Attributes) -> Vec<Value> {
     }
 }
 
-/// Whether an image of the group has a level at this path, which is relative to the group.
+/// Whether an image of the group has a resolution level at a path, which is relative to the group.
 pub(crate) fn names_level(group: &Attributes, path: &[u8]) -> bool {
     let images = multiscales(group);
     images.iter().any(|image| level_at(image, path).is_some())
 }
 
-/// Returns the path from the group to the image that the group has labels for. Returns `None` if it has no labels.
+/// Returns the path from a group of labels to its image, or `None` if the group has no labels.
 pub(crate) fn labelled_image(group: &Attributes) -> Option<String> {
     let label = match group.get("ome") {
         Some(mut ome) => ome.get_mut("image-label").map(Value::take),
@@ -47,20 +47,20 @@ pub(crate) fn labelled_image(group: &Attributes) -> Option<String> {
     Some(path.unwrap_or("../../").to_string())
 }
 
-/// Returns the scene in the attributes of a group, or `None` if there is none. A scene (RFC-5) places the images below
-/// the group relative to one another.
+/// Returns the scene that a group's attributes describe, or `None` if they describe none. A scene (RFC-5) places the
+/// images below the group relative to one another.
 fn scene_of(group: &Attributes) -> Option<Value> {
     let mut ome = group.get("ome")?;
     let scene = ome.get_mut("scene").map(Value::take)?;
     scene.is_object().then_some(scene)
 }
 
-/// Whether a group has a scene.
+/// Whether the group has an OME-Zarr scene.
 pub(crate) fn is_scene(group: &Attributes) -> bool {
     scene_of(group).is_some()
 }
 
-/// Whether an image of a group has coordinate systems, which the transformations of a scene can name.
+/// Whether an image of the group has coordinate systems, which transformations of a scene can refer to by name.
 pub(crate) fn has_systems(group: &Attributes) -> bool {
     let images = multiscales(group);
     images
@@ -68,8 +68,8 @@ pub(crate) fn has_systems(group: &Attributes) -> bool {
         .any(|image| items(image, "coordinateSystems").next().is_some())
 }
 
-/// Returns the paths of the arrays that have the numbers of a scene's transformations, relative to the scene's group.
-/// The transformations of the image at the path `image` come first.
+/// Returns the paths of the arrays that hold numbers of a scene's transformations, relative to the scene's group. The
+/// transformations of the image at the path `image` come first.
 pub(crate) fn scene_number_paths(group: &Attributes, image: &[u8]) -> Vec<String> {
     let mut found = Vec::new();
     let scene = scene_of(group);
@@ -92,7 +92,7 @@ pub(crate) fn scene_number_paths(group: &Attributes, image: &[u8]) -> Vec<String
     found
 }
 
-/// Returns the paths of the arrays that have the numbers of the images' transformations, relative to the group.
+/// Returns the paths of the arrays that hold numbers of the images' transformations, relative to the group.
 pub(crate) fn number_paths(group: &Attributes) -> Vec<String> {
     let mut found = Vec::new();
     for image in &multiscales(group) {
@@ -104,7 +104,7 @@ pub(crate) fn number_paths(group: &Attributes) -> Vec<String> {
     found
 }
 
-/// Adds the paths of the arrays that have the numbers of a transformation and of the transformations in it.
+/// Adds the paths of the arrays that hold the numbers of a transformation and of the transformations nested in it.
 fn add_number_paths(step: &Value, found: &mut Vec<String>) {
     let of_type = step.get("type").and_then(Value::as_str).unwrap_or_default();
     let path = step.get("path").and_then(Value::as_str);
@@ -127,16 +127,16 @@ fn add_number_paths(step: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// Maximum number of arrays that are read for the transformations of a group.
+/// Maximum number of arrays that are read to get the numbers of a group's transformations.
 const MAX_ARRAYS: usize = 16;
 
-/// Returns the paths of the levels of a multiscale image, in order.
+/// Returns the paths of the resolution levels of a multiscale image, in order.
 pub(crate) fn level_paths(image: &Value) -> impl Iterator<Item = &str> {
     let levels = items(image, "datasets");
     levels.filter_map(|level| level.get("path")?.as_str())
 }
 
-/// Returns the level of a multiscale image at a path, or `None` if there is none.
+/// Returns the metadata of the resolution level at a path, or `None` if the image has no such level.
 fn level_at<'a>(image: &'a Value, path: &[u8]) -> Option<&'a Value> {
     items(image, "datasets").find(|level| {
         let own = level.get("path").and_then(Value::as_str);
@@ -144,29 +144,29 @@ fn level_at<'a>(image: &'a Value, path: &[u8]) -> Option<&'a Value> {
     })
 }
 
-/// What the metadata of an image say about one of its levels.
+/// What the metadata of an OME-Zarr image say about one of its resolution levels.
 #[derive(Default)]
 pub(crate) struct Level {
     /// The axis of each dimension; `None` if the metadata do not describe the axes.
     pub(crate) axes: Option<Vec<DescribedAxis>>,
-    /// The places of the level in coordinate systems, that in the chosen system first.
+    /// The positions of the level in the coordinate systems, with that in the chosen system first.
     pub(crate) places: Vec<LevelPlace>,
-    /// The place of the first voxel of the image's first level, if ngff-zarr wrote it for axes with anatomical
+    /// The position of the first voxel of the image's first level, if ngff-zarr wrote it for axes with anatomical
     /// orientations.
     pub(crate) first: Option<FirstVoxel>,
-    /// The facts that no file format can express, with the reasons.
+    /// Messages about metadata that no file format can express, with the reasons.
     pub(crate) left_out: Vec<String>,
 }
 
-/// Returns the description of a level with `rank` dimensions, or `None` if the group has no such level. If the array
-/// has labels, `labelled` is their image, and its place may become the place of the level.
+/// Describes a resolution level with `rank` dimensions; `None` if the group has no such level. If the array has labels,
+/// `labelled` is the labelled image, whose position may become that of the level.
 pub(crate) fn level_of(
     group: &ImageGroup,
     labelled: Option<&ImageGroup>,
     rank: usize,
 ) -> Option<Level> {
     let images = multiscales(group.attributes);
-    // If several images have a level at this path, the first image counts.
+    // If several images have a level at the same path, the first image counts.
     let mut found = images
         .iter()
         .filter_map(|image| Some((image, level_at(image, group.path)?)));
@@ -185,7 +185,7 @@ pub(crate) fn level_of(
     Some(found)
 }
 
-/// Returns the coordinate systems of an image and of its scene.
+/// Reads the coordinate systems of an image and of its scene.
 fn systems_of<'a>(
     image: &'a Value,
     group: &ImageGroup<'a>,
@@ -206,8 +206,8 @@ fn systems_of<'a>(
 }
 
 impl Level {
-    /// If the axes of labels have no anatomical orientation, copies the orientations from the image's axes of the same
-    /// names.
+    /// Copies anatomical orientations from the axes of an image to the axes of its labels with the same names, if the
+    /// labels have none.
     fn take_orientation(&mut self, labelled: &ImageGroup) {
         let places = self.places.iter_mut().map(|place| &mut place.axes);
         let axes = std::iter::once(&mut self.axes).chain(places).flatten();
@@ -231,15 +231,16 @@ impl Level {
     }
 }
 
-/// Returns the place of an image's first voxel as ngff-zarr writes it: the origin of ITK or nibabel, in their
-/// coordinates. It does not follow the orientation of the axes. The places of the levels relative to each other do.
+/// Returns the position of an image's first voxel as ngff-zarr writes it: the origin of ITK or nibabel, in the
+/// coordinates of that program. It does not follow the orientation of the axes, although the positions of the levels
+/// relative to each other do.
 fn first_voxel(
     image: &Value,
     systems: &Systems,
     stored: &[StoredNumbers],
     rank: usize,
 ) -> Option<FirstVoxel> {
-    // ngff-zarr has written `@type` since 0.1. It writes another value for images from NIfTI.
+    // ngff-zarr has written `@type` since 0.1, with another value for images from NIfTI.
     if image.get("@type")? != "ngff:Image" || image.get("coordinateTransformations").is_some() {
         return None;
     }
@@ -263,7 +264,7 @@ fn first_voxel(
     })
 }
 
-/// Returns the description of a level of an image in a version up to 0.5.
+/// Describes a resolution level of an image in OME-Zarr 0.5 or earlier.
 fn read_level_of_axes(
     image: &Value,
     stored: &[StoredNumbers],
@@ -293,7 +294,7 @@ fn read_level_of_axes(
     found
 }
 
-/// Returns the description of a level of an image in version 0.6 or later.
+/// Describes a resolution level of an image in OME-Zarr 0.6 or later.
 fn read_level_of_systems(
     image: &Value,
     systems: &Systems,
@@ -308,7 +309,7 @@ fn read_level_of_systems(
     };
     let steps: Vec<&Value> = transformations(level).collect();
     // If each transformation has an `output`, each leads to a coordinate system of its own, and the first is used.
-    // Otherwise they are the steps of one transformation, as before 0.6.
+    // Otherwise they are applied one after the other, as before 0.6.
     let has_ends = steps.iter().all(|step| step.get("output").is_some());
     let has_no_ends = |step: &&Value| step.get("input").is_none() && step.get("output").is_none();
     let of_image = transformations(image).filter(has_no_ends);
@@ -350,12 +351,11 @@ fn read_level_of_systems(
     found
 }
 
-/// Returns the message for a level with a transformation that cannot be applied.
 fn unapplied_transformation(why: &str) -> String {
     format!("position of the elements: a transformation {why}")
 }
 
-/// Finds the place of labels in the coordinate system that is chosen for their image.
+/// Finds the position of labels in the coordinate system that is chosen for the labelled image.
 fn find_place_through_image(
     labelled: &ImageGroup,
     labels: &Systems,
@@ -396,8 +396,8 @@ fn find_place_through_image(
     }
 }
 
-/// Returns the place of an image as a place of its labels. Axes are matched by name, since labels may have fewer axes:
-/// they often lack channels.
+/// Converts the position of an image to one of its labels. Axes are matched by name, because labels often lack axes
+/// such as channels.
 fn place_by_axis_names(
     labels: &[DescribedAxis],
     image: &[DescribedAxis],

@@ -1,22 +1,22 @@
-//! Anatomical orientations of axes (RFC 4 of OME-Zarr), and places in a body.
+//! Anatomical orientations of axes (RFC 4 of OME-Zarr), and positions in a body.
 
 use serde_json::Value;
 
 use crate::formats::axes::AxisKind;
 use crate::formats::ome_zarr::coordinate_systems::{DescribedAxis, LevelPlace};
 
-/// The anatomical direction of an axis.
+/// The anatomical direction in which the coordinates of an axis increase.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Orientation {
-    /// The orientation as the metadata state it, such as `right-to-left`.
+    /// The direction as the metadata state it, such as `right-to-left`.
     pub(crate) text: String,
-    /// The axis of ITK's LPS space to which the direction is parallel (X to the left, Y to posterior, Z to superior),
-    /// with 1.0 for the same direction and -1.0 for the opposite one. `None` for other directions.
+    /// The axis of ITK's LPS space that is parallel to the direction (X to the left, Y to posterior, Z to superior),
+    /// with 1.0 for the same direction and -1.0 for the opposite one. `None` for any other direction.
     pub(crate) parallel: Option<(AxisKind, f64)>,
 }
 
-/// The directions that are parallel to an axis of LPS space. Others, such as `dorsal-to-ventral`, depend on the animal
-/// and on the part of its body.
+/// The directions that are parallel to an axis of LPS space. Other directions, such as `dorsal-to-ventral`, depend on
+/// the animal and on the part of its body.
 const DIRECTIONS: [(&str, AxisKind, f64); 6] = [
     ("right-to-left", AxisKind::X, 1.0),
     ("left-to-right", AxisKind::X, -1.0),
@@ -27,7 +27,7 @@ const DIRECTIONS: [(&str, AxisKind, f64); 6] = [
 ];
 
 impl Orientation {
-    /// Parses the orientation of an axis. It is an object with a `value`, or only the value, as ngff-zarr writes it for
+    /// Parses the orientation of an axis: an object with a `value`, or only the value, as ngff-zarr writes it for
     /// images from NIfTI.
     pub(crate) fn of(axis: &Value) -> Option<Orientation> {
         let orientation = axis
@@ -37,14 +37,14 @@ impl Orientation {
         let text = value.as_str().unwrap_or("unknown");
         let known = DIRECTIONS.iter().find(|(name, ..)| *name == text);
         Some(Orientation {
-            // Messages show the text, so it is limited.
+            // The text is cut off because messages show it.
             text: text.chars().take(40).collect(),
             parallel: known.map(|&(_, kind, sign)| (kind, sign)),
         })
     }
 }
 
-/// Returns the orientations of axes for a message; `None` if no axis has one.
+/// Returns the orientations of all axes for a message; `None` if no axis has one.
 pub(crate) fn orientation_text(axes: &[DescribedAxis]) -> Option<String> {
     let texts = axes.iter().filter_map(|axis| {
         let text = &axis.orientation.as_ref()?.text;
@@ -54,16 +54,17 @@ pub(crate) fn orientation_text(axes: &[DescribedAxis]) -> Option<String> {
     (!texts.is_empty()).then(|| format!("orientation of {}", texts.join(", ")))
 }
 
-/// The place of an image's first voxel, if the program that wrote the image states another place than the axes give.
+/// The position of an image's first voxel, if the program that wrote the image states another position than the axes
+/// give.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FirstVoxel {
-    /// The coordinates of the voxel along each axis.
+    /// The coordinates of the first voxel along each axis.
     pub(crate) coordinates: Vec<f64>,
-    /// The factors (1 or -1) that turn its x, y and z coordinates into coordinates of ITK's LPS space.
+    /// The factors (1 or -1) that turn the voxel's x, y and z coordinates into coordinates of ITK's LPS space.
     pub(crate) signs: [f64; 3],
 }
 
-/// Returns the place in ITK's LPS space, with axes of the kinds X, Y and Z. Returns `None` if an axis of space has no
+/// Converts a position to ITK's LPS space, with axes of the kinds X, Y and Z. Returns `None` if an axis of space has no
 /// orientation, if its orientation is not parallel to an axis of LPS, or if two axes are parallel to the same one.
 pub(crate) fn anatomical_place(
     place: &LevelPlace,
@@ -150,8 +151,9 @@ mod tests {
             signs: [1.0; 3],
         };
         let found = anatomical_place(&oriented, Some(&first)).unwrap();
-        // The first voxel is at 1 along X of LPS space, which is its coordinate along the axis `x`. The first axis runs
-        // in the opposite direction, and the voxel is at 3 there; so its offset 5 is at 1 - (5 - 3) = -1.
+        // The first voxel is at 1 along X of LPS space, as its coordinate along the axis `x` says. Along the first
+        // axis, which runs in the opposite direction, it is at 3. So the offset 5 of the first axis is at 1 - (5 - 3) =
+        // -1.
         assert_eq!([0, 1, 2].map(|row| found.map.offset(row)), [-1.0, 0.0, 6.0]);
         for axes in [
             [("y", "left-to-right"), ("x", "right-to-left")],

@@ -6,35 +6,36 @@ use crate::formats::ome_zarr::affine::AffineMap;
 use crate::formats::subject::StoredNumbers;
 use zarr_format::model::MAX_RANK;
 
-/// Maximum number of transformations of a level, including nested ones. Images in practice have a few; each costs a
-/// matrix product.
+/// Maximum number of transformations of a resolution level, including nested ones. Real images have a few; each
+/// transformation costs a matrix product.
 pub(crate) const MAX_STEPS: usize = 256;
 
-/// The types of transformations that have numbers: in a member with the name of the type, or in an array.
+/// The types of transformations that have numbers, either in the JSON member with the name of the type or in an array.
 pub(crate) const NUMBERED: [&str; 4] = ["scale", "translation", "affine", "rotation"];
 
-/// Returns the items of the list that a member of an object has, or no items if there is no such list.
+/// Returns the items of a list in a JSON object, or no items if the member is missing or no list.
 pub(crate) fn items<'a>(object: &'a Value, member: &str) -> impl Iterator<Item = &'a Value> {
     let list = object.get(member).and_then(Value::as_array);
     list.into_iter().flatten()
 }
 
-/// Parses transformations, and counts them up to `MAX_STEPS`.
+/// Parses the transformations of a level, at most `MAX_STEPS` of them.
 pub(crate) struct TransformationReader<'a> {
     steps: usize,
     stored: &'a [StoredNumbers],
 }
 
-/// The map of a transformation, or why there is none: the rest of a message that begins with "the transformation".
+/// The affine map of a transformation, or the reason why it cannot be applied: the end of a message that begins with
+/// "the transformation".
 pub(crate) type Read = Result<AffineMap, String>;
 
 impl TransformationReader<'_> {
-    /// Returns a reader of transformations whose numbers may be in `stored`.
+    /// Starts to parse transformations whose numbers may be stored in arrays; `stored` has the numbers that were read.
     pub(crate) fn new(stored: &[StoredNumbers]) -> TransformationReader<'_> {
         TransformationReader { steps: 0, stored }
     }
 
-    /// Parses transformations that are applied one after the other.
+    /// Parses transformations that are applied one after the other, and returns their common map.
     pub(crate) fn sequence<'a>(
         &mut self,
         steps: impl Iterator<Item = &'a Value>,
@@ -48,13 +49,13 @@ impl TransformationReader<'_> {
         Ok(map)
     }
 
-    /// Parses a transformation of `rank` input coordinates.
+    /// Parses a transformation whose input has `rank` coordinates.
     pub(crate) fn map_of(&mut self, step: &Value, rank: usize) -> Read {
         self.steps += 1;
         if self.steps > MAX_STEPS {
             return Err(format!("has more than {MAX_STEPS} steps"));
         }
-        // Before version 0.4, the type could be missing.
+        // Before OME-Zarr 0.4, the type of a transformation could be missing.
         let of_type = step.get("type").and_then(Value::as_str);
         let is_known = |name: &&str| step.get(*name).is_some();
         let member = ["scale", "translation"].into_iter().find(is_known);
@@ -93,8 +94,8 @@ impl TransformationReader<'_> {
     fn by_dimension(&mut self, step: &Value, rank: usize) -> Result<Option<AffineMap>, String> {
         let mut rows: Vec<Option<(Vec<f64>, f64)>> = Vec::new();
         for part in items(step, "transformations") {
-            // Drafts had other names for these two members. They also had no member `transformation`: the object itself
-            // was the transformation.
+            // Drafts had other names for the lists of input and output axes, and no member `transformation`: the object
+            // itself was the transformation.
             let places = |names: [&str; 2]| {
                 let mut found = names.into_iter().filter_map(|name| part.get(name));
                 indices(found.next())
@@ -134,8 +135,8 @@ fn unfitting(rank: usize) -> String {
     format!("does not fit {rank} dimensions")
 }
 
-/// Parses a list of numbers. An item becomes NaN if it is not a finite number, or if `can_be` is false for it. Returns
-/// `None` if the list is longer than a row of an affine map.
+/// Parses a list of numbers. An item that is not a finite number or that `can_be` rejects becomes NaN. Returns `None`
+/// if the list is longer than a row of an affine map.
 fn numbers(list: Option<&Value>, can_be: impl Fn(f64) -> bool) -> Option<Vec<f64>> {
     let list = list?.as_array()?;
     if list.len() > MAX_RANK + 1 {
@@ -152,7 +153,7 @@ fn numbers(list: Option<&Value>, can_be: impl Fn(f64) -> bool) -> Option<Vec<f64
     Some(list.iter().map(number).collect())
 }
 
-/// Parses a list of unique indices, at most as many as an array can have dimensions.
+/// Parses a list of unique indices of dimensions; `None` if an item is invalid.
 fn indices(list: Option<&Value>) -> Option<Vec<usize>> {
     let list = list?.as_array()?;
     if list.len() > MAX_RANK {
@@ -160,7 +161,7 @@ fn indices(list: Option<&Value>) -> Option<Vec<usize>> {
     }
     let mut found = Vec::new();
     for item in list {
-        // JSON does not distinguish integers from floats: some writers store 1.0.
+        // Some writers store integers as floats such as 1.0, since JSON does not distinguish the two.
         let number = item.as_f64().filter(|number| number.fract() == 0.0)?;
         let index = (0..MAX_RANK).find(|&index| index as f64 == number)?;
         if found.contains(&index) {
@@ -171,14 +172,14 @@ fn indices(list: Option<&Value>) -> Option<Vec<usize>> {
     Some(found)
 }
 
-/// Returns the map that reorders coordinates: output `i` is the input at index `i` of the list.
+/// Returns the affine map that reorders coordinates: output `i` is the input at index `i` of the list.
 fn permutation(list: Option<&Value>, rank: usize) -> Option<AffineMap> {
     let inputs = indices(list)?;
     let is_all = inputs.len() == rank && inputs.iter().all(|&input| input < rank);
     is_all.then(|| picked(inputs.into_iter().map(Some), rank))?
 }
 
-/// Returns the map in which each output is the given input, or 0 for `None`.
+/// Returns the affine map in which each output is the given input, or 0 for `None`.
 fn picked(inputs: impl Iterator<Item = Option<usize>>, rank: usize) -> Option<AffineMap> {
     let row = |input: Option<usize>| {
         let factor = |place| f64::from(u8::from(Some(place) == input));
@@ -213,7 +214,7 @@ fn projection(step: &Value, rank: usize) -> Option<AffineMap> {
     picked((0..outputs).map(input), rank)
 }
 
-/// Returns the map of a matrix; if `is_affine`, its last column is the offset.
+/// Returns the affine map of a matrix; if `is_affine`, the last column of the matrix is the offset.
 fn matrix(rows: Option<&Value>, rank: usize, is_affine: bool) -> Option<AffineMap> {
     let rows = rows?.as_array()?;
     if rows.len() > MAX_RANK {
@@ -226,7 +227,7 @@ fn matrix(rows: Option<&Value>, rank: usize, is_affine: bool) -> Option<AffineMa
     let mut rows: Vec<Vec<f64>> = rows.iter().map(row).collect::<Option<_>>()?;
     let mut offset = vec![0.0; rows.len()];
     if is_affine {
-        // Some programs also write the last row of the matrix, which is constant: zeros and a 1.
+        // Some programs also write the constant last row of an affine matrix: zeros and a 1.
         let is_last = |row: &Vec<f64>| {
             let (last, others) = row.split_last().unwrap_or((&0.0, &[]));
             *last == 1.0 && others.iter().all(|&number| number == 0.0)
@@ -292,7 +293,7 @@ mod tests {
         }
     }
 
-    /// Those who use a map check its number of outputs.
+    /// A matrix may have any number of rows, because the callers check the number of outputs.
     #[test]
     fn a_matrix_has_as_many_outputs_as_rows() {
         for (rows, outputs) in [

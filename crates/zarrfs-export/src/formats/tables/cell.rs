@@ -13,52 +13,52 @@ use crate::formats::elements;
 use crate::formats::plain;
 use zarr_format::model::{Coding, DataType, NumberType, TimeUnit};
 
-/// The notation of rows.
+/// The notation of a table's rows: CSV or JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum RowNotation {
     Commas,
-    /// Commas, in a table with one column. Here an empty cell would make an empty line, which CSV readers skip.
+    /// CSV with a single column. An empty cell would make an empty line here, which CSV readers skip.
     Alone,
     Json,
 }
 
-/// The kind of an element, which determines its text form.
+/// The kind of an element, which decides how it is written as text.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum TextCell {
     Truth,
     Signed(usize),
     Unsigned(usize),
-    /// A duration, written as a number without unit. The smallest number means NaT.
+    /// A duration, written as a number without unit. The smallest 64-bit number is NaT.
     Duration,
     Half,
     Single,
     Double,
     Small(&'static NumberType),
     Time(TimeCell),
-    /// UTF-32 of a fixed length.
+    /// Fixed-length text in UTF-32.
     Text,
-    /// Bytes of a fixed length.
+    /// Fixed-length bytes.
     Bytes,
-    /// Elements without a fixed length.
+    /// Elements of variable length.
     Variable(DataType),
 }
 
-/// The unit of a time.
+/// The unit in which the numbers of a data type count times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimeCell {
-    /// The number counts periods of this many months since 1970.
+    /// Each number counts periods of this many months since 1970.
     Months(i64),
-    /// The number counts periods of `unit` nanoseconds since 1970.
+    /// Each number counts periods of `unit` nanoseconds since 1970.
     Nanoseconds {
         unit: i128,
-        /// Number of decimals of the seconds; `None` for days, which are written as dates. It is the same for all
-        /// times, since pandas reads a column of times in several forms as text.
+        /// Number of decimals of the seconds; `None` for days, which are written as dates. All times get the same
+        /// number of decimals, since pandas reads a column of times in several forms as text.
         digits: Option<usize>,
     },
 }
 
 impl TextCell {
-    /// Returns how elements of a data type are written, or `None` if they have no text form.
+    /// Returns how the elements of a data type are written as text, or `None` if they have no text form.
     pub(crate) fn of(data_type: &DataType) -> Option<TextCell> {
         Some(match data_type {
             DataType::Bool => TextCell::Truth,
@@ -69,7 +69,7 @@ impl TextCell {
             DataType::Float(8) => TextCell::Double,
             DataType::Small(number) if number.word == number.size => TextCell::Small(number),
             DataType::DateTime(unit) => TextCell::Time(TimeCell::of(unit)?),
-            // Readers disagree on the text form of durations, so these are written as numbers.
+            // Durations are written as numbers, because readers disagree on their text form.
             DataType::TimeDelta(_) => TextCell::Duration,
             DataType::FixedText(_) => TextCell::Text,
             DataType::FixedBytes(_) => TextCell::Bytes,
@@ -78,7 +78,7 @@ impl TextCell {
         })
     }
 
-    /// Appends an element.
+    /// Appends an element to the text of a table.
     pub(crate) fn write(&self, element: &[u8], notation: RowNotation, text: &mut String) {
         match self {
             TextCell::Text => return notation.push_text(&elements::text(element), text),
@@ -93,7 +93,7 @@ impl TextCell {
         wide[..size].copy_from_slice(&element[..size]);
         let word = u64::from_le_bytes(wide);
         let low = |word: u64| u32::try_from(word & u64::from(u32::MAX)).unwrap_or_default();
-        // Writing to a string does not fail.
+        // A write to a string cannot fail, so the result is ignored.
         let _ = match self {
             TextCell::Truth => write!(text, "{}", word != 0),
             TextCell::Unsigned(_) => write!(text, "{word}"),
@@ -119,7 +119,7 @@ impl TextCell {
         };
     }
 
-    /// Appends a missing value.
+    /// Appends a missing value to the text of a table.
     pub(crate) fn write_nothing(&self, notation: RowNotation, text: &mut String) {
         text.push_str(match self {
             TextCell::Half | TextCell::Single | TextCell::Double | TextCell::Small(_) => {
@@ -131,7 +131,7 @@ impl TextCell {
 }
 
 impl RowNotation {
-    /// Returns the notation for rows with this number of values.
+    /// Returns the notation for a table whose rows have `values` values each.
     pub(crate) fn of_rows(self, values: u64) -> RowNotation {
         match self {
             RowNotation::Commas if values == 1 => RowNotation::Alone,
