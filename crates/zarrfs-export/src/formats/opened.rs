@@ -246,6 +246,7 @@ impl Export {
         self.body_range.end + self.trailer.len() as u64
     }
 
+    /// Whether the file has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

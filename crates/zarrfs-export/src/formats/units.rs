@@ -2,7 +2,7 @@
 
 use crate::formats::axes::AxisMeaning;
 
-/// The quantity of a unit.
+/// What a unit measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quantity {
     Length,
@@ -16,11 +16,11 @@ pub(super) struct Unit {
     pub(super) quantity: Quantity,
     factor: f64,
     exponent: i32,
-    /// The symbol of the unit. For lengths and times, this is OME's symbol.
+    /// The symbol of the unit; OME's symbol for lengths and times.
     pub(super) symbol: &'static str,
 }
 
-/// A metric prefix: its name, its power of ten, and the symbols of the metre and the second with this prefix.
+/// A metric prefix: its name, its power of ten, and the symbols of the metre and the second with the prefix.
 type Prefix = (&'static str, i32, &'static str, &'static str);
 
 const PREFIXES: [Prefix; 21] = [
@@ -47,7 +47,7 @@ const PREFIXES: [Prefix; 21] = [
     ("yocto", -24, "ym", "ys"),
 ];
 
-/// Other units: the name, alternative spellings, and the unit.
+/// Units that are not a metre or a second with a metric prefix: the names of each, and the unit.
 const OTHERS: [(&[&str], Unit); 10] = [
     (
         &["angstrom", "\u{e5}ngstr\u{f6}m"],
@@ -91,7 +91,7 @@ const fn time(factor: f64, exponent: i32, symbol: &'static str) -> Unit {
 }
 
 impl Unit {
-    /// Returns the unit of a dimension, or `None` if the dimension has no unit or an unknown one.
+    /// Returns the unit of a dimension, or `None` if the dimension has none or an unknown one.
     pub(super) fn of(axis: &AxisMeaning) -> Option<Unit> {
         Unit::named(axis.unit.as_deref()?)
     }
@@ -101,14 +101,14 @@ impl Unit {
         let name = name.trim();
         Unit::of_symbol(name).or_else(|| {
             let lower = name.to_lowercase();
-            // Long names may be plurals. Short ones are not: `s` and `ms` are units themselves.
+            // Only long names may be plurals: `s` and `ms` are units themselves.
             let singular = lower.strip_suffix('s').filter(|_| lower.len() > 3);
             Unit::of_name(singular.unwrap_or(&lower))
         })
     }
 
     fn of_symbol(symbol: &str) -> Option<Unit> {
-        // Unicode has two characters for micro and two for angstrom, and `u` is written for micro in ASCII.
+        // Unicode has two characters for micro and two for angstrom, and ASCII texts have `u` for micro.
         let symbol = match symbol {
             "um" | "\u{3bc}m" => "\u{b5}m",
             "us" | "\u{3bc}s" => "\u{b5}s",
@@ -155,9 +155,9 @@ impl Unit {
         self.factor == 1.0
     }
 
-    /// Returns the size of this unit in units of 10^`exponent` metres, seconds or degrees.
+    /// Returns the factor from the unit to 10^`exponent` metres, seconds or degrees.
     pub(super) fn in_power_of_ten(self, exponent: i32) -> f64 {
-        // Dividing by a power of ten is exact; multiplying by its inverse is not.
+        // Division by a power of ten is exact, but multiplication by its inverse is not.
         match self.exponent - exponent {
             power @ 0.. => self.factor * 10_f64.powi(power),
             power => self.factor / 10_f64.powi(-power),
@@ -165,7 +165,7 @@ impl Unit {
     }
 }
 
-/// Returns the message that a file omits the units of these dimensions. `supported` says which units the format
+/// Returns the message that a file omits the units of some dimensions. `supported` says which units the format
 /// supports.
 pub(super) fn left_out<'a>(
     axes: impl Iterator<Item = &'a AxisMeaning>,

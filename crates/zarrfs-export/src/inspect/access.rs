@@ -22,25 +22,25 @@ use zarrfs_store::{EntryKind, Key, StoreConfig, StoreInfo, StoreStack};
 pub struct AccessConfig {
     /// Path or URL of the store.
     pub source: String,
-    /// Maximum bytes of decoded chunks and of chunks that are being read.
+    /// Memory budget in bytes, for decoded chunks and chunks that are being read.
     pub memory: u64,
-    /// Maximum decoded bytes of one chunk.
+    /// Maximum size of a decoded chunk in bytes.
     pub max_chunk: u64,
-    /// The disk location for decoded chunks that do not fit in memory.
+    /// Where decoded chunks that do not fit in memory are written on disk.
     pub spill: SpillConfig,
-    /// The timeout of a request.
+    /// Maximum duration of a request to the store.
     pub timeout: Duration,
-    /// The options of the store.
+    /// How the store is opened.
     pub store: StoreConfig,
-    /// The options of the hierarchy.
+    /// How metadata are read from the store.
     pub hierarchy: HierarchyConfig,
-    /// Write chunks even if encoding and decoding changes them.
+    /// Whether chunks are also written if encoding and decoding would change their elements.
     pub lossy: bool,
 }
 
 impl AccessConfig {
-    /// Returns the error to show for a store that does not open. If the location is a file of a known format, the error
-    /// says which format; otherwise it is `error`.
+    /// Returns the error to show for a store that cannot be opened: if the location is a file of a known format, an
+    /// error that says which format, or else `error`.
     pub fn explained(&self, context: &RequestContext, error: Error, stats: &Arc<Stats>) -> Error {
         if error.kind() != Kind::NotFound {
             return error;
@@ -49,13 +49,13 @@ impl AccessConfig {
         found.unwrap_or(error)
     }
 
-    /// Whether all bytes of the store are on this machine: its location is a local folder, and so are all prefixes
-    /// below which an Icechunk repository or a reference file may name objects.
+    /// Whether all bytes of the store are on the local machine: its location is a local folder, and so are all places
+    /// outside to which an Icechunk repository or a reference file may point.
     pub fn is_local(&self) -> bool {
         self.store.is_local(&self.source)
     }
 
-    /// Returns the number of parallel requests to the store.
+    /// Returns the maximum number of parallel requests to the store.
     pub fn concurrency(&self) -> usize {
         if self.is_local() {
             std::thread::available_parallelism().map_or(2, usize::from)
@@ -81,18 +81,19 @@ impl AccessConfig {
 
 /// An open store with its hierarchy and its arrays.
 pub struct OpenedStore {
-    /// The store with its layers, such as caches.
+    /// The store and the layers above it, such as caches.
     pub stack: StoreStack,
-    /// The nodes of the store.
+    /// The groups and arrays of the store.
     pub hierarchy: Arc<Hierarchy>,
-    /// The arrays of the store.
+    /// The opened arrays of the store.
     pub arrays: Arc<Arrays>,
     /// The memory budget that the store, the hierarchy and the arrays share.
     pub memory: Arc<MemoryBudget>,
 }
 
 impl OpenedStore {
-    /// Opens a store. `put_over` adds layers between the store and the hierarchy; they may use the memory budget.
+    /// Opens a store with its hierarchy and arrays. `put_over` adds layers between the store and the hierarchy; the
+    /// layers may use the memory budget.
     ///
     /// Fails as `zarrfs_store::open` does, and with `Invalid` if the root is not a directory.
     pub fn open(
@@ -142,7 +143,7 @@ fn check_is_directory(context: &RequestContext, stack: &StoreStack, source: &str
     }
 }
 
-/// Returns the disk cache for the lengths of files whose length depends on elements, or `None` without a cache
+/// Returns the part of the disk cache for the lengths of exported files that depend on elements; `None` without a cache
 /// directory.
 fn decoded_namespace(
     opening: &StoreConfig,
@@ -173,7 +174,7 @@ fn find_array_above(
     Ok(found.filter(|found| found.array().is_some()))
 }
 
-/// Returns the array and the indices of the chunk with a key, or `None` if it is not the key of a chunk.
+/// Returns the array and the chunk indices that a key belongs to, or `None` if the key is not that of a chunk.
 pub(crate) fn find_chunk(
     context: &RequestContext,
     hierarchy: &Hierarchy,
@@ -202,8 +203,8 @@ fn indices_of(open: &OpenArray, key: &Key) -> Result<Option<Coordinates>> {
     Ok(indices.map(Coordinates::from))
 }
 
-/// Returns the array of a chunk's key, and the elements of the chunk inside the array. Fails with `Invalid` if it is
-/// not the key of a chunk.
+/// Returns the array of the chunk with a key, and the range of its elements inside the array. Fails with `Invalid` if
+/// the key is not that of a chunk.
 pub fn chunk_of(
     context: &RequestContext,
     opened: &OpenedStore,

@@ -1,4 +1,4 @@
-//! Finds variables that belong to a variable, by the rules of netCDF and CF.
+//! Finds variables that a variable refers to, by the rules of netCDF and CF.
 //!
 //! A name in an attribute means the array of that name in the variable's own group, or else in the nearest group above
 //! that has one.
@@ -16,18 +16,16 @@ use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
-/// The attribute that names the auxiliary coordinates of a variable.
 pub(super) const COORDINATES: &str = "coordinates";
 
-/// A variable that belongs to another variable, such as its coordinate.
+/// A variable to which another variable refers, such as a coordinate variable.
 pub(super) struct Companion {
-    /// The name of the variable.
     pub(super) name: String,
     pub(super) node: Arc<NodeEntry>,
 }
 
 impl Companion {
-    /// Adds the variable to the contents of a file, unless its name is taken.
+    /// Adds the variable to the contents of a file, unless the file has a node of the same name.
     pub(super) fn add_to(&self, arrays: &Arrays, contents: &mut GroupContents) -> Result<()> {
         let members = contents.members.iter().map(|member| &member.path);
         let groups = contents.subgroups.iter().map(|group| &group.path);
@@ -55,7 +53,6 @@ impl Companion {
     }
 }
 
-/// The name and the length of a dimension.
 #[derive(Clone, Copy)]
 pub(super) struct NamedDimension<'a> {
     pub(super) name: &'a str,
@@ -63,16 +60,16 @@ pub(super) struct NamedDimension<'a> {
 }
 
 impl NamedDimension<'_> {
-    /// Whether an array with the dimension's name is its coordinate variable: it has one value for each element along
-    /// the dimension.
+    /// Whether an array with the dimension's name is the coordinate variable of the dimension: it has one value for
+    /// each element along the dimension.
     pub(super) fn has_coordinate(self, array: &Array) -> bool {
         let own = array.dimension_names.first().and_then(Option::as_deref);
         array.shape == [self.length] && own.is_none_or(|own| own == self.name)
     }
 }
 
-/// Returns the array that a name in a group refers to: the array in this group, or else in the nearest group above that
-/// has one. A node that cannot be read is returned as well, since it may be that array. A name with slashes is a path
+/// Returns the array that a name in a group refers to: the array in the group, or else in the nearest group above that
+/// has one. A node that cannot be read is returned as well, because it may be the array. A name with slashes is a path
 /// from the group or, with a leading slash, from the root.
 fn find_visible(
     context: &RequestContext,
@@ -94,7 +91,7 @@ fn find_visible(
         return Ok(node.flatten().filter(|node| node.is_array()));
     }
     let groups = std::iter::successors(Some(group.clone()), Key::parent);
-    // More than enough for the trees that people make.
+    // 32 groups above each other are more than real hierarchies have.
     for group in groups.take(32) {
         let Ok(path) = group.child(name.as_bytes()) else {
             return Ok(None);
@@ -108,7 +105,7 @@ fn find_visible(
 }
 
 /// Returns the coordinate variable of a dimension in a group: the array with the dimension's name, if it has one value
-/// for each element along the dimension. Fails if that array cannot be read.
+/// for each element along the dimension. Fails if the array with this name cannot be read.
 pub(super) fn find_coordinate_variable(
     context: &RequestContext,
     hierarchy: &Hierarchy,
@@ -123,7 +120,7 @@ pub(super) fn find_coordinate_variable(
     Ok(node.array().is_some_and(is_coordinate).then_some(node))
 }
 
-/// Returns the variables that belong to an array, each once: its coordinates and their bounds, its own bounds, and its
+/// Returns the variables to which an array refers, each once: its coordinates and their bounds, its own bounds, and its
 /// grid mapping. `array` must have dimension names.
 pub(super) fn find_companions(
     context: &RequestContext,
@@ -156,7 +153,7 @@ pub(super) fn find_companions(
         let Some(own_group) = node.path.parent() else {
             continue;
         };
-        // In another group, the names of dimensions may belong to other dimensions, so the lengths must match, too.
+        // In another group, a name may stand for another dimension, so the lengths of the dimensions must match, too.
         let fits = |found: &Array| match length {
             Some(length) => NamedDimension {
                 name: &name,
@@ -189,12 +186,12 @@ pub(super) fn find_companions(
     Ok(found)
 }
 
-/// Returns the last part of a path, under which a variable is stored in a file without groups.
+/// Returns the last component of a variable's path, as the variable's name in a file without groups.
 fn last_name(name: &str) -> &str {
     name.rsplit_once('/').map_or(name, |(_, last)| last)
 }
 
-/// Replaces the paths in the attribute `coordinates` of the first variable by names, for a file without groups.
+/// Replaces paths in the attribute `coordinates` of the first variable by names, because the file has no groups.
 pub(super) fn strip_coordinate_paths(members: &mut [GroupMember]) {
     let Some((own, others)) = members.split_first_mut() else {
         return;
@@ -213,7 +210,7 @@ pub(super) fn strip_coordinate_paths(members: &mut [GroupMember]) {
     Arc::make_mut(&mut own.array).attributes = attributes;
 }
 
-/// Whether an array has all dimensions of a coordinate variable, with the same lengths.
+/// Whether an array has all dimensions of a coordinate variable, with equal lengths.
 fn are_dimensions_of(coordinate: &Array, array: &Array) -> bool {
     let own: Vec<_> = array.dimension_names.iter().zip(&array.shape).collect();
     let mut dimensions = coordinate.dimension_names.iter().zip(&coordinate.shape);
@@ -221,14 +218,14 @@ fn are_dimensions_of(coordinate: &Array, array: &Array) -> bool {
         && coordinate.dimension_names.len() == coordinate.shape.len()
 }
 
-/// Returns the names in the attribute `coordinates`.
+/// Returns the names that the attribute `coordinates` lists.
 pub(super) fn coordinate_names(attributes: &Attributes) -> Vec<String> {
     let named = attributes.get(COORDINATES);
     let named = named.as_ref().and_then(Value::as_str).unwrap_or_default();
     named.split_whitespace().map(str::to_string).collect()
 }
 
-/// Returns the names of the bounds of an array.
+/// Returns the names of the variables with the bounds of an array, as its attributes state them.
 pub(super) fn names_of_bounds(attributes: &Attributes) -> Vec<String> {
     let names = ["bounds", "climatology"].into_iter();
     let names = names.filter_map(|name| attributes.get(name));

@@ -29,34 +29,34 @@ use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
-/// An array in its hierarchy.
+/// An array, with the hierarchy in which the coordinate variables are found.
 pub struct ArrayInGroup<'a> {
-    /// The hierarchy of the array.
+    /// The hierarchy that contains the array.
     pub hierarchy: &'a Hierarchy,
-    /// The arrays of the hierarchy.
+    /// The opened arrays of the hierarchy.
     pub arrays: &'a Arrays,
-    /// The node of the array.
+    /// The metadata node of the array.
     pub entry: &'a Arc<NodeEntry>,
 }
 
-/// Maximum bytes and elements of a coordinate variable that is read. Each label takes at most 32 bytes of memory in
-/// addition to its text.
+/// Maximum size in bytes, and maximum number of elements, of a coordinate variable that is read. Each label takes at
+/// most 32 bytes of memory in addition to its text.
 const MAX_LABELS: u64 = 16 << 20;
 const MAX_COUNT: u64 = 2 << 20;
 
-/// Whether a selection may name dimensions, so that labels must be read.
+/// Whether a selection may name dimensions, so that coordinate variables must be read.
 pub fn names_dimensions(selection: &str) -> bool {
     selection.contains('=')
 }
 
 impl ArrayInGroup<'_> {
-    /// Parses a selection. Fails with `Invalid` if it has no meaning for this array.
+    /// Parses a selection of the array's elements. Fails with `Invalid` if the selection has no meaning for the array.
     pub fn select(&self, context: &RequestContext, text: &str) -> Result<Selection> {
         self.selected(context, text, false)
     }
 
-    /// Parses a selection for a file that includes coordinate variables. There, a date that is coarser than the labels
-    /// selects a slice, so that the time dimension stays.
+    /// Parses a selection for a file that includes coordinate variables. In such a file, a date that is coarser than
+    /// the labels selects a slice, so that the time dimension stays.
     pub fn select_with_coordinates(
         &self,
         context: &RequestContext,
@@ -104,7 +104,7 @@ impl ArrayInGroup<'_> {
         self.entry.array().ok_or_else(not_array)
     }
 
-    /// Returns the labels of a dimension, or `None` if it has no coordinate variable.
+    /// Reads the labels of a dimension, or returns `None` if it has no coordinate variable.
     fn labels(
         &self,
         context: &RequestContext,
@@ -128,8 +128,8 @@ impl ArrayInGroup<'_> {
     }
 }
 
-/// Fails with `TooLarge` if a coordinate variable exceeds the limits. They are constants, so the same file exists on a
-/// machine with less memory.
+/// Fails with `TooLarge` if a coordinate variable exceeds the limits of what is read. The limits do not depend on
+/// memory, so that the same files exist on every machine.
 pub(super) fn check_length(path: &Key, array: &Array) -> Result<()> {
     if array.shape.first().is_some_and(|&count| count > MAX_COUNT) {
         let found = format!(
@@ -146,7 +146,7 @@ pub(super) fn check_length(path: &Key, array: &Array) -> Result<()> {
     Ok(())
 }
 
-/// Reads the values of a coordinate variable as labels. `array` has the attributes of the variable.
+/// Reads the values of a coordinate variable as labels. `array` has the attributes by which the values are decoded.
 pub(super) fn read(
     context: &RequestContext,
     open: &Arc<OpenArray>,
@@ -192,7 +192,7 @@ pub(super) fn read(
     })
 }
 
-/// Returns values as labels, or `None` if values of this type cannot be labels.
+/// Converts values of a coordinate variable to labels; `None` if the data type has no labels.
 fn labels_of(data_type: &DataType, bytes: &[u8]) -> Option<Labels> {
     let size = data_type.size().filter(|&size| size > 0)?;
     let elements = bytes.chunks_exact(size);
@@ -219,8 +219,8 @@ fn labels_of(data_type: &DataType, bytes: &[u8]) -> Option<Labels> {
     })
 }
 
-/// Returns the length of a numpy time unit in nanoseconds. Returns `None` if it has no fixed length or is shorter than
-/// a nanosecond.
+/// Returns the length of a numpy time unit in nanoseconds; `None` if the unit has no fixed length or is shorter than a
+/// nanosecond.
 pub fn nanoseconds(unit: &TimeUnit) -> Option<i128> {
     let name = match unit.name.as_str() {
         "W" | "D" => "day",
@@ -237,16 +237,16 @@ pub fn nanoseconds(unit: &TimeUnit) -> Option<i128> {
     i128::from(unit_of(name)?).checked_mul(scale)
 }
 
-/// Caches the positions that were read from coordinate variables.
+/// Caches the positions along dimensions that were read from coordinate variables.
 pub struct CoordinateLines {
-    /// By the identifier of the array.
+    /// The cached positions, by the identifier of the coordinate variable.
     known: Mutex<LruCache<u64, KnownLine>>,
 }
 
-/// The positions of one variable.
+/// The cached positions of one coordinate variable.
 struct KnownLine {
     content: u64,
-    /// The version of the variable's documents, since their attributes scale the values.
+    /// The version of the variable's metadata documents, because their attributes scale the values.
     documents: u64,
     line: Line,
 }
@@ -261,8 +261,8 @@ impl Default for CoordinateLines {
 }
 
 impl CoordinateLines {
-    /// Returns the positions that a variable gives. Fails if the values cannot be read at the moment. If this program
-    /// can never read them, since they are too many or of an unsupported type, returns `Line::NoNumbers`.
+    /// Returns the positions that a coordinate variable gives. Fails if the values cannot be read at the moment. If
+    /// they can never be read, because they are too many or of an unsupported type, returns `Line::NoNumbers`.
     pub fn line(
         &self,
         context: &RequestContext,
@@ -274,8 +274,8 @@ impl CoordinateLines {
             return Err(Error::invalid(&entry.path, "is not an array"));
         };
         let open = arrays.open(entry)?;
-        // The version is taken before the values are read. If the values change during the read, the cached line gets
-        // the old version and is not used again.
+        // The version is taken before the values are read. If the values change during the read, the cached positions
+        // have the old version and are not used again.
         let content = open.content(context)?;
         if let Some(content) = content
             && let Some(known) = self.known.lock().get(&open.id())
@@ -305,7 +305,7 @@ impl CoordinateLines {
     }
 }
 
-/// Returns the positions of numeric labels.
+/// Returns the positions that numeric labels give.
 fn line_of(labels: &Labels, meaning: &CoordinateMeaning) -> Line {
     let is_longitude = meaning.is_longitude();
     match labels {

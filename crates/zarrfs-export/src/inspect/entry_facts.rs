@@ -1,7 +1,7 @@
 //! Returns single facts about a node or chunk, for extended attributes.
 //!
 //! Only the requested fact is computed. Most facts come from metadata in memory. The length of a chunk needs a request
-//! to the store, and only the status of a chunk requires decoding it.
+//! to the store, and only the status of a chunk requires decoding the chunk.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Key, Meta, Store};
 
-/// Returns a fact about a node: `kind`, `dialect`, and for an array `dtype`, `shape`, `chunk` and `codec`; `None` if
-/// it has no such fact.
+/// Returns a fact about a node by its name: `kind`, `dialect`, and for an array `dtype`, `shape`, `chunk` and `codec`.
+/// Returns `None` if the node has no such fact.
 pub fn of_node(entry: &NodeEntry, name: &str) -> Option<String> {
     match (name, &entry.node) {
         ("kind", Ok(Node::Group(_))) => Some("group".to_string()),
@@ -28,8 +28,8 @@ pub fn of_node(entry: &NodeEntry, name: &str) -> Option<String> {
     }
 }
 
-/// Returns a fact about a key. If the key is the folder of a node, this is a fact of the node; if it is the key of a
-/// chunk, a fact as `of_chunk` returns it. Other keys have `kind` (`document`, `key` or `folder`), `stored_bytes` and
+/// Returns a fact about a store key by the fact's name. The key of a node's folder has the facts of the node, and the
+/// key of a chunk those of the chunk. Other keys have `kind` (`document`, `key` or `folder`), `stored_bytes` and
 /// `etag`.
 pub fn of_key(
     context: &RequestContext,
@@ -79,8 +79,8 @@ fn of_array(array: &Array, name: &str) -> Option<String> {
     }
 }
 
-/// Returns a fact about a chunk: `kind`, `shape` (only elements inside the array), `stored_bytes`, `etag`, or `status`
-/// (`stored`, `missing` or `corrupt`). For other names, returns the fact of that name about the array.
+/// Returns a fact about a chunk by its name: `kind`, `shape` (only elements inside the array), `stored_bytes`, `etag`,
+/// or `status` (`stored`, `missing` or `corrupt`). Any other name stands for a fact about the array.
 pub fn of_chunk(
     context: &RequestContext,
     array: &Arc<OpenArray>,
@@ -107,7 +107,7 @@ pub fn of_chunk(
     })
 }
 
-/// Returns the key and metadata of a stored chunk, or `None` if it is not stored.
+/// Returns the key and the object metadata of a chunk, or `None` if the chunk is not stored.
 fn stored(
     context: &RequestContext,
     array: &OpenArray,

@@ -6,28 +6,28 @@ use crate::formats::group::GroupFormat;
 use crate::formats::{FORMATS, Format, GROUP_FORMATS, VARIABLE_FORMATS};
 use zarr_format::error::{Error, Kind, Result};
 
-/// The ending of a file name: everything after the name of the array.
+/// The ending of an exported file's name: everything after the name of the array.
 #[derive(Clone, Copy)]
 pub struct FileEnding<'a> {
-    /// The part between the name of the array and the dot of the extension: the selection with its `@`, and `cf` for
-    /// decoded values.
+    /// The part of the file name between the array's name and the dot of the extension: a selection with its `@`,
+    /// `.cf`, or both.
     pub chosen: &'a str,
-    /// The selection, or `None` for the whole array.
+    /// The selection in the file name, or `None` for the whole array.
     pub selection: Option<&'a str>,
-    /// Whether the file has the values that CF attributes define.
+    /// Whether the file has values that are decoded by the CF attributes.
     pub is_cf_decoded: bool,
     /// The format that the extension names.
     pub format: &'static Format,
 }
 
-/// The part of a file name that stands before the extension if the file has the values that CF attributes define.
+/// The part of a file name before the extension that stands for values decoded by the CF attributes.
 const CF: &str = "cf";
 
-/// The separator before a selection.
+/// The character in a file name before a selection.
 pub const SELECTED: char = '@';
 
 impl FileEnding<'_> {
-    /// Returns the ending of the file with all elements in a format.
+    /// Returns the ending of the file that has all elements of an array in a format.
     pub fn whole(format: &'static Format) -> FileEnding<'static> {
         FileEnding {
             chosen: "",
@@ -37,7 +37,7 @@ impl FileEnding<'_> {
         }
     }
 
-    /// Parses the part after the name of an array, or returns `None` if it names no format.
+    /// Parses the part of a file name after the array's name; `None` if it names no format.
     pub fn parse(ending: &[u8]) -> Option<FileEnding<'_>> {
         let ending = str::from_utf8(ending).ok()?;
         let format = format_of(ending)?;
@@ -55,7 +55,7 @@ impl FileEnding<'_> {
     }
 }
 
-/// The part of a file name between the name of its node and the dot of its extension.
+/// The parsed part of a file name between the node's name and the dot of the extension.
 struct ChosenPart<'a> {
     selection: Option<&'a str>,
     is_cf_decoded: bool,
@@ -75,19 +75,19 @@ impl ChosenPart<'_> {
     }
 }
 
-/// A requested file of a group, or of an array with its coordinates.
+/// A requested file of a group, or of an array with its coordinate variables.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupChoice<'a> {
-    /// The format.
+    /// The format of the file.
     pub format: &'static GroupFormat,
-    /// The selection, or `None` for everything.
+    /// The selection of elements, or `None` for all elements.
     pub selection: Option<&'a str>,
-    /// Whether the file has the values that CF attributes define.
+    /// Whether the file has values that are decoded by the CF attributes.
     pub is_cf_decoded: bool,
 }
 
 impl GroupChoice<'_> {
-    /// Returns the choice of everything that a format can hold.
+    /// Requests the file with everything that the format can hold.
     pub fn whole(format: &'static GroupFormat) -> GroupChoice<'static> {
         GroupChoice {
             format,
@@ -96,14 +96,14 @@ impl GroupChoice<'_> {
         }
     }
 
-    /// Parses the ending of a file name after the name of an array: `.EXT`, `.cf.EXT` or `@SELECTION.EXT`. Returns
-    /// `None` unless EXT is a format that holds a variable with its coordinates.
+    /// Parses the part of a file name after the name of an array: `.EXT`, `.cf.EXT` or `@SELECTION.EXT`. Returns `None`
+    /// unless EXT is a format that holds an array with its coordinate variables.
     pub fn of_variable(ending: &[u8]) -> Option<GroupChoice<'_>> {
         GroupChoice::of_ending(ending, VARIABLE_FORMATS)
     }
 
-    /// Like `of_variable`, for the ending after the name of a group. Formats that always hold the whole group have only
-    /// `.EXT`.
+    /// Parses the part of a file name after the name of a group: `.EXT`, `.cf.EXT` or `@SELECTION.EXT`. Formats that
+    /// always hold the whole group have only `.EXT`.
     pub fn of_group(ending: &[u8]) -> Option<GroupChoice<'_>> {
         let choice = GroupChoice::of_ending(ending, GROUP_FORMATS)?;
         let is_whole = choice.selection.is_none() && !choice.is_cf_decoded;
@@ -127,8 +127,8 @@ impl GroupChoice<'_> {
         })
     }
 
-    /// Parses the ending of a file name. Returns `None` if the ending names no format for a variable with its
-    /// coordinates.
+    /// Parses the ending of a file name; `None` if it names no format that holds an array with its coordinate
+    /// variables.
     pub fn of_name(name: &str) -> Option<GroupChoice<'static>> {
         if RemovedFormat::of_name(name).is_some() {
             return None;
@@ -136,12 +136,12 @@ impl GroupChoice<'_> {
         GroupChoice::by_end(name, VARIABLE_FORMATS)
     }
 
-    /// Parses the name of a format for a variable with its coordinates: `EXT` or `cf.EXT`.
+    /// Parses the name (`EXT` or `cf.EXT`) of a format that holds an array with its coordinate variables.
     pub fn of_format(name: &str) -> Option<GroupChoice<'static>> {
         GroupChoice::by_format(name, VARIABLE_FORMATS)
     }
 
-    /// Parses the ending of a file name of a group.
+    /// Parses the ending of the file name of a group; fails if it names no format of groups.
     pub fn of_group_name(name: &str) -> Result<GroupChoice<'static>> {
         if let Some(removed) = RemovedFormat::of_name(name) {
             return Err(removed.error(name));
@@ -153,7 +153,7 @@ impl GroupChoice<'_> {
             .checked(name)
     }
 
-    /// Parses the name of a format of groups: `EXT` or `cf.EXT`.
+    /// Parses the name (`EXT` or `cf.EXT`) of a format of groups.
     pub fn of_group_format(name: &str) -> Result<GroupChoice<'static>> {
         if let Some(removed) = RemovedFormat::of_extension(without_cf(name).unwrap_or(name)) {
             return Err(removed.error(name));
@@ -187,8 +187,8 @@ impl GroupChoice<'_> {
 }
 
 impl<'a> GroupChoice<'a> {
-    /// Returns the choice. Fails with `Invalid` if the choice has a selection or CF-decoded values, but the format can
-    /// hold only the whole group as stored.
+    /// Returns the request unchanged, or fails with `Invalid` if it asks for a selection or CF-decoded values of a
+    /// format that can hold only the whole group as stored.
     pub fn checked(self, name: &str) -> Result<GroupChoice<'a>> {
         if self.format.has_parts() || (self.selection.is_none() && !self.is_cf_decoded) {
             return Ok(self);
@@ -207,7 +207,7 @@ impl<'a> GroupChoice<'a> {
     }
 }
 
-/// Returns the format of groups that a name ends with, and the part of the name before the dot of the extension.
+/// Returns the format of groups whose extension ends a name, and the part of the name before the dot of the extension.
 fn format_of_groups<'a>(
     name: &'a str,
     formats: &[&'static GroupFormat],
@@ -218,22 +218,22 @@ fn format_of_groups<'a>(
     })
 }
 
-/// A format, with stored elements or the values that CF attributes define.
+/// A format, and whether its elements are as stored or decoded by the CF attributes.
 #[derive(Clone, Copy)]
 pub struct FileContent {
-    /// The format.
+    /// The format of the file.
     pub format: &'static Format,
-    /// Whether the file has the values that CF attributes define.
+    /// Whether the file has values that are decoded by the CF attributes.
     pub is_cf_decoded: bool,
 }
 
 impl FileContent {
-    /// Parses the ending of a file name: `.EXT` or `.cf.EXT`.
+    /// Parses the end of a file name: `.EXT` or `.cf.EXT`. The name may begin with anything.
     pub fn of_name(name: &str) -> Result<FileContent> {
         if let Some(removed) = RemovedFormat::of_name(name) {
             return Err(removed.error(name));
         }
-        // The longest match wins: `cf.npy` before `npy`.
+        // The longest known ending is used: `cf.npy` instead of `npy`.
         let endings = name.match_indices('.').map(|(dot, _)| dot + 1);
         let mut endings = endings.filter_map(|start| name.get(start..));
         let found = endings.find_map(FileContent::of_extension);
@@ -244,7 +244,7 @@ impl FileContent {
         })
     }
 
-    /// Parses the name of a format: exactly `EXT` or `cf.EXT`.
+    /// Parses the name of a format, which must be exactly `EXT` or `cf.EXT`.
     pub fn of_format(name: &str) -> Result<FileContent> {
         let extension = without_cf(name).unwrap_or(name);
         if let Some(removed) = RemovedFormat::of_extension(extension) {
@@ -266,19 +266,19 @@ impl FileContent {
     }
 }
 
-/// Returns the name of a format after `cf.`, or `None` if there is no such prefix.
+/// Removes the prefix `cf.` of a format's name; returns `None` if there is no such prefix.
 fn without_cf(name: &str) -> Option<&str> {
     name.strip_prefix(CF)?.strip_prefix('.')
 }
 
-/// Builds the error for a name that is not a format of groups; lists those formats.
+/// Builds the error for a name that is not a format of groups; the error lists these formats.
 fn unknown_group_format(name: &str, why: &str) -> Error {
     let names = GROUP_FORMATS.iter().map(|format| format.extension);
     let names: Vec<&str> = names.collect();
     Error::invalid(name, format!("{why}; choose one of {}", names.join(", ")))
 }
 
-/// Builds the error for a name that is not a format; lists the formats.
+/// Builds the error for a name that is not a format; the error lists all formats.
 fn unknown_format(name: &str, why: &str) -> Error {
     let names = FORMATS.iter().map(|format| format.extension);
     let names: Vec<&str> = names.collect();
@@ -289,14 +289,15 @@ fn unknown_format(name: &str, why: &str) -> Error {
     )
 }
 
-/// Returns the removed format that an ending names: `.EXT`, `.cf.EXT` or `@SELECTION.EXT`.
+/// Returns the removed format that is named by the part of a file name after the array's name: `.EXT`, `.cf.EXT` or
+/// `@SELECTION.EXT`.
 pub fn removed_format(ending: &[u8]) -> Option<RemovedFormat> {
     let ending = str::from_utf8(ending).ok()?;
     let is_ending = ending.starts_with(['.', SELECTED]);
     RemovedFormat::of_name(ending).filter(|_| is_ending)
 }
 
-/// Returns the format that a name ends with. If several match, the longest extension wins: `f.npy` before `npy`.
+/// Returns the format whose extension ends a name. Of several, the longest extension wins: `f.npy` before `npy`.
 pub fn format_of(name: &str) -> Option<&'static Format> {
     let ends = |format: &&&Format| {
         let stem = name.strip_suffix(format.extension);
@@ -307,12 +308,12 @@ pub fn format_of(name: &str) -> Option<&'static Format> {
     longest.copied()
 }
 
-/// A format that zarrfs no longer has.
+/// A format that earlier versions of zarrfs had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemovedFormat {
-    /// The ending of its file names, without the dot.
+    /// The extension of the removed format's files, without the dot.
     pub extension: &'static str,
-    /// The replacement.
+    /// The format to use instead.
     instead: &'static str,
 }
 
@@ -345,13 +346,13 @@ const REMOVED: [RemovedFormat; 9] = [
 ];
 
 impl RemovedFormat {
-    /// Returns the removed format with this extension, or `None` if there is none.
+    /// Returns the removed format with a file extension, or `None` if no removed format had it.
     pub fn of_extension(extension: &str) -> Option<RemovedFormat> {
         let mut all = REMOVED.into_iter();
         all.find(|format| format.extension == extension)
     }
 
-    /// Returns the removed format that ends a file name, or `None` if there is none.
+    /// Returns the removed format whose extension ends a file name, or `None` if there is none.
     pub fn of_name(name: &str) -> Option<RemovedFormat> {
         let ends = |format: &RemovedFormat| {
             let stem = name.strip_suffix(format.extension);
@@ -360,7 +361,7 @@ impl RemovedFormat {
         REMOVED.into_iter().find(ends)
     }
 
-    /// Returns the error for a file name or a format name that uses it.
+    /// Returns the error for the name of a file or of a format that was removed.
     pub fn error(self, subject: impl std::fmt::Display) -> Error {
         let RemovedFormat { extension, instead } = self;
         let why = format!("zarrfs no longer has .{extension} files; use {instead}");

@@ -1,4 +1,4 @@
-//! Selects and decodes the members of a netCDF file.
+//! Selects and decodes the arrays of a netCDF file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use zarr_format::grid::{SelectedAxis, Selection};
 use zarr_format::model::{Array, Attributes};
 use zarrfs_store::request_context::RequestContext;
 
-/// The selected elements of each dimension of a file.
+/// The elements that are selected along each dimension of a file with several arrays.
 #[derive(Default)]
 pub(super) struct FileSelection {
-    /// For the name of each selected dimension, its length and the selected elements.
+    /// By the name of a selected dimension: its length and the selected elements.
     axes: BTreeMap<String, (u64, SelectedAxis)>,
-    /// The path of the member that the selection was written for, and this selection. It also applies to dimensions
-    /// without a name.
+    /// The path of the array for which the user wrote the selection, and that selection, which may also select along
+    /// dimensions without a name.
     own: Option<(String, Selection)>,
 }
 
 impl FileSelection {
-    /// Parses a selection by dimension names of a group. Fails with `Invalid` if the selection has no meaning in this
-    /// group.
+    /// Parses a selection by the names of a group's dimensions. Fails with `Invalid` if the selection has no meaning in
+    /// the group.
     pub(super) fn of_group(
         context: &RequestContext,
         members: &[GroupMember],
@@ -79,9 +79,9 @@ impl FileSelection {
         Ok(FileSelection { axes, own: None })
     }
 
-    /// Turns the selection from one member into a selection from all members. Fails with `Invalid` if the member has
-    /// several dimensions of one name and the selection takes different elements along them: they share one coordinate
-    /// variable.
+    /// Turns the selection from one array into a selection from all arrays of the file. Fails with `Invalid` if the
+    /// array has several dimensions of one name and the selection takes different elements along them, because they
+    /// share one coordinate variable.
     pub(super) fn of_variable(member: &GroupMember, selection: Selection) -> Result<FileSelection> {
         let array = &member.array;
         let names = array.dimension_names.iter().zip(&array.shape);
@@ -105,7 +105,7 @@ impl FileSelection {
         })
     }
 
-    /// Reduces each member to the selected elements.
+    /// Reduces each array of the file to the selected elements.
     pub(super) fn apply(&self, members: &mut [GroupMember]) {
         if self.axes.is_empty() && self.own.is_none() {
             return;
@@ -128,7 +128,7 @@ impl FileSelection {
         }
     }
 
-    /// Reduces a member to the selected elements. Returns the names of the dimensions that the selection drops.
+    /// Reduces an array to the selected elements. Returns the names of the dimensions that the selection drops.
     fn cut(&self, member: &mut GroupMember) -> Vec<String> {
         let selection = match &self.own {
             Some((path, own)) if *path == member.path => own.clone(),
@@ -173,18 +173,18 @@ impl FileSelection {
     }
 }
 
-/// A dimension of a group.
+/// A dimension that arrays of a group share by its name.
 struct Dimension<'a> {
     name: &'a str,
     length: u64,
-    /// If a dimension of this name has another length in some member, the first such member and that length.
+    /// The first array in which a dimension of the same name has another length, and that length.
     other: Option<(&'a str, u64)>,
 }
 
 impl Dimension<'_> {
-    /// Returns the labels of the dimension, or `None` if it has no coordinate variable. Fails with `Invalid` if the
-    /// groups have coordinate variables with different labels: a label could then not select the same elements in all
-    /// groups.
+    /// Reads the labels of the dimension, or returns `None` if it has no coordinate variable. Fails with `Invalid` if
+    /// groups have coordinate variables with different labels, because a label could not select the same elements in
+    /// all groups.
     fn labels(&self, context: &RequestContext, members: &[GroupMember]) -> Result<Option<Labels>> {
         let mut known: Option<(&str, Labels)> = None;
         for coordinate in self.coordinates(members) {
@@ -238,7 +238,7 @@ impl Dimension<'_> {
     }
 }
 
-/// Returns the dimensions of all members, each once. The dimensions of arrays in the top group come first.
+/// Returns the dimensions of all arrays, each once. The dimensions of arrays in the top group come first.
 fn dimensions_of(members: &[GroupMember]) -> Vec<Dimension<'_>> {
     let mut list: Vec<Dimension> = Vec::new();
     let mut ordered: Vec<&GroupMember> = members.iter().collect();
@@ -263,24 +263,24 @@ fn dimensions_of(members: &[GroupMember]) -> Vec<Dimension<'_>> {
     list
 }
 
-/// Returns the path that a name has in the group of a member.
+/// Returns the path of the node `name` in the group of the array at `path`.
 fn path_beside(path: &str, name: &str) -> String {
     in_group(groups_of(path).next().unwrap_or_default(), name)
 }
 
-/// Returns the indices of members by their paths.
+/// Returns the index of each array by its path.
 fn places_of(members: &[GroupMember]) -> BTreeMap<&str, usize> {
     let paths = members.iter().map(|member| member.path.as_str());
     paths.zip(0..).collect()
 }
 
-/// Returns the index of the array that a name refers to from a member: in its group, or else in the nearest group
-/// above.
+/// Returns the index of the array to which a name refers from the array at `path`: in the same group, or else in the
+/// nearest group above.
 fn find_nearest(places: &BTreeMap<&str, usize>, path: &str, name: &str) -> Option<usize> {
     groups_of(path).find_map(|group| places.get(in_group(group, name).as_str()).copied())
 }
 
-/// Returns the path that a name has in a group.
+/// Returns the path of the node `name` in a group.
 fn in_group(group: &str, name: &str) -> String {
     match group {
         "" => name.to_string(),
@@ -288,15 +288,14 @@ fn in_group(group: &str, name: &str) -> String {
     }
 }
 
-/// Returns the path of the group of a member, and the paths of the groups above it; the last is the group of the
-/// file.
+/// Returns the paths of the groups above an array, the nearest first; the last is the group of the file.
 fn groups_of(path: &str) -> impl Iterator<Item = &str> {
     let ends = path.rmatch_indices('/');
     let groups = ends.filter_map(move |(end, _)| path.get(..end));
     groups.chain(std::iter::once(""))
 }
 
-/// Adds names to the attribute `coordinates` of a member.
+/// Adds names to the attribute `coordinates` of an array.
 fn add_coordinate_names(member: &mut GroupMember, names: &[String]) {
     let before = match member.array.attributes.get(COORDINATES) {
         Some(Value::String(text)) => text,
@@ -313,14 +312,14 @@ fn add_coordinate_names(member: &mut GroupMember, names: &[String]) {
     }
 }
 
-/// Returns the paths of the variables that are bounds of a member.
+/// Returns the paths of the variables that hold the bounds of an array.
 fn bounds_of(member: &GroupMember) -> Vec<String> {
     let names = names_of_bounds(&member.array.attributes).into_iter();
     names.map(|name| path_beside(&member.path, &name)).collect()
 }
 
-/// Adds `axis` to coordinate variables of maps if only their names say that they run east or north: GDAL does not
-/// recognize them by name.
+/// Adds the attribute `axis` to coordinate variables of which only the names tell that they run east or north, because
+/// GDAL does not recognize them by name.
 pub(super) fn add_axes(members: &mut [GroupMember]) {
     let (mut missing, places): (Vec<(usize, &str)>, _) = (Vec::new(), places_of(members));
     for map in members.iter() {
@@ -349,7 +348,7 @@ pub(super) fn add_axes(members: &mut [GroupMember]) {
     }
 }
 
-/// Returns the axis of a coordinate variable that runs east or north, or `None` if GDAL recognizes it by its
+/// Returns the axis of a coordinate variable that runs east or north, or `None` if GDAL recognizes the variable by its
 /// attributes.
 fn missing_axis(name: &str, array: &Array) -> Option<&'static str> {
     let attributes = array.attributes.in_files();
@@ -370,17 +369,17 @@ fn missing_axis(name: &str, array: &Array) -> Option<&'static str> {
     }
 }
 
-/// What a file of CF-decoded values lacks in comparison with stored values: members and attributes.
+/// What a file of CF-decoded values lacks in comparison with stored values: arrays and attributes.
 #[derive(Default)]
 pub(super) struct CfLosses {
-    /// A sentence for each member whose attributes are invalid.
+    /// A message for each array that is left out because its CF attributes are invalid.
     pub(super) members: Vec<String>,
-    /// A sentence for each member that lost attributes.
+    /// A message for each array that lost attributes.
     pub(super) attributes: Vec<String>,
 }
 
-/// Replaces members by their CF-decoded values, for files of a format. Drops members whose CF attributes are invalid. A
-/// variable of time bounds without `units` uses the `units` of its time variable, as in CF and xarray.
+/// Replaces the elements of arrays by their CF-decoded values, for files of a format. Drops arrays whose CF attributes
+/// are invalid. A variable of time bounds without `units` uses the `units` of its time variable, as in CF and xarray.
 pub(super) fn decode_cf(members: &mut Vec<GroupMember>, format: &GroupFormat) -> CfLosses {
     let (units, mut lost) = (units_of_bounds(members), CfLosses::default());
     members.retain_mut(|member| match decoded(member, &units, format) {
@@ -401,7 +400,7 @@ pub(super) fn decode_cf(members: &mut Vec<GroupMember>, format: &GroupFormat) ->
             }
             true
         }
-        // Elements other than numbers stay as they are.
+        // An array whose elements are not numbers stays unchanged.
         Err(NoValues::NotNumbers) => true,
         Err(why) => {
             lost.members.push(format!("{}: {why}", member.path));
@@ -411,7 +410,7 @@ pub(super) fn decode_cf(members: &mut Vec<GroupMember>, format: &GroupFormat) ->
     lost
 }
 
-/// Returns the reason why the CF attributes of the member at a path are invalid, or `None` if they are valid.
+/// Returns the reason why the CF attributes of the array at a path are invalid, or `None` if they are valid.
 pub(super) fn cf_fault(
     members: &[GroupMember],
     path: &str,
@@ -422,7 +421,7 @@ pub(super) fn cf_fault(
     why.filter(|why| *why != NoValues::NotNumbers)
 }
 
-/// Returns the attributes of each variable that has bounds, by the path of the bounds.
+/// Returns the attributes of each variable that has bounds, by the path of the variable with the bounds.
 fn units_of_bounds(members: &[GroupMember]) -> BTreeMap<String, Attributes> {
     let mut units = BTreeMap::new();
     for member in members {
@@ -442,7 +441,8 @@ fn decoded(
     let of_times = units.get(&member.path);
     let inherited = of_times.map(|of_times| inherit_units(&mut array, of_times));
     let mut decoded = (format.decode)(&array)?;
-    // The attributes inherited for decoding belong to the time variable alone, so they are removed from the bounds.
+    // The bounds have inherited attributes of the time variable only for decoding, so these attributes are removed
+    // again.
     let attributes = &decoded.array.attributes;
     let inherited = inherited.unwrap_or_default().into_iter();
     let inherited = inherited.filter(|name| attributes.get(name).is_some());
@@ -453,7 +453,7 @@ fn decoded(
     Ok(decoded)
 }
 
-/// Adds `units` and `calendar` of a time variable to its bounds if these lack them. Returns the names of the added
+/// Adds `units` and `calendar` of a time variable to its bounds if the bounds lack them. Returns the names of the added
 /// attributes.
 fn inherit_units(array: &mut Array, of_times: &Attributes) -> Vec<&'static str> {
     let mut inherited = Vec::new();

@@ -3,8 +3,8 @@
 //! The content of a group's file depends on all children of the group, and in formats with nested groups on all nodes
 //! below it. So a lookup of such a file reads the metadata of all these nodes. The file of a variable also has its grid
 //! mapping, the coordinate variables of its dimensions, the arrays that its attribute `coordinates` names, and the
-//! bounds of these variables. Each of them is in the group of the array, or else in the nearest group above that has
-//! it.
+//! bounds of these variables. Each of these arrays is in the variable's group, or else in the nearest group above that
+//! has it.
 
 use std::sync::Arc;
 
@@ -28,19 +28,16 @@ use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_store::Version;
 use zarrfs_store::request_context::RequestContext;
 
-/// A file with several arrays that a format can hold, before it is opened.
+/// A file with several arrays that a format can hold, before the file is opened.
 pub struct PlannedFile {
-    /// The format.
     format: &'static GroupFormat,
-    /// The nodes in the file.
     contents: GroupContents,
-    /// The layout of the file.
     plan: GroupPlan,
 }
 
 impl PlannedFile {
-    /// Returns the exact length in bytes. If the length depends on elements, makes the file once for each version of
-    /// these elements, and caches the length.
+    /// Returns the exact length of the file in bytes. If the length depends on elements, makes the file once for each
+    /// version of these elements, and caches the length.
     pub fn length(&self, context: &RequestContext) -> Result<u64> {
         let made = match &self.plan.body {
             GroupBody::Laid(layout) => return layout.len(&self.contents),
@@ -55,28 +52,28 @@ impl PlannedFile {
         first.length_of(context, &self.measured_name(), &version, measure)
     }
 
-    /// Whether the length depends on elements.
+    /// Whether the length of the file depends on elements.
     pub fn is_made(&self) -> bool {
         self.plan.body.made().is_some()
     }
 
-    /// Returns the content number of the file: a number that changes with the metadata, but not with the chunks.
+    /// Returns a number that identifies the content of the file. It changes with the metadata, but not with the chunks.
     pub fn content(&self) -> u64 {
         self.plan.content(&self.contents)
     }
 
-    /// Returns sentences about the parts of the group that the file leaves out, as `FileParts::left_out`.
+    /// Returns the metadata and arrays that the file leaves out; each text is a name, a colon and the reason.
     pub fn left_out(&self) -> impl Iterator<Item = &str> {
         let all = self.contents.left_out.iter().chain(&self.plan.left_out);
         all.map(String::as_str)
     }
 
-    /// Returns the arrays that the bytes of the file may depend on, in the order of `GroupFile::arrays`.
+    /// Returns the arrays whose changes may change the bytes of the file, in the order of `GroupFile::arrays`.
     pub fn arrays(&self) -> impl Iterator<Item = &Arc<OpenArray>> {
         self.contents.decodable()
     }
 
-    /// Opens the file.
+    /// Opens the file; reads elements if its layout depends on them.
     pub fn open(&self, context: &RequestContext) -> Result<GroupFile> {
         let open = || GroupFile::open(context, &self.plan.body, &self.contents);
         let Some(made) = self.plan.body.made() else {
@@ -90,14 +87,14 @@ impl PlannedFile {
         Ok(file)
     }
 
-    /// Returns the array that caches the length of the file: the first one that is read to make it.
+    /// Returns the array under which the length of the file is cached: the first one that is read to make the file.
     fn measured_array(&self, made: &MadeLayout) -> Result<&Arc<OpenArray>> {
         let first = made.read.first().copied().unwrap_or_default();
         Ok(&self.contents.member(first)?.source()?.array)
     }
 
-    /// Returns the name under which this array caches the length. It contains the content number, so that a cached
-    /// length is not used for other metadata.
+    /// Returns the name under which the length of the file is cached. The name contains the content number, because the
+    /// length also depends on metadata.
     fn measured_name(&self) -> String {
         let extension = self.format.extension;
         format!("group.{extension} {:x}", self.content())
@@ -113,7 +110,7 @@ impl PlannedFile {
         }))
     }
 
-    /// Returns the file if all arrays that it reads can be decoded, or else the decoding error of one of them.
+    /// Returns the file if all arrays that it reads can be decoded, or else the decoding error of one of these arrays.
     fn decodable(self) -> OrReason<PlannedFile> {
         let members: Vec<usize> = match &self.plan.body {
             GroupBody::Laid(layout) => layout
@@ -136,8 +133,8 @@ impl PlannedFile {
         }
     }
 
-    /// Plans a file with these contents after its arrays are reduced to the selection. Returns the reason if the format
-    /// cannot hold the file.
+    /// Plans a file after its arrays are reduced to the selected elements. Returns the reason if the format cannot hold
+    /// the file.
     pub(super) fn of(
         context: &RequestContext,
         choice: &GroupChoice<'_>,
@@ -159,7 +156,7 @@ impl PlannedFile {
             }
             contents.left_out.extend(lost.members);
             if !is_table {
-                // A table has no attributes, so the sentences about lost attributes do not apply to it.
+                // A table has no attributes, so messages about lost attributes do not apply to it.
                 contents.left_out.extend(lost.attributes);
             }
         }
@@ -185,23 +182,24 @@ impl PlannedFile {
     }
 }
 
-/// A group, as the source of files with several arrays.
+/// A group of which files with several arrays are made.
 #[derive(Clone, Copy)]
 pub struct GroupSource<'a> {
-    /// The hierarchy of the group.
+    /// The hierarchy that contains the group.
     pub hierarchy: &'a Arc<Hierarchy>,
-    /// The open arrays of the hierarchy.
+    /// The opened arrays of the hierarchy.
     pub arrays: &'a Arrays,
-    /// The group.
+    /// The metadata node of the group.
     pub group: &'a Arc<NodeEntry>,
 }
 
-/// Maximum number of nodes of a group with such files.
+/// Maximum number of nodes in a group that is exported as one file.
 const MAX_NODES: usize = 4096;
 
 impl GroupSource<'_> {
-    /// Returns the requested file, or the reason why there is none: the group has no arrays, or it has an array that
-    /// the format can neither hold nor leave out. Fails with `Invalid` if the selection has no meaning in the group.
+    /// Plans the requested file of the group. Returns the reason if there is none: the group has no arrays, or it has
+    /// an array that the format can neither hold nor leave out. Fails with `Invalid` if the selection has no meaning in
+    /// the group.
     pub fn file(
         &self,
         context: &RequestContext,
@@ -213,10 +211,10 @@ impl GroupSource<'_> {
         }
     }
 
-    /// Returns each format of groups, with the file or the reason why the group has none.
+    /// Plans the file of the group in each format, or returns the reason why the group has none in the format.
     ///
     /// A file with nested groups is first planned with only the arrays directly in the group, which is enough to show
-    /// that the format has a file. The groups below are read only if that fails.
+    /// that the format has a file. The subgroups are read only if this plan fails.
     pub fn formats(
         &self,
         context: &RequestContext,
@@ -226,7 +224,8 @@ impl GroupSource<'_> {
             let choice = GroupChoice::whole(format);
             let own = match self.nodes(context, GroupScope::Own)? {
                 Ok(nodes) if is_nested => {
-                    // The complete file includes the groups below, so they are not reported as left out.
+                    // The arrays of the subgroups are not in this plan, but in the complete file, so they are not
+                    // reported as left out.
                     let left_out = Vec::new();
                     self.planned(context, &choice, NodesBelow { left_out, ..nodes })?
                 }
@@ -289,8 +288,8 @@ impl GroupSource<'_> {
         PlannedFile::of(context, choice, &cut, contents)
     }
 
-    /// Adds variables that belong to the arrays but are in groups above the exported one. xarray also adds them when it
-    /// writes a part of a tree.
+    /// Adds variables in groups above the exported one to which its arrays refer, as xarray does when it writes a part
+    /// of a tree.
     fn add_companions(
         &self,
         context: &RequestContext,
@@ -303,7 +302,7 @@ impl GroupSource<'_> {
         for node in arrays {
             let Some(array) = node.array() else { continue };
             for companion in find_companions(context, self.hierarchy, node, array)? {
-                // Companions in the exported group or below it are members already.
+                // Variables in the exported group or below it are in the file already.
                 if companion.node.path.below(&self.group.path).is_none() {
                     companion.add_to(self.arrays, contents)?;
                 }
@@ -312,8 +311,8 @@ impl GroupSource<'_> {
         Ok(())
     }
 
-    /// Returns the nodes of a scope, or the reason why there is no file: there are too many nodes, or a node cannot be
-    /// read and must not be left out.
+    /// Returns the nodes that belong to a file, or the reason why there is no file: there are too many nodes, or a node
+    /// cannot be read and must not be left out.
     fn nodes(&self, context: &RequestContext, scope: GroupScope) -> Result<OrReason<NodesBelow>> {
         match scope {
             GroupScope::Own | GroupScope::Below | GroupScope::Columns(_) => {
@@ -325,7 +324,7 @@ impl GroupSource<'_> {
         }
     }
 
-    /// Returns the arrays at paths relative to the group.
+    /// Returns the arrays at the given paths, which are relative to the group.
     fn find_nodes_at(
         &self,
         context: &RequestContext,
@@ -352,7 +351,7 @@ impl GroupSource<'_> {
         Ok(Ok(below))
     }
 
-    /// Returns the nodes in the group, and those in the groups below that belong to the scope.
+    /// Returns the nodes in the group, and the nodes in its subgroups that belong to a file with this scope.
     fn find_nodes_below(
         &self,
         context: &RequestContext,
@@ -411,7 +410,7 @@ impl GroupSource<'_> {
     }
 }
 
-/// Whether files with the nodes of this scope leave out a node that cannot be read, instead of failing.
+/// Whether a file with this scope leaves out a node that cannot be read, instead of failing.
 fn can_leave_out(scope: GroupScope) -> bool {
     matches!(scope, GroupScope::Below | GroupScope::Columns(_))
 }
@@ -421,11 +420,11 @@ fn can_leave_out(scope: GroupScope) -> bool {
 struct NodesBelow {
     groups: Vec<Arc<NodeEntry>>,
     arrays: Vec<Arc<NodeEntry>>,
-    /// A sentence for each node that the file leaves out.
+    /// A message for each node that the file leaves out.
     left_out: Vec<String>,
 }
 
-/// Maximum total bytes of the attributes of all nodes in a file. If there are more, the attributes of every node are
+/// Maximum total size in bytes of the attributes of all nodes in a file. Beyond it, the attributes of every node are
 /// shortened.
 const MAX_TOGETHER: usize = 4 * MAX_IN_FILES;
 
@@ -444,8 +443,8 @@ fn subgroup_of(group: &NodeEntry, node: &NodeEntry) -> Option<Subgroup> {
     })
 }
 
-/// Shortens the attributes of all nodes if together they are too long for a header, and each node's attributes if these
-/// alone are too long. Adds a sentence to `left_out` that says what was removed.
+/// Shortens the attributes of a node that are too long for a header, and those of all nodes if they are too long
+/// together. Adds a message to `left_out` that says what was removed.
 fn limit_attributes(mut contents: GroupContents) -> GroupContents {
     let GroupContents {
         attributes,
@@ -488,7 +487,7 @@ fn limit_attributes(mut contents: GroupContents) -> GroupContents {
     contents
 }
 
-/// Returns the path of a node relative to a group above it, or `None` if it is not UTF-8.
+/// Returns the path of a node relative to a group above the node, or `None` if the path is not UTF-8.
 fn relative(group: &NodeEntry, node: &NodeEntry) -> Option<String> {
     let path = node.path.below(&group.path)?;
     String::from_utf8(path.as_bytes().to_vec()).ok()
@@ -503,21 +502,21 @@ fn non_utf8_name(node: &NodeEntry) -> String {
     format!("{path}: the name is not UTF-8")
 }
 
-/// An array, as the source of files with the array and its coordinates.
+/// An array of which files with its coordinate variables are made.
 #[derive(Clone, Copy)]
 pub struct VariableSource<'a> {
-    /// The hierarchy of the array.
+    /// The hierarchy that contains the array.
     pub hierarchy: &'a Hierarchy,
-    /// The open arrays of the hierarchy.
+    /// The opened arrays of the hierarchy.
     pub arrays: &'a Arrays,
-    /// The array.
+    /// The metadata node of the array.
     pub array: &'a Arc<NodeEntry>,
-    /// The name of its files, without an ending.
+    /// The name with which the names of the array's files begin.
     pub name: &'a [u8],
 }
 
 impl VariableSource<'_> {
-    /// Returns each format, with the file or the reason why the array has none.
+    /// Plans the file of the array in each format, or returns the reason why the array has none in the format.
     pub fn formats(
         &self,
         context: &RequestContext,
@@ -530,8 +529,8 @@ impl VariableSource<'_> {
         answers.collect()
     }
 
-    /// Returns the requested file, or the reason why there is none. Fails with `Invalid` if the selection has no
-    /// meaning in the array.
+    /// Plans the requested file of the array, or returns the reason why there is none. Fails with `Invalid` if the
+    /// selection has no meaning in the array.
     pub fn file(
         &self,
         context: &RequestContext,
@@ -581,7 +580,7 @@ impl VariableSource<'_> {
         PlannedFile::of(context, choice, &cut, contents)
     }
 
-    /// Returns the array with the dimension names that the metadata of its group give it.
+    /// Returns the array with the dimension names that the metadata of its group give.
     fn named(&self, array: &Array, around: &SurroundingNodes) -> Array {
         let axes = axes_of(&Subject {
             name: self.name,
@@ -594,7 +593,7 @@ impl VariableSource<'_> {
         }
     }
 
-    /// Adds the variables that belong to the array. Before this call, the array is the only member of the contents.
+    /// Adds the variables to which the array refers. Before the call, the array is the only one in the contents.
     fn add_companions(&self, context: &RequestContext, contents: &mut GroupContents) -> Result<()> {
         let Some(own) = contents.members.first() else {
             return Ok(());

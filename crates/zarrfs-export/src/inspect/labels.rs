@@ -1,29 +1,29 @@
 //! Selects by labels: the values of a dimension's coordinate variable.
 //!
-//! One label selects its element and drops the dimension. A slice of labels keeps the dimension, and includes the
-//! elements of both labels. Numbers are compared in the precision of the variable, so that 0.1 matches a float32. A
-//! date matches all times in its period: 2020-03 matches every second of the month.
+//! A single label selects its element and drops the dimension. A slice of labels keeps the dimension, and includes the
+//! elements of its two end labels. Numbers are compared in the precision of the variable, so that 0.1 matches a
+//! float32. A date matches all times in its period: 2020-03 matches every second of the month.
 
 use std::cmp::Ordering;
 
 use crate::formats::cf::times::{Calendar, SECOND, period_of, split_times, time_text};
 use zarr_format::grid::SelectedAxis;
 
-/// The labels along a dimension, one per element.
+/// The labels along a dimension (the values of its coordinate variable), one per element.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Labels {
-    /// Integers.
+    /// The labels are integers.
     Integers(Vec<i128>),
-    /// Other numbers, and whether they are float32.
+    /// The labels are other numbers. The boolean says whether they are stored as float32.
     Floats(Vec<f64>, bool),
-    /// Text.
+    /// The labels are texts.
     Texts(Vec<String>),
-    /// Times in nanoseconds, `None` for NaT; and their calendar.
+    /// The labels are times of a calendar, in nanoseconds since 1970; `None` stands for NaT.
     Times(Vec<Option<i128>>, Calendar),
 }
 
-/// Compares the label at an index with the label that the user gave: less, equal or greater; `None` if they are not
-/// comparable.
+/// Compares the label at an index with the label that the user wrote: less, equal or greater. The result is `None` if
+/// the two are not comparable.
 type Compare<'a> = Box<dyn Fn(usize) -> Option<Ordering> + 'a>;
 
 impl Labels {
@@ -42,7 +42,7 @@ impl Labels {
         self.len() == 0
     }
 
-    /// Whether both lists have the same labels in the same order. An integer may equal a float, and NaN equals NaN.
+    /// Whether two lists have equal labels in the same order. An integer may equal a float, and NaN equals NaN.
     pub fn are_same(&self, others: &Labels) -> bool {
         match (self, others) {
             (Labels::Floats(own, _), Labels::Floats(others, _)) => {
@@ -58,8 +58,8 @@ impl Labels {
         }
     }
 
-    /// Returns the elements that a label or a slice `FROM:TO:STEP` of labels selects. Fails with the reason if it
-    /// selects none.
+    /// Returns the elements that a label, or a slice `FROM:TO:STEP` of labels, selects. Fails with the reason if no
+    /// element has such a label.
     pub fn select(&self, part: &str) -> Result<SelectedAxis, String> {
         let parts = match self {
             Labels::Times(..) => split_times(part),
@@ -80,7 +80,8 @@ impl Labels {
         }
     }
 
-    /// Like `select`, but a date that is coarser than the labels selects a slice, as in pandas and xarray.
+    /// Returns the elements that a label or a slice of labels selects. A date that is coarser than the labels selects a
+    /// slice, as in pandas and xarray.
     pub fn select_dates(&self, part: &str) -> Result<SelectedAxis, String> {
         if let Labels::Times(values, calendar) = self
             && let [one] = split_times(part)[..]
@@ -109,7 +110,7 @@ impl Labels {
         }
     }
 
-    /// Selects the elements between two labels, given in either order.
+    /// Selects the elements from one label to another, which the user may write in either order.
     fn between(&self, from: &str, to: &str, step: i64) -> Result<SelectedAxis, String> {
         let nothing = || format!("no element between '{from}' and '{to}'{}", self.ends());
         let range = self.range(from, to)?;
@@ -149,7 +150,8 @@ impl Labels {
         }
     }
 
-    /// Like `compare`, for one end of a slice. Returns `None` for an empty text, since the slice has no limit there.
+    /// Returns a comparison of the dimension's labels with one end of a slice, or `None` for an empty text, which means
+    /// no limit.
     fn bound<'a>(&'a self, label: &'a str) -> Result<Option<Compare<'a>>, String> {
         match label {
             "" => Ok(None),
@@ -157,8 +159,8 @@ impl Labels {
         }
     }
 
-    /// Returns a comparison of the dimension's labels with `label`. Fails if `label` is not of their type, such as a
-    /// number.
+    /// Returns a comparison of the dimension's labels with `label`. Fails if `label` has another type than the labels,
+    /// such as a text among numbers.
     fn compare<'a>(&'a self, label: &'a str) -> Result<Compare<'a>, String> {
         let number = || label.parse::<f64>();
         let no_number = || format!("'{label}' is not a number, and the labels are numbers");
@@ -192,7 +194,7 @@ impl Labels {
         })
     }
 
-    /// Returns the end of a message, with the first and the last label of the dimension.
+    /// Returns the last part of an error message, which shows the first and the last label of the dimension.
     fn ends(&self) -> String {
         let show = |at: usize| match self {
             Labels::Integers(values) => values.get(at).map(ToString::to_string),
@@ -210,7 +212,7 @@ impl Labels {
     }
 }
 
-/// Returns the longest unit, of at most a day, of which all times are multiples. The unit is in nanoseconds.
+/// Returns the longest unit in nanoseconds, of at most a day, of which all times are multiples.
 fn resolution(times: &[Option<i128>]) -> i128 {
     let units = [86_400 * SECOND, 3600 * SECOND, 60 * SECOND, SECOND];
     let are_multiples = |unit: &i128| times.iter().flatten().all(|time| time % unit == 0);

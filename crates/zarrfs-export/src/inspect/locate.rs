@@ -1,9 +1,9 @@
 //! Splits STORE/PATH into a store and a path in it.
 //!
 //! The store is the longest prefix of STORE/PATH that has metadata at its root. So the path of a group or an array
-//! opens that node as a store of its own. The path of a single key opens the store above the key. So does the path of a
-//! node in a Zarr v3 draft, since a draft stores the documents of nodes in another folder. If no prefix has metadata,
-//! STORE/PATH itself is opened as a store.
+//! opens that node as a store of its own, and the path of a single key opens the store above the key. The path of a
+//! node in a Zarr v3 draft opens the store above the node as well, since a draft stores the documents of nodes in
+//! another folder. If no prefix has metadata, STORE/PATH itself is opened as a store.
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::stats::Stats;
 use zarrfs_store::{Key, Store, StoreInfo, StoreStack};
 
-/// A store and a path in it.
+/// An open store, and the path of a node or key in it.
 pub struct StorePath {
     /// The open store.
     pub opened: OpenedStore,
     /// The path or URL of the store, without secrets.
     pub source: String,
-    /// The path of a node or key in the store, which may not exist.
+    /// The path of the node or key in the store, which may not exist.
     pub path: Key,
-    /// The number of parallel requests to the store.
+    /// The maximum number of parallel requests to the store.
     pub concurrency: usize,
-    /// The options that opened the store; contains secrets.
+    /// The options with which the store was opened; they contain secrets.
     pub config: AccessConfig,
 }
 
 impl StorePath {
-    /// Opens the store again, with the layers that `put_over` puts between the store and the hierarchy. Fails as
+    /// Opens the store again, with additional layers that `put_over` puts between the store and the hierarchy. Fails as
     /// `OpenedStore::open` does.
     pub fn reopened(
         self,
@@ -45,16 +45,16 @@ impl StorePath {
     }
 }
 
-/// Limits of the search for the store.
+/// Options of the search for the store in a location.
 #[derive(Clone, Debug, Default)]
 pub struct SearchBounds {
-    /// A folder that is taken as a store even if it has no metadata. Folders above it are not searched.
+    /// A folder that is opened as a store even if it has no metadata. Folders above it are not searched.
     pub base: Option<PathBuf>,
-    /// Whether the store cannot list all of its keys.
+    /// Whether the store is treated as one that cannot list its keys.
     pub unlisted: bool,
 }
 
-/// Opens the store of a location, and finds the path in it.
+/// Opens the store in a location, and finds the rest of the location as a path in the store.
 ///
 /// If no prefix of the location is a store, returns the error of opening the location itself.
 pub fn locate(
@@ -69,7 +69,7 @@ pub fn locate(
         let is_whole = own.is_none();
         match found {
             Ok((found, true)) => return Ok(found),
-            // Either the complete location, or the base folder, which is a store even without metadata.
+            // A prefix without metadata is a store only if it is the complete location or the base folder.
             Ok((found, false)) if is_whole || is_base(bounds, &source) => own = Some(Ok(found)),
             Ok(_) => {}
             Err(error) if may_be_above(error.kind()) || !is_whole => {
@@ -83,7 +83,7 @@ pub fn locate(
     found.map_err(|error| config.explained(context, error, stats))
 }
 
-/// Opens a prefix of the location; also returns whether its root has metadata.
+/// Opens a prefix of the location as a store; also returns whether its root has metadata.
 fn open(
     context: &RequestContext,
     config: &AccessConfig,
@@ -113,7 +113,7 @@ fn open(
     Ok((located, root.is_some_and(|root| root.version != 0)))
 }
 
-/// Whether a location that fails to open with this kind of error may be a path in a store above it.
+/// Whether a location that fails to open with this kind of error may be a path inside a store at one of its prefixes.
 fn may_be_above(kind: Kind) -> bool {
     matches!(
         kind,
@@ -126,7 +126,7 @@ fn is_base(bounds: &SearchBounds, source: &str) -> bool {
     base.is_some_and(|base| base == Path::new(source))
 }
 
-/// The path or URL of a possible store, and the rest of the location as a key.
+/// The path or URL of a folder that may be a store, and the rest of the location as a key in it.
 type Candidate = (String, Result<Key>);
 
 /// Returns the prefixes of a location that may be stores, the longest first.
@@ -146,10 +146,10 @@ fn in_path(path: &Path, base: Option<&Path>) -> Result<Vec<Candidate>> {
     let failed = |error| Error::os(path.display(), error);
     let mut whole = std::path::absolute(path).map_err(failed)?;
     if whole.components().any(|part| part == Component::ParentDir) {
-        // `canonicalize` must resolve `..`: after a symbolic link, it is the parent of the link's target.
+        // Only `canonicalize` can resolve `..`, because after a symbolic link it means the parent of the link's target.
         whole = std::fs::canonicalize(&whole).map_err(failed)?;
     }
-    // Drops a trailing slash.
+    // Collecting the components drops a trailing slash.
     let whole: PathBuf = whole.components().collect();
     let parts = whole.ancestors();
     let within = parts.take_while(|part| base.is_none_or(|base| part.starts_with(base)));
@@ -161,7 +161,7 @@ fn in_path(path: &Path, base: Option<&Path>) -> Result<Vec<Candidate>> {
     Ok(candidates.collect())
 }
 
-/// Splits the path of a URL at each slash. Every candidate keeps the query of the URL.
+/// Splits the path of a URL at each slash into the URL of a possible store and a key; each URL keeps the query.
 fn in_url(url: &str) -> Vec<Candidate> {
     let (path, query) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
     let Some(host) = path.find("://").map(|end| end + 3) else {
@@ -171,7 +171,7 @@ fn in_url(url: &str) -> Vec<Candidate> {
     let mut candidates = vec![(url.to_string(), Ok(Key::root()))];
     let mut end = path.len();
     while let Some(slash) = path.get(host..end).and_then(|rest| rest.rfind('/')) {
-        // At most 16 prefixes are tried: each costs requests.
+        // At most 16 prefixes are tried, because each costs requests.
         if candidates.len() == 16 {
             break;
         }
@@ -183,8 +183,8 @@ fn in_url(url: &str) -> Vec<Candidate> {
     candidates
 }
 
-/// Returns a part of a URL as a key. HTTP encodes the bytes of a key with percent escapes, which are decoded. In the
-/// URL of a bucket, a percent sign is a byte of the key.
+/// Converts a part of a URL to a key. In HTTP URLs, percent escapes stand for bytes of the key; in the URL of a bucket,
+/// a percent sign is itself a byte of the key.
 fn key_of(url: &str, part: &str) -> Result<Key> {
     if url.starts_with("http://") || url.starts_with("https://") {
         return Key::new(percent_decode_str(part).collect::<Vec<u8>>());
@@ -192,7 +192,8 @@ fn key_of(url: &str, part: &str) -> Result<Key> {
     Key::new(part)
 }
 
-/// Returns the name of the root's own files in the files view: the store's name without extensions such as `.zarr`.
+/// Returns the name with which the names of the root's exported files begin: the store's name without an extension such
+/// as `.zarr`.
 pub fn root_name(source: &str) -> String {
     let split = zarrfs_store::split_revision(source);
     let source = &split.map_or_else(|_| source.to_string(), |(place, _)| place);
@@ -217,7 +218,7 @@ pub fn root_name(source: &str) -> String {
     }
 }
 
-/// Removes an ending, in upper or lower case.
+/// Removes an ending of a name, whose letters may be in upper or lower case.
 fn without_ending<'a>(name: &'a str, ending: &str) -> &'a str {
     let parts = name
         .len()
@@ -229,7 +230,7 @@ fn without_ending<'a>(name: &'a str, ending: &str) -> &'a str {
     }
 }
 
-/// A store whose listings are incomplete.
+/// Hides that a store can list its keys.
 pub(super) struct UnlistedStore {
     below: Arc<dyn Store>,
     info: StoreInfo,

@@ -1,4 +1,4 @@
-//! Describes a decoded file of a group or array by its name.
+//! Describes an exported file of a group or array by its name.
 
 use crate::formats::group::OrReason;
 use crate::formats::{FORMATS, Subject, TakenDimension, VARIABLE_FORMATS, cf};
@@ -12,22 +12,22 @@ use zarr_format::model::Array;
 use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_store::request_context::RequestContext;
 
-/// A decoded file, or the reason why it does not exist.
+/// The description of an exported file, or the reason why the file does not exist.
 #[derive(Clone, Debug)]
 pub struct NamedFile {
     /// The name of the file.
     pub name: String,
-    /// The extension of the format.
+    /// The extension of the file's format.
     pub format: &'static str,
-    /// The data type and the shape of the elements.
+    /// The data type and the shape of the file's elements.
     pub elements: Option<(String, Vec<u64>)>,
-    /// The length in bytes; `None` if finding it would require reading elements, or the reason why the file does not
-    /// exist.
+    /// The length of the file in bytes, `None` if it can be found only by reading elements, or the reason why the file
+    /// does not exist.
     pub length: Result<Option<u64>>,
 }
 
 impl NamedFile {
-    /// Describes the file at a path, or returns `None` if the path cannot be a file of a node.
+    /// Describes the exported file at a path, or returns `None` if the path cannot be a file of a node.
     pub fn of(context: &RequestContext, located: &StorePath) -> Result<Option<NamedFile>> {
         let (Some(parent), name) = (located.path.parent(), located.path.name()) else {
             return Ok(None);
@@ -80,7 +80,7 @@ impl NamedFile {
         Ok(Some(file))
     }
 
-    /// Describes the file of an array with this ending.
+    /// Describes the file of an array whose name ends with `ending`.
     fn describe_array(
         &mut self,
         context: &RequestContext,
@@ -119,7 +119,7 @@ impl NamedFile {
     }
 }
 
-/// Returns the length of a file that holds several arrays. Fails with the reason if there is no such file.
+/// Returns the length in bytes of a file with several arrays. Fails with the reason if there is no such file.
 fn length_of(
     context: &RequestContext,
     node: &NodeEntry,
@@ -135,7 +135,7 @@ fn length_of(
     }
 }
 
-/// A file of an array.
+/// An exported file of a single array.
 struct ArrayFile<'a> {
     array: &'a Array,
     name: &'a [u8],
@@ -143,7 +143,8 @@ struct ArrayFile<'a> {
 }
 
 impl ArrayFile<'_> {
-    /// Returns the length of the file, or `None` if it depends on elements. Fails if there is no such file.
+    /// Returns the length of the file in bytes, or `None` if it depends on elements. Fails with the reason if there is
+    /// no such file.
     fn length(
         &self,
         context: &RequestContext,

@@ -1,4 +1,4 @@
-//! Describes one node: metadata, stored chunks, children and files.
+//! Describes a node: metadata, stored chunks, children and exported files.
 //!
 //! Making the description of an array (`ArrayInfo`) needs no requests to the store. `GroupFiles` and `LeftOut` say
 //! which files a node has, which files it does not have, and which metadata the files leave out.
@@ -25,52 +25,53 @@ use zarrfs_array::hierarchy::NodeEntry;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
-/// The description of a node.
+/// What the info command prints about a node.
 pub struct NodeInfo {
-    /// The name in the files view.
+    /// The name with which the names of the node's files begin.
     pub name: String,
-    /// The dialect of its documents, if it has any.
+    /// The dialect of the node's metadata documents, if it has documents.
     pub dialect: Option<&'static str>,
-    /// The documents that it was read from.
+    /// The keys of the metadata documents from which the node was read.
     pub documents: Vec<Key>,
-    /// Whether nodes below it are read from consolidated metadata.
+    /// Whether the nodes below the node are read from consolidated metadata.
     pub is_consolidated: bool,
-    /// The attributes that the user stored.
+    /// The attributes of the node that the user stored.
     pub attributes: Attributes,
-    /// Facts about the kind of node.
+    /// Facts that only a group or only an array has.
     pub facts: NodeFacts,
-    /// The stored chunks of an array, or the reason why they are unknown.
+    /// The number and size of an array's stored chunks, or the reason why they are unknown.
     pub stored: Option<Result<ChunkTotals>>,
-    /// The children of a group, or the reason why they are unknown.
+    /// The number of a group's children, or the reason why it is unknown.
     pub children: Option<Result<ChildCounts>>,
-    /// The files of a group with all of its arrays, or the reason why they are unknown.
+    /// The files that hold several arrays, or the reason why they are unknown.
     pub group_files: Option<Result<GroupFiles>>,
-    /// The files that the array does not have, although it can be decoded, with the reasons.
+    /// The formats in which the array has no file, although it can be decoded, with the reasons.
     pub refused_files: Vec<RefusedFile>,
-    /// The metadata that the decoded files leave out.
+    /// The metadata that the node's files leave out.
     pub left_out: LeftOut,
-    /// Attributes that are renamed in netCDF files, with their new names.
+    /// The old and new names of attributes that netCDF files rename.
     pub renamed_attributes: Vec<(String, String)>,
 }
 
-/// The numbers of children of a group.
+/// The numbers of a group's children, by their kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChildCounts {
-    /// Groups, including those without a document.
+    /// Number of groups, including groups without a document.
     pub groups: usize,
-    /// Arrays.
+    /// Number of arrays.
     pub arrays: usize,
-    /// Nodes whose documents cannot be read.
+    /// Number of nodes whose documents cannot be read.
     pub broken: usize,
-    /// Whether the store cannot list the children, so that only those named by attributes were counted.
+    /// Whether the store cannot list the children, so that only children that attributes name were counted.
     pub is_partial: bool,
 }
 
 impl NodeInfo {
-    /// Describes the node at a path. Fails with `NotFound` if there is none.
+    /// Describes the node at a path. Fails with `NotFound` if there is no node.
     ///
-    /// If the store was opened at the array itself, the groups around the array are outside of it. `above` is then the
-    /// path of the same array in the store of its group: nodes of that store determine some of the array's files.
+    /// If the store was opened at the array itself, the groups around the array are outside of the store. `above` is
+    /// then the path of the array in the store of its group, because nodes of that store determine some of the array's
+    /// files.
     pub fn of(
         context: &RequestContext,
         located: &StorePath,
@@ -193,59 +194,58 @@ fn children(context: &RequestContext, located: &StorePath) -> Result<ChildCounts
     Ok(counts)
 }
 
-/// The description of an array.
+/// What the info command prints about an array.
 #[derive(Clone, Debug)]
 pub struct ArrayInfo {
-    /// Number of elements along each dimension.
+    /// Length of each dimension.
     pub shape: Vec<u64>,
     /// Names of the dimensions; empty if they have no names.
     pub dimension_names: Vec<Option<String>>,
-    /// The data type, for display.
+    /// The data type as text for display.
     pub data_type: String,
-    /// Chunk grid, data type, codecs and fill value, in the form of Zarr v3.
+    /// Chunk grid, data type, codecs and fill value of the array, as JSON in the form of Zarr v3.
     pub members: Value,
-    /// Number of elements along each dimension of a stored chunk. If chunks have different lengths, the longest one
-    /// counts.
+    /// Length of a stored chunk along each dimension; of chunks with different lengths, the longest one.
     pub chunk_shape: Vec<u64>,
     /// Shapes of inner chunks, from the outermost shard to the innermost chunk; empty without sharding.
     pub inner_chunk_shapes: Vec<Vec<u64>>,
-    /// Number of chunks along each dimension, or the reason why it is unknown.
+    /// Number of chunks along each dimension, or the reason why the chunk grid is unknown.
     pub grid: Result<Vec<u64>>,
-    /// The codecs in the order of encoding.
+    /// The codecs of a chunk, in the order of encoding.
     pub codecs: Vec<CodecSpec>,
-    /// Decoded bytes of all elements, or `None` if elements have variable length.
+    /// Size of all decoded elements in bytes; `None` if elements have variable length.
     pub bytes: Option<u64>,
-    /// Bytes of an element, or `None` if elements have variable length.
+    /// Size of an element in bytes; `None` if elements have variable length.
     pub element: Option<usize>,
-    /// The error of decoding, if the array cannot be decoded.
+    /// The reason why the array cannot be decoded, if it cannot.
     pub undecodable: Option<Error>,
-    /// The costs of reading the array, if it can be decoded.
+    /// The memory and requests that reading the array takes, if it can be decoded.
     pub costs: Option<ReadCosts>,
-    /// File names in the files view.
+    /// The names of the array's exported files.
     pub files: Vec<String>,
 }
 
-/// The costs of reading an array.
+/// The memory and requests that reading an array takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadCosts {
-    /// The costs of reading one element.
+    /// The cost of reading a single element.
     pub point: ReadCost,
-    /// The costs of reading all elements in C order. Assumes that all chunks are stored, and that each is decoded only
-    /// once.
+    /// The cost of reading all elements in C order, if all chunks are stored and each is decoded only once.
     pub sequential: ReadCost,
 }
 
 /// The memory that decoded chunks take during a read, and the number of requests to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadCost {
-    /// Bytes, or `None` if elements have variable length.
+    /// Size of the decoded chunks in bytes; `None` if elements have variable length.
     pub memory: Option<u64>,
-    /// Number of requests. With shards this is an upper bound, as adjacent inner chunks are read together.
+    /// Number of requests to the store. With shards this is an upper bound, because adjacent inner chunks are read
+    /// together.
     pub requests: u64,
 }
 
 impl ArrayInfo {
-    /// Describes an array that is called `name` in the files view.
+    /// Describes an array whose files have names that begin with `name`.
     pub fn of(open: &Arc<OpenArray>, name: &str, around: Surroundings<'_>) -> ArrayInfo {
         let array = open.array();
         let undecodable = open.check_decodable().err();
@@ -271,7 +271,7 @@ impl ArrayInfo {
 }
 
 impl ArrayInfo {
-    /// Inserts file names before the directory of chunks, which is last.
+    /// Inserts file names before the directory of chunks, which is the last name.
     pub(crate) fn add_files(&mut self, names: Vec<String>) {
         let end = self.files.len().saturating_sub(1);
         self.files.splice(end..end, names);
@@ -300,7 +300,7 @@ pub fn inner_shapes(codecs: &[CodecSpec]) -> Vec<Vec<u64>> {
     shapes
 }
 
-/// Returns the files of a decodable array in the files view.
+/// Returns the names of all exported files of a decodable array.
 fn files(array: &Array, name: &str, around: Surroundings<'_>) -> Vec<String> {
     let subject = Subject {
         name: name.as_bytes(),
@@ -312,14 +312,14 @@ fn files(array: &Array, name: &str, around: Surroundings<'_>) -> Vec<String> {
     names.chain(["chunks/".to_string()]).collect()
 }
 
-/// Computes the costs of reading an array. Fails if it cannot be decoded.
+/// Computes the memory and requests that reading an array takes. Fails if the array cannot be decoded.
 fn costs(open: &OpenArray) -> Result<ReadCosts> {
     let array = open.array();
     let (pieces, levels) = (open.decoded_grid()?, open.shard_levels()? as u64);
     let element = array.element_size().ok();
     let piece = element.and_then(|element| bytes_of(pieces.chunk_shape(), element).ok());
-    // A sequential read in C order returns to a chunk if the chunk has several elements along a dimension. So all
-    // chunks along the dimensions after the first such dimension stay in memory.
+    // A sequential read in C order needs a chunk several times if the chunk has several elements along a dimension. So
+    // all chunks along the dimensions after the first such dimension must stay in memory.
     let lengths = pieces.chunk_shape().iter();
     let first = lengths.clone().position(|&length| length > 1);
     let beside = pieces
@@ -341,7 +341,7 @@ fn costs(open: &OpenArray) -> Result<ReadCosts> {
     })
 }
 
-/// The extension of a format in which a node has no file, and the reason.
+/// The extension of a format in which a node has no file, and the reason why.
 pub type RefusedFile = (&'static str, String);
 
 /// Returns the formats in which a decodable array has no file, with the reasons.
@@ -361,19 +361,19 @@ pub fn refused_files(array: &Array, name: &str, around: Surroundings<'_>) -> Vec
     refused
 }
 
-/// The files of a group with all of its arrays, or of an array with its coordinates.
+/// The files that hold several arrays: those of a group, or those of an array with its coordinate variables.
 #[derive(Clone, Debug, Default)]
 pub struct GroupFiles {
-    /// Names of the files that can be opened, for a node of this name.
+    /// Names of the files that can be opened.
     pub names: Vec<String>,
     /// The formats in which the node has no file, with the reasons.
     pub refused: Vec<RefusedFile>,
-    /// The metadata that the files leave out.
+    /// The metadata that the files with several arrays leave out.
     pub left_out: LeftOut,
 }
 
 impl GroupFiles {
-    /// Finds the files of a group.
+    /// Finds out in which formats a group has a file.
     pub fn of(
         context: &RequestContext,
         located: &StorePath,
@@ -388,7 +388,7 @@ impl GroupFiles {
         Ok(GroupFiles::of_answers(name, source.formats(context)?))
     }
 
-    /// Finds the files of an array with its coordinates.
+    /// Finds out in which formats an array has a file with its coordinate variables.
     pub fn of_variable(
         context: &RequestContext,
         located: &StorePath,
@@ -423,16 +423,16 @@ impl GroupFiles {
     }
 }
 
-/// A sentence about metadata that some files leave out, and the names of these files.
+/// A message about metadata that some files leave out, and the names of these files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOutOfFiles {
-    /// The sentence.
+    /// A name, a colon and the reason.
     pub sentence: String,
-    /// Names of the files.
+    /// Names of the files that leave out the metadata.
     pub files: Vec<String>,
 }
 
-/// The sentences about metadata that the files of a node leave out; each sentence occurs once.
+/// The messages about metadata that the files of a node leave out; each message occurs once.
 #[derive(Clone, Debug, Default)]
 pub struct LeftOut(pub Vec<LeftOutOfFiles>);
 
@@ -452,7 +452,7 @@ impl LeftOut {
         found
     }
 
-    /// Records that the files with map coordinates cannot be opened, because a coordinate variable cannot be read.
+    /// Records that files of maps cannot be opened, because a coordinate variable cannot be read.
     pub(crate) fn add_unread(&mut self, name: &str, error: &Error) {
         let sentence = format!("all: {error}");
         for format in FORMATS.iter().filter(|format| format.is_map()) {
@@ -461,7 +461,7 @@ impl LeftOut {
         }
     }
 
-    /// Adds the sentences about other files of the node.
+    /// Adds the messages about other files of the same node.
     pub fn extend(&mut self, others: LeftOut) {
         for left in others.0 {
             for file in &left.files {
@@ -470,7 +470,7 @@ impl LeftOut {
         }
     }
 
-    /// Adds the sentences about one file.
+    /// Adds messages about metadata that one file leaves out.
     pub fn add<'a>(&mut self, file: &str, sentences: impl Iterator<Item = &'a str>) {
         for sentence in sentences {
             let known = self.0.iter_mut().find(|known| known.sentence == sentence);

@@ -1,9 +1,9 @@
 //! Reads a plane of an array for a picture: numbers and their range.
 //!
-//! A plane consists of the last two selected dimensions that have several elements; the others are fixed at their first
-//! element. All elements of the plane are read, even if only some are drawn: the range of the drawn elements alone, and
-//! so the colours, would change with the size of the picture. If this would decode more than 1 GiB, only the drawn
-//! elements are read.
+//! A plane consists of the last two selected dimensions that have several elements; every other dimension is fixed at
+//! its first element. All elements of the plane are read, even if only some are drawn: the range of the drawn elements
+//! alone, and so the colours, would change with the size of the picture. If this would decode more than 1 GiB, only the
+//! drawn elements are read.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -17,76 +17,77 @@ use zarrfs_array::array::OpenArray;
 
 use zarrfs_store::request_context::RequestContext;
 
-/// The size of a picture.
+/// The size of a picture, in cells.
 #[derive(Clone, Copy, Debug)]
 pub struct PictureSize {
-    /// Maximum number of rows.
+    /// Maximum number of rows of cells.
     pub rows: u64,
-    /// Maximum number of columns.
+    /// Maximum number of columns of cells.
     pub columns: u64,
     /// Whether a cell is twice as high as wide, like a character of a terminal.
     pub is_tall: bool,
 }
 
-/// A plane of numbers.
+/// A plane of an array as numbers, sampled to the size of a picture.
 #[derive(Clone, Debug)]
 pub struct NumberPlane {
-    /// The selection along each dimension: one element, except for the dimensions of the plane.
+    /// The selected elements: one along each dimension, except along the dimensions of the plane.
     pub selection: Selection,
-    /// The dimensions of rows and columns, if there are two.
+    /// The dimensions of the plane's rows and columns; `None` if the array has too few dimensions with several
+    /// elements.
     pub axes: (Option<usize>, Option<usize>),
     /// The number of columns of the picture.
     pub width: usize,
-    /// The drawn numbers, row by row; `None` for the fill value and for values that are not finite.
+    /// The numbers in the picture, row by row; `None` for the fill value and for values that are not finite.
     pub drawn: Vec<Option<f64>>,
-    /// The steps along rows and along columns: one element of each step is drawn.
+    /// The sampling steps along rows and along columns: one element of each step is in the picture.
     pub steps: (u64, u64),
-    /// The range of all numbers.
+    /// The range of all numbers in the plane.
     pub all: Range,
-    /// The range of the numbers other than the fill value. The colours are scaled to this range.
+    /// The range of the plane's numbers without the fill value, to which the colours are scaled.
     pub valued: Range,
-    /// The kinds of elements in the plane that are drawn without a colour.
+    /// The kinds of elements in the plane that have no colour.
     pub dark: DarkElements,
-    /// The chunks of the whole plane, if not all of its elements were read but only the drawn ones.
+    /// The number and size of the plane's chunks, if only the elements in the picture were read.
     pub unread: Option<ChunksUnder>,
 }
 
-/// The chunks that a selection covers.
+/// The number and size of the chunks that a selection covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunksUnder {
     /// Number of chunks.
     pub count: u64,
-    /// Decoded bytes of these chunks.
+    /// Size of all these chunks in bytes, decoded.
     pub bytes: u64,
 }
 
-/// The minimum and maximum of some numbers.
+/// The minimum and the maximum of the numbers in a plane.
 #[derive(Clone, Debug, Default)]
 pub struct Range {
     ends: Option<[Extreme; 2]>,
 }
 
-/// A number and the bytes of its element.
+/// The minimum or the maximum, with the bytes of its element.
 #[derive(Clone, Debug)]
 struct Extreme {
     number: f64,
     element: Vec<u8>,
 }
 
-/// The kinds of elements without a colour that a plane contains.
+/// Which kinds of elements without a colour a plane contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DarkElements {
-    /// The fill value, if it is a finite number.
+    /// Whether it contains the fill value as a finite number.
     pub fill: bool,
-    /// NaN or NaT.
+    /// Whether it contains NaN or NaT.
     pub nan: bool,
-    /// Infinities.
+    /// Whether it contains infinite numbers.
     pub infinite: bool,
 }
 
 impl NumberPlane {
-    /// Reads a plane, sampled to the size of a picture. Fails with `Unsupported` if the elements are not numbers.
-    /// `progress` receives the bytes that were read and the total.
+    /// Reads a plane of an array, sampled to the size of a picture. Fails with `Unsupported` if the elements are not
+    /// numbers. `progress` receives the number of bytes that were read, and the total.
     pub fn read(
         context: &RequestContext,
         array: &Arc<OpenArray>,
@@ -105,7 +106,7 @@ impl NumberPlane {
         let (rows, columns) = (count(axes.0), count(axes.1));
         let steps = steps(rows, columns, size);
         let chunks = chunks_under(array, &selection)?;
-        // Decoding 1 GiB takes some seconds from a local disk, and a minute over a usual connection.
+        // The limit is 1 GiB: decoding it takes some seconds from a local disk, and a minute over a usual connection.
         let is_whole = chunks.cost() <= 1 << 30 || steps == (1, 1);
         let (read, read_steps) = if is_whole {
             (selection.clone(), steps)
@@ -154,10 +155,11 @@ impl NumberPlane {
         })
     }
 
-    /// Returns the position of each number between minimum and maximum, from 0 to 1.
+    /// Returns for each number in the picture how far it is from the minimum to the maximum, from 0 to 1.
     pub fn shares(&self) -> impl Iterator<Item = Option<f64>> {
         let range = self.valued.numbers().filter(|(low, high)| low < high);
-        // Halved, since the difference of two large numbers may overflow to infinity.
+        // Numbers are halved before the subtraction, because the difference of two large numbers may overflow to
+        // infinity.
         let half = |number: f64| number / 2.0;
         let share = move |value: f64| {
             range.map_or(1.0, |(low, high)| {
@@ -169,13 +171,13 @@ impl NumberPlane {
 }
 
 impl Range {
-    /// Returns the minimum and maximum element, or `None` if there are no numbers.
+    /// Returns the bytes of the minimum and the maximum element; `None` if the plane has no numbers.
     pub fn elements(&self) -> Option<[&[u8]; 2]> {
         let ends = self.ends.as_ref()?;
         Some(ends.each_ref().map(|end| &end.element[..]))
     }
 
-    /// Returns the minimum and maximum as numbers.
+    /// Returns the minimum and the maximum; `None` if the plane has no numbers.
     pub fn numbers(&self) -> Option<(f64, f64)> {
         let [low, high] = self.ends.as_ref()?;
         Some((low.number, high.number))
@@ -191,7 +193,7 @@ impl Range {
             self.ends = Some([new(), new()]);
             return;
         };
-        // Several large integers convert to the same float.
+        // Equal floats are compared again as integers, because several large integers convert to the same float.
         let compared = |end: &Extreme| {
             let whole = |element| whole_of(data_type, element);
             let order = number.partial_cmp(&end.number)?;
@@ -211,16 +213,15 @@ impl Range {
     }
 }
 
-/// Receives the elements of a plane in C order; keeps the drawn ones, and the ranges of all numbers.
+/// Receives the elements of a plane in C order. Collects those in the picture, and the range of all numbers.
 struct PlaneReader<'a> {
     data_type: &'a DataType,
-    /// The fill value, if the array has one.
     fill: Option<&'a [u8]>,
     columns: u64,
     steps: (u64, u64),
-    /// The column of the next element.
+    /// The column of the next element in the plane.
     column: u64,
-    /// The number of rows and columns until the next one that is drawn; 0 if the current one is drawn.
+    /// The number of rows, and of columns, to skip before the next one that is in the picture.
     skipped: (u64, u64),
     drawn: Vec<Option<f64>>,
     all: Range,
@@ -255,12 +256,12 @@ impl PlaneReader<'_> {
     }
 }
 
-/// Returns the number of rows or columns until the next drawn one, after moving to the next row or column.
+/// Counts the rows or columns to skip down by one; after one that is in the picture, starts again from `step - 1`.
 fn after(skipped: u64, step: u64) -> u64 {
     skipped.checked_sub(1).unwrap_or(step - 1)
 }
 
-/// Reduces a selection to its plane; also returns the dimensions of rows and columns.
+/// Reduces a selection to two dimensions for a picture; also returns the dimensions of the rows and columns.
 fn plane_of(selection: &Selection) -> (Selection, (Option<usize>, Option<usize>)) {
     let kept = selection.remaining_axes().into_iter().rev();
     let is_long = |axis: &usize| selection.axes.get(*axis).is_some_and(|axis| axis.count > 1);
@@ -279,14 +280,14 @@ fn plane_of(selection: &Selection) -> (Selection, (Option<usize>, Option<usize>)
     (selection, (rows, columns))
 }
 
-/// Returns the sampling steps along rows and columns, so that the picture keeps the proportions of the plane.
+/// Returns the sampling steps along rows and columns that fit a plane into a picture and keep its proportions.
 fn steps(rows: u64, columns: u64, size: PictureSize) -> (u64, u64) {
     let (most_rows, most_columns) = (size.rows.max(1), size.columns.max(1));
     if !size.is_tall {
         let step = rows.div_ceil(most_rows).max(columns.div_ceil(most_columns));
         return (step.max(1), step.max(1));
     }
-    // A small plane is drawn with two characters for each element.
+    // Each element of a small plane gets two characters, because characters are about twice as high as wide.
     if rows <= most_rows && columns <= most_columns / 2 {
         return (1, 1);
     }
@@ -297,7 +298,7 @@ fn steps(rows: u64, columns: u64, size: PictureSize) -> (u64, u64) {
     (step.saturating_mul(2).min(rows.max(1)), step)
 }
 
-/// Returns a selection of only the elements that are drawn, one of each step.
+/// Reduces a selection to the elements in the picture: one of each sampling step.
 fn thinned(
     selection: &Selection,
     axes: (Option<usize>, Option<usize>),
@@ -316,7 +317,7 @@ fn thinned(
 }
 
 impl ChunksUnder {
-    /// Returns the cost of reading these chunks, in bytes. Each chunk counts as at least 64 KiB, since a request takes
+    /// Returns the cost of reading the chunks, in bytes. Each chunk counts as at least 64 KiB, because a request takes
     /// about as long as transferring that many bytes.
     fn cost(self) -> u64 {
         self.bytes.max(self.count.saturating_mul(64 << 10))
@@ -343,7 +344,7 @@ fn chunks_under(array: &OpenArray, selection: &Selection) -> Result<ChunksUnder>
     })
 }
 
-/// Returns an element as an integer, or `None` for other types.
+/// Returns an element as an integer, or `None` if its data type is not an integer or a time.
 fn whole_of(data_type: &DataType, element: &[u8]) -> Option<i128> {
     match data_type {
         DataType::UInt(_) => Some(elements::integer(element, false)),
@@ -354,7 +355,7 @@ fn whole_of(data_type: &DataType, element: &[u8]) -> Option<i128> {
     }
 }
 
-/// Returns an element as a number: the magnitude of a complex number, `None` for NaT.
+/// Converts an element to a float: the magnitude of a complex number, `None` for NaT.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -419,11 +420,11 @@ mod tests {
 
     #[test]
     fn a_preview_keeps_the_aspect_ratio_of_its_plane() {
-        // Square cells: the same step along both dimensions.
+        // If cells are square, the steps along rows and columns are equal.
         assert_eq!(steps(100, 33, size(64, 32, false)), (2, 2));
         assert_eq!(steps(10, 1000, size(64, 80, false)), (13, 13));
         assert_eq!(steps(64, 80, size(64, 80, false)), (1, 1));
-        // Characters are twice as high as wide.
+        // If cells are characters, which are twice as high as wide, the step along rows is twice that along columns.
         assert_eq!(steps(32, 40, size(32, 80, true)), (1, 1));
         assert_eq!(steps(32, 80, size(32, 80, true)), (2, 1));
         assert_eq!(steps(1000, 1000, size(32, 80, true)), (32, 16));

@@ -1,6 +1,6 @@
 //! Reads selected elements of an array, as bytes in C order or as a file.
 //!
-//! Files of a mount are made by the same code, so they have the same bytes.
+//! The same code makes the files of a mount, so the bytes are the same.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use zarrfs_array::array::OpenArray;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::read_bytes::ReadAt;
 
-/// Approximate number of bytes per read.
+/// Approximate size of a read in bytes.
 const READ_SIZE: usize = 4 << 20;
 
-/// Consumes bytes in order; returns whether it wants more.
+/// A function that receives the bytes of a file in order. It returns `false` to stop the reading.
 pub type TakeBytes<'a> = dyn FnMut(&[u8]) -> Result<bool> + 'a;
 
-/// Selected elements of a fixed length.
+/// Selected fixed-length elements of an array, as a sequence of bytes.
 pub struct SelectedElements {
     array: Arc<OpenArray>,
     selection: Selection,
@@ -30,7 +30,8 @@ pub struct SelectedElements {
 }
 
 impl SelectedElements {
-    /// Selects elements. Fails if they have variable length, or with the error that makes the array undecodable.
+    /// Selects elements of an array. Fails if they have variable length, or with the decoding error if the array cannot
+    /// be decoded.
     pub fn new(array: Arc<OpenArray>, selection: Selection) -> Result<SelectedElements> {
         array.check_decodable()?;
         let about = |error: Error| error.about(array.path());
@@ -44,17 +45,17 @@ impl SelectedElements {
         })
     }
 
-    /// Returns the array.
+    /// Returns the array that the elements are read from.
     pub fn array(&self) -> &Arc<OpenArray> {
         &self.array
     }
 
-    /// Returns the lengths of the remaining dimensions.
+    /// Returns the shape of the selected elements, without the dropped dimensions.
     pub fn shape(&self) -> Vec<u64> {
         self.selection.shape()
     }
 
-    /// Returns the length of all elements in bytes.
+    /// Returns the size of all selected elements in bytes.
     pub fn len(&self) -> u64 {
         self.length
     }
@@ -64,12 +65,12 @@ impl SelectedElements {
         self.length == 0
     }
 
-    /// Returns the length of an element in bytes.
+    /// Returns the size of an element in bytes.
     pub fn element_size(&self) -> usize {
         self.element
     }
 
-    /// Reads the elements in blocks of whole elements until `take` returns false.
+    /// Passes all elements to `take` in blocks of whole elements, until `take` returns `false`.
     pub fn read(&self, context: &RequestContext, take: &mut TakeBytes<'_>) -> Result<()> {
         let elements = SourceElements::open(&self.array, &self.selection, None)?;
         let element = self.element.max(1) as u64;
@@ -86,20 +87,20 @@ impl SelectedElements {
     }
 }
 
-/// An array with the metadata that a format needs but an open array does not have.
+/// An opened array, with metadata of other nodes that a file format needs.
 pub struct DescribedArray<'a> {
-    /// The open array.
+    /// The opened array.
     pub open: &'a Arc<OpenArray>,
-    /// Its metadata, with attributes.
+    /// The metadata of the array, with attributes.
     pub metadata: &'a Array,
-    /// The name of its files in the files view, without an ending.
+    /// The name with which the names of the array's files begin.
     pub name: &'a [u8],
-    /// Metadata of other nodes about the array.
+    /// Metadata of the nodes around the array.
     pub around: Surroundings<'a>,
 }
 
 impl<'a> DescribedArray<'a> {
-    /// Describes an array by only its own metadata.
+    /// Describes an array by its own metadata alone.
     pub fn alone(open: &'a Arc<OpenArray>) -> DescribedArray<'a> {
         DescribedArray {
             open,
@@ -110,7 +111,7 @@ impl<'a> DescribedArray<'a> {
     }
 }
 
-/// Writes selected elements as a file; fails as `open_file` does.
+/// Passes the bytes of a file with the selected elements to `take`. Fails as `open_file` does.
 pub fn write_file(
     context: &RequestContext,
     described: &DescribedArray<'_>,
@@ -122,11 +123,11 @@ pub fn write_file(
     write_whole(context, &file, file.len(), take)
 }
 
-/// Opens the file of selected elements. If the format needs all elements to make the file, reads them now, so that the
-/// length of the file is known.
+/// Opens a file with the selected elements. If the format needs all elements to make the file, reads them now, so that
+/// the length of the file is known.
 ///
-/// Fails with `Unsupported` if the format cannot hold the elements. Fails with the decoding error if the array cannot
-/// be decoded.
+/// Fails with `Unsupported` if the format cannot hold the elements, and with the decoding error if the array cannot be
+/// decoded.
 pub fn open_file(
     context: &RequestContext,
     described: &DescribedArray<'_>,
@@ -186,7 +187,8 @@ pub fn open_file(
     Export::of_selection(array, parts, selection, array.id())
 }
 
-/// Returns the parts of a file. Fails with `Unsupported` and the reason if the format cannot hold the array.
+/// Returns the header, element form and trailer of an array's file. Fails with `Unsupported` if the format cannot hold
+/// the array.
 fn parts_of(format: &Format, array: &OpenArray, subject: &Subject) -> Result<FileParts> {
     match format.unmet_needs(subject) {
         Some(why) => {

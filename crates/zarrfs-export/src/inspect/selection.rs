@@ -1,7 +1,7 @@
 //! Parses selections: `0,:,10:20`, `...`, `::2`, `-1`, `t=3`, `time=2020-01-01`.
 //!
 //! The syntax is numpy's, plus names of dimensions. A number selects one element and drops its dimension; a slice keeps
-//! the dimension. A slice may exceed the dimension and is clipped; a number that exceeds it is an error. Nothing here
+//! the dimension. A slice that exceeds the dimension is clipped, and a number that exceeds it is an error. Nothing here
 //! reads the store: the caller supplies the labels of dimensions through `labels`.
 
 use std::num::{IntErrorKind, ParseIntError};
@@ -11,26 +11,26 @@ use zarr_format::error::{Error, Result};
 use zarr_format::grid::{SelectedAxis, Selection};
 use zarr_format::model::MAX_RANK;
 
-/// Returns the labels along a dimension of an array, or `None` if it has none.
+/// A function that returns the labels of a dimension (the values of its coordinate variable), or `None` if it has none.
 pub type LabelsOf<'a> = dyn Fn(usize) -> Result<Option<Labels>> + 'a;
 
-/// The dimensions that a selection can refer to.
+/// The dimensions of an array to which a selection can refer.
 pub struct SelectableDimensions<'a> {
-    /// Number of elements along each dimension.
+    /// Length of each dimension.
     pub shape: &'a [u64],
-    /// Names of the dimensions, where they have one.
+    /// Name of each dimension that has one.
     pub names: &'a [Option<String>],
-    /// Labels of the dimensions.
+    /// Returns the labels of a dimension.
     pub labels: &'a LabelsOf<'a>,
     /// Whether a date that is coarser than the labels selects a slice, such as all hours of a day.
     pub has_slices_of_dates: bool,
 }
 
-/// The reason why a part of a selection is invalid.
+/// The reason why the selection along a dimension is invalid.
 enum PartFault {
-    /// A message for the user.
+    /// A mistake in the selection; the text is a message for the user.
     Wrong(String),
-    /// Labels could not be read.
+    /// The labels of the dimension could not be read.
     Failed(Error),
 }
 
@@ -40,7 +40,8 @@ impl From<String> for PartFault {
     }
 }
 
-/// The parts for named dimensions, each with the index of its dimension, and then the parts without a name.
+/// A selection split at its commas: the texts for named dimensions, each with the index of its dimension, and then the
+/// texts without a name.
 type SortedParts<'t> = (Vec<(usize, &'t str)>, Vec<&'t str>);
 
 type PartResult<T> = std::result::Result<T, PartFault>;
@@ -57,7 +58,7 @@ pub fn parse(text: &str, shape: &[u64]) -> Result<Selection> {
 }
 
 impl SelectableDimensions<'_> {
-    /// Parses a selection. Parts without a name apply, in order, to the dimensions that no part names. Fails with
+    /// Parses a selection. Texts without a name apply, in order, to the dimensions that are not named. Fails with
     /// `Invalid` if the selection has no meaning, and with the error of `labels` if labels cannot be read.
     pub fn select(&self, text: &str) -> Result<Selection> {
         let wrong = |why: String| Error::invalid(format!("selection '{text}'"), why);
@@ -82,13 +83,13 @@ impl SelectableDimensions<'_> {
         })
     }
 
-    /// Splits a selection into the parts for named dimensions and the parts without a name.
+    /// Splits a selection into texts for named dimensions and texts without a name.
     fn sorted<'t>(&self, text: &'t str) -> PartResult<SortedParts<'t>> {
         let bare = match text.trim().strip_prefix('[') {
             Some(rest) => rest.strip_suffix(']').ok_or_else(not_closed)?.trim(),
             None => text.trim(),
         };
-        // As in a Python tuple, a trailing comma is allowed.
+        // A trailing comma is allowed, as in a Python tuple.
         let bare = bare
             .strip_suffix(',')
             .filter(|rest| !rest.is_empty())
@@ -160,21 +161,22 @@ impl SelectableDimensions<'_> {
         self.shape.get(axis).copied().unwrap_or(0)
     }
 
-    /// Parses element numbers or a slice of them along a dimension.
+    /// Parses the selection along a dimension as an element number, or a slice of numbers.
     fn numbered(&self, axis: usize, part: &str) -> PartResult<SelectedAxis> {
         let length = self.length(axis);
         Ok(axis_of(part, length)
             .map_err(|why| format!("{why} for dimension {axis} of {length} elements"))?)
     }
 
-    /// Adds to a message that the dimension has no labels to select by.
+    /// Adds to a message that the dimension has no labels by which elements could be selected.
     fn without_labels(&self, axis: usize, why: &str) -> String {
         let (name, length) = (self.names.get(axis).cloned().flatten(), self.length(axis));
         let name = name.unwrap_or_default();
         format!("{why}; select by number, since no array '{name}' with {length} labels was found")
     }
 
-    /// Parses labels along a dimension. If the dimension has no labels, parses element numbers.
+    /// Parses the selection along a dimension as a label or a slice of labels; as numbers if the dimension has no
+    /// labels.
     fn labelled(&self, axis: usize, part: &str) -> PartResult<SelectedAxis> {
         if let Some(numbers) = part.strip_prefix('#') {
             return self.numbered(axis, numbers);
@@ -194,7 +196,8 @@ fn not_closed() -> String {
     "'[' has no ']'".to_string()
 }
 
-/// Parses a number. A number beyond 64 bits becomes the largest or smallest one, which has the same effect in a slice.
+/// Parses a number of a slice. A number beyond 64 bits becomes the largest or smallest 64-bit number, because it is
+/// clipped anyway.
 fn whole_number(text: &str) -> Option<i64> {
     text.parse()
         .or_else(|error: ParseIntError| match error.kind() {
@@ -205,7 +208,7 @@ fn whole_number(text: &str) -> Option<i64> {
         .ok()
 }
 
-/// Parses the selection along one dimension.
+/// Parses an element number, or a slice of numbers, along a dimension of `length` elements.
 fn axis_of(part: &str, length: u64) -> std::result::Result<SelectedAxis, String> {
     let numbers: Vec<&str> = part.split(':').map(str::trim).collect();
     let number = |text: &str| match text {
@@ -241,7 +244,7 @@ fn axis_of(part: &str, length: u64) -> std::result::Result<SelectedAxis, String>
     }
 }
 
-/// Clips a slice at the edges, as Python's `slice.indices` does.
+/// Clips a slice at the ends of a dimension, as Python's `slice.indices` does.
 fn slice(
     from: Option<i64>,
     to: Option<i64>,
@@ -290,7 +293,7 @@ mod tests {
 
     #[test]
     fn slices_select_as_in_python() {
-        // The results of `list(range(10))[...]`.
+        // The expected lists are the results of `list(range(10))[...]` in Python.
         let expected: [(&str, &[u64]); 15] = [
             ("2:5", &[2, 3, 4]),
             (":3", &[0, 1, 2]),

@@ -1,7 +1,7 @@
 //! Describes a shard, or an inner chunk, by its key: `a/c/0/0` and `a/c/0/0@1.0`.
 //!
-//! After `@` comes the number of an inner chunk in C order, or its indices in the shard joined by dots. If that inner
-//! chunk is a shard itself, another `@` names an inner chunk of it: `a/c/0/0@1.0@3`.
+//! After `@` comes the number of an inner chunk in C order, or its indices in the shard joined by dots. If the inner
+//! chunk is a shard itself, another `@` names an inner chunk in it: `a/c/0/0@1.0@3`.
 
 use std::ops::Range;
 
@@ -13,35 +13,35 @@ use zarrfs_array::array::ShardFile;
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
-/// A shard or an inner chunk.
+/// A shard, or an inner chunk of a shard.
 pub enum ShardPart {
-    /// A shard, or an inner chunk that is a shard itself.
+    /// A shard, which may itself be an inner chunk of another shard.
     Shard(ShardFile),
-    /// An inner chunk.
+    /// An inner chunk that is not a shard.
     Inner(InnerChunk),
 }
 
 /// An inner chunk of a shard.
 pub struct InnerChunk {
-    /// The shard that contains it.
+    /// The shard that contains the inner chunk.
     pub shard: ShardFile,
-    /// Its number in C order.
+    /// The number of the inner chunk in the shard, in C order.
     pub number: u64,
 }
 
 impl InnerChunk {
-    /// Returns its byte range in the shard, or `None` if it is not stored. Fails as `ShardFile::range` does.
+    /// Returns the byte range of the inner chunk in the shard, or `None` if it is not stored. Fails as
+    /// `ShardFile::range` does.
     pub fn range(&self) -> Result<Option<Range<u64>>> {
         self.shard.range(self.number)
     }
 }
 
 impl ShardPart {
-    /// Finds the shard or inner chunk at a path, or returns `None` if the path does not begin with the key of a
-    /// chunk.
+    /// Finds the shard or inner chunk at a path, or returns `None` if the path does not begin with the key of a chunk.
     ///
     /// Fails with `Unsupported` if the array has no shards, with `NotFound` if the shard is not stored, and with
-    /// `Invalid` if the shard cannot have that inner chunk.
+    /// `Invalid` if the shard has no such inner chunk.
     pub fn at(
         context: &RequestContext,
         opened: &OpenedStore,
@@ -79,7 +79,7 @@ impl ShardPart {
     }
 }
 
-/// Parses the number or the indices of an inner chunk; `None` if there is no such inner chunk.
+/// Parses the number or the indices of an inner chunk; `None` if the shard has no such inner chunk.
 fn number_of(grid: &Grid, name: &[u8]) -> Option<u64> {
     let parsed = NumberedName::parse(name)?;
     if !parsed.prefix.is_empty() || !parsed.suffix.is_empty() {
@@ -98,38 +98,38 @@ fn no_inner_chunk(grid: &Grid, path: &Key) -> Error {
     Error::invalid(path, why)
 }
 
-/// The content of the index of a shard.
+/// What the index of a shard says about its inner chunks.
 #[derive(Clone, Debug)]
 pub struct ShardInfo {
-    /// The key of the stored object.
+    /// The key of the object that contains the shard.
     pub key: Key,
-    /// The byte range of the shard in that object.
+    /// The byte range of the shard in the object.
     pub bytes: Range<u64>,
-    /// The byte range of the index in the shard, or `None` if the shard is too short for one.
+    /// The byte range of the index in the shard, or `None` if the shard is too short for an index.
     pub index: Option<Range<u64>>,
-    /// The result of checking the checksum of the index.
+    /// Whether the checksum of the index is correct.
     pub checksum: Checksum,
-    /// Number of inner chunks along each dimension.
+    /// Number of inner chunks in the shard along each dimension.
     pub chunks_per_shard: Vec<u64>,
     /// The stored inner chunks, or the error of an invalid index.
     pub chunks: Result<InnerChunks>,
 }
 
-/// The checksum of an index.
+/// The state of the checksum of a shard's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksum {
-    /// It matches the index.
+    /// The checksum matches the index.
     Correct,
-    /// It does not match the index.
+    /// The checksum does not match the index.
     Wrong,
     /// The index codecs have no checksum.
     None,
-    /// It was not compared, since the index could not be read.
+    /// The checksum was not compared, because the index could not be read.
     NotRead,
 }
 
 impl Checksum {
-    /// Returns the checksum state as words for display.
+    /// Returns the state of the checksum in words for display.
     pub fn name(self) -> &'static str {
         match self {
             Checksum::Correct => "correct",
@@ -140,20 +140,20 @@ impl Checksum {
     }
 }
 
-/// The inner chunks that the index of a shard says are stored.
+/// The inner chunks that are stored according to the index of a shard.
 #[derive(Clone, Debug, Default)]
 pub struct InnerChunks {
     /// Number of stored inner chunks.
     pub stored: u64,
-    /// Number of bytes of the shard that belong neither to its index nor to a stored inner chunk.
+    /// Size in bytes of the gaps in the shard, which belong neither to the index nor to a stored inner chunk.
     pub unused: u64,
-    /// The indices of the first 100,000 stored inner chunks. Each has its byte range in the shard, or the error of its
+    /// The indices of the first 100,000 stored inner chunks, each with its byte range in the shard or the error of its
     /// entry in the index.
     pub places: Vec<(Coordinates, Result<Range<u64>>)>,
 }
 
 impl ShardInfo {
-    /// Describes a shard from its index.
+    /// Describes an opened shard by its index.
     pub fn of(shard: &ShardFile) -> ShardInfo {
         let checksum = match (shard.fault(), shard.has_checksum()) {
             (None, true) => Checksum::Correct,
@@ -197,13 +197,13 @@ impl InnerChunks {
         found
     }
 
-    /// Returns the number of stored inner chunks that are missing in `places`.
+    /// Returns the number of stored inner chunks that are beyond the 100,000 in `places`.
     pub fn not_listed(&self) -> u64 {
         self.stored - self.places.len() as u64
     }
 }
 
-/// Returns the number of bytes that are in none of the ranges.
+/// Returns the number of bytes, of `length`, that are in none of the ranges.
 fn unused(length: u64, mut used: Vec<Range<u64>>) -> u64 {
     used.sort_unstable_by_key(|range| (range.start, range.end));
     let (mut end, mut unused) = (0, 0);

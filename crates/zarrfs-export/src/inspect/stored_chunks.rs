@@ -18,39 +18,39 @@ use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
 
-/// A stored chunk, and its length in bytes.
+/// The key and the stored length of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkLength {
     /// The key of the chunk.
     pub key: Key,
-    /// The stored length in bytes.
+    /// The length of the stored chunk in bytes.
     pub bytes: u64,
 }
 
-/// Totals of the stored chunks of an array.
+/// Number and size of the stored chunks of an array.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChunkTotals {
-    /// Number of chunks in the grid.
+    /// Number of chunks in the chunk grid, stored or not.
     pub total: u64,
     /// Number of stored chunks.
     pub present: u64,
-    /// Stored bytes of these chunks.
+    /// Total length of the stored chunks in bytes.
     pub bytes: u64,
-    /// Number of elements in these chunks, without the parts of chunks that extend beyond the array. Saturates at
+    /// Number of elements in the stored chunks, without the parts of chunks that extend beyond the array. Saturates at
     /// `u128::MAX`.
     pub elements: u128,
-    /// A chunk of the shortest length.
+    /// The shortest stored chunk.
     pub smallest: Option<ChunkLength>,
-    /// A chunk of the longest length.
+    /// The longest stored chunk.
     pub largest: Option<ChunkLength>,
     /// Whether all stored chunks were counted.
     pub is_whole: bool,
 }
 
 impl ChunkTotals {
-    /// Counts the stored chunks of an array with `threads` parallel requests. Stops at some point after `limit` chunks.
+    /// Counts the stored chunks of an array with `threads` parallel requests. Stops soon after `limit` chunks.
     ///
-    /// Fails if the store cannot tell which chunks it has, or if the grid is unknown.
+    /// Fails if the store cannot tell which chunks it has, or if the chunk grid is unknown.
     pub fn count(
         context: &RequestContext,
         array: &Arc<OpenArray>,
@@ -87,7 +87,8 @@ impl ChunkTotals {
             key: chunk.key.clone(),
             bytes,
         };
-        // Among equal lengths the first key wins, so that the order of a listing does not matter.
+        // Of several chunks with the same length, the one with the first key counts, so that the result does not depend
+        // on the order in which the store lists keys.
         let is_before = |other: &ChunkLength| chunk.key < other.key;
         let is_smaller =
             |other: &ChunkLength| bytes < other.bytes || bytes == other.bytes && is_before(other);
@@ -102,39 +103,39 @@ impl ChunkTotals {
     }
 }
 
-/// The minimum and the maximum of some numbers, or `None` if there are no numbers.
+/// A minimum and a maximum, or `None` if there are no numbers.
 pub type Ends<T> = Option<(T, T)>;
 
-/// The chunks in one cell of a map.
+/// The chunks that a cell of a chunk map stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MapCell {
-    /// Number of chunks.
+    /// Number of chunks, stored or not.
     pub chunks: u64,
     /// Number of stored chunks.
     pub present: u64,
-    /// Stored bytes of these chunks, if lengths were requested.
+    /// Total length of the stored chunks in bytes; 0 unless lengths were requested.
     pub bytes: u64,
-    /// Minimum and maximum stored bytes of a chunk, if lengths were requested.
+    /// Minimum and maximum length of a stored chunk in bytes, if lengths were requested.
     pub lengths: Ends<u64>,
-    /// Minimum and maximum compression ratio of a chunk. The decoded size is that of the elements inside the array.
+    /// Minimum and maximum compression ratio of a stored chunk. Its decoded size counts only elements inside the array.
     /// `None` if elements have variable length.
     pub ratios: Ends<f64>,
-    /// Number of corrupt chunks, if decoding was requested.
+    /// Number of chunks that cannot be decoded, if decoding was requested.
     pub corrupt: u64,
 }
 
-/// Options of a map.
+/// Options of a chunk map.
 #[derive(Clone, Copy, Debug)]
 pub struct MapConfig {
-    /// The dimensions of rows and columns; by default those with the most chunks.
+    /// The dimensions of rows and columns; by default the two dimensions with the most chunks.
     pub axes: Option<(usize, usize)>,
-    /// Maximum number of rows.
+    /// Maximum number of rows of cells.
     pub max_rows: u64,
-    /// Maximum number of columns.
+    /// Maximum number of columns of cells.
     pub max_columns: u64,
-    /// Whether the lengths of chunks are requested.
+    /// Whether the lengths of stored chunks are requested.
     pub detail: ScanDetail,
-    /// Whether all stored chunks are decoded.
+    /// Whether all stored chunks are decoded, to find corrupt ones.
     pub decode: bool,
     /// Number of chunks that are decoded in parallel.
     pub threads: usize,
@@ -143,26 +144,26 @@ pub struct MapConfig {
 /// A chunk that cannot be decoded.
 #[derive(Clone, Debug)]
 pub struct CorruptChunk {
-    /// Its key.
+    /// The key of the chunk.
     pub key: Key,
-    /// The decoding error.
+    /// The error of decoding the chunk.
     pub error: Error,
 }
 
-/// A map of a chunk grid.
+/// A map of an array's chunk grid: two of its dimensions, divided into cells.
 #[derive(Clone, Debug)]
 pub struct ChunkMap {
-    /// Number of chunks along each dimension.
+    /// Number of chunks along each dimension of the array.
     pub grid: Vec<u64>,
-    /// The dimensions of rows and columns, if there are any.
+    /// The dimensions of rows and columns; `None` if the array has too few dimensions.
     pub axes: (Option<usize>, Option<usize>),
     /// Number of rows of cells.
     pub rows: u64,
     /// Number of columns of cells.
     pub columns: u64,
-    /// The cells, row by row.
+    /// The cells of the map, row by row.
     pub cells: Vec<MapCell>,
-    /// Number of chunks in the grid.
+    /// Number of chunks in the chunk grid, stored or not.
     pub total: u64,
     /// Number of stored chunks.
     pub present: u64,
@@ -171,10 +172,9 @@ pub struct ChunkMap {
 }
 
 impl ChunkMap {
-    /// Maps an array; `progress` receives the number of chunks found so far.
+    /// Makes a map of an array's chunk grid; `progress` receives the number of chunks found so far.
     ///
-    /// Fails with `Invalid` if the array lacks one of the dimensions, and if the store cannot tell which chunks it
-    /// has.
+    /// Fails with `Invalid` if the array lacks a requested dimension, and if the store cannot tell which chunks it has.
     pub fn of(
         context: &RequestContext,
         array: &Arc<OpenArray>,
@@ -194,9 +194,10 @@ impl ChunkMap {
         Ok(map)
     }
 
-    /// Maps the inner chunks of a shard, without decoding them.
+    /// Makes a map of the inner chunks of a shard, without decoding them.
     ///
-    /// Fails with `Invalid` if the array lacks one of the dimensions, and with `Corrupt` if the index is invalid.
+    /// Fails with `Invalid` if the array lacks a requested dimension, and with `Corrupt` if the index of the shard is
+    /// invalid.
     pub fn of_shard(shard: &ShardFile, config: &MapConfig) -> Result<ChunkMap> {
         let empty = ChunkMap::empty(shard.inner(), config);
         let mut map = empty.map_err(|error| error.about(&shard.key))?;
@@ -261,7 +262,7 @@ impl ChunkMap {
             (chunk, outcome)
         };
         let element = array.array().element_size().unwrap_or(0) as u64;
-        // Without decoding there is nothing to do in parallel.
+        // Several threads are useful only for decoding.
         let threads = if config.decode { config.threads } else { 1 };
         for (chunk, outcome) in parallel_map(threads, batch, &look) {
             let shape = array.stored_grid()?.region(&chunk.indices).shape;
@@ -271,8 +272,8 @@ impl ChunkMap {
         Ok(())
     }
 
-    /// Adds a chunk, given the bytes of its decoded elements and the result of decoding it. A `Corrupt` error is
-    /// counted; other errors are returned.
+    /// Adds a stored chunk to its cell, given the size in bytes of its decoded elements and the result of decoding it.
+    /// A `Corrupt` error is counted, and any other error is returned.
     fn add_chunk(&mut self, chunk: ListedChunk, decoded: u64, outcome: Result<()>) -> Result<()> {
         self.present += 1;
         let Some(cell) = self.cell(&chunk.indices) else {
@@ -289,7 +290,7 @@ impl ChunkMap {
         match outcome {
             Err(error) if error.kind() == Kind::Corrupt => {
                 cell.corrupt += 1;
-                // Only the first 1000 are listed.
+                // The map lists only the first 1000 corrupt chunks.
                 if self.corrupt.len() < 1000 {
                     let key = chunk.key;
                     self.corrupt.push(CorruptChunk { key, error });
@@ -315,7 +316,7 @@ impl ChunkMap {
     }
 }
 
-/// Extends a range to include a number.
+/// Extends a minimum and maximum to include a number.
 fn with<T: PartialOrd + Copy>(ends: Ends<T>, number: T) -> Ends<T> {
     Some(match ends {
         Some((least, largest)) if number < least => (number, largest),
@@ -333,11 +334,11 @@ fn float(number: u64) -> f64 {
     number as f64
 }
 
-/// Returns the dimensions of rows and columns.
+/// Returns the dimensions of rows and columns of a chunk map.
 ///
-/// By default these are the two dimensions with the most chunks, in the order of the array; among dimensions with
-/// equally many chunks, later ones are preferred. If only one dimension has several chunks, it becomes the columns,
-/// since terminals are wider than high.
+/// By default, rows and columns are the two dimensions with the most chunks, in the order of the array; of dimensions
+/// with equally many chunks, later ones are preferred. If only one dimension has several chunks, it becomes the
+/// columns, since terminals are wider than high.
 fn axes_of(grid: &[u64], axes: Option<(usize, usize)>) -> Result<(Option<usize>, Option<usize>)> {
     let rank = grid.len();
     match axes {
@@ -369,7 +370,8 @@ fn scaled(number: u64, cells: u64, count: u64) -> u64 {
     u64::try_from(scaled).unwrap_or_default()
 }
 
-/// Returns how many of the `count` chunks along a dimension belong to a cell, if `cells` cells share them.
+/// Returns how many of the `count` chunks along a dimension belong to a cell, if the dimension is divided into `cells`
+/// cells.
 fn share(cell: u64, count: u64, cells: u64) -> u64 {
     let first = |cell: u64| {
         let first = (u128::from(cell) * u128::from(count)).div_ceil(u128::from(cells.max(1)));
@@ -378,7 +380,7 @@ fn share(cell: u64, count: u64, cells: u64) -> u64 {
     first(cell + 1) - first(cell)
 }
 
-/// Decodes a chunk, 16 MiB at a time, and drops the result.
+/// Decodes a chunk to find out whether it is corrupt, and drops the elements.
 pub(super) fn decode(
     context: &RequestContext,
     array: &Arc<OpenArray>,
@@ -391,7 +393,7 @@ pub(super) fn decode(
     let flat = FlatFile::new(array.clone(), region)?;
     let mut at = 0;
     while at < flat.len() {
-        // 16 MiB of decoded bytes are held at a time.
+        // The chunk is decoded in parts of 16 MiB, to limit the memory.
         let end = flat.len().min(at + (16 << 20));
         flat.read(context, at..end)?;
         at = end;

@@ -1,9 +1,9 @@
 //! Finds the nodes around an array that affect its files.
 //!
-//! These are its group, the group of OME-Zarr or GeoZarr that names it as a level of an image, the image that it has
-//! labels for, its grid mapping, and the coordinate variables of its dimensions. `MapSource` adds the nodes that define
-//! the position of a map: the GeoZarr level, a grid mapping that no attribute names, the root of an EOPF product, and
-//! the coordinate variables of rows and columns, whose values are read.
+//! These are its group, the group of OME-Zarr or GeoZarr that has the array as a resolution level, the image that the
+//! array has labels for, its grid mapping, and the coordinate variables of its dimensions. `MapSource` adds the nodes
+//! that define the position of a map: the GeoZarr level, a grid mapping that no attribute names, the root of an EOPF
+//! product, and the coordinate variables of rows and columns, whose values are read.
 
 use std::sync::Arc;
 
@@ -31,50 +31,50 @@ use zarrfs_array::hierarchy::{Hierarchy, NodeEntry};
 use zarrfs_store::Key;
 use zarrfs_store::request_context::RequestContext;
 
-/// The nodes around an array.
+/// The nodes around an array that affect its files.
 #[derive(Clone, Default)]
 pub struct SurroundingNodes {
-    /// The group of the array.
+    /// The array's own group.
     pub group: Option<Arc<NodeEntry>>,
-    /// The group of the array's image, and the path from that group to the array. `None` if the array's own group is
-    /// that group, or if the array belongs to no image.
+    /// The OME-Zarr group that has the array as a resolution level, and the path from it to the array. `None` if it is
+    /// the array's own group, or if the array belongs to no image.
     image: Option<(Arc<NodeEntry>, Key)>,
-    /// The group of the image that the array has labels for, and the path from that group to the group that names the
-    /// array as a level.
+    /// The OME-Zarr group of the image that the array has labels for. The path leads from it to the group that has the
+    /// array as a resolution level.
     labelled: Option<(Arc<NodeEntry>, Key)>,
-    /// The numbers of these two images' transformations, as far as arrays store them.
+    /// The numbers of the transformations of the image and of the labelled image that are stored in arrays.
     numbers: Vec<StoredNumbers>,
     labelled_numbers: Vec<StoredNumbers>,
-    /// The scenes that contain these two images.
+    /// The OME-Zarr scenes that contain the image and the labelled image.
     scene: Option<SceneNode>,
     labelled_scene: Option<SceneNode>,
     pub(super) mapping: Option<Arc<NodeEntry>>,
-    /// The entry of the array's resolution level in the layout that a GeoZarr group has for its levels.
+    /// The entry of the array in a GeoZarr group's list of resolution levels.
     level: Option<Attributes>,
-    /// The group with that layout, if it is above the array's own group.
+    /// The GeoZarr group that lists the array's resolution level, if it is above the array's own group.
     levels: Option<Arc<NodeEntry>>,
-    /// The resolution level that the array's level was derived from.
+    /// The GeoZarr level from which the array's resolution level was derived.
     base: Option<LevelBase>,
     /// The root of the hierarchy, if it is not the array's own group.
     root: Option<Arc<NodeEntry>>,
-    /// The coordinate variables, in the order of the dimensions.
+    /// The coordinate variable of each dimension of the array.
     coordinates: Vec<Option<CoordinateVariable>>,
 }
 
-/// A group that defines how the images below it are placed relative to one another.
+/// An OME-Zarr group with a scene, which places the images below it relative to one another.
 #[derive(Clone)]
 struct SceneNode {
     group: Arc<NodeEntry>,
-    /// The path of an image relative to the group.
+    /// The path of the image, relative to the scene's group.
     image: Key,
     numbers: Vec<StoredNumbers>,
 }
 
-/// Finds the node at a path.
+/// A function that finds the node at a path.
 pub type FindNode<'a> = &'a dyn Fn(&Key) -> Result<Option<Arc<NodeEntry>>>;
 
 impl SurroundingNodes {
-    /// Builds the surroundings of an array of which only the group is known.
+    /// Makes the surroundings of an array of which only the group is known.
     pub fn of_group(group: Option<Arc<NodeEntry>>) -> SurroundingNodes {
         SurroundingNodes {
             group,
@@ -82,7 +82,7 @@ impl SurroundingNodes {
         }
     }
 
-    /// Finds the nodes around an array.
+    /// Finds the nodes around an array, without those that only maps need.
     pub fn of(
         context: &RequestContext,
         hierarchy: &Hierarchy,
@@ -96,7 +96,7 @@ impl SurroundingNodes {
         alone.with_others(array, &|path| hierarchy.node(context, path))
     }
 
-    /// Finds all of these nodes except the group, with `find`. Fails as `find` does.
+    /// Finds all nodes around the array except its group, by calls of `find`. Fails as `find` does.
     pub fn with_others(
         mut self,
         array: &NodeEntry,
@@ -115,7 +115,7 @@ impl SurroundingNodes {
         Ok(self)
     }
 
-    /// Reads the numbers of the images' transformations that arrays store. Skips arrays that cannot be decoded.
+    /// Reads the numbers of the images' transformations that are stored in arrays. Skips arrays that cannot be decoded.
     pub fn with_numbers(
         mut self,
         context: &RequestContext,
@@ -159,7 +159,7 @@ impl SurroundingNodes {
         Ok(self)
     }
 
-    /// Returns the attributes of these nodes, in the form in which formats receive them.
+    /// Returns the attributes of the nodes around the array, as formats need them.
     pub fn attributes(&self) -> Surroundings<'_> {
         Surroundings {
             group: attributes(self.group.as_ref()),
@@ -180,8 +180,8 @@ impl SurroundingNodes {
         }
     }
 
-    /// If the array's own group does not name the array as a level of an image, finds the nearest group above it that
-    /// does.
+    /// Finds the nearest group above the array's own group that has the array as a resolution level of its OME-Zarr
+    /// image, unless the own group has it.
     fn find_image_above(
         &self,
         array: &NodeEntry,
@@ -205,7 +205,7 @@ impl SurroundingNodes {
         Ok(None)
     }
 
-    /// Finds the group of the image that the array has labels for.
+    /// Finds the OME-Zarr group of the image that the array has labels for.
     fn find_labelled_image(&self, find: FindNode<'_>) -> Result<Option<(Arc<NodeEntry>, Key)>> {
         let labels = self.image.as_ref().map(|(group, _)| group);
         let Some(labels) = labels.or(self.group.as_ref()) else {
@@ -229,8 +229,8 @@ impl SurroundingNodes {
     }
 }
 
-/// Reads an array with the numbers of a transformation, as a list or a list of rows. Returns `None` if the node is not
-/// an array of floats with one or two dimensions, or if it has too many elements.
+/// Reads an array with the numbers of an OME-Zarr transformation, as a list or a list of rows. Returns `None` if the
+/// node is not an array of floats with one or two dimensions, or if it has too many elements.
 fn read_numbers(
     context: &RequestContext,
     arrays: &Arrays,
@@ -252,7 +252,7 @@ fn read_numbers(
         [_, columns] if columns > 0 => usize::try_from(columns).ok(),
         _ => return Ok(None),
     };
-    // Among the transformations, an affine one of maximum rank has the most numbers.
+    // No transformation has more numbers than an affine one of maximum rank.
     let most = (MAX_RANK * (MAX_RANK + 1)) as u64;
     if count.is_none_or(|count| count > most) {
         return Ok(None);
@@ -273,7 +273,7 @@ fn read_numbers(
     }))
 }
 
-/// Returns the attributes of an OME-Zarr group, and the path from the group to the array.
+/// Returns the attributes of an image's group with the path from the group to the array, as formats need them.
 fn image_group<'a>(
     group: Option<&'a (Arc<NodeEntry>, Key)>,
     numbers: &'a [StoredNumbers],
@@ -288,7 +288,7 @@ fn image_group<'a>(
     })
 }
 
-/// Returns the attributes of a scene's group, and the path from the group to the image.
+/// Returns the attributes of a scene's group with the path from the group to the image, as formats need them.
 fn scene_group(scene: Option<&SceneNode>) -> Option<SceneGroup<'_>> {
     let scene = scene?;
     Some(SceneGroup {
@@ -298,7 +298,7 @@ fn scene_group(scene: Option<&SceneNode>) -> Option<SceneGroup<'_>> {
     })
 }
 
-/// Finds the nearest scene above the group of an image.
+/// Finds the nearest OME-Zarr scene above the group of an image.
 fn find_scene_above(
     image: Option<&Arc<NodeEntry>>,
     find: FindNode<'_>,
@@ -327,7 +327,8 @@ pub(super) fn groups_above(array: &Key) -> Vec<Key> {
     above.take(5).collect()
 }
 
-/// Finds the variable in `grid_mapping`: in the group of the array, or else in the nearest group above that has it.
+/// Finds the variable that the array's attribute `grid_mapping` names, in the group of the array or in the nearest
+/// group above that has it.
 pub(super) fn find_mapping(
     array: &NodeEntry,
     find: FindNode<'_>,
@@ -355,9 +356,9 @@ pub(super) fn find_mapping(
     Ok(None)
 }
 
-/// Returns the name of the grid mapping in an attribute `grid_mapping`. The attribute may list several names, each
-/// followed by a colon and coordinates. Returns the first name with a coordinate that is a dimension of the array, or
-/// else the first name.
+/// Returns the name of a grid mapping in the attribute `grid_mapping`, which may list several names, each followed by a
+/// colon and coordinates. Returns the first name with a coordinate that is a dimension of the array, or else the first
+/// name.
 fn mapping_name<'a>(named: &'a str, array: &Array) -> &'a str {
     let mut mapping = None;
     for word in named.split_whitespace() {
@@ -374,24 +375,24 @@ fn mapping_name<'a>(named: &'a str, array: &Array) -> &'a str {
     first.trim_end_matches(':')
 }
 
-/// Returns the attributes of a node, limited to the size for files.
+/// Returns the attributes of a node, shortened to the maximum size in exported files.
 pub(super) fn attributes(node: Option<&Arc<NodeEntry>>) -> Option<&Attributes> {
     let node = node.and_then(|node| node.node.as_ref().ok());
     node.map(|node| node.attributes().in_files())
 }
 
-/// The source of the nodes and values that define the position of a map.
+/// Where the nodes and values that define the position of a map are found.
 pub struct MapSource<'a> {
-    /// The nodes.
+    /// The hierarchy that contains the map.
     pub hierarchy: &'a Hierarchy,
-    /// The arrays of the hierarchy.
+    /// The opened arrays of the hierarchy.
     pub arrays: &'a Arrays,
-    /// The cache of positions along dimensions.
+    /// Caches the values of coordinate variables.
     pub lines: &'a CoordinateLines,
 }
 
 impl MapSource<'_> {
-    /// Adds the nodes that define the position of a map to the nodes around an array. Fails if the values of a
+    /// Adds the nodes that define the position of a map to the other nodes around its array. Fails if the values of a
     /// coordinate variable cannot be read.
     pub fn add_to(
         &self,
@@ -405,7 +406,7 @@ impl MapSource<'_> {
         };
         let own = attributes(Some(&group));
         if around.image.is_some() || own.is_some_and(|own| names_level(own, array.path.name())) {
-            // OME-Zarr does not place the levels of an image by coordinate variables.
+            // In OME-Zarr, coordinate variables do not place the resolution levels of an image.
             return Ok(around);
         }
         let mut unplaced = None;
@@ -434,15 +435,15 @@ impl MapSource<'_> {
                 None => None,
             });
         }
-        // If the level has coordinate variables of its own, these give its place, and the level it was derived from is
-        // not needed.
+        // Coordinate variables of the level itself give its position, so the level from which it was derived is needed
+        // only without them.
         if let Some(level) = unplaced.filter(|_| around.coordinates.iter().all(Option::is_none)) {
             around.base = self.find_base(context, &level)?;
         }
         Ok(around)
     }
 
-    /// Finds the level that `level` was derived from, and the place of that level.
+    /// Finds the GeoZarr level from which `level` was derived, and that level's geotransform.
     fn find_base(&self, context: &RequestContext, level: &NamedLevel) -> Result<Option<LevelBase>> {
         let Some(source) = level.layout.source(&level.path) else {
             return Ok(None);
@@ -459,7 +460,7 @@ impl MapSource<'_> {
         let Some(array) = node.array() else {
             return Ok(None);
         };
-        // The recursion ends: `MapLayout::source` returns a level that is not derived from another one.
+        // The recursion ends, because `MapLayout::source` returns a level that is not derived from another one.
         let around = SurroundingNodes::of(context, self.hierarchy, &node)?;
         let around = self.add_to(context, around, &node)?;
         let subject = Subject {
@@ -473,17 +474,17 @@ impl MapSource<'_> {
 
 /// The GeoZarr resolution level that an array belongs to.
 struct NamedLevel {
-    /// The group whose layout names the level.
+    /// The group that lists the level.
     group: Arc<NodeEntry>,
     layout: MapLayout,
-    /// The entry of the level in the layout.
+    /// The level's entry in the list.
     attributes: Attributes,
     /// The path from the group to the level, and the path from the level to the array.
     path: String,
     below: String,
 }
 
-/// Finds the nearest GeoZarr layout that names an array, or a group above it, as a level.
+/// Finds the nearest GeoZarr group that lists an array, or a group above the array, as a resolution level.
 fn find_level(array: &Key, find: FindNode<'_>) -> Result<Option<NamedLevel>> {
     for above in groups_above(array) {
         let Some(group) = find(&above)? else { continue };
@@ -510,13 +511,13 @@ fn find_level(array: &Key, find: FindNode<'_>) -> Result<Option<NamedLevel>> {
     Ok(None)
 }
 
-/// Whether the layout's entry of a level gives the position of the level.
+/// Whether the metadata of a GeoZarr level state its geotransform.
 fn is_placed(level: &NamedLevel) -> bool {
     let has = |name| level.attributes.get(name).is_some();
     has("spatial:transform") || has("proj:transform")
 }
 
-/// Finds `spatial_ref`, the variable of rioxarray, in the group of an array without `grid_mapping`: programs that
+/// Finds rioxarray's variable `spatial_ref` in the group of an array without `grid_mapping`, because programs that
 /// compute with an array keep the variable but lose the attribute.
 fn find_unnamed_mapping(array: &NodeEntry, find: FindNode<'_>) -> Result<Option<Arc<NodeEntry>>> {
     let is_named = |array: &Array| array.attributes.in_files().get("grid_mapping").is_some();
@@ -534,8 +535,8 @@ fn find_unnamed_mapping(array: &NodeEntry, find: FindNode<'_>) -> Result<Option<
 /// A coordinate variable and the meaning of its values.
 type FoundVariable = (Arc<NodeEntry>, CoordinateMeaning);
 
-/// Finds coordinate variables, starting at the last dimension, until one runs east and one runs north. Candidates are
-/// the array named like the dimension, and arrays of one dimension in the attribute `coordinates`.
+/// Finds coordinate variables of a map, starting at the last dimension, until one runs east and one runs north. A
+/// dimension's candidates are the array named like it, and one-dimensional arrays in the attribute `coordinates`.
 fn find_coordinate_variables(
     array: &NodeEntry,
     found: &Array,
@@ -548,7 +549,7 @@ fn find_coordinate_variables(
             continue;
         };
         let own = [name.to_string()];
-        // Arrays in practice name fewer than 16 auxiliary coordinates.
+        // Real arrays name fewer than 16 auxiliary coordinates.
         let others = coordinate_names(found.attributes.in_files()).into_iter();
         for other in own.into_iter().chain(others.take(16)) {
             let dimension = NamedDimension { name, length };
@@ -569,8 +570,8 @@ fn find_coordinate_variables(
     Ok(variables)
 }
 
-/// Finds the variable with a name that has one value for each element along a dimension. It is in the group of the
-/// array or in the nearest group above. Returns `None` if its values increase neither eastward nor northward.
+/// Finds the variable `name` in the group of the array or in the nearest group above. Returns `None` unless it has one
+/// value for each element along the dimension, and its values increase eastward or northward.
 fn find_variable(
     array: &NodeEntry,
     name: &str,

@@ -2,7 +2,7 @@
 //!
 //! Several groups are listed in parallel. Their children are read in parallel, in batches of bounded size (`TreePart`).
 //! So the number of round trips to a remote store is about the depth of the tree. In a group with a million arrays, the
-//! first arrays are passed to the caller before the others are read.
+//! first arrays are passed to the caller before the other arrays are read.
 
 use std::mem::take;
 use std::ops::ControlFlow;
@@ -21,55 +21,56 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{Key, LeftOut};
 
-/// The kind of a node.
+/// The kind of a node, with what is known of it.
 #[derive(Clone, Debug)]
 pub enum NodeFacts {
-    /// A group.
+    /// The node is a group.
     Group,
-    /// An array.
+    /// The node is an array.
     Array(Box<ArrayInfo>),
-    /// A node whose documents cannot be read.
+    /// The documents of the node cannot be read.
     Broken(Error),
 }
 
-/// A node of a tree.
+/// A node of a hierarchy, as the tree shows it.
 #[derive(Clone, Debug)]
 pub struct TreeNode {
-    /// The path of the node.
+    /// The path of the node in the store.
     pub path: Key,
     /// The depth of the node: 0 at the top of the tree.
     pub depth: usize,
-    /// The kind of the node.
+    /// The kind of the node, with what is known of it.
     pub facts: NodeFacts,
-    /// The dialect of its documents, if it has any.
+    /// The dialect of the node's metadata documents, if it has documents.
     pub dialect: Option<&'static str>,
-    /// The number of its attributes.
+    /// The number of the node's attributes.
     pub attributes: usize,
-    /// Totals of the stored chunks of an array, if they were requested and the store can tell.
+    /// Number and size of the array's stored chunks, if they were requested and the store can count them.
     pub stored: Option<ChunkTotals>,
-    /// Whether it is the last child of its group.
+    /// Whether the node is the last child of its group.
     pub is_last: bool,
-    /// Whether it has children that the limits of the tree leave out.
+    /// Whether children of the node are left out because the tree has reached its maximum depth or number of nodes.
     pub is_cut: bool,
-    /// Whether the store cannot list the children, so that the tree has only those named by attributes.
+    /// Whether the store cannot list the node's children, so that the tree has only children that attributes name.
     pub is_partial: bool,
-    /// The error that keeps its children unknown, if there is one.
+    /// The error because of which the node's children are unknown.
     pub fault: Option<Error>,
 }
 
-/// Options of a tree.
+/// Options for reading a tree of nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct TreeConfig {
-    /// Maximum number of levels below the top.
+    /// Maximum depth of the tree below its top node.
     pub depth: usize,
-    /// Approximate number of chunks of each array that are counted; 0 counts none.
+    /// Approximate maximum number of stored chunks that are counted per array; 0 counts none.
     pub chunks: u64,
-    /// Number of nodes that are read in parallel.
+    /// Maximum number of nodes that are read in parallel.
     pub threads: usize,
 }
 
 impl TreeNode {
-    /// Describes a node at depth `depth`. If it is the root of the store, its files are named after `root`.
+    /// Describes a node at depth `depth` of the tree. If the node is the root of the store, the names of its files
+    /// begin with `root`.
     pub(super) fn describe(
         context: &RequestContext,
         opened: &OpenedStore,
@@ -118,24 +119,25 @@ fn facts(entry: &NodeEntry, open: Option<&Arc<OpenArray>>, root: &str) -> NodeFa
     }
 }
 
-/// Maximum number of nodes of a tree. The nodes beyond it are left out, and their group has `is_cut`.
+/// Maximum number of nodes of a tree. Further nodes are left out, and `is_cut` is set in their group.
 const MAX_NODES: usize = 1 << 20;
 
 /// Maximum depth of a tree.
 const MAX_DEPTH: usize = 1000;
 
-/// Maximum number of children that are read as one batch. The nodes of a batch are passed on before more are read.
+/// Maximum number of children that are read as one batch. The nodes of a batch are passed to the caller before more
+/// nodes are read.
 const PART: usize = 2048;
 
-/// Receives the nodes of a tree. Returns `Break` to stop the walk.
+/// A function that receives the nodes of a tree in order. It returns `Break` to stop the walk.
 pub type TakeNode<'a> = &'a mut dyn FnMut(TreeNode) -> ControlFlow<()>;
 
 /// Passes the node at a path and all nodes below it to `take`. A group comes before its children, which are sorted by
 /// name.
 ///
-/// If the root of the store is among them, its files are named after `root`. Fails with `NotFound` if there is no node
-/// at the path. If a group cannot be listed, its `fault` is set. If a child cannot be read after its group was passed
-/// to `take`, the first such error is returned.
+/// The names of files of the store's root begin with `root`. Fails with `NotFound` if there is no node at the path. If
+/// a group cannot be listed, its `fault` is set. If a child cannot be read after its group was passed to `take`, the
+/// first such error is returned.
 pub fn walk(
     context: &RequestContext,
     opened: &OpenedStore,
@@ -158,13 +160,13 @@ pub fn walk(
         fault: None,
         take,
     };
-    // `Break` only means that the caller wants no more nodes.
+    // The result may be ignored: `Break` only means that the caller wants no more nodes.
     let _ = walk.emit_all(context, vec![TreeItem::of(ReadNode { node, entry })]);
     Ok(walk.fault)
 }
 
-/// Returns the nodes that `walk` passes on, as a list. An error that `walk` returns becomes the fault of the first
-/// node.
+/// Returns the node at a path and all nodes below it as a list. If the walk returns an error, the error becomes the
+/// fault of the first node.
 pub fn tree(
     context: &RequestContext,
     opened: &OpenedStore,
@@ -183,28 +185,28 @@ pub fn tree(
     Ok(nodes)
 }
 
-/// A node that was read.
+/// A node whose documents were read.
 struct ReadNode {
     node: TreeNode,
     entry: Arc<NodeEntry>,
 }
 
-/// A node that is ready to be passed on, or whose children must be listed first.
+/// A node of the tree whose children are known, or must be listed first.
 enum TreeItem {
-    /// A node that is complete: if it has children in the tree, they are the next items.
+    /// A node that needs no listing: its children in the tree, if it has any, are the next items.
     Known(TreeNode),
     /// A node whose children are not listed yet.
     Open(ReadNode),
 }
 
-/// An entry of a batch that is being filled: a node, or names of children whose nodes will be read. The children belong
-/// to the nearest node before them.
+/// An entry of a batch: a node, or names of children whose nodes will be read. The children belong to the nearest node
+/// before them in the batch.
 enum TreeSlot {
     Node(TreeNode),
     Unread(UnreadChildren),
 }
 
-/// A batch of the tree that is being filled.
+/// A batch of nodes of the tree, which is filled before its unread nodes are read in parallel.
 #[derive(Default)]
 struct TreePart {
     slots: Vec<TreeSlot>,
@@ -216,37 +218,37 @@ struct TreePart {
 struct UnreadChildren {
     parent: Arc<NodeEntry>,
     depth: usize,
-    /// The last child of the previous batch. It was kept back, since it is the last child of the group if none of these
-    /// names is a node.
+    /// The last child in the previous batch. It was not passed on, because it is the last child of the group if none of
+    /// these names is a node.
     before: Option<ReadNode>,
     names: Vec<Vec<u8>>,
-    /// Whether the group has more names after these, for the next batch.
+    /// Whether the next batch has more names of the group.
     has_more: bool,
 }
 
 /// The result of reading a child; `None` if the name is not that of a node.
 type ReadChild = Result<Option<ReadNode>>;
 
-/// A node whose children were listed; `None` if the tree does not have its children.
+/// A node whose children were listed; `None` if the tree leaves its children out.
 struct ListedNode {
     node: TreeNode,
     children: Option<ListedChildren>,
 }
 
-/// The names of the children of a group.
+/// The names of a group's children.
 struct ListedChildren {
     parent: Arc<NodeEntry>,
     names: Vec<Vec<u8>>,
 }
 
-/// A child that will be read.
+/// The name of a child whose node will be read.
 struct UnreadChild {
     parent: Arc<NodeEntry>,
     name: Vec<u8>,
     depth: usize,
 }
 
-/// Reads nodes in several threads.
+/// Reads the nodes of a tree in several threads.
 #[derive(Clone, Copy)]
 struct NodeReader<'a> {
     opened: &'a OpenedStore,
@@ -254,7 +256,7 @@ struct NodeReader<'a> {
     config: &'a TreeConfig,
 }
 
-/// A walk in progress.
+/// The state of a walk through a tree of nodes.
 struct TreeWalk<'a> {
     reader: NodeReader<'a>,
     /// The number of nodes that may still be added to the tree.
@@ -264,7 +266,7 @@ struct TreeWalk<'a> {
 }
 
 impl TreeWalk<'_> {
-    /// Passes on nodes in order, and after each node all nodes below it.
+    /// Passes nodes to the caller in order, and after each node all nodes below it.
     fn emit_all(&mut self, context: &RequestContext, items: Vec<TreeItem>) -> ControlFlow<()> {
         if !items.iter().any(|item| matches!(item, TreeItem::Open(_))) {
             return items.into_iter().try_for_each(|item| match item {
@@ -283,7 +285,8 @@ impl TreeWalk<'_> {
         self.emit_part(context, &mut part).map_continue(drop)
     }
 
-    /// Adds a group and the names of its children to a batch. Whenever the batch is full, reads it and passes it on.
+    /// Adds a group and the names of its children to a batch. Whenever the batch is full, reads its nodes and passes
+    /// them to the caller.
     fn add_group(
         &mut self,
         context: &RequestContext,
@@ -315,8 +318,8 @@ impl TreeWalk<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Reads the children in a batch, and passes on the nodes of the batch and all nodes below them. If the last group
-    /// has more names, its last child is returned instead, since only the next batch shows whether it is the last one.
+    /// Reads the nodes in a batch, and passes them and all nodes below them to the caller. If the last group has more
+    /// names, returns its last child instead, because only the next batch shows whether it is the group's last node.
     fn emit_part(
         &mut self,
         context: &RequestContext,
@@ -346,8 +349,8 @@ impl TreeWalk<'_> {
         ControlFlow::Continue(last)
     }
 
-    /// Adds children that were read to the items. If the group has more names, returns its last child instead of adding
-    /// it.
+    /// Adds the children of a group that were read to a list. If the group has more names, returns the last child
+    /// instead of adding it.
     fn add_children(
         &mut self,
         unread: UnreadChildren,
@@ -374,7 +377,7 @@ impl TreeWalk<'_> {
     }
 
     /// Records the error of a child as the fault of its group, or as the fault of the walk if the group was already
-    /// passed on.
+    /// passed to the caller.
     fn record_fault(&mut self, group: &Key, error: Error, items: &mut [TreeItem]) {
         let node = items.iter_mut().rev().find_map(|item| match item {
             TreeItem::Known(node) if node.path == *group => Some(node),
@@ -388,7 +391,8 @@ impl TreeWalk<'_> {
 }
 
 impl NodeReader<'_> {
-    /// Lists the children of a node. If they would be deeper than the tree may be, only checks whether there are any.
+    /// Lists the children of a node. If the children would exceed the tree's maximum depth, only checks whether there
+    /// are any.
     fn list(&self, context: &RequestContext, item: TreeItem) -> ListedNode {
         let ReadNode { mut node, entry } = match item {
             TreeItem::Known(node) => {
@@ -414,8 +418,8 @@ impl NodeReader<'_> {
         ListedNode { node, children }
     }
 
-    /// Returns the names of the children of a group, sorted: at most the first `most` names of the listing. Also
-    /// returns which names the listing leaves out.
+    /// Returns the sorted names of a group's children: at most the first `most` names that the store lists. Also
+    /// returns which names are left out.
     fn names(
         &self,
         context: &RequestContext,
@@ -428,8 +432,8 @@ impl NodeReader<'_> {
         while names.len() < most
             && let Some(name) = listing.next(context)?
         {
-            // Next to documents, a name such as `zarr.json` is not a child. A draft stores documents elsewhere, so
-            // there it may be.
+            // In a folder with documents, a name such as `zarr.json` is not a child. Drafts of Zarr v3 store documents
+            // elsewhere, so there it may be a child.
             if entry.entry_point().is_some() || !is_in_node_folder(&name.name) {
                 names.push(name.name);
             }
@@ -454,7 +458,7 @@ impl NodeReader<'_> {
 }
 
 impl TreeItem {
-    /// An array has no children to list.
+    /// Returns the node as an item of the tree; an array needs no listing, because it has no children.
     fn of(found: ReadNode) -> TreeItem {
         if found.entry.is_array() {
             TreeItem::Known(found.node)
@@ -465,7 +469,7 @@ impl TreeItem {
 }
 
 impl UnreadChildren {
-    /// Returns each child to read.
+    /// Returns the children whose nodes will be read.
     fn children(&self) -> impl Iterator<Item = UnreadChild> {
         self.names.iter().map(|name| UnreadChild {
             parent: self.parent.clone(),
@@ -475,8 +479,8 @@ impl UnreadChildren {
     }
 }
 
-/// Whether a child is probably a folder of chunks: its parent may be an array, since the documents of the parent cannot
-/// be read, and the child has a name like a chunk and no document.
+/// Whether a child is probably a folder of chunks: the documents of its parent cannot be read, so the parent may be an
+/// array, and the child has a name like a chunk and no document.
 fn is_of_chunks(parent: &NodeEntry, child: &NodeEntry) -> bool {
     let is_bare = child.node.is_ok() && child.dialect().is_none();
     parent.node.is_err() && is_bare && is_like_chunk(child.path.name())

@@ -192,7 +192,7 @@ pub(crate) fn xarray_attributes(array: &Array) -> Vec<(&'static str, String)> {
         }
         DataType::TimeDelta(unit) if array.attributes.get("units").is_none() => {
             let unit = cf_name_of(unit).map(|word| {
-                // xarray decodes durations only to the units whose names end in `s`: `s`, `ms`, `us` and `ns`.
+                // xarray decodes durations only to `s`, `ms`, `us` and `ns`, so any other unit becomes `s`.
                 let is_own = unit.name.ends_with('s');
                 let own = if is_own { &unit.name } else { "s" };
                 let dtype = ("dtype", format!("timedelta64[{own}]"));

@@ -139,8 +139,8 @@ impl RowNotation {
         }
     }
 
-    /// Appends text in quotes, even where CSV does not require them. Without quotes, readers would take an empty text
-    /// for a missing value.
+    /// Appends text in quotes even where CSV does not require them, because readers take an unquoted empty text for a
+    /// missing value.
     pub(crate) fn push_text(self, value: &str, text: &mut String) {
         match self {
             RowNotation::Commas | RowNotation::Alone => {
@@ -157,7 +157,7 @@ impl RowNotation {
         }
     }
 
-    /// Appends bytes as text if they are UTF-8, or else as a list of numbers.
+    /// Appends bytes to a cell: as text if they are UTF-8, or else as a list of numbers.
     fn push_bytes(self, bytes: &[u8], text: &mut String) {
         match str::from_utf8(bytes) {
             Ok(value) => self.push_text(value, text),
@@ -165,7 +165,7 @@ impl RowNotation {
         }
     }
 
-    /// Appends a JSON value.
+    /// Appends a JSON value to a cell.
     fn push_json(self, json: &str, text: &mut String) {
         match self {
             RowNotation::Json => text.push_str(json),
@@ -173,7 +173,7 @@ impl RowNotation {
         }
     }
 
-    /// Returns the text of a missing value.
+    /// Returns the text of a cell with a missing value.
     fn nothing(self) -> &'static str {
         match self {
             RowNotation::Commas => "",
@@ -182,8 +182,8 @@ impl RowNotation {
         }
     }
 
-    /// Returns the text of NaN, which is the text of a missing value. In a table with one column it is `NaN`, which all
-    /// readers know, since the line must not be empty.
+    /// Returns the text of a cell with NaN: that of a missing value. In a CSV table with one column it is `NaN`, which
+    /// all readers know, because the line must not be empty.
     fn no_number(self) -> &'static str {
         match self {
             RowNotation::Alone => "NaN",
@@ -192,11 +192,12 @@ impl RowNotation {
     }
 }
 
-/// Appends an element without a fixed length.
+/// Appends an element of variable length to a cell.
 fn push_variable(data_type: &DataType, record: &[u8], notation: RowNotation, text: &mut String) {
     let is_object = *data_type == DataType::Object;
     match str::from_utf8(record) {
-        // As objects, Python writes `null` for `None`, and `NaN` for the float by which pandas marks a missing text.
+        // In arrays of Python objects, `null` is Python's `None`, and `NaN` is the float by which pandas marks a
+        // missing text.
         Ok("null" | "NaN") if is_object => text.push_str(notation.nothing()),
         Ok(value) if !matches!(data_type, DataType::List(_)) => match notation {
             RowNotation::Json if is_object => text.push_str(&plain::line(data_type, record)),
@@ -207,8 +208,8 @@ fn push_variable(data_type: &DataType, record: &[u8], notation: RowNotation, tex
 }
 
 impl TimeCell {
-    /// Returns how times in a numpy unit are written. Returns `None` for units shorter than a nanosecond and for the
-    /// generic unit.
+    /// Returns how times in a numpy unit are written; `None` for units shorter than a nanosecond, and for the generic
+    /// unit.
     fn of(unit: &TimeUnit) -> Option<TimeCell> {
         let (one, digits) = match unit.name.as_str() {
             "Y" => return Some(TimeCell::Months(12 * i64::from(unit.scale))),
@@ -229,7 +230,7 @@ impl TimeCell {
         })
     }
 
-    /// Appends a time. NaT and times more than 2^63 seconds from 1970 are written as missing values.
+    /// Appends a time to a cell. NaT and times more than 2^63 seconds from 1970 are written as missing values.
     fn write(self, count: i64, notation: RowNotation, text: &mut String) -> std::fmt::Result {
         let count = Some(count).filter(|&count| count != i64::MIN);
         let Some(time) = count.and_then(|count| self.text(count)) else {
@@ -241,7 +242,7 @@ impl TimeCell {
         }
     }
 
-    /// Returns the time in ISO 8601, or `None` if it is more than 2^63 seconds from 1970.
+    /// Formats a time as ISO 8601, or returns `None` if it is more than 2^63 seconds from 1970.
     fn text(self, count: i64) -> Option<String> {
         let (unit, digits) = match self {
             TimeCell::Months(months) => {
@@ -252,7 +253,7 @@ impl TimeCell {
             TimeCell::Nanoseconds { unit, digits } => (unit, digits),
         };
         let time = i128::from(count).checked_mul(unit)?;
-        // At most 2^63 seconds before or after 1970.
+        // Times are limited to 2^63 seconds before or after 1970.
         if time.abs() > (1 << 63) * 1_000_000_000 {
             return None;
         }
@@ -303,7 +304,8 @@ fn push_small(
     }
 }
 
-/// Returns the shortest decimal number for which `is_same` is true: it reads back as the same value in a narrower type.
+/// Returns the decimal number with the fewest digits that `is_same` accepts, because it reads back as the same value of
+/// a narrower type.
 fn shortest(value: f64, is_same: impl Fn(f64) -> bool) -> f64 {
     if !value.is_finite() {
         return value;
@@ -387,7 +389,6 @@ mod tests {
         }
     }
 
-    /// Checks that the text of a number reads back as the same bytes.
     fn assert_reads_back<const N: usize, T: std::str::FromStr>(
         name: &str,
         element: [u8; N],
@@ -402,7 +403,7 @@ mod tests {
 
     #[test]
     fn written_numbers_read_back_as_the_same_bytes() {
-        // Multiples of an odd number: all bits take both values.
+        // Multiples of a large odd number set every bit to both values.
         let numbers = (0..2000_u64).map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         for number in numbers.chain([0, 1, 1 << 31, 1 << 63, u64::MAX, u64::MAX >> 1]) {
             let wide = number.to_le_bytes();
@@ -476,8 +477,8 @@ mod tests {
         );
     }
 
-    /// Unit, units per count, count, and the text of this time as numpy writes it. Times in months and years are dates
-    /// with a day.
+    /// For each time: its unit, units per count, count, and text as numpy writes it. Times in months and years are
+    /// dates with a day.
     const TIMES: [(&str, u32, i64, &str); 14] = [
         ("ns", 1, i64::MIN + 1, "1677-09-21T00:12:43.145224193"),
         ("ns", 1, i64::MAX, "2262-04-11T23:47:16.854775807"),

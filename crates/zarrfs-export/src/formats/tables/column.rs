@@ -1,4 +1,4 @@
-//! Formats the columns of a table as text, one block of rows at a time.
+//! Formats the columns of a text table, one block of rows at a time.
 
 use std::ops::Range;
 
@@ -12,19 +12,18 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::budget::Reservation;
 use zarrfs_store::sync::read_bytes::{ReadAt, ReadBytes};
 
-/// The elements of an array, read a block of rows at a time.
+/// Reads the elements of an array, one block of rows at a time.
 pub(crate) struct RowReader<'a> {
     member: &'a GroupMember,
-    /// The elements of a fixed length.
+    /// The elements, if they have a fixed length.
     flat: Option<Export>,
-    /// Size in bytes of an element of fixed length.
     size: usize,
-    /// Number of elements in a row.
     row: u64,
     block: Block,
 }
 
-/// The elements of a block of rows. The range has the bytes, or the index, of the current element.
+/// The elements of the block of rows that was read last. The range says which bytes, or which records, are the current
+/// element.
 enum Block {
     Empty,
     Flat(ReadBytes, Range<usize>),
@@ -32,7 +31,7 @@ enum Block {
 }
 
 impl<'a> RowReader<'a> {
-    /// Opens an array of at least one dimension; fails as `GroupMember::elements` does.
+    /// Opens an array of at least one dimension for reading in rows. Fails as `GroupMember::elements` does.
     pub(crate) fn open(member: &'a GroupMember) -> Result<RowReader<'a>> {
         let shape = member.source()?.selection.shape();
         let is_ragged = member.array.data_type.is_variable();
@@ -49,14 +48,14 @@ impl<'a> RowReader<'a> {
         })
     }
 
-    /// Returns the approximate size of a row in bytes. An element without a fixed length is assumed to have 64 bytes.
+    /// Returns the approximate size of a row in bytes. An element of variable length is assumed to have 64 bytes.
     fn row_bytes(&self) -> u64 {
         let element = self.flat.as_ref().map_or(64, |_| self.size as u64);
         element.saturating_mul(self.row)
     }
 
-    /// Returns the bytes of a row for which memory must be reserved. Elements without a fixed length reserve theirs
-    /// themselves.
+    /// Returns the bytes of a row for which the caller must reserve memory. Elements of variable length count 0,
+    /// because reading them reserves memory itself.
     fn uncounted_bytes(&self) -> u64 {
         (self.size as u64).saturating_mul(self.row)
     }
@@ -72,9 +71,9 @@ impl<'a> RowReader<'a> {
         rows.unwrap_or(1)
     }
 
-    /// Reads some rows and moves the reader to the first of them.
+    /// Reads a block of rows; its first element becomes the current one.
     pub(crate) fn load(&mut self, context: &RequestContext, rows: &Range<u64>) -> Result<()> {
-        // Releases the previous block first, so that memory holds only one.
+        // The previous block is released first, so that memory holds only one block.
         self.block = Block::Empty;
         let elements = rows.start.saturating_mul(self.row)..rows.end.saturating_mul(self.row);
         self.block = match &self.flat {
@@ -95,7 +94,7 @@ impl<'a> RowReader<'a> {
         Ok(())
     }
 
-    /// Moves to the next element.
+    /// Makes the next element of the block the current one.
     pub(crate) fn advance(&mut self) {
         match &mut self.block {
             Block::Empty => {}
@@ -104,7 +103,7 @@ impl<'a> RowReader<'a> {
         }
     }
 
-    /// Returns the current element.
+    /// Returns the bytes of the current element.
     pub(crate) fn element(&self) -> &[u8] {
         let element = match &self.block {
             Block::Empty => None,
@@ -115,8 +114,8 @@ impl<'a> RowReader<'a> {
     }
 }
 
-/// Divides rows into blocks, so that few elements are in memory at once. If memory allows, a block has whole chunks, so
-/// that no chunk is decoded twice.
+/// Divides the rows of a table into blocks, so that few elements are in memory at once. If memory allows, a block has
+/// whole chunks, so that no chunk is decoded twice.
 pub(crate) struct RowBlocks {
     rows: u64,
     block: u64,
@@ -125,8 +124,8 @@ pub(crate) struct RowBlocks {
 
 impl RowBlocks {
     /// Divides `rows` rows into blocks, and reserves memory for the elements of one block: at most 1/16 of `limit`, the
-    /// memory budget of a file in bytes. The text of the file and a decoded chunk may take nearly all of the budget
-    /// (`Limits::of_chunk`). A block has at least 4096 rows, or as many as 1/16 of the budget allows.
+    /// memory budget of a file in bytes, because the text of the file and a decoded chunk may take nearly all of the
+    /// budget (`Limits::of_chunk`). A block has at least 4096 rows, or as many as 1/16 of the budget allows.
     pub(crate) fn of(readers: &[RowReader<'_>], rows: u64, limit: u64) -> Result<RowBlocks> {
         let chunk = readers.iter().map(RowReader::chunk_rows).max();
         let row: u64 = readers.iter().map(RowReader::row_bytes).sum();
@@ -142,7 +141,7 @@ impl RowBlocks {
         })
     }
 
-    /// Returns the range of rows of each block.
+    /// Returns the ranges of row numbers of all blocks.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Range<u64>> {
         let starts = std::iter::successors(Some(0_u64), |&start| start.checked_add(self.block));
         let starts = starts.take_while(|&start| start < self.rows);
@@ -150,16 +149,16 @@ impl RowBlocks {
     }
 }
 
-/// The texts of all categories of a column, in the order of their codes.
+/// The texts of all categories of a categorical column, in the order of their codes.
 pub(crate) struct Labels {
     text: ReservedBytes,
-    /// For each text, the index after its last byte in `text`.
+    /// For each category, the index after the last byte of its text in `text`.
     ends: Vec<usize>,
     _room: Reservation,
 }
 
 impl Labels {
-    /// Reads all categories.
+    /// Reads the texts of all categories of a column.
     pub(crate) fn read(
         context: &RequestContext,
         member: &GroupMember,
@@ -201,7 +200,7 @@ impl Labels {
         })
     }
 
-    /// Returns the text of the category with a code, or `None` if there is no such category.
+    /// Returns the text of the category with a code, or `None` if no category has the code.
     fn get(&self, code: u64) -> Option<&str> {
         let code = usize::try_from(code).ok()?;
         let end = *self.ends.get(code)?;
@@ -213,18 +212,18 @@ impl Labels {
     }
 }
 
-/// Whether an element of a mask marks a missing value.
+/// Whether an element of a column's mask marks a missing value.
 fn is_true(mask: &[u8]) -> bool {
     mask.iter().any(|&byte| byte != 0)
 }
 
-/// A column of a table: which readers its elements come from, and how a cell is written.
+/// A column of a text table: where its elements come from, and how its cells are written.
 pub(crate) enum TextColumn {
-    /// Each cell is one element, or one field of an element.
+    /// Each cell is an element, or a field of an element.
     Plain {
         reader: usize,
         cell: TextCell,
-        /// The bytes of the field in an element; `None` for the whole element.
+        /// The byte range of the field in an element; `None` for the whole element.
         field: Option<Range<usize>>,
     },
     /// Each cell is an element, or missing if the mask says so.
@@ -243,7 +242,7 @@ pub(crate) enum TextColumn {
 }
 
 impl TextColumn {
-    /// Appends the cell of the current row. Fails with `Corrupt` if no category has the code.
+    /// Appends the column's cell of the current row. Fails with `Corrupt` if an element is a code that no category has.
     pub(crate) fn write(
         &self,
         readers: &[RowReader<'_>],
@@ -297,7 +296,7 @@ impl TextColumn {
     }
 }
 
-/// Returns the code of a category, or `None` for a missing value.
+/// Returns the category code in an element, or `None` for a missing value (a negative code).
 fn code(element: &[u8], is_signed: bool) -> Option<u64> {
     u64::try_from(elements::integer(element, is_signed)).ok()
 }

@@ -21,7 +21,8 @@ use zarr_format::error::{Error, Result};
 use zarr_format::model::{Attributes, DataType};
 use zarrfs_store::request_context::RequestContext;
 
-/// A line of names, then one line of comma-separated values per row; missing values are empty.
+/// The format `.csv`: a line of column names, then one line of comma-separated values per row. Missing values are
+/// empty.
 pub(crate) const CSV: GroupFormat = GroupFormat {
     extension: "csv",
     scope: GroupScope::Columns(is_column),
@@ -34,7 +35,7 @@ pub(crate) const CSV: GroupFormat = GroupFormat {
     },
 };
 
-/// One JSON object per line; values that JSON lacks are null.
+/// The format `.ndjson`: one JSON object per row of the table; values that JSON lacks are null.
 pub(crate) const NDJSON: GroupFormat = GroupFormat {
     extension: "ndjson",
     scope: GroupScope::Columns(is_column),
@@ -47,22 +48,22 @@ pub(crate) const NDJSON: GroupFormat = GroupFormat {
     },
 };
 
-/// AnnData before 0.8 stored the categories of all columns of a table in this group.
+/// The group in which AnnData before 0.8 stored the categories of all columns of a table.
 const OLD_CATEGORIES: &str = "__categories";
 
-/// Whether a group is a column of a table, or has the categories of columns.
+/// Whether a subgroup is a column of an AnnData table, or has the categories of columns.
 fn is_column(name: &str, attributes: &Attributes) -> bool {
     name == OLD_CATEGORIES || ColumnEncoding::of(attributes).is_some()
 }
 
-/// Whether a group is an AnnData table. Such a table has AnnData's own encoding of values, and no CF attributes.
+/// Whether a group is an AnnData table, whose values have AnnData's own encoding and no CF attributes.
 pub(crate) fn is_annotated(contents: &GroupContents) -> bool {
     let names = ["_index", "encoding-type"];
     let mut names = names.iter();
     names.any(|name| contents.attributes.get(name).is_some()) || !contents.subgroups.is_empty()
 }
 
-/// How AnnData encodes a column as a group.
+/// How AnnData encodes a column as a group of arrays.
 enum ColumnEncoding {
     /// The array `codes` has indices into the array `categories`.
     Categorical,
@@ -82,32 +83,31 @@ impl ColumnEncoding {
     }
 }
 
-/// The numbers of the members with the values and with the mask of a column.
+/// The numbers of the arrays with the values and with the mask of a column.
 struct Values {
     values: usize,
     mask: Option<usize>,
 }
 
-/// A column of a table.
+/// A column of a group's table.
 struct Column {
     name: String,
-    /// The values in each row, or the codes of their categories.
+    /// The values of the rows, or their category codes.
     rows: Values,
-    /// The categories, if `rows` has codes.
+    /// The categories, if `rows` has category codes.
     categories: Option<Values>,
-    /// Whether the categories are ordered.
     is_ordered: bool,
 }
 
 impl Column {
-    /// Returns the numbers of all members with elements of the column.
+    /// Returns the numbers of all arrays that the column is read from.
     fn members(&self) -> impl Iterator<Item = usize> {
         let all = std::iter::once(&self.rows).chain(&self.categories);
         all.flat_map(|values| std::iter::once(values.values).chain(values.mask))
     }
 }
 
-/// The columns of a table, and the nodes that are not columns.
+/// The columns of a group's table, and messages about the nodes that are not columns.
 struct Columns {
     columns: Vec<Column>,
     rows: u64,
@@ -128,7 +128,7 @@ fn plan(
     })
 }
 
-/// Reads the elements of all columns and makes the file.
+/// Reads the elements of all columns and writes the text of the table.
 fn make_layout(
     context: &RequestContext,
     contents: &GroupContents,
@@ -196,10 +196,11 @@ fn cell_of(member: &GroupMember) -> Result<TextCell> {
 }
 
 impl Columns {
-    /// Returns the columns, at least one: in AnnData's order if there is one, else sorted by name.
+    /// Finds the columns of a group's table, at least one: in AnnData's order if the group states it, or else sorted by
+    /// name.
     ///
-    /// If one-dimensional arrays differ in length or dimension, the group is not a table. If the group names an index
-    /// column, however, it is a table, and arrays that do not fit the index are left out.
+    /// If one-dimensional arrays differ in length or dimension, the group is not a table. But if the group names an
+    /// index column, it is a table, and arrays that do not fit the index are left out.
     fn of(contents: &GroupContents) -> OrReason<Columns> {
         let order = declared_order(contents);
         let mut left_out = Vec::new();
@@ -278,15 +279,15 @@ impl Columns {
     }
 }
 
-/// The length of a column and its dimension.
+/// The length of a column, and the name of its dimension.
 struct Extent {
     length: u64,
     dimension: Option<String>,
 }
 
 impl Extent {
-    /// Returns the reason why a column with the extent `other` does not belong to the table, or `None` if it does.
-    /// `name` is the name of the column with this extent.
+    /// Returns the reason why a column with the extent `other` does not fit into the table, or `None` if it does.
+    /// `name` is the column whose extent is `self`.
     fn misfit(&self, name: &str, other: &Extent) -> Option<String> {
         if self.length != other.length {
             let (own, others) = (self.length, other.length);
@@ -313,7 +314,7 @@ fn find_extent(contents: &GroupContents, column: &Column) -> Extent {
     }
 }
 
-/// The nodes of a table by their paths from its group.
+/// The arrays and subgroups of a table, by their paths relative to the table's group.
 struct TableNodes<'a> {
     contents: &'a GroupContents,
     arrays: HashMap<&'a str, usize>,
@@ -335,7 +336,7 @@ impl<'a> TableNodes<'a> {
         }
     }
 
-    /// Returns the names of the nodes directly in the group, sorted.
+    /// Returns the sorted names of the arrays and groups directly in the table's group.
     fn names(&self) -> Vec<&'a str> {
         let all = self.arrays.keys().chain(self.groups.keys()).copied();
         let mut names: Vec<&str> = all
@@ -345,7 +346,7 @@ impl<'a> TableNodes<'a> {
         names
     }
 
-    /// Returns a sentence for each name in AnnData's order of columns that no node has.
+    /// Returns a message for each name in AnnData's order of columns that the group does not contain.
     fn missing(&self, order: &[String]) -> Vec<String> {
         let is_missing = |name: &&String| {
             let name = name.as_str();
@@ -360,7 +361,7 @@ impl<'a> TableNodes<'a> {
             .collect()
     }
 
-    /// Returns the column with a name, or the reason why the node is not a column.
+    /// Returns the column with a name, or the reason why the array or group is not a column.
     fn column(&self, name: &str) -> OrReason<Column> {
         let group = self.groups.get(name);
         let encoding = group.and_then(|attributes| ColumnEncoding::of(attributes));
@@ -409,8 +410,7 @@ impl<'a> TableNodes<'a> {
         })
     }
 
-    /// Returns the members with the values at a path, which is a one-dimensional array or a group with values and a
-    /// mask.
+    /// Finds the values at a path: a one-dimensional array, or a group with an array of values and a mask.
     fn values_at(&self, path: &str) -> OrReason<Values> {
         if self.groups.contains_key(path) {
             let values = self.array_at(&format!("{path}/values"))?;
@@ -435,8 +435,8 @@ impl<'a> TableNodes<'a> {
         Ok(Values { values, mask: None })
     }
 
-    /// Returns the number of the member at a path. It must be a one-dimensional array whose elements can be written as
-    /// text.
+    /// Returns the number of the one-dimensional array at a path. Fails with the reason if its elements cannot be
+    /// written as text.
     fn array_at(&self, path: &str) -> OrReason<usize> {
         let number = self.arrays.get(path).copied();
         let member = number.and_then(|number| Some((number, self.contents.members.get(number)?)));
@@ -456,14 +456,14 @@ impl<'a> TableNodes<'a> {
     }
 }
 
-/// Whether a sentence about an omitted node is about this name. Such a sentence begins with the path of the node.
+/// Whether a message about an omitted node, which begins with the node's path, is about the node with this name.
 fn is_about(sentence: &str, name: &str) -> bool {
     let path = sentence.split_once(": ").map(|(path, _)| path);
     let before = path.and_then(|path| path.strip_suffix(name));
     before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
 }
 
-/// Returns the names of columns in AnnData's order, the index first. Empty if the attributes state no order.
+/// Returns the column names in AnnData's order, the index first; empty if the group states no order.
 fn declared_order(contents: &GroupContents) -> Vec<String> {
     let index = contents.attributes.get("_index");
     let order = match contents.attributes.get("column-order") {

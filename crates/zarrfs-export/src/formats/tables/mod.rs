@@ -1,6 +1,6 @@
 //! Formats of tables as text: CSV, or one JSON object per row.
 //!
-//! The formats of an array are here, those of a group in `group`.
+//! The formats of an array are here, those of a group are in `group`.
 
 use std::ops::Range;
 
@@ -22,20 +22,17 @@ pub(crate) mod group;
 /// Maximum number of columns of a table.
 pub(crate) const MAX_COLUMNS: usize = 1024;
 
-/// A table whose elements are read while it is written.
+/// Writes a text table, and reads its elements while it writes.
 pub(crate) struct TextTable<'a> {
-    /// The names of the columns.
     pub(crate) names: Vec<String>,
-    /// The columns, one per name.
     pub(crate) columns: Vec<TextColumn>,
-    /// The readers of the columns' elements.
     pub(crate) readers: Vec<RowReader<'a>>,
-    /// Number of rows.
     pub(crate) rows: u64,
 }
 
 impl TextTable<'_> {
-    /// Writes the table. Fails as `ReservedBuffer::push` does, and with the error of an element that cannot be read.
+    /// Writes the text of the table. Fails as `ReservedBuffer::push` does, and with the error of an element that cannot
+    /// be read.
     pub(crate) fn write(
         mut self,
         context: &RequestContext,
@@ -43,7 +40,7 @@ impl TextTable<'_> {
         out: &mut ReservedBuffer<'_>,
     ) -> Result<()> {
         let count = self.columns.len() as u64;
-        // Each cell takes at least one byte: the comma or the newline after it.
+        // Each cell takes at least one byte, that of the comma or newline after it.
         out.check_room(self.rows.saturating_mul(count))?;
         let notation = notation.of_rows(count);
         let keys: Vec<String> = match notation {
@@ -81,7 +78,7 @@ impl TextTable<'_> {
     }
 }
 
-/// Returns for each cell the text that precedes it in a JSON object, such as `,"name":`.
+/// Returns for each cell of a row the text that precedes it in a JSON object, such as `,"name":`.
 fn before_cells(names: &[String]) -> Vec<String> {
     let keys = names.iter().enumerate().map(|(place, name)| {
         let opening = if place == 0 { "{" } else { "," };
@@ -90,13 +87,13 @@ fn before_cells(names: &[String]) -> Vec<String> {
     keys.collect()
 }
 
-/// Returns the line of column names of CSV.
+/// Returns the first line of a CSV file, with the column names.
 fn line_of_names(names: &[String]) -> String {
     let names: Vec<String> = names.iter().map(|name| field(name)).collect();
     format!("{}\n", names.join(","))
 }
 
-/// Returns a name as a CSV field, in quotes if necessary.
+/// Returns a column name as a CSV field, in quotes if necessary.
 fn field(name: &str) -> String {
     let is_plain = |letter: char| letter.is_alphanumeric() || "_-./".contains(letter);
     if !name.is_empty() && name.chars().all(is_plain) {
@@ -107,8 +104,8 @@ fn field(name: &str) -> String {
     text
 }
 
-/// Rows of comma-separated values. If the elements are structured, the first line has the names of the fields;
-/// otherwise there is no such line.
+/// The format `.csv` of an array: rows of comma-separated values. Only structured elements have a first line, with the
+/// names of the fields.
 pub(crate) const CSV: Format = Format {
     extension: "csv",
     needs: NEEDS,
@@ -119,8 +116,8 @@ pub(crate) const CSV: Format = Format {
     is_basic: false,
 };
 
-/// One JSON object per line. For a structured type it has the fields of the element; otherwise it has one member, named
-/// like the array, with the element or the list of the row's elements.
+/// The format `.ndjson` of an array: one JSON object per row. It has the fields of a structured element, or else one
+/// member with the array's name and the element or the list of the row's elements.
 pub(crate) const NDJSON: Format = Format {
     extension: "ndjson",
     needs: NEEDS,
@@ -134,8 +131,8 @@ pub(crate) const NDJSON: Format = Format {
 const NEEDS: &str =
     "real numbers, times or strings in 1 or 2 dimensions, or fields of these in 1 dimension";
 
-/// Returns the parts of a file as far as metadata determine them. The header is not the beginning of the file, but all
-/// text that does not come from elements: the content number depends on it.
+/// Returns what metadata determine of a file. Its header is not the beginning of the file, but all text that does not
+/// come from elements, so that the content number depends on it.
 fn parts(subject: &Subject, notation: RowNotation) -> Option<FileParts> {
     let array = subject.array;
     if let DataType::Struct(fields) = &array.data_type {
@@ -160,7 +157,7 @@ fn parts(subject: &Subject, notation: RowNotation) -> Option<FileParts> {
     })
 }
 
-/// Returns a sentence that durations are written as numbers, without their unit. Returns `None` for other data types.
+/// Returns a message that durations are written as numbers without their unit; `None` for other data types.
 pub(crate) fn unit_left_out(what: &str, data_type: &DataType) -> Option<String> {
     match data_type {
         DataType::TimeDelta(unit) => Some(format!(
@@ -218,14 +215,14 @@ fn write(
     }
 }
 
-/// The rows of an array.
+/// The shape of an array that is written in rows.
 struct RowShape {
     rows: u64,
-    /// Number of elements in a row, or `None` for an array of one dimension.
+    /// Number of elements in a row; `None` for an array of one dimension.
     row: Option<u64>,
 }
 
-/// Writes rows of elements.
+/// Writes all rows of an array as lines of text.
 fn write_lines(
     context: &RequestContext,
     member: &GroupMember,
@@ -237,7 +234,7 @@ fn write_lines(
     let RowShape { rows, row } = shape;
     let elements = row.unwrap_or(1);
     let notation = notation.of_rows(elements);
-    // Each element takes at least one byte: the comma or the newline after it.
+    // Each element takes at least one byte, that of the comma or newline after it.
     out.check_room(rows.saturating_mul(elements))?;
     let key = Value::from(member.path.as_str());
     let (begin, end) = match (notation, row) {
@@ -269,7 +266,7 @@ fn write_lines(
     Ok(())
 }
 
-/// The columns of a structured type: nested fields, and each element of a subarray, become separate columns.
+/// The columns of a structured data type: each nested field, and each element of a subarray, is a column.
 struct FieldColumns {
     found: Vec<FieldColumn>,
     left_out: Vec<String>,
@@ -277,13 +274,13 @@ struct FieldColumns {
 
 struct FieldColumn {
     name: String,
-    /// The range of the field's bytes in an element.
+    /// The byte range of the field in an element.
     place: Range<usize>,
     cell: TextCell,
 }
 
 impl FieldColumns {
-    /// Returns the columns of a structured type's fields, or `None` if there are too many.
+    /// Makes columns of the fields of a structured data type, or returns `None` if there are too many.
     fn of(fields: &[Field]) -> Option<FieldColumns> {
         let mut columns = FieldColumns {
             found: Vec::new(),

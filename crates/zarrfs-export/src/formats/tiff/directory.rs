@@ -5,16 +5,15 @@
 
 use crate::formats::format::ALIGNMENT;
 
-/// The size of offsets.
+/// The size of the offsets in a TIFF file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OffsetSize {
-    /// 32 bits: files of less than 4 GiB.
+    /// 32-bit offsets, for files of less than 4 GiB.
     Classic,
-    /// 64 bits: BigTIFF.
+    /// 64-bit offsets (BigTIFF).
     Big,
 }
 
-/// A tag of TIFF, GeoTIFF or GDAL, with its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Tag {
     SubfileType = 254,
@@ -32,7 +31,6 @@ pub(super) enum Tag {
     YResolution = 283,
     Planar = 284,
     ResolutionUnit = 296,
-    /// The directories of copies with a lower resolution.
     SubIfds = 330,
     ExtraSamples = 338,
     SampleFormat = 339,
@@ -45,7 +43,7 @@ pub(super) enum Tag {
     GdalNoData = 42113,
 }
 
-/// The value of a tag.
+/// The value of a TIFF tag.
 #[derive(Clone, Debug)]
 pub(super) enum TagValue {
     Text(String),
@@ -53,30 +51,29 @@ pub(super) enum TagValue {
     Long(u32),
     Rational(u32, u32),
     Double(Vec<f64>),
-    /// Offsets from the first pixel of the file, of which the file has offsets from its beginning.
+    /// Byte offsets relative to the first pixel of the file; they are written relative to the beginning of the file.
     Places(Vec<u64>),
-    /// Sizes in bytes.
     Sizes(Vec<u64>),
 }
 
-/// The directory of an image, and the directories of the image's copies with a lower resolution.
+/// The TIFF directory of an image, and the directories of its copies with a lower resolution.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TiffPage {
     pub(super) tags: Vec<(Tag, TagValue)>,
     pub(super) smaller: Vec<TiffPage>,
 }
 
-/// The encoded value of a tag: its type, its number of items, and its bytes.
+/// An encoded value of a TIFF tag: its data type, its number of items, and its bytes.
 struct EncodedValue {
     kind: u16,
     count: usize,
     bytes: Vec<u8>,
 }
 
-/// The bytes of a directory and of its long values.
+/// The bytes of a TIFF directory, and of the values that do not fit into its entries.
 struct WrittenPage {
     bytes: Vec<u8>,
-    /// The index in `bytes` where the offset of the next directory is.
+    /// The index in `bytes` at which the offset of the next directory stands.
     next: usize,
 }
 
@@ -88,7 +85,7 @@ impl OffsetSize {
         }
     }
 
-    /// Returns the number of TIFF's data type for offsets.
+    /// Returns TIFF's number for the data type of offsets.
     fn kind(self) -> u16 {
         match self {
             OffsetSize::Classic => 4,
@@ -96,7 +93,7 @@ impl OffsetSize {
         }
     }
 
-    /// Returns a number with the size of an offset, or `None` if it is too large.
+    /// Encodes a number in the size of an offset; `None` if it is too large.
     fn offset(self, number: u64) -> Option<Vec<u8>> {
         Some(match self {
             OffsetSize::Classic => u32::try_from(number).ok()?.to_le_bytes().to_vec(),
@@ -104,7 +101,7 @@ impl OffsetSize {
         })
     }
 
-    /// Returns the signature of a file, which comes before the first directory.
+    /// Returns the signature of a TIFF file, which comes before the first directory.
     fn signature(self) -> Vec<u8> {
         match self {
             OffsetSize::Classic => b"II\x2a\0\x08\0\0\0".to_vec(),
@@ -114,7 +111,7 @@ impl OffsetSize {
 }
 
 impl TagValue {
-    /// Encodes the value. `data` is the offset of the first pixel of the file.
+    /// Encodes the value of a tag. `data` is the offset of the first pixel in the file.
     fn encoded(&self, size: OffsetSize, data: u64) -> Option<EncodedValue> {
         let numbers = |numbers: &[u64], base: u64| {
             let numbers = numbers
@@ -150,7 +147,7 @@ impl TagValue {
 }
 
 impl TiffPage {
-    /// Encodes the directory to be at `address`. `smaller` has the addresses of the directories of its copies.
+    /// Encodes a directory that will stand at `address`. `smaller` has the addresses of the directories of its copies.
     fn written(
         &self,
         size: OffsetSize,
@@ -187,7 +184,7 @@ impl TiffPage {
         Some(WrittenPage { bytes, next })
     }
 
-    /// Returns all tags sorted by number, and among them the one with the addresses of the copies' directories.
+    /// Encodes all tags sorted by number, including the tag with the addresses of the copies' directories.
     fn encoded(
         &self,
         size: OffsetSize,
@@ -213,7 +210,7 @@ impl TiffPage {
     }
 }
 
-/// Returns the lengths of a directory and of the directories of its copies.
+/// Returns the lengths in bytes of a directory and of the directories of its copies.
 fn lengths(page: &TiffPage, size: OffsetSize) -> Option<Vec<u64>> {
     let all = std::iter::once(page).chain(&page.smaller);
     let own = |page: &TiffPage, copies: usize| {
@@ -225,8 +222,8 @@ fn lengths(page: &TiffPage, size: OffsetSize) -> Option<Vec<u64>> {
         .collect()
 }
 
-/// Returns the header of a file with `pixels` bytes of pixels, or `None` if an offset does not fit. All pages except
-/// the first must have the same tags, so that they have the same length.
+/// Returns the header of a TIFF file with `pixels` bytes of pixels, or `None` if an offset does not fit. All
+/// directories except the first must have the same tags, because they must have the same length.
 pub(super) fn header(pages: &[TiffPage], size: OffsetSize, pixels: u64) -> Option<Vec<u8>> {
     let mut out = size.signature();
     let first = lengths(pages.first()?, size)?;
@@ -258,13 +255,13 @@ pub(super) fn header(pages: &[TiffPage], size: OffsetSize, pixels: u64) -> Optio
             out.extend(smaller.written(size, place, &[], data)?.bytes);
         }
     }
-    // If a page had another length, the offsets of all pages after it would be wrong.
+    // A directory of another length would make the offsets of all directories after it wrong.
     (out.len() as u64 == end).then_some(())?;
     out.resize(usize::try_from(data).ok()?, 0);
     Some(out)
 }
 
-/// Like `header`, with 32-bit offsets if all offsets fit, or else with 64-bit offsets.
+/// Returns the header of a TIFF file, with 32-bit offsets if all offsets fit, or else with 64-bit offsets.
 pub(super) fn shortest_header(pages: &[TiffPage], pixels: u64) -> Option<Vec<u8>> {
     let classic = header(pages, OffsetSize::Classic, pixels);
     classic.or_else(|| header(pages, OffsetSize::Big, pixels))

@@ -23,7 +23,7 @@ mod directory;
 pub(crate) mod ome;
 mod stack;
 
-/// Returns a file of directories and elements.
+/// Makes a `.tif` file of directories and elements; `None` if TIFF cannot hold the array.
 pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     let axes = image_axes(subject);
     let stack = || ImageStack::of(subject, &axes);
@@ -47,7 +47,8 @@ pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
             ..Georeference::default()
         };
     }
-    // The last choice is a single image with many bands: a file of plain images has at most `MAX_PAGES` directories.
+    // A single image with many bands is the last choice: it needs one directory, while a file of plain images has at
+    // most `MAX_PAGES` directories.
     let parts = imagej(subject, &axes, stack()?)
         .or_else(|| plain(subject, stack()?))
         .or_else(|| geotiff(subject, Georeference::default(), stack()?));
@@ -57,7 +58,7 @@ pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     })
 }
 
-/// Returns a file with one directory per image. A description in tifffile's form states the shape of the array.
+/// Makes a TIFF file with one directory per image. A description in tifffile's form states the shape of the array.
 fn plain(subject: &Subject, stack: ImageStack) -> Option<FileParts> {
     let (count, size) = (stack.pages()?, stack.page_size()?);
     if count > MAX_PAGES {
@@ -84,8 +85,8 @@ fn plain(subject: &Subject, stack: ImageStack) -> Option<FileParts> {
     })
 }
 
-/// Returns a GeoTIFF: one image whose samples are bands, and tags for the reference system and the place. Returns
-/// `None` if there are too many bands, or if the images have colours.
+/// Makes a GeoTIFF file: one image whose samples are bands, with tags for the reference system and the geotransform.
+/// Returns `None` if there are too many bands, or if the images have colours.
 fn geotiff(subject: &Subject, mut map: Georeference, mut stack: ImageStack) -> Option<FileParts> {
     let elements = stack.elements();
     if !stack.others.is_empty() {
@@ -120,10 +121,10 @@ fn geotiff(subject: &Subject, mut map: Georeference, mut stack: ImageStack) -> O
     })
 }
 
-/// Turns all images of a stack into samples of one image. Returns `None` if there are too many, or if the images have
-/// colours.
+/// Turns all images of a stack into samples of a single image. Returns `None` if there are too many, or if the images
+/// have colours.
 fn make_bands(stack: &mut ImageStack) -> Option<()> {
-    // The colours of each image would become bands as well.
+    // The colours of an image would become bands as well, so an image with colours is not converted.
     if let Some((_, SampleOrder::Chunky)) = stack.samples {
         return None;
     }
@@ -139,7 +140,7 @@ fn make_bands(stack: &mut ImageStack) -> Option<()> {
     Some(())
 }
 
-/// Returns the tags that state a place.
+/// Returns the GeoTIFF tags that state a geotransform.
 fn place_tags(place: GeoTransform) -> Vec<(Tag, TagValue)> {
     let [x, width, skew_x, y, skew_y, height] = place.numbers();
     if !place.is_skewed() && width > 0.0 && height < 0.0 {
@@ -160,8 +161,8 @@ fn place_tags(place: GeoTransform) -> Vec<(Tag, TagValue)> {
     vec![(Tag::Transformation, TagValue::Double(rows.concat()))]
 }
 
-/// Returns the tags of a reference system: its EPSG code, or else WKT in a form that GDAL reads. Returns `None` if the
-/// system has neither.
+/// Returns the GeoTIFF tags of a reference system: its EPSG code, or else WKT in a form that GDAL reads. Returns `None`
+/// if the system has neither.
 fn system_tags(system: &ReferenceSystem) -> Option<Vec<(Tag, TagValue)>> {
     let (model, key) = if system.is_geographic() {
         (2, 2048)
@@ -176,7 +177,7 @@ fn system_tags(system: &ReferenceSystem) -> Option<Vec<(Tag, TagValue)>> {
     if !system.is_text() {
         return None;
     }
-    // GeoTIFF allows only ASCII. Replacing letters in names changes nothing, since WKT also states all numbers.
+    // GeoTIFF allows only ASCII. To replace letters in names is harmless, because WKT also states all numbers.
     let plain = |letter: char| match letter {
         '|' => ' ',
         letter if letter.is_ascii() => letter,
@@ -185,7 +186,7 @@ fn system_tags(system: &ReferenceSystem) -> Option<Vec<(Tag, TagValue)>> {
     let text: String = system.text.chars().map(plain).collect();
     let words = format!("ESRI PE String = {text}|");
     let length = u16::try_from(words.len()).ok()?;
-    // The key 1024 has the value 32767 for a system without an EPSG code.
+    // In the GeoTIFF key 1024, the value 32767 means a reference system without an EPSG code.
     let model = [1024, 0, 1, 32767];
     let citation = [3073, Tag::GeoKeyTexts as u16, length, 0];
     let keys = [version, model, area, citation];
@@ -195,7 +196,7 @@ fn system_tags(system: &ReferenceSystem) -> Option<Vec<(Tag, TagValue)>> {
     ])
 }
 
-/// Returns the unit and the packing of the bands as XML in GDAL's form.
+/// Returns the unit and the packing of the bands as XML that GDAL reads in a TIFF tag.
 fn band_lines(facts: BandFacts, bands: u64) -> Option<String> {
     let items = [
         ("OFFSET", "offset", facts.offset),
@@ -215,7 +216,7 @@ fn band_lines(facts: BandFacts, bands: u64) -> Option<String> {
     (!text.is_empty()).then(|| format!("<GDALMetadata>\n{text}</GDALMetadata>\n"))
 }
 
-/// Returns an ImageJ TIFF: a hyperstack, which lines of text in the first directory describe. Returns `None` if ImageJ
+/// Makes an ImageJ TIFF file: a hyperstack that lines of text in the first directory describe. Returns `None` if ImageJ
 /// does not support such images.
 ///
 /// If 32-bit offsets are too short, or if there are too many images, the file has only the directory of the first
@@ -224,7 +225,7 @@ fn imagej(subject: &Subject, axes: &[AxisMeaning], mut stack: ImageStack) -> Opt
     if !is_of_imagej(&subject.array.data_type, &stack) || !stack.is_known() {
         return None;
     }
-    // In ImageJ's order, channels are fastest, then slices, then frames.
+    // In ImageJ's order, channels vary fastest, then slices, then frames.
     stack.others.sort_by_key(|axis| axis.kind);
     let (pages, page) = (stack.pages()?, stack.page_size()?);
     let pixels = page.checked_mul(pages)?;
@@ -242,7 +243,7 @@ fn imagej(subject: &Subject, axes: &[AxisMeaning], mut stack: ImageStack) -> Opt
         .and_then(|pages| header(&pages, OffsetSize::Classic, pixels));
     let header = match each {
         Some(header) => header,
-        // Only the first image needs an offset.
+        // The header then needs an offset only for the first image.
         None => header(&make(1)?, OffsetSize::Classic, page)?,
     };
     Some(FileParts {
@@ -252,7 +253,7 @@ fn imagej(subject: &Subject, axes: &[AxisMeaning], mut stack: ImageStack) -> Opt
     })
 }
 
-/// Whether ImageJ supports images of this data type with these samples.
+/// Whether ImageJ supports images of a data type with the stack's number and order of samples.
 fn is_of_imagej(data_type: &DataType, stack: &ImageStack) -> bool {
     match (data_type, stack.samples) {
         (DataType::UInt(1), Some((axis, SampleOrder::Chunky))) => axis.length == 3,
@@ -264,7 +265,7 @@ fn is_of_imagej(data_type: &DataType, stack: &ImageStack) -> bool {
     }
 }
 
-/// Returns the tags of the first directory that describe the stack.
+/// Returns the tags of the first directory that describe the stack to ImageJ.
 fn imagej_tags(
     axes: &[AxisMeaning],
     stack: &ImageStack,
@@ -313,7 +314,7 @@ fn imagej_text(axes: &[AxisMeaning], stack: &ImageStack, pages: u64) -> Option<S
     Some(text)
 }
 
-/// Returns the unit of a dimension as ImageJ writes it, or `None` if it has other characters than ASCII letters and
+/// Returns the unit of a dimension as ImageJ writes it; `None` if it has other characters than ASCII letters and
 /// digits.
 fn imagej_unit(axis: &AxisMeaning) -> Option<&str> {
     let own = axis.unit.as_deref()?;
@@ -325,7 +326,7 @@ fn imagej_unit(axis: &AxisMeaning) -> Option<&str> {
     }
 }
 
-/// Returns the number of pixels per unit, as a fraction.
+/// Returns TIFF's resolution of a dimension: the number of pixels per unit, as a fraction.
 fn resolution(axis: Option<&AxisMeaning>) -> TagValue {
     let step = axis.and_then(|axis| axis.scale).map_or(1.0, f64::abs);
     let number = 1.0 / step;

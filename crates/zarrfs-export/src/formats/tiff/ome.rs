@@ -1,8 +1,8 @@
 //! OME-TIFF: a stack with OME-XML, and the reduced copies of OME-Zarr's pyramid.
 //!
-//! OME-XML in the first directory states the order of the images. So the images stay in the order of the array, and
-//! only rows and columns may have to be moved. A reduced copy belongs to one image, so a level that does not have as
-//! many images as the first level is left out.
+//! OME-XML in the first directory states the order of the images, so the images stay in the order of the array, and
+//! only rows and columns may have to be moved. A reduced copy belongs to one image, so a resolution level that does not
+//! have as many images as the first level is left out.
 
 use std::collections::{HashMap, HashSet};
 use std::iter;
@@ -24,7 +24,8 @@ use crate::formats::units::{self, Quantity, Unit};
 use crate::formats::{ElementForm, FileParts, Subject};
 use zarr_format::model::{Attributes, DataType, bytes_of};
 
-/// The first image of an OME-Zarr group, with its other levels as reduced copies.
+/// The format `.ome.tif` of a group: the first image of an OME-Zarr group, with its other resolution levels as reduced
+/// copies.
 pub(crate) const PYRAMID: GroupFormat = GroupFormat {
     extension: "ome.tif",
     scope: GroupScope::Named(named_levels),
@@ -41,7 +42,7 @@ pub(crate) const PYRAMID: GroupFormat = GroupFormat {
     },
 };
 
-/// Maximum number of levels of an image that are read.
+/// Maximum number of resolution levels of an image that are read.
 const MAX_LEVELS: usize = 32;
 
 fn type_name(data_type: &DataType) -> Option<&'static str> {
@@ -60,14 +61,14 @@ fn type_name(data_type: &DataType) -> Option<&'static str> {
     })
 }
 
-/// Returns an array as a stack that OME-TIFF can hold, or `None` if it is no such stack.
+/// Returns an array as a stack of images, or `None` if OME-TIFF cannot hold it.
 fn stack_of(subject: &Subject, axes: &[AxisMeaning]) -> Option<ImageStack> {
     type_name(&subject.array.data_type)?;
     let stack = ImageStack::of(subject, axes)?;
     (stack.is_known() && stack.pages()? <= MAX_PAGES).then_some(stack)
 }
 
-/// Returns a file of a single array.
+/// Makes the `.ome.tif` file of a single array; `None` if OME-TIFF cannot hold it.
 pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     let axes = image_axes(subject);
     let stack = stack_of(subject, &axes)?;
@@ -81,7 +82,7 @@ pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     })
 }
 
-/// Returns the facts that the OME-XML of an image omits.
+/// Returns messages about metadata that the OME-XML of an image omits.
 fn left_out(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Vec<String> {
     let mut left_out = dimensions_of(subject).left_out_without_directions();
     let backwards = axes.iter().filter(|axis| axis.step() < 0.0);
@@ -119,7 +120,7 @@ fn left_out(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Vec<
     left_out
 }
 
-/// Returns the directories of all images in a stack, of which the first has the OME-XML. The first image begins with
+/// Returns the TIFF directories of all images in a stack; the first one has the OME-XML. The first image begins with
 /// the first pixel of the file.
 fn described_pages(
     subject: &Subject,
@@ -132,8 +133,8 @@ fn described_pages(
     Some(pages)
 }
 
-/// Returns the directories of all images in a stack. `offset` is the distance from the first pixel of the file to the
-/// first image.
+/// Returns the TIFF directories of all images in a stack, without OME-XML. `offset` is the distance in bytes from the
+/// first pixel of the file to the first image.
 fn pages_of(stack: &ImageStack, offset: u64) -> Option<Vec<TiffPage>> {
     let page = stack.page_size()?;
     let offsets = (0..stack.pages()?).map(|number| offset.checked_add(number.checked_mul(page)?));
@@ -154,7 +155,8 @@ fn pyramid(contents: &GroupContents) -> Option<GroupPlan> {
     }];
     let mut others = Vec::new();
     let mut next = padded_size(member)?;
-    // A file has at most 65,536 directories. If the levels need more, the smallest levels are left out.
+    // A file has at most 65,536 directories, so the smallest resolution levels are left out if the others need all of
+    // them.
     let most = (1 << 16) / pages.len().max(1);
     for &(number, member) in smaller {
         if placed.len() >= most {
@@ -200,7 +202,7 @@ fn pyramid(contents: &GroupContents) -> Option<GroupPlan> {
     })
 }
 
-/// A level of a pyramid. Its offset is relative to the end of the header.
+/// A resolution level of a pyramid in the file. Its offset is relative to the end of the header.
 struct PlacedLevel {
     member: usize,
     offset: u64,
@@ -208,7 +210,8 @@ struct PlacedLevel {
 }
 
 impl PlacedLevel {
-    /// Returns the level as a part of the file, if the header has this length. Zeros pad it to a multiple of 8 bytes.
+    /// Converts the offset of the level for a file whose header has the length `header`. Zeros pad the level to a
+    /// multiple of 8 bytes.
     fn variable(self, contents: &GroupContents, header: u64) -> Option<PlacedVariable> {
         let array = &contents.members.get(self.member)?.array;
         let size = bytes_of(&array.shape, array.data_type.size()?).ok()?;
@@ -242,7 +245,7 @@ fn padded_size(member: &GroupMember) -> Option<u64> {
     size.checked_next_multiple_of(8)
 }
 
-/// Whether a level has a reduced copy of each image in the stack.
+/// Whether a resolution level has a reduced copy of each image in the stack of the first level.
 fn is_copy(stack: &ImageStack, level: &ImageStack) -> bool {
     let others = |stack: &ImageStack| {
         let others = stack.others.iter().map(|axis| (axis.length, axis.kind));
@@ -254,7 +257,7 @@ fn is_copy(stack: &ImageStack, level: &ImageStack) -> bool {
         && level.columns.length <= stack.columns.length
 }
 
-/// Returns the paths of the levels of a group's first image, at most `MAX_LEVELS`.
+/// Returns the paths of the resolution levels of a group's first image, at most `MAX_LEVELS`.
 fn named_levels(group: &Attributes) -> Vec<String> {
     let images = multiscales(group);
     let paths = images.first().into_iter().flat_map(level_paths);
@@ -263,8 +266,8 @@ fn named_levels(group: &Attributes) -> Vec<String> {
     paths.take(MAX_LEVELS).map(str::to_string).collect()
 }
 
-/// Returns the members that are levels of the group's first image, with their numbers. A level that is named repeatedly
-/// is returned once.
+/// Returns the arrays that are resolution levels of the group's first image, with their numbers. A level that is named
+/// repeatedly is returned once.
 fn levels(contents: &GroupContents) -> Vec<(usize, &GroupMember)> {
     let images = multiscales(&contents.attributes);
     let paths = images.first().into_iter().flat_map(level_paths);
@@ -276,14 +279,14 @@ fn levels(contents: &GroupContents) -> Vec<(usize, &GroupMember)> {
     found.take(MAX_LEVELS).collect()
 }
 
-/// Returns the symbol that OME has for the unit of a dimension. Returns `None` if the unit does not measure this
-/// quantity.
+/// Returns OME's symbol for the unit of a dimension; `None` if the unit does not measure the given quantity.
 fn unit(axis: &AxisMeaning, quantity: Quantity) -> Option<&'static str> {
     let unit = Unit::of(axis).filter(|unit| unit.quantity == quantity);
     unit.map(|unit| unit.symbol)
 }
 
-/// An attribute of OME-XML with a number along a dimension. Another attribute, `NAMEUnit`, has the unit of the number.
+/// An attribute of OME-XML with a number that belongs to a dimension. The attribute `NAMEUnit` has the unit of the
+/// number.
 struct Measure<'a> {
     axis: Option<&'a AxisMeaning>,
     name: &'static str,
@@ -291,7 +294,7 @@ struct Measure<'a> {
 }
 
 impl Measure<'_> {
-    /// Returns the dimension if its unit measures this quantity.
+    /// Returns the dimension, if its unit measures the attribute's quantity.
     fn axis_with_unit(&self) -> Option<&AxisMeaning> {
         self.axis.filter(|axis| unit(axis, self.quantity).is_some())
     }
@@ -302,8 +305,8 @@ impl Measure<'_> {
         format!(" {name}=\"{number}\"{}", unit.unwrap_or_default())
     }
 
-    /// Returns the attributes with the spacing and its unit. Returns an empty text if the unit is unknown: OME would
-    /// assume a unit.
+    /// Returns the OME-XML attributes with the spacing along a dimension and its unit. Returns an empty text if the
+    /// unit is unknown, because OME would assume a unit.
     fn step_xml(&self) -> String {
         let axis = self.axis_with_unit();
         let step = axis.and_then(|axis| Some(self.xml(axis, axis.scale?.abs())));
@@ -311,7 +314,7 @@ impl Measure<'_> {
     }
 }
 
-/// Returns the attributes for the spacing along x, y, z and time.
+/// Returns the OME-XML attributes for the spacing along x, y, z and time.
 fn spacings<'a>(axes: &'a [AxisMeaning], stack: &ImageStack) -> [Measure<'a>; 4] {
     let along = |kind| {
         let other = stack.others.iter().find(|axis| axis.kind == Some(kind));
@@ -332,8 +335,8 @@ fn spacings<'a>(axes: &'a [AxisMeaning], stack: &ImageStack) -> [Measure<'a>; 4]
     ]
 }
 
-/// Returns the line with the place and the time of the first image, or an empty text if all of them are 0. Programs use
-/// this place for all images.
+/// Returns the OME-XML line with the position and the time of the first image, or an empty text if all of them are 0.
+/// Programs use the position for all images.
 fn place_line(spacings: &[Measure; 4]) -> String {
     let [x, y, z, time] = spacings.each_ref().map(|spacing| spacing.axis);
     if [x, y, z, time]
@@ -355,8 +358,8 @@ fn place_line(spacings: &[Measure; 4]) -> String {
             name,
             quantity,
         };
-        // A position without a unit is valid: its reference frame is unknown. A time without a unit would be in
-        // seconds.
+        // OME allows a position without a unit, whose reference frame is unknown. A time without a unit would be in
+        // seconds, so it is left out.
         let axis = match quantity {
             Quantity::Length => axis,
             _ => place.axis_with_unit(),
@@ -367,14 +370,14 @@ fn place_line(spacings: &[Measure; 4]) -> String {
     format!("<Plane TheZ=\"0\" TheC=\"0\" TheT=\"0\"{places}/>\n")
 }
 
-/// The kinds of dimensions along which images are stacked, with the letter that OME has for each.
+/// The kinds of dimensions along which images are stacked, each with OME's letter for it.
 const KINDS: [(StackKind, char); 3] = [
     (StackKind::Channels, 'C'),
     (StackKind::Slices, 'Z'),
     (StackKind::Frames, 'T'),
 ];
 
-/// Returns the order of all dimensions of a stack as letters, the fastest dimension first.
+/// Returns the letters of all dimensions of a stack as OME orders them, the fastest dimension first.
 fn dimension_order(stack: &ImageStack) -> String {
     let mut order = "XY".to_string();
     let inner = stack.others.iter().rev().filter_map(|axis| axis.kind);
@@ -412,7 +415,7 @@ fn xml(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Option<St
     ))
 }
 
-/// Returns the XML of the channels, one line for each.
+/// Returns the OME-XML of the channels, one line for each.
 fn channel_lines(subject: &Subject, channels: u64, samples: u64) -> String {
     let described = described_channels(subject);
     let described = described.iter().map(Some).chain(iter::repeat(None));
@@ -422,7 +425,7 @@ fn channel_lines(subject: &Subject, channels: u64, samples: u64) -> String {
         .collect()
 }
 
-/// Returns what OME-Zarr's `omero` says about the channels of an image, in their order.
+/// Returns what OME-Zarr's `omero` metadata say about the channels of an image, in their order.
 fn described_channels(subject: &Subject) -> Vec<Value> {
     let image = subject.image();
     let group = |name| image.and_then(|image| image.attributes.get(name));
@@ -436,13 +439,13 @@ fn described_channels(subject: &Subject) -> Vec<Value> {
     }
 }
 
-/// Returns the line of a channel, with its name and its colour if OME-Zarr has them.
+/// Returns the OME-XML line of a channel, with the name and the colour that OME-Zarr's metadata give.
 fn channel_line(described: Option<&Value>, number: u64, samples: u64) -> String {
     let text = |name| described.and_then(|channel| channel.get(name)?.as_str());
     let label = text("label").map(|label| format!(" Name=\"{}\"", escaped(label)));
     let colour = text("color").filter(|text| text.len() == 6);
     let colour = colour.and_then(|text| u32::from_str_radix(text, 16).ok());
-    // OME has colours as one signed number with the bytes red, green, blue and alpha.
+    // A colour in OME-XML is a signed 32-bit number with the bytes red, green, blue and alpha.
     let colour = colour.map(|colour| format!(" Color=\"{}\"", (colour << 8 | 0xff).cast_signed()));
     format!(
         "<Channel ID=\"Channel:0:{number}\" SamplesPerPixel=\"{samples}\"{}{}/>\n",

@@ -7,10 +7,10 @@ use crate::formats::tiff::directory::{Tag, TagValue, TiffPage};
 use crate::formats::{ElementForm, Subject};
 use zarr_format::model::DataType;
 
-/// Maximum number of images in a file, since each has a directory.
+/// Maximum number of images in a TIFF file; each image has a directory in the header.
 pub(super) const MAX_PAGES: u64 = 8192;
 
-/// Returns the meaning of each dimension. OME-Zarr images before version 0.3 do not name their dimensions, which are
+/// Returns the meaning of each dimension of an image. OME-Zarr before 0.3 does not name the dimensions, which are
 /// always t, c, z, y, x.
 pub(super) fn image_axes(subject: &Subject) -> Vec<AxisMeaning> {
     let mut axes = map_axes(subject);
@@ -33,16 +33,14 @@ pub(super) fn image_axes(subject: &Subject) -> Vec<AxisMeaning> {
     axes
 }
 
-/// The planar configuration of samples.
+/// The order in which TIFF stores samples (such as colours) of pixels: the planar configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SampleOrder {
-    /// The samples of a pixel follow each other.
     Chunky,
-    /// Each sample has its own image plane.
     Planar,
 }
 
-/// The kind of a dimension other than rows and columns.
+/// The kind of a dimension along which images are stacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum StackKind {
     Frames,
@@ -50,34 +48,33 @@ pub(super) enum StackKind {
     Channels,
 }
 
-/// A dimension of the array in a stack.
+/// A dimension of an array that is written as a stack of images.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StackAxis {
     /// The index of the dimension in the array.
     pub(super) axis: usize,
     pub(super) length: u64,
-    /// The kind of the dimension. `None` for rows, columns and samples, and for more than three other dimensions.
+    /// The kind of the dimension; `None` for rows, columns and samples, and if more than three dimensions are stacked.
     pub(super) kind: Option<StackKind>,
 }
 
-/// An array as a stack of images.
+/// An array that is written as a stack of images.
 pub(super) struct ImageStack {
     /// The dimensions along which images are stacked, outermost first.
     pub(super) others: Vec<StackAxis>,
     pub(super) rows: StackAxis,
     pub(super) columns: StackAxis,
-    /// The dimension of the samples that a pixel has, and how they are stored. `None` if a pixel has one sample.
+    /// The dimension whose elements are the samples of a pixel, and their order; `None` if a pixel has one sample.
     pub(super) samples: Option<(StackAxis, SampleOrder)>,
-    /// Whether the samples are colours.
     pub(super) is_colour: bool,
-    /// Size of a sample in bytes.
     size: u64,
-    /// The number that TIFF has for the format of a sample.
+    /// TIFF's number for the format of a sample, such as unsigned integer.
     format: u16,
 }
 
 impl ImageStack {
-    /// Returns an array as a stack. Returns `None` if it has no images, or if TIFF does not have its data type.
+    /// Divides an array into a stack of images. Returns `None` if it has no images, or if TIFF does not have its data
+    /// type.
     pub(super) fn of(subject: &Subject, axes: &[AxisMeaning]) -> Option<ImageStack> {
         let (size, format) = sample_type(&subject.array.data_type)?;
         if !subject.is_image(zarr_format::model::MAX_RANK) || subject.shape.len() < 2 {
@@ -93,7 +90,7 @@ impl ImageStack {
         let axis = |axis: usize| {
             let length = *subject.shape.get(axis)?;
             let kind = None;
-            // Lengths in directories have 32 bits.
+            // TIFF directories store lengths in 32 bits.
             u32::try_from(length).ok()?;
             Some(StackAxis { axis, length, kind })
         };
@@ -113,7 +110,7 @@ impl ImageStack {
         })
     }
 
-    /// Returns the dimensions of rows and columns.
+    /// Returns the dimensions of the rows and columns.
     pub(super) fn plane(&self) -> PlaneAxes {
         PlaneAxes {
             rows: self.rows.axis,
@@ -121,18 +118,18 @@ impl ImageStack {
         }
     }
 
-    /// Whether each dimension along which images are stacked is known to be frames, slices or channels.
+    /// Whether every dimension along which images are stacked is known to be frames, slices or channels.
     pub(super) fn is_known(&self) -> bool {
         self.others.iter().all(|axis| axis.kind.is_some())
     }
 
-    /// Returns the number of images, or `None` on overflow.
+    /// Returns the number of images in the stack, or `None` if it overflows.
     pub(super) fn pages(&self) -> Option<u64> {
         let lengths = self.others.iter().map(|axis| axis.length);
         lengths.into_iter().try_fold(1_u64, u64::checked_mul)
     }
 
-    /// Whether the pixels of another stack have the same number and type of samples, in the same order.
+    /// Whether two stacks have the same number and type of samples per pixel, in the same order.
     pub(super) fn has_samples_of(&self, other: &ImageStack) -> bool {
         let samples = |stack: &ImageStack| {
             let order = stack.samples.map(|(axis, order)| (axis.length, order));
@@ -141,12 +138,11 @@ impl ImageStack {
         samples(self) == samples(other)
     }
 
-    /// Returns the number of samples per pixel.
     pub(super) fn sample_count(&self) -> u64 {
         self.samples.map_or(1, |(axis, _)| axis.length)
     }
 
-    /// Returns the size in bytes of an image with all of its samples.
+    /// Returns the size in bytes of an image of the stack, with all of its samples; `None` if it overflows.
     pub(super) fn page_size(&self) -> Option<u64> {
         let pixels = self.rows.length.checked_mul(self.columns.length)?;
         pixels
@@ -154,13 +150,13 @@ impl ImageStack {
             .checked_mul(self.size)
     }
 
-    /// Returns the length of the dimension of a kind, or 1 if the stack has no such dimension.
+    /// Returns the number of frames, slices or channels in the stack; 1 if it has no such dimension.
     pub(super) fn length(&self, kind: StackKind) -> u64 {
         let found = self.others.iter().find(|axis| axis.kind == Some(kind));
         found.map_or(1, |axis| axis.length)
     }
 
-    /// Returns the form in which the elements are written.
+    /// Returns the order in which the array's elements are written to the TIFF file.
     pub(super) fn elements(&self) -> ElementForm {
         let mut order: Vec<usize> = self.others.iter().map(|axis| axis.axis).collect();
         if let Some((axis, SampleOrder::Planar)) = self.samples {
@@ -177,8 +173,8 @@ impl ImageStack {
         }
     }
 
-    /// Returns the directory of an image. `offset` is the distance from the first pixel of the file to the first pixel
-    /// of the image.
+    /// Returns the TIFF directory of an image. `offset` is the distance in bytes from the first pixel of the file to
+    /// the first pixel of the image.
     pub(super) fn page(&self, offset: u64) -> Option<TiffPage> {
         let count = usize::try_from(self.sample_count()).ok()?;
         let colours = if self.is_colour { 3 } else { 1 };
@@ -213,9 +209,9 @@ impl ImageStack {
         })
     }
 
-    /// Returns the strips of an image. It is a single strip, which readers split themselves. If each sample has its own
-    /// plane, strips have the size that readers process at once, about 64 KiB. They are longer if there were more than
-    /// 32,768.
+    /// Divides an image into TIFF strips: a single one, which readers split themselves. If each sample has its own
+    /// plane, a strip has the size that readers process at once, about 64 KiB, or more if the image would have more
+    /// than 32,768 strips.
     fn strips(&self, offset: u64, is_planar: bool) -> Option<Strips> {
         let samples = if is_planar { self.sample_count() } else { 1 };
         let image = self.page_size()? / samples.max(1);
@@ -246,14 +242,14 @@ impl ImageStack {
     }
 }
 
-/// The consecutive strips of an image.
+/// The consecutive strips of a TIFF image.
 struct Strips {
     rows: u64,
     places: Vec<u64>,
     sizes: Vec<u64>,
 }
 
-/// Returns the dimensions of rows and columns, which must be among those with the indices `places`.
+/// Finds the rows and columns among the dimensions whose indices are in `places`.
 fn plane_of(axes: &[AxisMeaning], places: &[usize]) -> Option<PlaneAxes> {
     let picked = places.iter().filter_map(|&axis| axes.get(axis).cloned());
     let plane = PlaneAxes::of(&picked.collect::<Vec<_>>())?;
@@ -263,7 +259,7 @@ fn plane_of(axes: &[AxisMeaning], places: &[usize]) -> Option<PlaneAxes> {
     })
 }
 
-/// Returns the size in bytes and the format of a sample.
+/// Returns the size of a sample in bytes, and TIFF's number for its format.
 fn sample_type(data_type: &DataType) -> Option<(u64, u16)> {
     Some(match data_type {
         DataType::Bool => (1, 1),
@@ -275,8 +271,8 @@ fn sample_type(data_type: &DataType) -> Option<(u64, u16)> {
     })
 }
 
-/// Returns the dimension of a pixel's colours, which has length 3 or 4. It is the last dimension. In an array of bytes
-/// with three dimensions, it may also be the first.
+/// Finds the dimension of a pixel's colours, whose length is 3 or 4. It is the last dimension, or in a
+/// three-dimensional array of bytes maybe the first.
 fn colours(subject: &Subject, axes: &[AxisMeaning]) -> Option<(usize, SampleOrder)> {
     let is_colours = |axis: usize| {
         let named = axes.get(axis).is_some_and(|axis| {
@@ -299,8 +295,8 @@ fn colours(subject: &Subject, axes: &[AxisMeaning]) -> Option<(usize, SampleOrde
     }
 }
 
-/// Assigns a kind to each dimension along which images are stacked. The names of dimensions decide first. Others get
-/// the kinds that are left, the last one slices if these are free.
+/// Decides which dimensions of a stack are frames, slices or channels, first by their names. Other dimensions get the
+/// kinds that are left; the last one becomes slices if no dimension is slices yet.
 fn name_others(others: &mut [StackAxis], axes: &[AxisMeaning]) {
     let mut free = vec![StackKind::Channels, StackKind::Frames, StackKind::Slices];
     for other in others.iter_mut() {
@@ -314,7 +310,7 @@ fn name_others(others: &mut [StackAxis], axes: &[AxisMeaning]) {
             other.kind = Some(free.remove(place));
         }
     }
-    // Without names, three such dimensions are in ImageJ's order: frames, slices, channels.
+    // If none of three dimensions has a name, they are in ImageJ's order: frames, slices, channels.
     if others.len() == 3 && free.len() == 3 {
         free = vec![StackKind::Frames, StackKind::Slices, StackKind::Channels];
     }

@@ -14,7 +14,7 @@ use zarr_format::model::{DataType, bytes_of};
 const BLOCK: usize = 2880;
 const CARD: usize = 80;
 
-/// The stored form of a data type.
+/// The form in which FITS stores a data type.
 struct StoredType {
     bitpix: i32,
     bzero: Option<&'static str>,
@@ -53,7 +53,7 @@ fn stored_type(data_type: &DataType) -> Option<StoredType> {
     })
 }
 
-/// Returns a file of header and elements, padded to a whole block.
+/// Makes a `.fits` file of header and elements, padded to a whole block; `None` if FITS cannot hold the array.
 pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     let stored = stored_type(&subject.array.data_type)?;
     if !subject.is_image(zarr_format::model::MAX_RANK) {
@@ -100,12 +100,12 @@ fn header(subject: &Subject, axes: &[AxisMeaning], stored: &StoredType) -> Vec<u
     bytes
 }
 
-/// Returns a card with a number or a boolean.
+/// Returns a FITS header card with a number or a boolean.
 fn card(name: &str, value: &str) -> String {
     format!("{:CARD$}", format!("{name:8}= {value:>20}"))
 }
 
-/// Returns a card with text, or `None` if FITS cannot hold it.
+/// Returns a FITS header card with text, or `None` if FITS cannot hold the text.
 fn text_card(name: &str, text: &str) -> Option<String> {
     let text = text.replace('\'', "''");
     let is_plain = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
@@ -113,7 +113,7 @@ fn text_card(name: &str, text: &str) -> Option<String> {
         .then(|| format!("{:CARD$}", format!("{name:8}= '{text:8}'")))
 }
 
-/// Returns the cards of a dimension: its name, and the position of its elements.
+/// Returns the FITS header cards of a dimension: its name, and the position of its elements.
 fn axis_cards(number: usize, axis: &AxisMeaning) -> Vec<String> {
     let mut cards = Vec::new();
     if let Some(name) = &axis.name {
@@ -138,7 +138,7 @@ fn real(number: f64) -> String {
     }
 }
 
-/// Returns the unit of a dimension in FITS notation.
+/// Returns the unit of a dimension in FITS notation; `None` if FITS does not have it.
 fn unit(axis: &AxisMeaning) -> Option<String> {
     match Unit::of(axis)?.symbol {
         "\u{c5}" => Some("Angstrom".to_string()),

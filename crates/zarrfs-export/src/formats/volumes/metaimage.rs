@@ -7,10 +7,10 @@ use crate::formats::volumes::{Placement, TextHeader};
 use crate::formats::{FileParts, Subject};
 use zarr_format::model::DataType;
 
-/// Returns a file of header and elements.
+/// Makes a `.mha` file of header and elements; `None` if MetaImage cannot hold the array.
 pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     let TextHeader { text, left_out } = header(subject, "LOCAL")?;
-    // Programs ignore comments, so a comment of dashes aligns the elements.
+    // A comment of dashes, which programs ignore, aligns the elements in the file.
     let comment = |length| format!("Comment = {}\n", "-".repeat(length));
     let filling = filling(text.len() + comment(1).len());
     let header = comment(1 + filling) + &text;
@@ -20,7 +20,7 @@ pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     })
 }
 
-/// Returns only the header; the elements are in the `.raw` file.
+/// Makes a `.mhd` file of the header alone, for the elements in the `.raw` file.
 pub(crate) fn detached(subject: &Subject) -> Option<FileParts> {
     let file = subject.raw_file_alone()?;
     let TextHeader { text, left_out } = header(subject, &file)?;
@@ -38,7 +38,7 @@ fn type_name(data_type: &DataType) -> Option<&'static str> {
         DataType::UInt(2) => "MET_USHORT",
         DataType::Int(4) => "MET_INT",
         DataType::UInt(4) => "MET_UINT",
-        // The size of `MET_LONG` differs between platforms.
+        // `MET_LONG` is not used, because its size differs between platforms.
         DataType::Int(8) => "MET_LONG_LONG",
         DataType::UInt(8) => "MET_ULONG_LONG",
         DataType::Float(4) => "MET_FLOAT",
@@ -47,7 +47,8 @@ fn type_name(data_type: &DataType) -> Option<&'static str> {
     })
 }
 
-/// Returns the header. `file` is the name of the file with the elements, or `LOCAL` if they follow the header.
+/// Returns the text of a MetaImage header. `file` is the name of the file with the elements, or `LOCAL` if they follow
+/// the header.
 fn header(subject: &Subject, file: &str) -> Option<TextHeader> {
     let type_name = type_name(&subject.array.data_type)?;
     if !subject.is_image(10) {
@@ -98,8 +99,8 @@ fn header(subject: &Subject, file: &str) -> Option<TextHeader> {
     })
 }
 
-/// Returns the anatomical side at which each dimension begins, in ITK's notation. Returns `None` unless the image has
-/// three anatomical dimensions. The directions are in LPS space (left, posterior, superior).
+/// Returns ITK's letters for the anatomical side at which each dimension begins. Returns `None` unless the image has
+/// three anatomical dimensions; their directions are in LPS space (left, posterior, superior).
 fn sides(dimensions: &Dimensions, place: &Placement) -> Option<String> {
     let oblique = dimensions.oblique.as_ref()?;
     if oblique.orientation.is_none() || oblique.axes.len() != 3 {
@@ -118,8 +119,8 @@ fn is_length(axis: &AxisMeaning) -> bool {
     Unit::of(axis).is_some_and(|unit| unit.quantity == Quantity::Length)
 }
 
-/// Returns MetaIO's name for the unit of length. Returns `None` if dimensions have different units, or if MetaIO has no
-/// name for the unit.
+/// Returns MetaIO's name for the unit of length; `None` if dimensions have different units, or if MetaIO has no name
+/// for the unit.
 fn distance_unit(place: &Placement) -> Option<&'static str> {
     let units = place.units.iter().flatten();
     let mut lengths = units

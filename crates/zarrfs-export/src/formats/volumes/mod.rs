@@ -9,22 +9,21 @@ pub(crate) mod nifti;
 pub(crate) mod nrrd;
 pub(crate) mod vti;
 
-/// A header of text, and the metadata that the header omits.
+/// The text of a header, and messages about metadata that the header omits.
 struct TextHeader {
     text: String,
     left_out: Vec<String>,
 }
 
-/// The bytes of a header.
+/// A binary header that is filled field by field.
 pub(crate) struct HeaderBytes(pub(crate) Vec<u8>);
 
 impl HeaderBytes {
-    /// Returns a header of zeros.
     pub(crate) fn new(length: usize) -> HeaderBytes {
         HeaderBytes(vec![0; length])
     }
 
-    /// Writes bytes at an offset, unless they would exceed the end of the header.
+    /// Writes a field at an offset of the header, unless the field would exceed its end.
     pub(crate) fn put(&mut self, place: usize, bytes: &[u8]) {
         let field = self.0.get_mut(place..place + bytes.len());
         if let Some(field) = field {
@@ -33,7 +32,7 @@ impl HeaderBytes {
     }
 }
 
-/// Returns a number as a little-endian 32-bit float.
+/// Encodes a number as a little-endian 32-bit float.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "the header has floats of four bytes"
@@ -42,22 +41,22 @@ pub(crate) fn single(number: f64) -> [u8; 4] {
     (number as f32).to_le_bytes()
 }
 
-/// The place of an image in space. The space has as many directions as the image has dimensions. All lists have the
-/// order of the file, with the fastest dimension first.
+/// Position and directions of an image in space, which has as many directions as the image has dimensions. All lists
+/// have the order of the file, with the fastest dimension first.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Placement {
-    /// The distance between neighbouring elements along each dimension, positive.
+    /// The distance between neighbouring elements along each dimension; always positive.
     pub(crate) spacing: Vec<f64>,
     /// The position of the centre of the first element.
     pub(crate) origin: Vec<f64>,
-    /// For each dimension, the unit vector of its direction.
+    /// The direction of each dimension, as a unit vector.
     directions: Vec<Vec<f64>>,
     /// The unit of each direction of space.
     pub(crate) units: Vec<Option<String>>,
 }
 
 impl Placement {
-    /// Returns the placement of a box. `components` says in which direction of space each dimension runs.
+    /// Places an image in space. `components` says along which direction of space each dimension runs.
     pub(crate) fn of(dimensions: &Dimensions) -> Placement {
         match &dimensions.oblique {
             Some(oblique) => Placement::of_oblique(oblique),
@@ -100,7 +99,7 @@ impl Placement {
         let direction = |input: usize| {
             let mut direction = vec![0.0; rank];
             for ((output, _), &component) in fastest_first().zip(&components) {
-                // Adding 0 turns -0 into 0, which would otherwise be written with its sign.
+                // Adding 0 turns -0 into 0, because files would show the sign of -0.
                 direction[component] =
                     oblique.map.factor(output, input) / oblique.step(input) + 0.0;
             }
@@ -114,7 +113,6 @@ impl Placement {
         }
     }
 
-    /// Returns a component of a dimension's direction.
     pub(crate) fn direction(&self, dimension: usize, component: usize) -> f64 {
         let direction = self.directions.get(dimension);
         let found = direction.and_then(|direction| direction.get(component));
@@ -122,9 +120,9 @@ impl Placement {
     }
 }
 
-/// Returns the direction of space in which each dimension runs, fastest first. This is the index of the dimension,
-/// except that the dimensions x, y and z share their indices in this order. They do not if one of them occurs twice, if
-/// y occurs without x, or if z occurs without x and y.
+/// Returns the direction of space along which each dimension runs, fastest dimension first. The directions have the
+/// order of the dimensions, except that x, y and z are sorted among themselves. They are not sorted if one of them
+/// occurs twice, if y occurs without x, or if z occurs without x and y.
 fn components(kinds: &[AxisKind]) -> Vec<usize> {
     let mut components: Vec<usize> = (0..kinds.len()).collect();
     let places: Vec<usize> = (0..kinds.len())

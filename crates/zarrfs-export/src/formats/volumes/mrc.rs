@@ -1,7 +1,7 @@
 //! `.mrc`: images, volumes and stacks of volumes of MRC2014, little-endian.
 //!
 //! Cell lengths are in angstrom if the unit of the array is known. The header marks minimum, maximum and mean as
-//! undetermined: computing them would require reading all elements.
+//! undetermined, because they depend on all elements.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::formats::volumes::{HeaderBytes, single};
 use crate::formats::{ElementForm, FileParts, Subject};
 use zarr_format::model::DataType;
 
-/// Returns the mode: the number that MRC has for a data type. MRC has no unsigned bytes, so these are written as 16-bit
+/// Returns the MRC mode, which is the number for a data type. MRC has no unsigned bytes, so they are written as 16-bit
 /// numbers.
 fn mode(data_type: &DataType) -> Option<i32> {
     Some(match data_type {
@@ -26,7 +26,7 @@ fn mode(data_type: &DataType) -> Option<i32> {
     })
 }
 
-/// Returns a file of header and elements.
+/// Makes an `.mrc` file of header and elements; `None` if MRC cannot hold the array.
 pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     let mode = mode(&subject.array.data_type)?;
     if !subject.is_image(4) || subject.shape.len() < 2 {
@@ -52,7 +52,7 @@ fn header(subject: &Subject, axes: &[AxisMeaning], mode: i32) -> Option<Vec<u8>>
         .collect::<Option<_>>()?;
     let length = |place: usize| lengths.get(place).copied().unwrap_or(1);
     let sections = length(2).checked_mul(length(3))?;
-    // The space group is 401 for a stack of volumes, 1 for a volume and 0 for an image.
+    // In MRC, the space group is 401 for a stack of volumes, 1 for a volume and 0 for an image.
     let space_group = match lengths.len() {
         4 => 401,
         3 => 1,
@@ -64,7 +64,7 @@ fn header(subject: &Subject, axes: &[AxisMeaning], mode: i32) -> Option<Vec<u8>>
     for (place, number) in [length(0), length(1), sections, mode].iter().enumerate() {
         put(4 * place, number.to_le_bytes());
     }
-    // MRC2014 marks the statistics as undetermined by maximum < minimum, mean < both, and RMS < 0.
+    // MRC2014 marks the statistics of the elements as undetermined by maximum < minimum, mean < both, and RMS < 0.
     put(80, single(-1.0));
     put(84, single(-2.0));
     put(216, single(-1.0));
@@ -75,7 +75,7 @@ fn header(subject: &Subject, axes: &[AxisMeaning], mode: i32) -> Option<Vec<u8>>
     Some(header.0)
 }
 
-/// Writes the cell size and the origin of an image, in the order columns, rows, sections.
+/// Writes the cell size and the origin of an image to the MRC header, in the order columns, rows, sections.
 fn put_cell(header: &mut HeaderBytes, axes: &[AxisMeaning], length: impl Fn(usize) -> i32) {
     for (place, direction) in (0..3).zip(1_i32..) {
         let axis = axes.iter().rev().nth(place);
@@ -91,7 +91,7 @@ fn put_cell(header: &mut HeaderBytes, axes: &[AxisMeaning], length: impl Fn(usiz
     }
 }
 
-/// Returns the angstroms per unit of a dimension, or 1 if the unit is unknown.
+/// Returns the number of angstroms per unit of a dimension, or 1 if the unit is unknown.
 fn angstroms(axis: &AxisMeaning) -> f64 {
     let unit = Unit::of(axis).filter(|unit| unit.quantity == Quantity::Length);
     unit.map_or(1.0, |unit| unit.in_power_of_ten(-10))

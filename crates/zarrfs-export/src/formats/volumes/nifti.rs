@@ -11,7 +11,7 @@ use zarr_format::model::DataType;
 
 const MAX_RANK: usize = 7;
 
-/// The number that NIfTI has for a data type, and the bits of an element.
+/// NIfTI's number for a data type, and the number of bits of an element.
 #[derive(Clone, Copy)]
 struct TypeCode {
     code: i16,
@@ -39,13 +39,13 @@ impl TypeCode {
     }
 }
 
-/// A dimension of the file: a dimension of the array with its index, or an additional dimension of length 1.
+/// A dimension of a NIfTI file: a dimension of the array with its index, or an added dimension of length 1.
 struct FileAxis<'a> {
     length: u64,
     axis: Option<(usize, &'a AxisMeaning)>,
 }
 
-/// Returns a file of header and elements.
+/// Makes a `.nii` file of header and elements; `None` if NIfTI cannot hold the array.
 pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     let type_code = TypeCode::of(&subject.array.data_type)?;
     if !subject.is_image(MAX_RANK) {
@@ -55,7 +55,7 @@ pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     let order = order_of(&described.axes);
     let mut dimensions = dimensions(subject, &described.axes, order.as_deref());
     if described.oblique.as_ref().is_some_and(is_upright) {
-        // ITK reads a file of two dimensions only as an x-y plane. Other planes become volumes of one plane.
+        // ITK takes a file of two dimensions for an x-y plane, so any other plane becomes a volume of one plane.
         while dimensions.len() < SPACE.end {
             dimensions.push(FileAxis {
                 length: 1,
@@ -82,7 +82,7 @@ pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     })
 }
 
-/// Returns the facts that the header omits.
+/// Returns messages about metadata that the NIfTI header omits.
 fn left_out(described: &Dimensions, dimensions: &[FileAxis]) -> Vec<String> {
     let mut left_out = described.left_out.clone();
     if let Some(oblique) = &described.oblique
@@ -128,7 +128,7 @@ fn left_out(described: &Dimensions, dimensions: &[FileAxis]) -> Vec<String> {
     left_out
 }
 
-/// Returns the array's dimensions in the order from channel to x, or `None` if a dimension has another kind or a kind
+/// Returns the array's dimensions in the order from channel to x; `None` if a dimension has another kind or a kind
 /// occurs twice.
 fn order_of(axes: &[AxisMeaning]) -> Option<Vec<usize>> {
     let mut order: Vec<usize> = (0..axes.len()).collect();
@@ -142,7 +142,7 @@ fn order_of(axes: &[AxisMeaning]) -> Option<Vec<usize>> {
     (is_known && is_unique).then_some(order)
 }
 
-/// Returns the dimensions of the file, x first.
+/// Returns the dimensions of the NIfTI file, x first.
 fn dimensions<'a>(
     subject: &Subject,
     axes: &'a [AxisMeaning],
@@ -169,7 +169,7 @@ fn dimensions<'a>(
     dimensions
 }
 
-/// A unit that the header can state: its code, and its power of ten in metres or seconds.
+/// A unit that a NIfTI header can state: its code, and its power of ten in metres or seconds.
 #[derive(Clone, Copy)]
 struct HeaderUnit {
     quantity: Quantity,
@@ -177,7 +177,7 @@ struct HeaderUnit {
     exponent: i32,
 }
 
-/// The units that the header can state, for each quantity the largest first.
+/// The units that a NIfTI header can state; of each quantity, the largest comes first.
 const UNITS: [HeaderUnit; 6] = [
     HeaderUnit::new(Quantity::Length, 1, 0),
     HeaderUnit::new(Quantity::Length, 2, -3),
@@ -196,8 +196,8 @@ impl HeaderUnit {
         }
     }
 
-    /// Returns the header's unit for numbers in `unit`: the largest one that does not exceed `unit`, or the smallest
-    /// one.
+    /// Chooses the header's unit for numbers in `unit`: the largest one that does not exceed `unit`, or else the
+    /// smallest one.
     fn for_unit(unit: Unit, quantity: Quantity) -> Option<HeaderUnit> {
         let of_quantity = || UNITS.into_iter().filter(|known| known.quantity == quantity);
         let not_larger = |known: &HeaderUnit| unit.in_power_of_ten(known.exponent) >= 1.0;
@@ -205,7 +205,7 @@ impl HeaderUnit {
         found.filter(|_| unit.quantity == quantity)
     }
 
-    /// Returns the factor from a unit to this header unit, or 1 if they measure different quantities.
+    /// Returns the factor from a unit to the header's unit, or 1 if the two measure different quantities.
     fn count(self, unit: Option<&str>) -> f64 {
         let unit = unit.and_then(Unit::named);
         let unit = unit.filter(|unit| unit.quantity == self.quantity);
@@ -213,7 +213,7 @@ impl HeaderUnit {
     }
 }
 
-/// The indices of the space dimensions and of the time dimension in the file.
+/// The indices of the dimensions of space, and of the dimension of time, in a NIfTI file.
 const SPACE: std::ops::Range<usize> = 0..3;
 const TIME: usize = 3;
 
@@ -227,7 +227,7 @@ impl World {
             let mut found = named.filter_map(|unit| HeaderUnit::for_unit(unit, quantity));
             found.next()
         };
-        // The header has one unit for all dimensions of space, so numbers in other units are converted to it.
+        // A NIfTI header has one unit for all dimensions of space, so numbers in other units are converted to it.
         let of_space = unit_of(SPACE, Quantity::Length);
         let of_time = unit_of(TIME..TIME + 1, Quantity::Time);
         let count = |place: usize, unit: Option<&str>| {
@@ -270,7 +270,7 @@ impl World {
         world
     }
 
-    /// Replaces the rows of the affine map by the place of an oblique image.
+    /// Replaces the rows of the affine map by those of an oblique image.
     fn place(
         &mut self,
         oblique: &Oblique,
@@ -288,19 +288,19 @@ impl World {
             };
             *is_placed = true;
             let count = count(axis.kind as usize, axis.unit.as_deref());
-            // NIfTI has RAS coordinates (right, anterior, superior), and an image with an orientation has LPS (left,
-            // posterior, superior) here: x and y change their sign.
+            // NIfTI has RAS coordinates (right, anterior, superior), while an image with an anatomical orientation has
+            // LPS here (left, posterior, superior). So x and y change their sign.
             let is_opposite = oblique.orientation.is_some() && axis.kind != AxisKind::Z;
             let count = if is_opposite { -count } else { count };
             for place in SPACE {
                 let factor = input(place).map(|input| oblique.map.factor(output, input));
-                // Adding 0 turns -0 into 0.
+                // Adding 0 turns -0 into 0, because programs would show the sign of -0.
                 row[place] = factor.unwrap_or(0.0) * count + 0.0;
             }
             row[3] = oblique.map.offset(output) * count + 0.0;
         }
-        // If no dimension runs along x, y or z, this row gets a dimension of the file that no other row uses: the map
-        // must be invertible.
+        // If no dimension runs along x, y or z, the row of that direction gets a file dimension that no other row uses,
+        // because the map must be invertible.
         for row in SPACE.filter(|&row| !is_placed[row]) {
             let mut free = SPACE;
             let free = free.find(|&place| self.rows.iter().all(|row| row[place] == 0.0));
@@ -320,27 +320,26 @@ impl World {
     }
 }
 
-/// Scale, origin and unit of the dimensions.
+/// Scale, origin and unit of the dimensions of a NIfTI file.
 struct World {
     units: u8,
-    /// Distances between elements, positive.
+    /// The distances between neighbouring elements along each dimension; always positive.
     steps: [f64; MAX_RANK],
-    /// The rows of the affine map to x, y and z.
+    /// The rows of the affine map from indices to x, y and z.
     rows: [[f64; 4]; 3],
-    /// If the map has shear: the place of the first element in a coordinate system of the image without shear. Programs
-    /// that do not support shear use this place.
+    /// The position of the first element in a coordinate system without shear, if the map has shear. Programs that do
+    /// not support shear use this position.
     straight: Option<[f64; 3]>,
-    /// The time of the first element.
+    /// The time of the first element, in the header's unit.
     time: f64,
 }
 
-/// Whether an image has a z direction.
 fn is_upright(oblique: &Oblique) -> bool {
     oblique.axes.iter().any(|axis| axis.kind == AxisKind::Z)
 }
 
-/// Whether the header can hold the place of an oblique image: its axes of space are x, y and z, each at most once, and
-/// its dimensions of space are the first dimensions of the file.
+/// Whether a NIfTI header can hold the directions of an oblique image. Its axes of space must be x, y and z, each at
+/// most once, and its dimensions of space must be the first dimensions of the file.
 fn fits(oblique: &Oblique, dimensions: &[FileAxis]) -> bool {
     let of_space = |output: &usize| oblique.axes[*output].kind.is_space();
     let outputs: Vec<usize> = (0..oblique.axes.len()).filter(of_space).collect();
@@ -360,7 +359,6 @@ fn fits(oblique: &Oblique, dimensions: &[FileAxis]) -> bool {
         })
 }
 
-/// Returns the header of NIfTI-1.
 fn first_version(dimensions: &[FileAxis], world: &World, type_code: TypeCode) -> Option<Vec<u8>> {
     let mut header = HeaderBytes::new(352);
     header.put(0, &348_i32.to_le_bytes());
@@ -375,7 +373,7 @@ fn first_version(dimensions: &[FileAxis], world: &World, type_code: TypeCode) ->
     }
     header.put(70, &type_code.code.to_le_bytes());
     header.put(72, &type_code.bits.to_le_bytes());
-    // `pixdim[0]` is the handedness (`qfac`) that NIfTI uses to compute the map from a quaternion.
+    // NIfTI calls `pixdim[0]` the handedness (`qfac`), which readers need to compute the affine map from a quaternion.
     header.put(76, &single(1.0));
     header.put(108, &single(352.0));
     header.put(112, &single(1.0));
@@ -395,7 +393,6 @@ fn first_version(dimensions: &[FileAxis], world: &World, type_code: TypeCode) ->
     Some(header.0)
 }
 
-/// Returns the header of NIfTI-2.
 fn second_version(dimensions: &[FileAxis], world: &World, type_code: TypeCode) -> Option<Vec<u8>> {
     let mut header = HeaderBytes::new(544);
     header.put(0, &540_i32.to_le_bytes());

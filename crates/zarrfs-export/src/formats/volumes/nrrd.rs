@@ -1,7 +1,7 @@
 //! `.nrrd` and `.nhdr`: nearly raw raster data (teem's NRRD0005), with or without the elements.
 //!
 //! `.nhdr` is only a header, for the elements in the `.raw` file. NRRD lists sizes with the fastest dimension first, so
-//! that elements stay in C order. Attributes become key/value pairs.
+//! elements stay in C order. Attributes become key/value pairs.
 
 use serde_json::Value;
 
@@ -11,10 +11,10 @@ use crate::formats::volumes::{Placement, TextHeader};
 use crate::formats::{FileParts, Subject};
 use zarr_format::model::{Attributes, DataType};
 
-/// Returns a file of header and elements.
+/// Makes a `.nrrd` file of header and elements; `None` if NRRD cannot hold the array.
 pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     let TextHeader { text, left_out } = header(subject)?;
-    // Aligns the elements with a comment of spaces. Then comes the empty line that ends the header.
+    // A comment of spaces aligns the elements; the empty line after it ends the header.
     let filling = filling(text.len() + "#\n\n".len());
     let header = format!("{text}#{}\n\n", " ".repeat(filling));
     Some(FileParts {
@@ -23,7 +23,7 @@ pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     })
 }
 
-/// Returns only the header; the elements are in the `.raw` file.
+/// Makes a `.nhdr` file of the header alone, for the elements in the `.raw` file.
 pub(crate) fn detached(subject: &Subject) -> Option<FileParts> {
     let file = subject.raw_file_alone()?;
     let TextHeader { text, left_out } = header(subject)?;
@@ -33,11 +33,11 @@ pub(crate) fn detached(subject: &Subject) -> Option<FileParts> {
     })
 }
 
-/// Maximum bytes of a copied attribute, and of all copied attributes.
+/// Maximum size in bytes of an attribute that is copied to the header, and of all copied attributes.
 const MAX_VALUE: usize = 1 << 10;
 const MAX_VALUES: usize = 32 << 10;
 
-/// Names of NRRD's fields. No attribute is written under these names, since some programs do not distinguish fields
+/// The names of NRRD's fields. No attribute is written with such a name, since some programs do not distinguish fields
 /// from key/value pairs.
 const FIELDS: [&str; 38] = [
     "dimension",
@@ -137,13 +137,13 @@ fn header(subject: &Subject) -> Option<TextHeader> {
     Some(TextHeader { text, left_out })
 }
 
-/// Whether the place is written as directions in space instead of spacings. It is if all dimensions are directions of
-/// space, or if none has a known kind. For an oblique image, only directions can express the place.
+/// Whether the header states directions in space instead of spacings: for an oblique image, and for at most 3
+/// dimensions with a known scale that are all directions of space or all of unknown kind.
 fn is_in_space(dimensions: &Dimensions) -> bool {
     use crate::formats::axes::AxisKind::Other;
     let axes = &dimensions.axes;
     if dimensions.oblique.is_some() {
-        // teem supports spaces of at most 8 dimensions.
+        // teem supports spaces of at most 8 dimensions, so larger ones are written as spacings.
         return axes.len() <= 8;
     }
     let is_space = axes.iter().all(|axis| axis.kind.is_space());
@@ -151,8 +151,8 @@ fn is_in_space(dimensions: &Dimensions) -> bool {
     has_scale(axes) && axes.len() <= 3 && (is_space || is_unknown)
 }
 
-/// Returns the name of the anatomical space of an image. Returns `None` if the image has no anatomical orientation, or
-/// if NRRD has no anatomical space with its dimensions.
+/// Returns NRRD's name of an image's anatomical space; `None` if the image has no anatomical orientation, or if NRRD
+/// has no anatomical space with the image's dimensions.
 fn space_of_body(dimensions: &Dimensions) -> Option<&'static str> {
     use crate::formats::axes::AxisKind::{Time, X, Y, Z};
     let oblique = dimensions.oblique.as_ref();
@@ -166,7 +166,7 @@ fn space_of_body(dimensions: &Dimensions) -> Option<&'static str> {
     }
 }
 
-/// Returns the lines of directions and origin in space.
+/// Returns the header lines with the directions and the origin of an image in space.
 fn space(place: &Placement, rank: usize) -> String {
     let vector = |numbers: Vec<f64>| {
         let numbers: Vec<String> = numbers.iter().map(f64::to_string).collect();
@@ -188,12 +188,13 @@ fn space(place: &Placement, rank: usize) -> String {
     text + &format!("space origin: {}\n", vector(place.origin.clone()))
 }
 
-/// Returns the lines of spacing and origin, for dimensions that are not all directions of space.
+/// Returns the header lines with spacings and origins, for dimensions that are not all directions of space.
 fn spacings(axes: &[AxisMeaning]) -> String {
     let numbers = |value: fn(&AxisMeaning) -> f64| joined(axes.iter().rev().map(value));
     let mut text = format!("spacings: {}\n", numbers(AxisMeaning::step));
     text += &format!("axis mins: {}\n", numbers(|axis| axis.origin));
-    // With "node" the axis minimum is the first element; with "cell" it would be half a step before it.
+    // With "node", the axis minimum is the position of the first element; with "cell", it would be half an element
+    // before it.
     text += &format!("centerings: {}\n", joined(vec!["node"; axes.len()]));
     if axes.iter().any(|axis| axis.unit.is_some()) {
         text += &format!(
@@ -204,7 +205,7 @@ fn spacings(axes: &[AxisMeaning]) -> String {
     text
 }
 
-/// Returns texts in quotes.
+/// Joins texts, each in quotes; a missing text is empty.
 fn quoted<'a>(texts: impl Iterator<Item = Option<&'a str>>) -> String {
     let quoted = |text: Option<&str>| {
         let plain = text.unwrap_or_default().chars();
@@ -216,7 +217,8 @@ fn quoted<'a>(texts: impl Iterator<Item = Option<&'a str>>) -> String {
     joined(texts.map(quoted))
 }
 
-/// Returns the line with the unit of the elements. Returns an empty text if the unit is long or has several lines.
+/// Returns the header line with the unit of the elements, or an empty text if the unit is too long or has several
+/// lines.
 fn sample_units(unit: &str) -> String {
     let is_plain = !unit.trim().is_empty() && !unit.contains(|letter: char| letter.is_control());
     if is_plain && unit.len() <= MAX_VALUE {
@@ -226,7 +228,7 @@ fn sample_units(unit: &str) -> String {
     }
 }
 
-/// Returns the attributes as key/value pairs. `left_out` names the attributes that are too long.
+/// Writes the attributes as key/value pairs of NRRD. The message in `left_out` names those that are too long.
 fn pairs(attributes: &Attributes) -> TextHeader {
     let (mut text, mut long) = (String::new(), Vec::new());
     for (name, value) in attributes.to_map() {
@@ -249,7 +251,7 @@ fn pairs(attributes: &Attributes) -> TextHeader {
         }
     }
     let left_out = (!long.is_empty()).then(|| {
-        // The sentence names at most 8 attributes.
+        // The message names at most 8 attributes.
         let others = long.split_off(long.len().min(8));
         let more = if others.is_empty() { "" } else { " and others" };
         let (names, most) = (long.join(", "), MAX_VALUE);

@@ -16,7 +16,7 @@ fn type_name(data_type: &DataType) -> Option<String> {
     })
 }
 
-/// Returns a file of XML, the elements, and the end of the XML.
+/// Makes a `.vti` file: the XML, the elements, and the end of the XML; `None` if VTK cannot hold the array.
 pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     let type_name = type_name(&subject.array.data_type)?;
     if !subject.is_image(3) {
@@ -42,7 +42,7 @@ pub(crate) fn parts(subject: &Subject) -> Option<FileParts> {
     })
 }
 
-/// Returns the XML up to the underscore. After it, the file has the length of the elements in bytes, and the elements.
+/// Returns the XML up to the underscore, after which the file has the length of the elements in bytes and the elements.
 fn xml(subject: &Subject, dimensions: &Dimensions, type_name: &str) -> Option<String> {
     let place = Placement::of(dimensions);
     let three = |list: &[f64], other: f64| {
