@@ -90,7 +90,7 @@ struct ChangedNode<'a> {
     what: Compared<'a>,
 }
 
-/// Returns the children that a node has in at least one of the states.
+/// Returns the names and nodes of the children that a group has in at least one of the two states.
 fn children_of_both(
     before: &HierarchyState,
     after: &HierarchyState,
@@ -123,7 +123,7 @@ fn children_of_both(
         .collect()
 }
 
-/// Returns the change of a node, or `None` if it is unchanged.
+/// Returns the change of a node as a JSON object, or `None` if the node is unchanged.
 fn node_change(
     before: &HierarchyState,
     after: &HierarchyState,

@@ -157,7 +157,8 @@ impl ArrayPair<'_> {
                 .shape
                 .iter()
                 .try_fold(1_u64, |all, &length| all.checked_mul(length));
-            // At most 32 MiB of each state are compared at a time, except for variable-length elements.
+            // At most 32 MiB of each state are compared at a time, to limit the memory. Variable-length elements are
+            // not split, because their size is not known.
             let is_small =
                 elements.is_some_and(|elements| elements.saturating_mul(element) <= 32 << 20);
             match halves(&part).filter(|_| !is_small && !is_variable) {
@@ -208,7 +209,7 @@ impl BoxElements {
     }
 }
 
-/// Returns the two halves of a box along its longest dimension, or `None` if it has one element.
+/// Returns the two halves of an index range along its longest dimension, or `None` if it has one element.
 fn halves(region: &Region) -> Option<[Region; 2]> {
     let (axis, &length) = region
         .shape

@@ -185,7 +185,7 @@ fn place(number: f64) -> f64 {
     if number.is_finite() { number } else { 0.0 }
 }
 
-/// Returns the meaning of all dimensions of an array.
+/// Returns the meaning of each dimension of an array, and the position of an oblique image.
 fn of_array(subject: &Subject) -> Dimensions {
     let rank = subject.array.shape.len();
     let mut axes: Vec<AxisMeaning> = (0..rank).map(|axis| named(subject, axis)).collect();
@@ -377,7 +377,6 @@ pub(crate) fn has_scale(axes: &[AxisMeaning]) -> bool {
         .any(|axis| axis.scale.is_some() || axis.origin != 0.0)
 }
 
-/// Joins numbers with spaces.
 pub(crate) fn joined(numbers: impl IntoIterator<Item = impl ToString>) -> String {
     let numbers: Vec<String> = numbers
         .into_iter()

@@ -219,7 +219,7 @@ impl Conversion for Utf8 {
             for point in points.iter().take(length.map_or(0, |last| last + 1)) {
                 let letter = char::from_u32(u32::from_le_bytes(*point));
                 let letter = letter.unwrap_or(char::REPLACEMENT_CHARACTER);
-                // A code point takes at most four bytes in UTF-8, so the result fits.
+                // The buffer of four bytes per code point is large enough, because UTF-8 takes at most four.
                 let (place, after) = rest.split_at_mut(letter.len_utf8());
                 letter.encode_utf8(place);
                 rest = after;

@@ -74,7 +74,7 @@ pub(super) fn filling(length: usize) -> usize {
 pub struct FileParts {
     /// The bytes of the file before the elements.
     pub header: Vec<u8>,
-    /// The form of the elements; `None` for a header file, whose elements are in another file.
+    /// The order and conversion of the elements; `None` for a header file, whose elements are in another file.
     pub elements: Option<ElementForm>,
     /// The bytes of the file after the elements.
     pub trailer: Vec<u8>,
@@ -88,7 +88,7 @@ pub struct ElementForm {
     /// The array dimension that each dimension of the file stands for, outermost first; `None` if the file has the
     /// array's order.
     pub order: Option<Vec<usize>>,
-    /// The conversion of each element; `None` if elements are written as they are decoded, in little-endian order.
+    /// The conversion of each element; `None` if elements are written as decoded, in little-endian order.
     pub conversion: Option<Arc<dyn Conversion>>,
 }
 
@@ -255,7 +255,7 @@ impl Format {
         ["tif", "vrt", "hdr"].contains(&self.extension)
     }
 
-    /// Whether two formats are the same.
+    /// Whether two formats are the same: whether they have the same file extension.
     pub fn is(&self, other: &Format) -> bool {
         self.extension == other.extension
     }

@@ -42,7 +42,7 @@ pub struct GroupContents {
     pub subgroups: Vec<Subgroup>,
     /// The arrays in the file, at least one.
     pub members: Vec<GroupMember>,
-    /// A sentence about each node that the file leaves out.
+    /// A message about each array or group that the file leaves out.
     pub left_out: Vec<String>,
 }
 
@@ -97,7 +97,7 @@ pub enum GroupScope {
 /// the header or the length of the file depends on its elements.
 pub(super) const MAX_READ_AT_OPEN: u64 = 16 << 20;
 
-/// A file format for all arrays of a group.
+/// A file format as which a group, with its arrays, can be exported.
 pub struct GroupFormat {
     /// The extension of the format's file names, without the dot.
     pub extension: &'static str,
@@ -156,7 +156,7 @@ impl GroupBody {
 pub struct MadeLayout {
     /// The numbers of the arrays whose elements are read for the layout.
     pub read: Vec<usize>,
-    /// Reads the elements and returns the layout.
+    /// Reads the elements that the layout depends on, and returns the layout.
     pub make: fn(&RequestContext, &GroupContents) -> Result<GroupLayout>,
 }
 
@@ -184,7 +184,7 @@ pub struct GroupLayout {
 pub struct PlacedVariable {
     /// The index of the array in `GroupContents::members`.
     pub member: usize,
-    /// The offset of the array's first byte in the file.
+    /// The offset in the file of the array's first byte.
     pub offset: u64,
     /// The header, elements and trailer of the array, which stand at the offset in the group's file.
     pub parts: FileParts,
@@ -306,7 +306,7 @@ impl GroupFile {
         self.length == 0
     }
 
-    /// Whether the file has bytes that were computed from elements when it was opened.
+    /// Whether the header was computed from elements when the file was opened.
     pub fn is_made(&self) -> bool {
         self.is_made
     }
@@ -491,7 +491,7 @@ impl MemberTexts {
         Ok(MemberTexts::Ragged(member.records(context)?))
     }
 
-    /// Passes each text to `take`, in UTF-8.
+    /// Passes each text to `take` in UTF-8, in order of the elements.
     pub(super) fn each(&self, take: &mut TakeText<'_>) -> Result<()> {
         match self {
             MemberTexts::Ragged(texts) => texts.iter().try_for_each(take),

@@ -10,7 +10,7 @@ pub(super) enum Quantity {
     Angle,
 }
 
-/// A unit: `factor * 10^exponent` metres, seconds or degrees.
+/// A unit of length, time or angle: `factor * 10^exponent` metres, seconds or degrees.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Unit {
     pub(super) quantity: Quantity,
@@ -96,7 +96,7 @@ impl Unit {
         Unit::named(axis.unit.as_deref()?)
     }
 
-    /// Returns the unit with a name or a symbol, or `None` if it is unknown.
+    /// Returns the unit with a UDUNITS name or a symbol, or `None` if it is unknown.
     pub(super) fn named(name: &str) -> Option<Unit> {
         let name = name.trim();
         Unit::of_symbol(name).or_else(|| {

@@ -415,7 +415,7 @@ fn can_leave_out(scope: GroupScope) -> bool {
     matches!(scope, GroupScope::Below | GroupScope::Columns(_))
 }
 
-/// The nodes below a group, sorted by path.
+/// The groups and arrays below an exported group, sorted by path.
 #[derive(Default)]
 struct NodesBelow {
     groups: Vec<Arc<NodeEntry>>,

@@ -219,7 +219,6 @@ fn resolution(times: &[Option<i128>]) -> i128 {
     units.into_iter().find(are_multiples).unwrap_or(1)
 }
 
-/// Returns a float as an integer, or `None` if it has a fraction.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "what is beyond any coordinate becomes the nearest number, which none is"

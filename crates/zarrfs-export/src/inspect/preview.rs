@@ -36,7 +36,7 @@ pub struct NumberPlane {
     /// The dimensions of the plane's rows and columns; `None` if the array has too few dimensions with several
     /// elements.
     pub axes: (Option<usize>, Option<usize>),
-    /// The number of columns of the picture.
+    /// The number of numbers in a row of the picture.
     pub width: usize,
     /// The numbers in the picture, row by row; `None` for the fill value and for values that are not finite.
     pub drawn: Vec<Option<f64>>,
@@ -55,7 +55,7 @@ pub struct NumberPlane {
 /// The number and size of the chunks that a selection covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunksUnder {
-    /// Number of chunks.
+    /// Number of chunks that the selection covers.
     pub count: u64,
     /// Size of all these chunks in bytes, decoded.
     pub bytes: u64,
@@ -77,11 +77,11 @@ struct Extreme {
 /// Which kinds of elements without a colour a plane contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DarkElements {
-    /// Whether it contains the fill value as a finite number.
+    /// Whether the plane contains the fill value as a finite number.
     pub fill: bool,
-    /// Whether it contains NaN or NaT.
+    /// Whether the plane contains NaN or NaT.
     pub nan: bool,
-    /// Whether it contains infinite numbers.
+    /// Whether the plane contains infinite numbers.
     pub infinite: bool,
 }
 
@@ -183,7 +183,7 @@ impl Range {
         Some((low.number, high.number))
     }
 
-    /// Extends the range to include a number.
+    /// Extends the minimum and maximum to include a number.
     fn add(&mut self, number: f64, element: &[u8], data_type: &DataType) {
         let new = || Extreme {
             number,

@@ -199,7 +199,7 @@ fn parts_of(format: &Format, array: &OpenArray, subject: &Subject) -> Result<Fil
     }
 }
 
-/// Passes the bytes of a file of `length` bytes to `take`, block by block.
+/// Reads a file of `length` bytes, and passes its bytes to `take` block by block.
 pub fn write_whole(
     context: &RequestContext,
     file: &dyn ReadAt,

@@ -122,7 +122,7 @@ pub enum Checksum {
     Correct,
     /// The checksum does not match the index.
     Wrong,
-    /// The index codecs have no checksum.
+    /// The codecs of the index include no checksum.
     None,
     /// The checksum was not compared, because the index could not be read.
     NotRead,
@@ -143,7 +143,7 @@ impl Checksum {
 /// The inner chunks that are stored according to the index of a shard.
 #[derive(Clone, Debug, Default)]
 pub struct InnerChunks {
-    /// Number of stored inner chunks.
+    /// Number of stored inner chunks in the shard.
     pub stored: u64,
     /// Size in bytes of the gaps in the shard, which belong neither to the index nor to a stored inner chunk.
     pub unused: u64,

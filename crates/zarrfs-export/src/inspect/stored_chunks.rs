@@ -32,7 +32,7 @@ pub struct ChunkLength {
 pub struct ChunkTotals {
     /// Number of chunks in the chunk grid, stored or not.
     pub total: u64,
-    /// Number of stored chunks.
+    /// Number of stored chunks in the array.
     pub present: u64,
     /// Total length of the stored chunks in bytes.
     pub bytes: u64,
@@ -43,7 +43,7 @@ pub struct ChunkTotals {
     pub smallest: Option<ChunkLength>,
     /// The longest stored chunk.
     pub largest: Option<ChunkLength>,
-    /// Whether all stored chunks were counted.
+    /// Whether all stored chunks were counted, and not only the first ones.
     pub is_whole: bool,
 }
 
@@ -111,7 +111,7 @@ pub type Ends<T> = Option<(T, T)>;
 pub struct MapCell {
     /// Number of chunks, stored or not.
     pub chunks: u64,
-    /// Number of stored chunks.
+    /// Number of stored chunks in the cell.
     pub present: u64,
     /// Total length of the stored chunks in bytes; 0 unless lengths were requested.
     pub bytes: u64,
@@ -137,7 +137,7 @@ pub struct MapConfig {
     pub detail: ScanDetail,
     /// Whether all stored chunks are decoded, to find corrupt ones.
     pub decode: bool,
-    /// Number of chunks that are decoded in parallel.
+    /// Maximum number of chunks that are decoded in parallel.
     pub threads: usize,
 }
 
@@ -157,17 +157,17 @@ pub struct ChunkMap {
     pub grid: Vec<u64>,
     /// The dimensions of rows and columns; `None` if the array has too few dimensions.
     pub axes: (Option<usize>, Option<usize>),
-    /// Number of rows of cells.
+    /// Number of rows of cells in the map.
     pub rows: u64,
-    /// Number of columns of cells.
+    /// Number of columns of cells in the map.
     pub columns: u64,
     /// The cells of the map, row by row.
     pub cells: Vec<MapCell>,
     /// Number of chunks in the chunk grid, stored or not.
     pub total: u64,
-    /// Number of stored chunks.
+    /// Number of stored chunks in the array.
     pub present: u64,
-    /// The first 1000 corrupt chunks.
+    /// The first 1000 chunks that cannot be decoded, with their errors.
     pub corrupt: Vec<CorruptChunk>,
 }
 
@@ -364,7 +364,6 @@ fn axes_of(grid: &[u64], axes: Option<(usize, usize)>) -> Result<(Option<usize>,
     }
 }
 
-/// Returns `number * cells / count`, rounded down.
 fn scaled(number: u64, cells: u64, count: u64) -> u64 {
     let scaled = u128::from(number) * u128::from(cells) / u128::from(count.max(1));
     u64::try_from(scaled).unwrap_or_default()

@@ -532,7 +532,7 @@ fn find_unnamed_mapping(array: &NodeEntry, find: FindNode<'_>) -> Result<Option<
     Ok(find(&path)?.filter(is_mapping))
 }
 
-/// A coordinate variable and the meaning of its values.
+/// A coordinate variable, with the direction and quantity of its values.
 type FoundVariable = (Arc<NodeEntry>, CoordinateMeaning);
 
 /// Finds coordinate variables of a map, starting at the last dimension, until one runs east and one runs north. A

@@ -32,7 +32,7 @@ pub enum NodeFacts {
     Broken(Error),
 }
 
-/// A node of a hierarchy, as the tree shows it.
+/// A node of the hierarchy in a tree, with what is known of it.
 #[derive(Clone, Debug)]
 pub struct TreeNode {
     /// The path of the node in the store.
@@ -122,7 +122,7 @@ fn facts(entry: &NodeEntry, open: Option<&Arc<OpenArray>>, root: &str) -> NodeFa
 /// Maximum number of nodes of a tree. Further nodes are left out, and `is_cut` is set in their group.
 const MAX_NODES: usize = 1 << 20;
 
-/// Maximum depth of a tree.
+/// Maximum depth of a tree of nodes.
 const MAX_DEPTH: usize = 1000;
 
 /// Maximum number of children that are read as one batch. The nodes of a batch are passed to the caller before more
@@ -469,7 +469,7 @@ impl TreeItem {
 }
 
 impl UnreadChildren {
-    /// Returns the children whose nodes will be read.
+    /// Returns the children of a group as items whose nodes will be read.
     fn children(&self) -> impl Iterator<Item = UnreadChild> {
         self.names.iter().map(|name| UnreadChild {
             parent: self.parent.clone(),

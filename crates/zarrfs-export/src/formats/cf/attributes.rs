@@ -55,7 +55,7 @@ pub(crate) enum AttributeNumber {
 }
 
 impl AttributeNumber {
-    /// Parses a number, a list of one number, or a word for a number that JSON lacks.
+    /// Parses a number, a list of one number, or a word such as `NaN` for a number that JSON lacks.
     pub(crate) fn read(value: &Value) -> Option<AttributeNumber> {
         match value {
             Value::Number(number) => {

@@ -143,7 +143,7 @@ fn microseconds(value: CountValue, unit: i64) -> Option<i128> {
     })
 }
 
-/// Returns a float as a mantissa and a power of 2, or `None` if it is too large to count any time.
+/// Returns a float as a mantissa and a power of 2, or `None` if it is too large to be a count of time.
 fn parts(float: f64) -> Option<(i128, i32)> {
     if float.abs() > 1e19 || !float.is_finite() {
         return None;

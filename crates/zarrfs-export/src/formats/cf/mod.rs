@@ -64,7 +64,6 @@ pub(crate) fn decoded_but_times(array: &Array) -> Result<DecodedArray, NoValues>
 
 fn decoded_with(array: &Array, counts: Counts) -> Result<DecodedArray, NoValues> {
     let array = &*array.in_files();
-    // Whether decoded values can differ from the stored numbers.
     let mut are_others = false;
     let mut kept_fill = KeptFill::None;
     let found: Option<(DataType, Arc<dyn Conversion>)> = match &array.data_type {
@@ -117,7 +116,7 @@ fn decoded_with(array: &Array, counts: Counts) -> Result<DecodedArray, NoValues>
 /// Returns the attributes of the decoded array: those that decoding has applied are removed.
 fn attributes_of(array: &Array, data_type: &DataType, kept_fill: &KeptFill) -> Attributes {
     let mut attributes = array.attributes.clone();
-    // CF does not scale complex numbers, so their `scale_factor` remains.
+    // CF does not scale complex numbers, so `scale_factor` remains an attribute of their array.
     if !matches!(data_type, DataType::Complex(_)) {
         attributes = without(&attributes, &["scale_factor", "add_offset", "_Unsigned"]);
     }
@@ -326,7 +325,8 @@ fn apply_unsigned(stored: Stored, attributes: &Attributes) -> Result<Stored, NoV
         _ if stored.is_float() || value.is_null() => Ok(stored),
         Some("true") => Ok(stored.unsigned()),
         Some("false") => Ok(stored.signed()),
-        // Some readers treat `"True"` or `true` as unsigned, and others do not.
+        // Any other spelling, such as `"True"` or `true`, is an error, because some readers treat it as unsigned and
+        // others do not.
         _ => Err(NoValues::of("_Unsigned", &value, "\"true\" or \"false\"")),
     }
 }
@@ -503,7 +503,7 @@ impl CfAttributes {
         })
     }
 
-    /// Returns the decoding of numbers that count no times, and so keep their data type or are scaled.
+    /// Returns the decoding of numbers in their stored type: floats are masked and unpacked, integers stay unchanged.
     fn own_meaning(&self, packing: CfPacking) -> Meaning {
         match self.stored {
             _ if !self.masks() && packing.is_none() => Meaning::Same,

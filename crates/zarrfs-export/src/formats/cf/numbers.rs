@@ -234,7 +234,7 @@ impl FillNumber {
     }
 }
 
-/// Whether an element marks a missing value: it equals one of the fill numbers.
+/// Whether an element equals one of the numbers that mark missing values.
 pub(crate) fn is_fill_of<T: CfNumber<N>, const N: usize>(number: T, fills: &[FillNumber]) -> bool {
     fills.iter().any(|fill| match (fill, number.whole()) {
         (FillNumber::Whole(fill), Some(number)) => *fill == number,

@@ -10,15 +10,15 @@ use std::ops::Range;
 /// A calendar of the CF conventions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calendar {
-    /// The Gregorian calendar, extended to all times.
+    /// The Gregorian calendar, extended to all years before its introduction.
     Gregorian,
-    /// A leap day every fourth year.
+    /// A calendar with a leap day every fourth year.
     Julian,
-    /// Every year has 365 days.
+    /// A calendar in which every year has 365 days.
     NoLeap,
-    /// Every year has 366 days.
+    /// A calendar in which every year has 366 days.
     AllLeap,
-    /// Every month has 30 days.
+    /// A calendar in which every month has 30 days.
     Days360,
 }
 
@@ -46,7 +46,7 @@ impl Calendar {
             let within = days.rem_euclid(360);
             return (days.div_euclid(360), within / 30 + 1, within % 30 + 1);
         }
-        // Finds the last March 1 on or before this day.
+        // The year and day are counted from the last March 1 on or before the date.
         let since = days + 719_468;
         let mut year = since.div_euclid(365).min(since.div_euclid(366)) - 1;
         while self.days(year + 1, 3, 1) <= days {
@@ -60,7 +60,6 @@ impl Calendar {
     }
 }
 
-/// A second in nanoseconds.
 pub(crate) const SECOND: i128 = 1_000_000_000;
 const DAY: i128 = 86_400 * SECOND;
 
@@ -128,7 +127,7 @@ fn with_hyphens(date: &str) -> Cow<'_, str> {
     Cow::Owned(parts.join("-") + time)
 }
 
-/// Whether a unit is written as a long name, in the singular or the plural.
+/// Whether a unit of time is written as a long name, in the singular or the plural.
 fn has_long_name(unit: &str) -> bool {
     let unit = unit.to_ascii_lowercase();
     unit.ends_with("second") || unit.ends_with("seconds") || {

@@ -63,7 +63,7 @@ impl GlobalHeap {
             return;
         }
         let used = HEAD + self.objects.len();
-        // HDF5 demands this minimum size of a collection.
+        // HDF5 demands that a collection of the heap has at least 4096 bytes.
         let length = used.max(4096);
         self.closed.extend(b"GCOL\x01\0\0\0");
         self.closed.extend((length as u64).to_le_bytes());
@@ -80,7 +80,7 @@ impl GlobalHeap {
         self.count = 0;
     }
 
-    /// Hands out the bytes of the completed collections, so that they need not stay in memory.
+    /// Hands out the bytes of the completed collections of the heap, so that they need not stay in memory.
     pub(super) fn take(&mut self) -> Vec<u8> {
         self.taken += self.closed.len() as u64;
         std::mem::take(&mut self.closed)

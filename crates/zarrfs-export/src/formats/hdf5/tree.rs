@@ -21,7 +21,7 @@ use zarr_format::model::{LEFT_OUT, bytes_of};
 /// The objects of an HDF5 file, numbered in order; the first one is the root group.
 pub(super) struct HdfTree {
     pub(super) objects: Vec<HdfObject>,
-    /// A sentence about each array that the file leaves out.
+    /// A message about each array that the file leaves out.
     pub(super) left_out: Vec<String>,
 }
 
@@ -457,7 +457,7 @@ impl GroupScales {
         object: usize,
         length: u64,
     ) -> Option<Vec<(String, HdfValue)>> {
-        // netCDF recognizes by this text that the dataset is not a variable.
+        // netCDF recognizes by this text that the HDF5 dataset is only a dimension.
         let label = format!("This is a netCDF dimension but not a netCDF variable. {length:>9}");
         self.attributes(object, &label)
     }

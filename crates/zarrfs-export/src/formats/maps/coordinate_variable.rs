@@ -26,7 +26,7 @@ pub struct CoordinateMeaning {
     pub quantity: Quantity,
 }
 
-/// The quantity of a coordinate variable.
+/// What the values of a coordinate variable measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Quantity {
     /// Longitude or latitude in degrees.
@@ -166,7 +166,7 @@ pub(crate) fn unknown_unit(attributes: &Attributes) -> Option<String> {
 }
 
 impl CoordinateMeaning {
-    /// Finds the meaning of a variable by its units, its standard name, its axis or its name, in this order.
+    /// Finds the meaning of a coordinate variable by its units, its standard name, its axis or its name, in this order.
     pub fn of(name: &str, attributes: &Attributes) -> CoordinateMeaning {
         let text = |name: &str| match attributes.get(name) {
             Some(Value::String(text)) => text.trim().to_string(),
@@ -214,14 +214,14 @@ impl CoordinateMeaning {
     }
 }
 
-/// Returns the kind of a coordinate variable if its name alone tells it.
+/// Returns the direction (X or Y) of a coordinate variable, if its name alone tells it.
 pub(crate) fn kind_of_name(name: &str) -> Option<AxisKind> {
     let name = name.to_ascii_lowercase();
     let known = NAMES.iter().find(|known| known.0 == name);
     known.map(|known| known.1)
 }
 
-/// Returns X for CF's units of longitude and Y for those of latitude, such as `degrees_east`.
+/// Returns X for a CF unit of longitude, such as `degrees_east`, and Y for a CF unit of latitude.
 fn kind_of_units(units: &str) -> Option<AxisKind> {
     let units = units.to_ascii_lowercase();
     let rest = units

@@ -193,7 +193,7 @@ fn polar(mapping: &Attributes) -> (&'static str, Vec<(&'static str, &'static str
     ("Polar_Stereographic", parameters)
 }
 
-/// Whether a grid mapping has a scale other than 1 at its origin.
+/// Whether a grid mapping has a scale factor other than 1 at its origin.
 fn has_scale(mapping: &Attributes) -> bool {
     number(mapping, "scale_factor_at_projection_origin", 0).is_some_and(|scale| scale != 1.0)
 }
@@ -356,9 +356,9 @@ pub(crate) fn number(mapping: &Attributes, attribute: &str, place: usize) -> Opt
 /// The ellipsoid and the prime meridian of a geographic system.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ellipsoid {
-    /// The semi-major axis in metres.
+    /// The semi-major axis of the ellipsoid in metres.
     pub(crate) major: f64,
-    /// The inverse flattening. By the convention of WKT, 0 means a sphere.
+    /// The inverse flattening of the ellipsoid. By the convention of WKT, 0 means a sphere.
     pub(crate) flattening: f64,
     /// The prime meridian, in degrees east of Greenwich.
     pub(crate) meridian: f64,

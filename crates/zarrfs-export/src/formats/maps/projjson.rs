@@ -173,7 +173,7 @@ fn conversion(conversion: &Value, keyword: &str) -> Option<String> {
     Some(text + "]")
 }
 
-/// Returns a comma and the WKT of a system's axes.
+/// Returns a comma and the WKT of a reference system's axes.
 fn axes(system: &Value) -> Option<String> {
     let axes = system.get("coordinate_system")?;
     let kind = match axes.get("subtype")?.as_str()? {

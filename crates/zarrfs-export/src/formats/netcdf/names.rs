@@ -28,8 +28,8 @@ pub(crate) struct GroupDimensions {
 }
 
 impl GroupDimensions {
-    /// Starts the dimensions of a group below other groups, whose dimensions are in `above`. The numbers of new
-    /// dimensions start at `first`, and no new dimension gets a name in `taken`.
+    /// Starts an empty list of dimensions for a group below other groups, whose dimensions are in `above`. New
+    /// dimensions are numbered from `first` on, and get no name in `taken`.
     pub(crate) fn below(
         above: VisibleDimensions,
         first: u64,
@@ -157,7 +157,7 @@ fn legal_name(name: &str) -> String {
     legal
 }
 
-/// Shortens a name so that an underscore and a number can be appended to it.
+/// Shortens a name that is too long, so that an underscore and a number can be appended to it.
 fn shorten(name: &mut String) {
     let longest = MAX_NAME - 12;
     if name.len() <= longest {

@@ -117,7 +117,7 @@ impl AffineMap {
         if self.outputs() != rank || !self.is_finite() {
             return None;
         }
-        // Gauss-Jordan elimination: the matrix becomes the identity, and the identity becomes the inverse.
+        // Gauss-Jordan elimination: the row operations that make the matrix the identity make the identity its inverse.
         let mut left = self.rows.clone();
         let mut right = AffineMap::identity(rank).rows;
         let largest = |row: &Vec<f64>| {

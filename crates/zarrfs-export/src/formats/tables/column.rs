@@ -94,7 +94,7 @@ impl<'a> RowReader<'a> {
         Ok(())
     }
 
-    /// Makes the next element of the block the current one.
+    /// Makes the next element of the block of rows the current one.
     pub(crate) fn advance(&mut self) {
         match &mut self.block {
             Block::Empty => {}

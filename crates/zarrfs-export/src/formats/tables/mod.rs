@@ -19,7 +19,6 @@ pub(crate) mod cell;
 pub(crate) mod column;
 pub(crate) mod group;
 
-/// Maximum number of columns of a table.
 pub(crate) const MAX_COLUMNS: usize = 1024;
 
 /// Writes a text table, and reads its elements while it writes.

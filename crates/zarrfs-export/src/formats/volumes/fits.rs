@@ -128,7 +128,6 @@ fn axis_cards(number: usize, axis: &AxisMeaning) -> Vec<String> {
     cards
 }
 
-/// Formats a number as a FITS real with all of its digits.
 fn real(number: f64) -> String {
     let text = format!("{number:E}");
     if text.contains('.') {

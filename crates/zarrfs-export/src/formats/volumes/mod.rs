@@ -51,12 +51,12 @@ pub(crate) struct Placement {
     pub(crate) origin: Vec<f64>,
     /// The direction of each dimension, as a unit vector.
     directions: Vec<Vec<f64>>,
-    /// The unit of each direction of space.
+    /// The unit of the coordinates along each direction of space.
     pub(crate) units: Vec<Option<String>>,
 }
 
 impl Placement {
-    /// Places an image in space. `components` says along which direction of space each dimension runs.
+    /// Returns the position and directions in space of an image, given the meaning of its dimensions.
     pub(crate) fn of(dimensions: &Dimensions) -> Placement {
         match &dimensions.oblique {
             Some(oblique) => Placement::of_oblique(oblique),
