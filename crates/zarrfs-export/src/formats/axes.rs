@@ -174,8 +174,8 @@ pub(crate) fn dimensions_of(subject: &Subject) -> Dimensions {
     found
 }
 
-/// Accepts a number as the distance between elements only if it is finite and not 0, because products of scales may
-/// overflow.
+/// Accepts a number as the distance between elements only if it is finite and not 0, because a product of scales may
+/// overflow or become 0.
 fn distance(number: f64) -> Option<f64> {
     (number.is_finite() && number != 0.0).then_some(number)
 }

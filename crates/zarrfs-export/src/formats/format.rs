@@ -204,7 +204,8 @@ impl Format {
 
     /// Whether the array has a file of this format. Opening such a file may still fail.
     pub fn fits(&self, subject: &Subject) -> bool {
-        // A basic format has a file for an array that cannot be decoded, too; opening it returns the decoding error.
+        // Every array has files of the basic formats, even if it cannot be decoded; opening such a file returns the
+        // decoding error.
         let is_fixed = !subject.array.data_type.is_variable();
         (self.is_basic && is_fixed && self.parts.is_some()) || self.holds(subject)
     }
@@ -279,7 +280,7 @@ impl Format {
 
     /// Returns a number that identifies the content of an array's file. Writes to the file do not change the number.
     pub fn content(&self, array: &OpenArray, parts: &FileParts) -> u64 {
-        // Files of a basic format have no attributes, so only the array identifies them.
+        // Files of the basic formats contain no attributes, so only the array identifies their content.
         if self.is_basic {
             array.id()
         } else {

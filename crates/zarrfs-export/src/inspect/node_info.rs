@@ -426,7 +426,7 @@ impl GroupFiles {
 /// A message about metadata that some files leave out, and the names of these files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOutOfFiles {
-    /// A name, a colon and the reason.
+    /// The message: the name of the metadata, a colon and the reason.
     pub sentence: String,
     /// Names of the files that leave out the metadata.
     pub files: Vec<String>,

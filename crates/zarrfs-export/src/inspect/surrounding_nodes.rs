@@ -474,10 +474,10 @@ impl MapSource<'_> {
 
 /// The GeoZarr resolution level that an array belongs to.
 struct NamedLevel {
-    /// The group that lists the level.
+    /// The GeoZarr group that lists the level.
     group: Arc<NodeEntry>,
     layout: MapLayout,
-    /// The level's entry in the list.
+    /// The entry of the level in the group's list of levels.
     attributes: Attributes,
     /// The path from the group to the level, and the path from the level to the array.
     path: String,

@@ -205,7 +205,7 @@ pub(crate) struct ComplexMask {
 }
 
 impl ComplexMask {
-    /// Returns the conversion for an array, or `None` if no number marks missing values.
+    /// Returns the conversion that masks the missing values of an array, or `None` if no number marks missing values.
     pub(crate) fn of(array: &Array, size: usize) -> Result<Option<ComplexMask>, NoValues> {
         let missing = missing_numbers(&array.attributes)?.into_iter();
         let mut fills: Vec<[f64; 2]> = missing.map(|number| [number.to_float(), 0.0]).collect();

@@ -218,9 +218,9 @@ impl KeptFill {
 /// What the numbers of an array count, according to the attribute `units`.
 #[derive(Clone, Copy, PartialEq)]
 enum Counted {
-    /// Times; `None` if `units` or `calendar` is unknown.
+    /// Numbers count times; `None` if `units` or `calendar` is unknown.
     Times(Option<TimeCount>),
-    /// Durations; the number is the length of the unit in nanoseconds.
+    /// Numbers count durations in a unit of this many nanoseconds.
     Durations(i64),
     Other,
 }

@@ -18,11 +18,11 @@ const HEAD: usize = 16;
 pub(super) struct GlobalHeap {
     /// The address of the heap's first collection in the file.
     address: u64,
-    /// Total bytes of the completed collections that were already handed out.
+    /// Total bytes of the completed collections of the heap that were already handed out.
     taken: u64,
-    /// The bytes of completed collections that were not handed out yet.
+    /// The bytes of completed collections of the heap that were not handed out yet.
     closed: Vec<u8>,
-    /// The encoded objects of the collection that is being filled.
+    /// The encoded objects of the heap collection that is being filled.
     objects: Vec<u8>,
     count: u16,
 }

@@ -20,7 +20,8 @@ pub struct CoordinateVariable {
 /// The direction and the quantity of a coordinate variable's values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CoordinateMeaning {
-    /// X if the values increase eastward, Y if they increase northward; other kinds for other variables.
+    /// The direction: X if the values increase eastward, Y if they increase northward, and other kinds for other
+    /// variables.
     pub kind: AxisKind,
     /// The quantity that the values measure, with its unit.
     pub quantity: Quantity,

@@ -361,7 +361,7 @@ impl<'a> TableNodes<'a> {
             .collect()
     }
 
-    /// Returns the column with a name, or the reason why the array or group is not a column.
+    /// Makes a column of the array or group with a name; fails with the reason if it is not a column.
     fn column(&self, name: &str) -> OrReason<Column> {
         let group = self.groups.get(name);
         let encoding = group.and_then(|attributes| ColumnEncoding::of(attributes));

@@ -130,8 +130,8 @@ pub(crate) const NDJSON: Format = Format {
 const NEEDS: &str =
     "real numbers, times or strings in 1 or 2 dimensions, or fields of these in 1 dimension";
 
-/// Returns what metadata determine of a file. Its header is not the beginning of the file, but all text that does not
-/// come from elements, so that the content number depends on it.
+/// Makes the header, which is not the beginning of the file but all text that does not come from elements, because the
+/// content number depends on the header.
 fn parts(subject: &Subject, notation: RowNotation) -> Option<FileParts> {
     let array = subject.array;
     if let DataType::Struct(fields) = &array.data_type {

@@ -243,7 +243,7 @@ fn imagej(subject: &Subject, axes: &[AxisMeaning], mut stack: ImageStack) -> Opt
         .and_then(|pages| header(&pages, OffsetSize::Classic, pixels));
     let header = match each {
         Some(header) => header,
-        // The header then needs an offset only for the first image.
+        // A header for the first image alone needs only the offset of this image.
         None => header(&make(1)?, OffsetSize::Classic, page)?,
     };
     Some(FileParts {

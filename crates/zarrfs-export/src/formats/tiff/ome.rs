@@ -210,7 +210,7 @@ struct PlacedLevel {
 }
 
 impl PlacedLevel {
-    /// Converts the offset of the level for a file whose header has the length `header`. Zeros pad the level to a
+    /// Gives the resolution level its offset in a file whose header has the length `header`. Zeros pad the level to a
     /// multiple of 8 bytes.
     fn variable(self, contents: &GroupContents, header: u64) -> Option<PlacedVariable> {
         let array = &contents.members.get(self.member)?.array;
