@@ -143,7 +143,6 @@ fn field(field: &Field) -> Option<String> {
     Some(format!("({name}, {descr}, {})", tuple(&field.shape)))
 }
 
-/// Formats the lengths of dimensions as a Python tuple.
 pub(crate) fn tuple(lengths: &[u64]) -> String {
     let names: Vec<String> = lengths.iter().map(u64::to_string).collect();
     let comma = if lengths.len() == 1 { "," } else { "" };

@@ -266,19 +266,16 @@ impl FileContent {
     }
 }
 
-/// Removes the prefix `cf.` of a format's name; returns `None` if there is no such prefix.
 fn without_cf(name: &str) -> Option<&str> {
     name.strip_prefix(CF)?.strip_prefix('.')
 }
 
-/// Builds the error for a name that is not a format of groups; the error lists these formats.
 fn unknown_group_format(name: &str, why: &str) -> Error {
     let names = GROUP_FORMATS.iter().map(|format| format.extension);
     let names: Vec<&str> = names.collect();
     Error::invalid(name, format!("{why}; choose one of {}", names.join(", ")))
 }
 
-/// Builds the error for a name that is not a format; the error lists all formats.
 fn unknown_format(name: &str, why: &str) -> Error {
     let names = FORMATS.iter().map(|format| format.extension);
     let names: Vec<&str> = names.collect();

@@ -316,7 +316,6 @@ impl ChunkMap {
     }
 }
 
-/// Extends a minimum and maximum to include a number.
 fn with<T: PartialOrd + Copy>(ends: Ends<T>, number: T) -> Ends<T> {
     Some(match ends {
         Some((least, largest)) if number < least => (number, largest),

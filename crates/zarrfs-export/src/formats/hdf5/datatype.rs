@@ -11,9 +11,7 @@ pub(super) const STRUCTURE: &str = "structure";
 
 /// The HDF5 type in which an array's elements are written.
 pub(super) struct HdfType {
-    /// The HDF5 datatype message.
     pub(super) message: Vec<u8>,
-    /// Size of an element of the dataset, in bytes.
     pub(super) size: usize,
     /// Converts the array's decoded elements to the HDF5 type; `None` if they are written as decoded.
     pub(super) conversion: Option<Arc<dyn Conversion>>,
@@ -144,14 +142,12 @@ pub(super) fn integer(width: usize, is_signed: bool) -> Vec<u8> {
     vec![0x10, sign, 0, 0, width, 0, 0, 0, 0, 0, width * 8, 0]
 }
 
-/// Returns the HDF5 datatype message of a 32-bit float.
 pub(super) fn single(is_big_endian: bool) -> Vec<u8> {
     let mut message = float(4, 23, 127);
     message[1] |= u8::from(is_big_endian);
     message
 }
 
-/// Returns the HDF5 datatype message of a 64-bit float.
 pub(super) fn double() -> Vec<u8> {
     float(8, 52, 1023)
 }

@@ -433,7 +433,6 @@ impl GroupScales {
         &self.scales
     }
 
-    /// Whether the object is a dimension scale of the group.
     fn is_scale(&self, object: usize) -> bool {
         self.scales.contains(&object)
     }

@@ -157,7 +157,6 @@ impl RowNotation {
         }
     }
 
-    /// Appends bytes to a cell: as text if they are UTF-8, or else as a list of numbers.
     fn push_bytes(self, bytes: &[u8], text: &mut String) {
         match str::from_utf8(bytes) {
             Ok(value) => self.push_text(value, text),
@@ -165,7 +164,6 @@ impl RowNotation {
         }
     }
 
-    /// Appends a JSON value to a cell.
     fn push_json(self, json: &str, text: &mut String) {
         match self {
             RowNotation::Json => text.push_str(json),
@@ -192,7 +190,6 @@ impl RowNotation {
     }
 }
 
-/// Appends an element of variable length to a cell.
 fn push_variable(data_type: &DataType, record: &[u8], notation: RowNotation, text: &mut String) {
     let is_object = *data_type == DataType::Object;
     match str::from_utf8(record) {

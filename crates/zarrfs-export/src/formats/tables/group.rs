@@ -89,7 +89,6 @@ struct Values {
     mask: Option<usize>,
 }
 
-/// A column of a group's table.
 struct Column {
     name: String,
     /// The values of the rows, or their category codes.
@@ -100,7 +99,6 @@ struct Column {
 }
 
 impl Column {
-    /// Returns the numbers of all arrays that the column is read from.
     fn members(&self) -> impl Iterator<Item = usize> {
         let all = std::iter::once(&self.rows).chain(&self.categories);
         all.flat_map(|values| std::iter::once(values.values).chain(values.mask))

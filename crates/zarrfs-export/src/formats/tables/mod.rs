@@ -86,7 +86,6 @@ fn before_cells(names: &[String]) -> Vec<String> {
     keys.collect()
 }
 
-/// Returns the first line of a CSV file, with the column names.
 fn line_of_names(names: &[String]) -> String {
     let names: Vec<String> = names.iter().map(|name| field(name)).collect();
     format!("{}\n", names.join(","))

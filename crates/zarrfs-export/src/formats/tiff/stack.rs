@@ -242,7 +242,6 @@ impl ImageStack {
     }
 }
 
-/// The consecutive strips of a TIFF image.
 struct Strips {
     rows: u64,
     places: Vec<u64>,

@@ -14,7 +14,6 @@ use zarr_format::model::{DataType, bytes_of};
 const BLOCK: usize = 2880;
 const CARD: usize = 80;
 
-/// The form in which FITS stores a data type.
 struct StoredType {
     bitpix: i32,
     bzero: Option<&'static str>,
