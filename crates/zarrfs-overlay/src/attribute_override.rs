@@ -1,9 +1,10 @@
-//! Attributes that were set on a key whose content is below the top layer.
+//! Attributes that were set on a key whose content is still in the store or in a frozen layer.
 //!
-//! They are records of the journal. They override the attributes of the content below, which other programs may change.
-//! They belong to the top layer: a freeze moves them to the next layer. When the layer gets a content of the key, its
-//! file gets the attributes, and the record is ignored. The record remains until that content is synced, because a
-//! power loss may lose it, and the content below is then visible again. `NameChange::override_attributes` sets them.
+//! The journal records these attributes. They override the attributes of the content, which other programs may change.
+//! They belong to the top layer of changes: when a commit freezes that layer, they move to the new top layer. When the
+//! top layer gets its own file of the key, that file gets the attributes and the record is ignored. The record remains
+//! until the file is synced, because a power loss may lose the file and make the old content visible again.
+//! `NameChange::override_attributes` sets the attributes.
 
 use std::fs::File;
 #[cfg(test)]
@@ -26,18 +27,19 @@ pub(crate) struct AttributeOverride {
     pub(crate) gid: u32,
     pub(crate) accessed: SystemTime,
     pub(crate) modified: SystemTime,
-    /// The time when the attributes were set.
+    /// The time when the attributes were set, which `stat` shows as `st_ctime`.
     pub(crate) changed: SystemTime,
-    /// The version of the content that `accessed` and `modified` belong to; `None` if a frozen layer had that content.
+    /// The version of the content whose times are `accessed` and `modified`, or `None` if the store did not have that
+    /// content yet.
     pub(crate) version: Option<StoreVersion>,
     pub(crate) xattrs: Xattrs,
-    /// Whether the layer has a file of the key that is only a copy of the store's content. The file has these
-    /// attributes too.
+    /// Whether the layer of changes has a file of the key that is only a copy of the store's object. That file has the
+    /// same attributes.
     pub(crate) is_of_copy: bool,
 }
 
 impl AttributeOverride {
-    /// Returns the attributes of a file. Its times belong to a content of this version.
+    /// Returns the attributes of an open file. `version` is the version of the content that its times belong to.
     pub(crate) fn of(file: &File, version: Version) -> rustix::io::Result<AttributeOverride> {
         let stat = rustix::fs::fstat(file)?;
         let posix = attributes::posix_of(&stat);
@@ -54,12 +56,13 @@ impl AttributeOverride {
         })
     }
 
-    /// Sets these attributes on a file, except for the times.
+    /// Sets owner, mode and extended attributes of a file from this record, but not its times.
     pub(crate) fn apply_to(&self, file: &File) -> rustix::io::Result<()> {
         attributes::set_all(file, &self.xattrs, &self.owner_and_mode())
     }
 
-    /// Sets these attributes on a copy of a content of this version, with the times if they belong to that version.
+    /// Sets the recorded attributes on a copy of an object. The copy gets the recorded times only if they belong to the
+    /// object's `version`.
     pub(crate) fn apply_to_copy(&self, file: &File, version: Version) -> rustix::io::Result<()> {
         self.apply_to(file)?;
         if !self.has_times_of(version) {
@@ -73,20 +76,20 @@ impl AttributeOverride {
         attributes::set_open(file, &times)
     }
 
-    /// Returns the change that sets owner and mode.
+    /// Returns owner and mode as an argument for the functions that set attributes.
     pub(crate) fn owner_and_mode(&self) -> AttrChange {
         let is_root = rustix::process::geteuid().is_root();
         AttrChange {
             mode: Some(self.mode),
             uid: is_root.then_some(self.uid),
-            // A user other than the daemon's may have set it, to one of their own groups.
+            // The group is set without root too: its owner may have changed the file to another of their own groups.
             gid: Some(self.gid),
             ..AttrChange::default()
         }
     }
 
-    /// Returns the `stat` of a file below with these attributes. The times of the attributes are used only as long as
-    /// the content has the same version.
+    /// Returns the `stat` of a file with its attributes replaced by the recorded ones. The recorded times count only as
+    /// long as the content has the version that they belong to.
     pub(crate) fn applied_to(&self, below: Stat) -> Stat {
         if below.meta.kind != EntryKind::File {
             return below;
@@ -141,7 +144,7 @@ impl AttributeOverride {
         })
     }
 
-    /// Returns the approximate number of extra bytes in the record of these attributes.
+    /// Returns the approximate memory of the recorded extended attributes, in bytes.
     pub(crate) fn xattr_bytes(&self) -> usize {
         let xattrs = self.xattrs.iter();
         xattrs.map(|(name, value)| name.len() + value.len()).sum()

@@ -19,12 +19,10 @@ use zarrfs_store::{EntryKind, Meta, Version};
 /// The bits of a mode that a file in the overlay can have: permissions and the sticky bit.
 pub(crate) const PERMISSIONS: u32 = 0o1777;
 
-/// Returns the kind of a file of the upper folder.
 pub(crate) fn kind_of(stat: &Stat) -> EntryKind {
     kind_of_type(FileType::from_raw_mode(stat.st_mode))
 }
 
-/// Returns the kind of a file of this type.
 pub(crate) fn kind_of_type(found: FileType) -> EntryKind {
     match found {
         FileType::Directory => EntryKind::Directory,
@@ -33,8 +31,8 @@ pub(crate) fn kind_of_type(found: FileType) -> EntryKind {
     }
 }
 
-/// Returns kind, size, time and version. `generation` is part of the version, and distinguishes contents with the same
-/// size and time.
+/// Converts `stat` to kind, size, time and version. `generation` is part of the version, because two contents may have
+/// the same inode, size and time.
 pub(crate) fn meta_of(stat: &Stat, generation: u64) -> Meta {
     let kind = kind_of(stat);
     let size = match kind {
@@ -64,7 +62,6 @@ fn version_of(stat: &Stat, generation: u64) -> Version {
     Version::of_upper(&bytes)
 }
 
-/// Returns the POSIX attributes of a file.
 pub(crate) fn posix_of(stat: &Stat) -> Posix {
     Posix {
         mode: stat.st_mode,
@@ -80,12 +77,12 @@ pub(crate) fn posix_of(stat: &Stat) -> Posix {
     }
 }
 
-/// Returns the change that sets this owner and mode.
+/// Returns the request that sets owner, group and mode to those in `posix`.
 pub(crate) fn owner_and_mode(posix: &Posix) -> AttrChange {
     change_of(posix.mode, posix.uid, posix.gid)
 }
 
-/// Returns the change that sets this mode, and this owner if the process may set it.
+/// Returns the request that sets a file's mode. It also sets owner and group if the process is root.
 pub(crate) fn change_of(mode: u32, uid: u32, gid: u32) -> AttrChange {
     let is_root = rustix::process::geteuid().is_root();
     AttrChange {
@@ -122,7 +119,7 @@ pub(crate) fn set_open(file: impl AsFd, change: &AttrChange) -> rustix::io::Resu
     Ok(())
 }
 
-/// Sets owner, mode and times of a name in a folder, without following symbolic links.
+/// Sets owner, mode and times of the file with this name in a folder, without following symbolic links.
 pub(crate) fn set_named(
     folder: impl AsFd,
     name: &OsStr,
@@ -134,7 +131,7 @@ pub(crate) fn set_named(
     }
     if let Some(mode) = change.mode {
         let stat = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        // Symbolic links have no mode.
+        // Linux cannot change the mode of a symbolic link.
         if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
             let mode = Mode::from_bits_truncate(mode & PERMISSIONS);
             rustix::fs::chmodat(&folder, name, mode, AtFlags::empty())?;
@@ -185,7 +182,7 @@ pub(crate) fn spec_of(time: SystemTime) -> Timespec {
     }
 }
 
-/// Returns an extended attribute of a file, or `None` if it is not set.
+/// Returns the value of an extended attribute of a file, or `None` if it is not set.
 pub(crate) fn xattr(file: impl AsFd, name: &[u8]) -> rustix::io::Result<Option<Vec<u8>>> {
     let mut value = vec![0; MAX_XATTR_BYTES];
     match rustix::fs::fgetxattr(file, name, value.as_mut_slice()) {
@@ -208,7 +205,7 @@ pub(crate) fn xattrs(file: impl AsFd) -> rustix::io::Result<Xattrs> {
     Ok(found)
 }
 
-/// Sets these extended attributes of an open file and removes other `user.` attributes; then sets owner and mode.
+/// Replaces the `user.` extended attributes of an open file by `xattrs`, then sets its owner and mode.
 pub(crate) fn set_all(
     file: &File,
     xattrs: &Xattrs,
@@ -218,7 +215,7 @@ pub(crate) fn set_all(
     let removed = |name: &&Vec<u8>| name.starts_with(b"user.") && !xattrs.contains_key(*name);
     let removed: Vec<&Vec<u8>> = names.iter().filter(removed).collect();
     if !removed.is_empty() || !xattrs.is_empty() {
-        // Only root can set attributes of a file without its write bit.
+        // Make the file writable first: without write permission only root can set its extended attributes.
         let mode = Mode::from_raw_mode(rustix::fs::fstat(file)?.st_mode) | Mode::WUSR;
         rustix::fs::fchmod(file, mode & Mode::from_bits_truncate(PERMISSIONS))?;
     }
@@ -234,17 +231,17 @@ pub(crate) fn set_all(
 /// Extended attributes: values by names.
 pub(crate) type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Returns the names of a file's extended attributes.
 pub(crate) fn xattr_names(file: impl AsFd) -> rustix::io::Result<Vec<Vec<u8>>> {
     xattr_names_by(|names| rustix::fs::flistxattr(&file, names))
 }
 
-/// Whether a name in a folder has extended attributes that the system did not set; `false` if they cannot be read.
+/// Whether a file in a folder has extended attributes other than `security.` and `system.`; `false` if they cannot be
+/// read.
 pub(crate) fn has_own_xattrs(folder: impl AsFd, name: &OsStr) -> bool {
     let number = folder.as_fd().as_raw_fd().to_string();
     let path = Path::new("/proc/self/fd").join(number).join(name);
     let list = |names: &mut [u8]| rustix::fs::llistxattr(&path, names);
-    // Query only the length first: almost no file has any.
+    // Query only the length first: almost no file has extended attributes.
     if !rustix::fs::llistxattr_query(&path).is_ok_and(|length| length > 0) {
         return false;
     }
@@ -252,7 +249,7 @@ pub(crate) fn has_own_xattrs(folder: impl AsFd, name: &OsStr) -> bool {
     xattr_names_by(list).is_ok_and(|names| names.iter().any(is_own))
 }
 
-/// Returns the names that `list` writes to a buffer; `list` returns their length.
+/// Returns the names of extended attributes. `list` writes the names to a buffer and returns their length in bytes.
 fn xattr_names_by(
     list: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
 ) -> rustix::io::Result<Vec<Vec<u8>>> {
@@ -269,7 +266,7 @@ fn xattr_names_by(
         .collect())
 }
 
-/// Maximum size in bytes of one extended attribute, and of all their names (`xattr(7)`).
+/// Maximum size in bytes of one extended attribute, and of all names of a file's attributes (`xattr(7)`).
 const MAX_XATTR_BYTES: usize = 64 << 10;
 
 #[cfg(test)]

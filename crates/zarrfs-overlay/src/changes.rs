@@ -1,6 +1,7 @@
 //! Lists the upper folder's changes: keys to put or erase, and uncommittable keys.
 //!
-//! Only complete files are listed: a file that is being written waits for a later commit. This module changes nothing.
+//! Only complete files are listed, since a file that is being written waits for a later commit. Nothing is changed
+//! here.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -13,53 +14,53 @@ use zarr_format::error::Result;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Key, StoreVersion, Version};
 
-/// The action of a commit on a key.
+/// What a commit does to a changed key in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeAction {
-    /// Put the upper folder's content, of this length in bytes.
+    /// Put the upper folder's file, whose length in bytes is given.
     Put(u64),
-    /// Put the content that the store has under another key.
+    /// Put the object that the store has under the key `from`, because the object was renamed.
     Copy {
-        /// The other key.
+        /// The key under which the store has the object.
         from: Key,
-        /// The content's length in bytes.
+        /// The object's length in bytes.
         size: u64,
     },
-    /// Remove the key.
+    /// Remove the key from the store.
     Erase,
 }
 
-/// The store's state of a key before the change.
+/// What is known about the store's object of a key before the mount changed the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BaseState {
-    /// The store's version was never seen.
+    /// The store's version of the key is unknown.
     Unseen,
-    /// The version when the key was first changed; `None` if the key was missing.
+    /// The store's version when the mount first changed the key; `None` if the store did not have the key.
     Known(Option<StoreVersion>),
-    /// The store's object is visible under another name, so its version does not matter.
+    /// The store's object was renamed on the mount, so its version does not matter.
     Moved,
-    /// A frozen layer has the key. The commit of that layer comes first and determines the store's version.
+    /// An unfinished commit also changes the key. That commit comes first and determines the store's version.
     Frozen,
 }
 
-/// A changed key.
+/// A key that was changed on the mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedKey {
-    /// The key.
+    /// The changed key.
     pub key: Key,
-    /// The action of a commit on the key.
+    /// What a commit does to the key in the store.
     pub action: ChangeAction,
-    /// The store's state before the change.
+    /// The state of the store's object before the change.
     pub base: BaseState,
 }
 
 impl ChangedKey {
-    /// Whether the store did not have the key.
+    /// Whether the store did not have the key before the change.
     pub fn is_new(&self) -> bool {
         self.base == BaseState::Known(None)
     }
 
-    /// Returns the number of bytes that a commit writes.
+    /// Returns the number of bytes that a commit writes to the store for the changed key.
     pub fn bytes(&self) -> u64 {
         match self.action {
             ChangeAction::Put(size) | ChangeAction::Copy { size, .. } => size,
@@ -68,35 +69,36 @@ impl ChangedKey {
     }
 }
 
-/// Keys that cannot be committed now, each with the reason.
+/// Keys, each with a reason or a property that its list is about.
 pub type KeysWithReason = Vec<(Key, &'static str)>;
 
-/// All changes of the upper folder.
+/// All changes of the upper folder, as a commit sees them.
 #[derive(Clone, Debug, Default)]
 pub struct ChangeSet {
-    /// Keys, in order.
+    /// The changed keys, in order.
     pub keys: Vec<ChangedKey>,
-    /// Keys that stay in the upper folder, each with the reason.
+    /// Keys that a commit leaves in the upper folder, each with the reason.
     pub uncommittable: KeysWithReason,
-    /// Keys with properties that no store can hold and that a commit drops, each with these properties.
+    /// Keys that a commit puts without some of their properties, because no store can hold those properties. Each key
+    /// has the names of the properties.
     pub lost: KeysWithReason,
-    /// The keys that belong to a commit that began and did not finish; the next commit continues with them.
+    /// The keys that an interrupted commit has not finished. The next commit continues with these keys.
     pub frozen: HashSet<Key>,
 }
 
-/// A whiteout, and the objects and folders of the store that it covers.
+/// A whiteout, with the objects and folders of the store that it hides.
 pub(crate) struct HiddenSubtree {
     pub(crate) at: Key,
-    /// The objects at and below it.
+    /// The store's objects at and below `at`.
     objects: Vec<Key>,
-    /// The folders at and below it, each before the folders in it.
+    /// The store's folders at and below `at`, each before its subfolders.
     pub(crate) folders: Vec<Key>,
-    /// The place that a rename moved the subtree from.
+    /// The subtree of the store that was renamed to `at`, or `None` if `at` is only removed.
     pub(crate) moved: Option<MovedSubtree>,
 }
 
 impl HiddenSubtree {
-    /// Lists the objects and folders of the store below the whiteouts at and below these paths.
+    /// Lists the objects and folders of the store that are hidden by the whiteouts at and below `paths`.
     pub(crate) fn list(
         layered: &LayeredStore,
         context: &RequestContext,
@@ -124,15 +126,15 @@ impl HiddenSubtree {
     }
 }
 
-/// A subtree of the store that is visible under another name.
+/// A subtree of the store that was renamed on the mount.
 pub(crate) struct MovedSubtree {
     pub(crate) source: Key,
     pub(crate) stored: Subtree,
 }
 
 impl MovedSubtree {
-    /// Returns the key at or below `at` where the store's key `from` is visible, or `None` if it is not visible there,
-    /// or is visible under its own name.
+    /// Returns the key under which the renamed object `from` is visible at or below `at`. Returns `None` if it is not
+    /// visible there, or was not renamed.
     pub(crate) fn visible_key(&self, layered: &LayeredStore, from: &Key, at: &Key) -> Option<Key> {
         let key = joined(at, &from.below(&self.source)?);
         let shows = key != *from && layered.layer.lower_key(&key).as_ref() == Some(from);
@@ -141,7 +143,7 @@ impl MovedSubtree {
 }
 
 impl ChangeSet {
-    /// Returns the differences from the store, in the top layer and in a frozen layer.
+    /// Returns the differences between the mount and the store, including those of an unfinished commit.
     pub(crate) fn of_overlay(top: &LayeredStore, context: &RequestContext) -> Result<ChangeSet> {
         let changes = ChangeSet::of_layer(top, context)?;
         match &top.frozen {
@@ -150,14 +152,14 @@ impl ChangeSet {
         }
     }
 
-    /// Returns the differences of one layer from the store below.
+    /// Returns the differences between one layer of changes and the store.
     pub(crate) fn of_layer(layered: &LayeredStore, context: &RequestContext) -> Result<ChangeSet> {
         let all = [Key::root()];
         let hidden = HiddenSubtree::list(layered, context, &all)?;
         ChangeSet::at(layered, context, &all, &hidden)
     }
 
-    /// Returns the differences from the store below at and below these paths. `hidden` is the result of
+    /// Returns the differences between a layer of changes and the store at and below `paths`. `hidden` is the result of
     /// `HiddenSubtree::list`.
     pub(crate) fn at(
         layered: &LayeredStore,
@@ -198,7 +200,7 @@ impl ChangeSet {
         })
     }
 
-    /// Returns the combination of these changes and the changes of the layer below.
+    /// Merges the changes of the top layer with those of the frozen layer, `below`, which an unfinished commit writes.
     fn over(self, below: ChangeSet) -> ChangeSet {
         let frozen = below.keys.iter().map(|change| change.key.clone()).collect();
         let keys = below.keys.into_iter();
@@ -209,7 +211,8 @@ impl ChangeSet {
                 change.base = below.base;
             }
             if let ChangeAction::Copy { size, .. } = change.action {
-                // The store may not have the source yet: the layer below may put it. So the content is put, not copied.
+                // The frozen layer may contain the source of this copy, and the store may not have it yet. So the
+                // content is put, not copied within the store.
                 change.action = ChangeAction::Put(size);
             }
             let is_undone = change.action == ChangeAction::Erase && change.is_new();
@@ -232,7 +235,8 @@ impl ChangeSet {
     }
 }
 
-/// Returns the keys at and below these paths on which only attributes were set: no store can hold these.
+/// Returns the keys at and below `paths` whose attributes were set, but not their content. No store can hold such
+/// attributes.
 pub(crate) fn keys_with_attributes(layer: &ChangeLayer, paths: &[Key]) -> Result<KeysWithReason> {
     let mut found = KeysWithReason::new();
     for path in paths {
@@ -243,18 +247,19 @@ pub(crate) fn keys_with_attributes(layer: &ChangeLayer, paths: &[Key]) -> Result
 }
 
 impl BaseState {
-    /// Whether the store's version is the same as before the change; `None` means that the key is missing.
+    /// Whether `now`, the store's version of a key, is the version before the change; `None` means that the key is
+    /// missing.
     pub(crate) fn is(self, now: Option<Version>) -> bool {
         matches!(self, BaseState::Known(base) if base.map(Version::from) == now)
     }
 
-    /// Whether the server sent no ETag for the version before the change.
+    /// Whether the store sent no ETag for the object before the change.
     pub(crate) fn has_no_etag(self) -> bool {
         matches!(self, BaseState::Known(Some(base)) if !Version::from(base).is_lasting())
     }
 
-    /// Whether `now` may be the version that the store had before the change. Versions without an ETag are compared by
-    /// size and time.
+    /// Whether the store's object may still be the one before the change, if the store now has version `now`. Versions
+    /// without an ETag are compared by size and time.
     pub(crate) fn may_be(self, now: Version) -> bool {
         matches!(self, BaseState::Known(Some(base)) if now.may_be(base.into()))
     }
@@ -268,10 +273,10 @@ fn state_of_base(base: BaseVersion) -> BaseState {
     }
 }
 
-/// Collects changes; each key is listed once.
+/// Collects the changes of a layer, and lists each key once.
 struct ChangeCollector<'a> {
     layered: &'a LayeredStore,
-    /// Keys of the store that are visible under another name, with everything below them.
+    /// Keys of the store that were renamed, alone or as a folder with everything in it.
     moved: Vec<Key>,
     keys: BTreeMap<Key, ChangedKey>,
     uncommittable: KeysWithReason,
@@ -288,7 +293,7 @@ impl ChangeCollector<'_> {
         self.keys.insert(key, change);
     }
 
-    /// Adds the upper folder's files at and below a key.
+    /// Adds the upper folder's files at and below a key to the changes.
     fn add_upper(&mut self, context: &RequestContext, key: Key, kind: EntryKind) -> Result<()> {
         if is_too_long(&key) {
             self.uncommittable
@@ -316,7 +321,7 @@ impl ChangeCollector<'_> {
         Ok(())
     }
 
-    /// Whether the store has a folder of the same name at this place.
+    /// Whether the store has a folder of this name that is visible and was not renamed.
     fn is_in_store(&self, context: &RequestContext, folder: &Key) -> Result<bool> {
         let is_own = self.layered.layer.lower_key(folder).as_ref() == Some(folder);
         Ok(is_own && self.layered.lower.head(context, folder)?.is_some())
@@ -339,7 +344,7 @@ impl ChangeCollector<'_> {
         Ok(())
     }
 
-    /// Records the properties of a file or folder that no store can hold, so that a commit drops them.
+    /// Notes that a file or folder has properties which no store can hold, and which a commit therefore drops.
     fn add_lost(&mut self, key: &Key) -> Result<()> {
         // If the file is only a copy of the store's content, its attributes stay in the journal and are not lost.
         let overrides = self.layered.layer.attribute_override(key)?;
@@ -349,7 +354,7 @@ impl ChangeCollector<'_> {
         Ok(())
     }
 
-    /// Adds the keys of the store that a whiteout hides and that no file replaces.
+    /// Adds a removal for each of `objects` that is hidden by a whiteout and has no file in its place.
     fn add_hidden(&mut self, context: &RequestContext, objects: &[Key]) -> Result<()> {
         for key in objects {
             if !self.keys.contains_key(key) && !self.shows_file(context, key)? {
@@ -360,7 +365,7 @@ impl ChangeCollector<'_> {
         Ok(())
     }
 
-    /// Adds the keys at and below `at` where objects are visible that the store has under other keys.
+    /// Adds a copy for each object of the renamed subtree `moved` that is visible at or below `at`.
     fn add_moved(
         &mut self,
         context: &RequestContext,
@@ -382,7 +387,8 @@ impl ChangeCollector<'_> {
                     .head(context, from)?
                     .map_or(0, |meta| meta.size),
             };
-            // If no base was recorded, the store had no object at this key.
+            // The first change of a key records the store's version. Without a record, the store had no object at this
+            // key.
             let base = self.base_state(&key, BaseState::Known(None));
             let from = from.clone();
             self.add(key, ChangeAction::Copy { from, size }, base);
@@ -390,7 +396,8 @@ impl ChangeCollector<'_> {
         Ok(())
     }
 
-    /// Returns the base of a key, or `otherwise` if no version was recorded and the key did not move.
+    /// Returns the recorded state of a key in the store before the change. If nothing was recorded and the key was not
+    /// renamed, returns `otherwise`.
     fn base_state(&self, key: &Key, otherwise: BaseState) -> BaseState {
         match self.layered.layer.base(key) {
             Some(base) => state_of_base(base),
@@ -399,7 +406,7 @@ impl ChangeCollector<'_> {
         }
     }
 
-    /// Whether a file, which a store can hold, is visible at a key.
+    /// Whether the mount shows a regular file at a key.
     fn shows_file(&self, context: &RequestContext, key: &Key) -> Result<bool> {
         if let Some(kind) = self.layered.layer.dir.kind(key)? {
             return Ok(kind == EntryKind::File);

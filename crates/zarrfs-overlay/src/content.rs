@@ -13,13 +13,13 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sparse::next_data;
 use zarrfs_store::{Reader, Version};
 
-/// Size of a copied block in bytes.
+/// Number of bytes that are copied at a time.
 pub(crate) const COPY_BUFFER: usize = 1 << 20;
 
 /// Returns up to `len` bytes at `offset`; fewer only at the end of the file.
 pub(crate) fn read_file(file: &File, offset: u64, len: usize) -> std::io::Result<Vec<u8>> {
     let size = file.metadata()?.len();
-    // The kernel refuses an offset that no file can have. Such an offset is beyond the end, so nothing is read.
+    // Limit the length by the file size, because the kernel returns an error for an offset that no file can have.
     let there = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
     let mut bytes = vec![0; len.min(there)];
     let mut read = 0;
@@ -67,21 +67,21 @@ pub(crate) fn copy_range(from: &File, to: &File, mut range: Range<u64>) -> std::
     Ok(())
 }
 
-/// Returns the length of the next block of a range.
+/// Returns the length of the next block to copy of a range of bytes.
 fn piece_of(range: Range<u64>) -> usize {
     let length = usize::try_from(range.end - range.start);
     length.unwrap_or(COPY_BUFFER).min(COPY_BUFFER)
 }
 
-/// The version of a content, with its length and digest.
+/// Length, digest and version of a store's object.
 #[derive(Clone, Copy)]
 pub(crate) struct StoredContent {
     pub(crate) version: Version,
     pub(crate) content: ContentDigest,
 }
 
-/// Copies an object of the store; returns its version and digest. Fails with `Changed` if the object is replaced during
-/// every attempt.
+/// Copies an object of the store to a file; returns the object's version and digest. Fails with `Changed` if other
+/// programs keep replacing the object during the copy.
 pub(crate) fn copy_stored(
     context: &RequestContext,
     reader: &dyn Reader,
@@ -103,7 +103,7 @@ pub(crate) fn copy_stored(
     Err(Error::new(Kind::Changed, "", why))
 }
 
-/// Reads an object and passes its bytes to `take`; returns their length and digest.
+/// Reads a whole object; returns its length and digest. `take` gets the bytes of each block with their offset.
 fn read_all(
     context: &RequestContext,
     reader: &dyn Reader,
@@ -123,16 +123,16 @@ fn read_all(
     }
 }
 
-/// Maximum size in bytes of an object that is read to compute its digest when it is replaced. Reading it takes about as
-/// long as writing the new content.
+/// Maximum size in bytes of a replaced object that is read to record its digest. Reading it takes about as long as
+/// writing the new content.
 pub(crate) const MAX_REPLACED: u64 = 16 << 20;
 
-/// Maximum size in bytes of an object that is read to compute its digest when it is removed or renamed. The removal
-/// takes 0.4 ms, as long as reading 1 MiB from memory.
+/// Maximum size in bytes of a removed or renamed object that is read to record its digest. A removal takes 0.4 ms, as
+/// long as reading 1 MiB from memory.
 pub(crate) const MAX_REMOVED: u64 = 64 << 10;
 
-/// Returns version and digest of an object of at most `limit` bytes, or `None` if it is longer or was replaced during
-/// the read.
+/// Returns version and digest of an object. Returns `None` if the object is longer than `limit` bytes, or was replaced
+/// while it was read.
 pub(crate) fn short_content(
     context: &RequestContext,
     reader: &dyn Reader,
@@ -150,25 +150,24 @@ pub(crate) fn short_content(
     }))
 }
 
-/// Gives a file the owner, mode and extended attributes of another file, and removes other `user.` attributes.
+/// Copies owner, mode and extended attributes from one file to another. Other `user.` attributes are removed.
 pub(crate) fn copy_attributes(from: &File, to: &File) -> rustix::io::Result<()> {
     let stat = rustix::fs::fstat(from)?;
     let change = attributes::owner_and_mode(&attributes::posix_of(&stat));
     attributes::set_all(to, &attributes::xattrs(from)?, &change)
 }
 
-/// Returns length and digest of an object.
 pub(crate) fn digest(context: &RequestContext, reader: &dyn Reader) -> Result<ContentDigest> {
     read_all(context, reader, |_, _| Ok(()))
 }
 
-/// Returns the mark of a file's content, with its digest.
+/// Returns the mark (inode, length and digest) by which the journal recognizes a file's content.
 pub(crate) fn mark_of(file: &File) -> std::io::Result<Mark> {
     let digest = file_digest(file)?;
     mark_with(file, Some(digest))
 }
 
-/// Returns the mark of a file with the given digest.
+/// Returns the mark (inode, length and digest) of a file whose digest is already known.
 pub(crate) fn mark_with(file: &File, digest: Option<u128>) -> std::io::Result<Mark> {
     let stat = rustix::fs::fstat(file)?;
     Ok(Mark {
@@ -199,7 +198,7 @@ pub(crate) fn file_digest(file: &File) -> std::io::Result<u128> {
     Ok(hasher.finish_128())
 }
 
-/// Adds the zeros of a hole to a digest.
+/// Updates a digest with the zeros of a hole of a sparse file.
 fn add_zeros(hasher: &mut XxHash3_128, mut hole: Range<u64>) {
     static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     while hole.start < hole.end {

@@ -1,7 +1,7 @@
 //! Copies a whole store to another: chunks first, then their metadata.
 //!
-//! An interrupted copy can be run again: objects that the other store already has, byte for byte, are not put twice;
-//! any other object there is a conflict.
+//! An interrupted copy can be run again. An object that the target already has with the same bytes is skipped; one with
+//! other bytes is a conflict.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,11 +16,11 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{Condition, Key, PutBody, Reader, Store};
 
-/// Objects of at most this many bytes are copied in memory, longer ones through a temporary file.
+/// Maximum size in bytes of an object that is copied in memory; longer objects go through a temporary file.
 const MAX_IN_MEMORY: usize = 16 << 20;
 
-/// Copies every key of a store to an empty store, or to one with an interrupted copy. Conflicts are returned in the
-/// outcome, and metadata is not copied then.
+/// Copies all objects of a store to a store that is empty or has an interrupted copy. If objects conflict, they are
+/// returned in the outcome, and no metadata is copied.
 pub fn copy_all(
     context: &RequestContext,
     from: &dyn Store,
@@ -57,7 +57,7 @@ pub fn copy_all(
                 Err(error) => return Err(error),
             }
         }
-        // Metadata is copied only if all chunks that it names were copied.
+        // Do not copy metadata after a conflict, because readers would then find an array without some of its chunks.
         if !outcome.conflicts.is_empty() {
             break;
         }
@@ -65,7 +65,8 @@ pub fn copy_all(
     Ok(outcome)
 }
 
-/// Copies an object; returns its length in bytes. Fails with `Changed` if the other store has another content.
+/// Copies an object between stores; returns its length in bytes. Fails with `Changed` if the target has an object with
+/// other bytes.
 fn copy_key(context: &RequestContext, from: &dyn Store, to: &dyn Store, key: &Key) -> Result<u64> {
     let reader = from.open(context, key, None)?;
     let size = reader.meta(context)?.size;
@@ -91,7 +92,7 @@ fn copy_key(context: &RequestContext, from: &dyn Store, to: &dyn Store, key: &Ke
     Ok(size)
 }
 
-/// Returns an unnamed temporary file with an object's bytes.
+/// Copies an object into an unnamed temporary file.
 fn spooled(context: &RequestContext, reader: &dyn Reader) -> Result<File> {
     let failed = |error| Error::os("a temporary file", error);
     let mut file = upper::unnamed_file().map_err(failed)?;

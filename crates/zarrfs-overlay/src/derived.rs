@@ -1,12 +1,12 @@
 //! Derives the copies in consolidated metadata from the documents when they are read.
 //!
-//! `.zmetadata` and the `zarr.json` of a group hold copies of the documents below. A layer does not store these copies:
-//! when such a document is read, the copies of changed documents are replaced in its stored text, and all other bytes
-//! stay the same. So if the change of a document is discarded, its copy is the old one again. A text that a program
-//! wrote keeps the program's copies, except for documents that changed since (`program_copies`). If zarrfs itself
-//! edited other members of a group's document, the copies come from the text of that document below the layer.
+//! `.zmetadata` and the `zarr.json` of a group hold copies of the metadata documents below. The overlay does not store
+//! these copies. When such consolidated metadata is read, the copies of changed documents are replaced in its stored
+//! text, and all other bytes stay the same. So if a document's change is discarded, its copy is the old one again. Text
+//! that a program wrote keeps that program's copies, except for documents that changed since (`program_copies`). If
+//! zarrfs edited other members of a group's `zarr.json`, the copies come from the text below the layer of changes.
 //!
-//! A text is derived without a lock, and cached under the versions of its sources.
+//! The text is derived without a lock, and cached under the versions of its sources.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -29,18 +29,18 @@ use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::tree::{Posix, Stat};
 use zarrfs_store::{ChangeLog, EntryKind, Key, LogPosition, Meta, Object, Reader, Store, Version};
 
-/// A document whose copies differ from the copies in the stored text.
+/// A consolidated metadata document as the mount shows it, with other copies than the stored text has.
 pub(crate) struct DerivedDocument {
     pub(crate) bytes: Vec<u8>,
     pub(crate) meta: Meta,
-    /// Owner and mode of the layer's file, if the layer has one.
+    /// Owner and mode of the upper folder's file, or `None` if the document is only in the store.
     pub(crate) posix: Option<Posix>,
-    /// The version of the text that it was derived from.
+    /// The version of the stored text that the shown text was derived from.
     pub(crate) source: Version,
 }
 
 impl DerivedDocument {
-    /// Returns the `stat` of the document.
+    /// Returns the `stat` of the shown document.
     pub(crate) fn stat(&self) -> Stat {
         Stat {
             meta: self.meta,
@@ -49,7 +49,7 @@ impl DerivedDocument {
         }
     }
 
-    /// Returns the bytes in `span` as an object.
+    /// Returns the given range of the document's bytes as an object.
     pub(crate) fn object(&self, span: std::ops::Range<u64>) -> Object {
         let place = |offset| usize::try_from(offset).unwrap_or(usize::MAX);
         let bytes = self.bytes.get(place(span.start)..place(span.end));
@@ -73,22 +73,23 @@ impl Reader for DerivedDocument {
     }
 }
 
-/// Caches documents that may hold copies of others.
+/// Caches consolidated metadata documents as the mount shows them.
 #[derive(Default)]
 pub(crate) struct DerivedCache {
     known: Mutex<HashMap<Key, Arc<KnownHolder>>>,
-    /// Documents that were read and hold copies. If a document below one of these is changed, the copy in it changes
-    /// too, so it is invalidated.
+    /// Consolidated documents that programs have read. They are invalidated when a document below changes, because
+    /// their copy of it changes too.
     read: Mutex<HashSet<Key>>,
 }
 
-/// The cached state of a document that may hold copies.
+/// What is known about a consolidated metadata document.
 enum KnownHolder {
-    /// No document below was changed.
+    /// In this state of the layers, no document below was changed, so the stored copies are correct.
     Unchanged(LayersState),
-    /// The text of this version holds no copies, whatever changes below.
+    /// The text of this version has no copies, so changes of documents below do not matter.
     WithoutCopies(Version),
-    /// The text of this version has these derived copies; `None` if the stored copies are correct.
+    /// The document as the mount shows it, for this state of the layers and this version of the stored text. `None` if
+    /// the stored copies are correct.
     Derived(LayersState, Version, Option<Arc<DerivedDocument>>),
 }
 
@@ -101,7 +102,7 @@ impl KnownHolder {
     }
 }
 
-/// A snapshot of the layers' state.
+/// Identifies a state of the layers of changes, to detect that a document was changed.
 #[derive(Clone)]
 struct LayersState {
     top: Weak<LayeredStore>,
@@ -132,8 +133,8 @@ impl DerivedCache {
     fn put(&self, key: &Key, known: KnownHolder) {
         let mut table = self.known.lock();
         let cached: u64 = table.values().map(|known| known.cached_bytes()).sum();
-        // Limits of the cache: 1024 documents, of groups and of arrays of final v3; and 64 MiB of text, enough for a
-        // few of the longest documents that xarray writes.
+        // The cache holds at most 1024 documents and 64 MiB of text, enough for a few of the longest documents that
+        // xarray writes.
         let is_full = table.len() >= 1024 && !table.contains_key(key);
         if is_full || cached + known.cached_bytes() > 64 << 20 {
             table.clear();
@@ -141,7 +142,8 @@ impl DerivedCache {
         table.insert(key.clone(), Arc::new(known));
     }
 
-    /// Records that these bytes of a document were read after a position in the log of changes.
+    /// Remembers a document that was read and has copies, so that it can be invalidated later. `since` is the position
+    /// in the log of changes before the read.
     pub(crate) fn record_read(
         &self,
         changes: &ChangeLog,
@@ -156,14 +158,14 @@ impl DerivedCache {
             return;
         }
         self.read.lock().insert(key.clone());
-        // A change between the read and this point did not invalidate the document, because it was not in the table
-        // `read` yet.
+        // If a document below changed during the read, invalidate this document now: at that time it was not in the set
+        // of documents to invalidate.
         if changes.below_changed_since(since, holder.folder()) {
             changes.record(key);
         }
     }
 
-    /// Invalidates the documents of `holders` that were read.
+    /// Invalidates those of `holders` that programs have read, because a document below them was changed.
     pub(crate) fn invalidate(&self, changes: &ChangeLog, holders: &[ConsolidatedDocument]) {
         let read = self.read.lock();
         let keys = holders.iter().map(ConsolidatedDocument::key);
@@ -173,7 +175,8 @@ impl DerivedCache {
     }
 }
 
-/// Returns a document with derived copies; `None` for any other key, and while a program is writing the document.
+/// Returns consolidated metadata as the mount shows it. Returns `None` if the stored text is correct, if the key names
+/// no such document, or while a program is writing it.
 pub(crate) fn document(
     core: &OverlayCore,
     context: &RequestContext,
@@ -197,8 +200,8 @@ pub(crate) fn document(
     derive(core, context, &holder).map(|(found, _)| found)
 }
 
-/// Whether the copies of a document, whose stored text has the version `source`, may have to be derived. Deriving may
-/// need requests.
+/// Whether the mount may show other copies in consolidated metadata than the stored text of version `source` has.
+/// `false` saves the requests that deriving the copies needs.
 pub(crate) fn may_differ(core: &OverlayCore, key: &Key, source: Version) -> bool {
     let Some(holder) = ConsolidatedDocument::of_key(key) else {
         return false;
@@ -211,7 +214,8 @@ pub(crate) fn may_differ(core: &OverlayCore, key: &Key, source: Version) -> bool
     }
 }
 
-/// Derives a document. Also returns whether nothing changed during the derivation, so that the result can be cached.
+/// Derives consolidated metadata with current copies. Also returns whether no layer changed in the meantime, so that
+/// the result can be cached.
 fn derive(
     core: &OverlayCore,
     context: &RequestContext,
@@ -279,7 +283,7 @@ fn derive(
     Ok((found, is_current))
 }
 
-/// Whether a layer has changes that may make the copies in a document differ from the stored copies.
+/// Whether a layer has changes that make copies in a consolidated document stale.
 fn has_changes_under(layered: &LayeredStore, holder: &ConsolidatedDocument) -> bool {
     let state = layered.layer.lock();
     let records = &state.records;
@@ -297,23 +301,23 @@ fn has_changes_under(layered: &LayeredStore, holder: &ConsolidatedDocument) -> b
         }
 }
 
-/// Whether a layer's records change, hide or move documents that `holder` copies.
+/// Whether a layer changes, hides or moves documents that have copies in `holder`.
 fn changes_documents(records: &Records, holder: &ConsolidatedDocument) -> bool {
     let (key, folder) = (holder.key(), holder.folder());
     let mut documents = records.marks.documents_below(folder);
-    // If the layer's own file of the document is not from a program, its copies come from the text below.
+    // The consolidated document itself counts too: if zarrfs edited it, its copies come from the text below the layer.
     let has_document =
         documents.any(|document| document == key || holder.copy_name(document).is_some());
     let mut whiteouts = records.whiteouts_of_documents(folder);
     has_document || whiteouts.any(|(at, _)| at != folder && at != key)
 }
 
-/// The text of a document that may hold copies.
+/// The text of a consolidated metadata document.
 pub(crate) struct HolderText {
     pub(crate) bytes: Vec<u8>,
     pub(crate) modified: Option<SystemTime>,
     pub(crate) has_copies: bool,
-    /// Whether the text differs from the text in the layer or the store.
+    /// Whether the copies in the text were replaced, so that it differs from the stored text.
     pub(crate) is_derived: bool,
 }
 
@@ -327,7 +331,7 @@ impl HolderText {
         }
     }
 
-    /// Returns the document with this text and the attributes of the document that it is derived from.
+    /// Returns the text as a document. All other attributes come from `source`, the `stat` of the stored document.
     pub(crate) fn document(self, source: &Stat) -> DerivedDocument {
         let size = self.bytes.len() as u64;
         DerivedDocument {
@@ -344,7 +348,7 @@ impl HolderText {
     }
 }
 
-/// Reads a document that may hold copies, as the layers have it.
+/// Reads a consolidated metadata document, with the copies that a layer's changes require.
 pub(crate) struct HolderReader<'a> {
     pub(crate) layered: &'a LayeredStore,
     pub(crate) context: &'a RequestContext,
@@ -352,8 +356,7 @@ pub(crate) struct HolderReader<'a> {
 }
 
 impl HolderReader<'_> {
-    /// Returns the text of a document as the layers have it, with derived copies, or `None` if the document is missing
-    /// or too long to be read.
+    /// Returns the document's text with current copies, or `None` if the document is missing or too long to be read.
     pub(crate) fn text(&self) -> Result<Option<HolderText>> {
         let (context, holder) = (self.context, self.holder);
         let key = holder.key();
@@ -397,7 +400,7 @@ impl HolderReader<'_> {
         };
         let mut changes = Vec::new();
         let mut modified = text.modified;
-        // At most 16 requests at a time.
+        // At most 16 requests run at a time.
         for found in parallel_map(16, documents.into_iter().collect(), &read) {
             let (change, time) = found?;
             changes.push(change);
@@ -410,7 +413,7 @@ impl HolderReader<'_> {
         Ok(Some(text))
     }
 
-    /// Returns the text that is visible below the layer.
+    /// Returns the text that the frozen layer or the store has of the document.
     fn lower_text(&self) -> Result<Option<HolderText>> {
         let (context, holder) = (self.context, self.holder);
         let Some(lower) = self.layered.layer.lower_key(holder.key()) else {
@@ -430,8 +433,8 @@ impl HolderReader<'_> {
         Ok(object.map(|object| HolderText::of_stored(holder, object)))
     }
 
-    /// Returns the documents that the layer changes and that have, or should have, a copy in `holder`, by the names of
-    /// the copies.
+    /// Returns the documents that the layer changed and that have, or should have, a copy in the consolidated document,
+    /// by the names of the copies.
     fn changed_documents(&self, copies: &Copies<'_>) -> Result<BTreeMap<String, Key>> {
         let holder = self.holder;
         let (key, folder) = (holder.key(), holder.folder());
@@ -467,8 +470,8 @@ impl HolderReader<'_> {
         Ok(found)
     }
 
-    /// Returns the documents at and below paths that have, or should have, a copy in `holder`, by the names of the
-    /// copies.
+    /// Returns the documents at and below `paths` that have, or should have, a copy in the consolidated document, by
+    /// the names of the copies.
     pub(crate) fn stale_documents<'a>(
         &self,
         copies: &Copies<'_>,
@@ -492,8 +495,8 @@ impl HolderReader<'_> {
         Ok(found)
     }
 
-    /// Adds the documents that are visible at and below a path. The folders of arrays are not listed, because they may
-    /// have any number of chunks.
+    /// Finds the metadata documents at and below a path. Folders of arrays are not listed, because they may have any
+    /// number of chunks.
     fn add_documents_at(&self, path: &Key, found: &mut BTreeMap<String, Key>) -> Result<()> {
         let (context, holder) = (self.context, self.holder);
         let mut add = |document: Key| {
@@ -542,7 +545,7 @@ impl HolderReader<'_> {
     }
 }
 
-/// Returns the text of a document whose other members zarrfs itself edited: the copies come from the text below.
+/// Returns the text of a consolidated document that zarrfs itself edited: `own` with the copies of the text in `lower`.
 fn edited_text(holder: &ConsolidatedDocument, own: Object, lower: &HolderText) -> HolderText {
     let spliced = holder.with_copies_of(&own.bytes, &lower.bytes);
     let mut text = HolderText::of_stored(holder, own);
@@ -553,7 +556,6 @@ fn edited_text(holder: &ConsolidatedDocument, own: Object, lower: &HolderText) -
     text
 }
 
-/// Returns a whole document, or `None` if it is missing or too long.
 fn get(context: &RequestContext, store: &dyn Store, key: &Key) -> Result<Option<Object>> {
     match store.get(context, key, MAX_DOCUMENT) {
         Err(error) if error.kind() == Kind::TooLarge => Ok(None),
@@ -561,8 +563,8 @@ fn get(context: &RequestContext, store: &dyn Store, key: &Key) -> Result<Option<
     }
 }
 
-/// Whether a file that is about to get a key holds copies of documents. From then on they are treated as written by a
-/// program.
+/// Whether a program's file that is about to get the key of a consolidated document has copies. Such copies are later
+/// treated as written by a program.
 pub(crate) fn has_program_copies(key: &Key, file: &std::fs::File) -> Result<bool> {
     let Some(holder) = ConsolidatedDocument::of_key(key).filter(|_| may_be_consolidated(key))
     else {

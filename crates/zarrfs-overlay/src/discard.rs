@@ -18,16 +18,16 @@ use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Key};
 
-/// The result of a discard.
+/// The counts of a finished discard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Discarded {
-    /// Number of keys whose changes were dropped.
+    /// Number of keys whose changes were discarded.
     pub dropped: u64,
-    /// Number of keys that an interrupted commit had put into the store: they stay there.
+    /// Number of discarded changes that an interrupted commit had already put into the store, where they stay.
     pub stored: u64,
 }
 
-/// Drops the changes at and below a path.
+/// Discards the changes at and below a path.
 pub(crate) fn run(
     core: &Arc<OverlayCore>,
     context: &RequestContext,
@@ -39,7 +39,7 @@ pub(crate) fn run(
     }
     let discarded = core.change_names(context, std::slice::from_ref(path), |change| {
         let top = &change.top;
-        // The top layer comes first, then the frozen layer, if there is one.
+        // The top layer of changes, then the frozen layer of an interrupted commit, if there is one.
         let layers: Vec<Arc<ChangeLayer>> = std::iter::once(top)
             .chain(&top.frozen)
             .map(|layered| layered.layer.clone())
@@ -68,12 +68,12 @@ pub(crate) fn run(
         };
         Ok(discarded)
     })?;
-    // The discarded changes must not come back after a power loss.
+    // Sync now, because the discarded changes must not come back after a power loss.
     core.sync_all()?;
     Ok(discarded)
 }
 
-/// Drops the only change of a key, which the store refused. The path is locked.
+/// Drops a change that the store has refused. The key must have no other changes, and its path must be locked.
 pub(crate) fn discard_refused(core: &OverlayCore, key: &Key) -> Result<()> {
     let _names = core.names.lock();
     core.revoke(key);
@@ -109,8 +109,9 @@ fn check_changed(core: &OverlayCore, layers: &[Arc<ChangeLayer>], path: &Key) ->
     Err(Error::new(Kind::NotFound, path, why))
 }
 
-/// Returns the old names of files and folders that were renamed to a path from elsewhere. Fails with `Invalid` if one
-/// of these names is in use again, or if something was renamed from the path to elsewhere.
+/// Returns the old names of files and folders that were renamed to a path from elsewhere, because a discard gives them
+/// these names back. Fails with `Invalid` if an old name is in use again, or if something was renamed away from the
+/// path.
 fn renames_to_undo(layer: &ChangeLayer, path: &Key) -> Result<Vec<Key>> {
     let is_inside = |key: &Key| key.below(path).is_some();
     let mut old_names = Vec::new();
@@ -131,7 +132,7 @@ fn renames_to_undo(layer: &ChangeLayer, path: &Key) -> Result<Vec<Key>> {
     Ok(old_names)
 }
 
-/// Fails with `Invalid` if the old name of a rename is in use.
+/// Fails with `Invalid` if the old name of a rename is in use again, so that the rename cannot be undone.
 fn check_unused(layer: &ChangeLayer, old_name: &Key, new_name: &Key) -> Result<()> {
     let shows_folder = |folder: &Key| layer.lower_key(folder).as_ref() == Some(folder);
     let is_hidden = layer.lower_key(old_name).is_none();
@@ -144,8 +145,8 @@ fn check_unused(layer: &ChangeLayer, old_name: &Key, new_name: &Key) -> Result<(
     Err(Error::invalid(new_name, why))
 }
 
-/// Marks copies that a program wrote in the top layer as stale. They may be copies of documents that the frozen layer
-/// changed or renamed, and these changes are dropped. `undone` has the old names of the undone renames, by layer.
+/// Marks copies in the top layer's consolidated metadata as stale, if they may copy documents whose changes in the
+/// frozen layer are discarded. `undone` has the old names of the undone renames, by layer.
 fn mark_stale_on_top(layers: &[Arc<ChangeLayer>], path: &Key, undone: &[Vec<Key>]) -> Result<()> {
     let [top, _frozen] = layers else {
         return Ok(());
@@ -167,10 +168,9 @@ fn mark_stale_on_top(layers: &[Arc<ChangeLayer>], path: &Key, undone: &[Vec<Key>
     top.record(records)
 }
 
-/// Drops a layer's changes at and below a path, and shows again the objects that were renamed from `old_names`; returns
-/// the number of changed keys. The store's objects are shown before the files are removed. In the other order, a crash
-/// could leave a key without a file that still hides the store's object; that means a removal, and a commit would
-/// remove the object.
+/// Discards a layer's changes at and below a path and undoes the renames from `old_names`; returns the number of
+/// changed keys. The whiteouts are dropped before the files: after a crash in between, a whiteout without its file
+/// would count as a removal, and a commit would remove the store's object.
 fn discard_in_layer(
     upper: &Upper,
     layer: &ChangeLayer,
@@ -198,7 +198,8 @@ fn discard_in_layer(
     Ok(changed.max(removed))
 }
 
-/// Removes the whiteouts at and below a path, and at these `old_names`; returns the number of whiteouts of the path.
+/// Removes the whiteouts at and below a path and at `old_names`, so that the store's objects are visible again. Returns
+/// the number of whiteouts at and below the path.
 fn show_lower(layer: &ChangeLayer, path: &Key, old_names: Vec<Key>) -> Result<usize> {
     let state = layer.lock();
     let whiteouts: Vec<Whiteout> = state.records.whiteouts(path);
@@ -213,7 +214,7 @@ fn show_lower(layer: &ChangeLayer, path: &Key, old_names: Vec<Key>) -> Result<us
     let whiteouts = whiteouts.into_iter().map(|whiteout| whiteout.at);
     records.extend(whiteouts.map(JournalRecord::WhiteoutRemoved));
     layer.record(records)?;
-    // These records must be on disk before the files are removed.
+    // Sync the records before the files are removed: a power loss must not leave a whiteout without its file.
     layer.sync_journal()?;
     Ok(unhidden)
 }
@@ -248,7 +249,8 @@ mod tests {
     use zarrfs_store::request_context::UNLIMITED;
     use zarrfs_store::tree::{Credentials, Tree};
 
-    /// A file of the store is removed and created again. Then the daemon is killed during the discard.
+    /// The process is killed during the discard of a file that replaced a removed file of the store. The store's object
+    /// must not count as removed afterwards.
     #[test]
     fn a_discard_killed_midway_keeps_the_changed_file() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,14 +1,14 @@
 //! Records the metadata that changed chunks were encoded with.
 //!
-//! A chunk is useless to an array that has replaced the chunk's array. So the first change of a chunk records the
-//! metadata that it was encoded with, once for all chunks of an array, and a commit compares it with the store's
-//! current metadata (`commit/arrays`). A decoded file knows the metadata that it encodes with (`Store::put_chunk`). A
-//! program that writes keys has read or written the array's document, or a copy of it: the metadata that it read or
-//! wrote last are recorded. If it did neither, the metadata in the document that is visible at the first change of a
-//! chunk are recorded.
+//! A chunk must not be put into an array with another data type, shape of chunks or codec. So the first change of a
+//! chunk records the array's metadata that it was encoded with, once for all chunks of an array. A commit compares this
+//! record with the store's current metadata (`commit/arrays`). For a decoded file, zarrfs knows the metadata that it
+//! encodes with (`Store::put_chunk`). A program that writes chunks itself has usually read or written the array's
+//! metadata, so the metadata that it last read or wrote is recorded. Otherwise the metadata that is visible at the
+//! chunk's first change is recorded.
 //!
-//! A program that replaces an array on the mount is responsible for the chunks that it wrote before: their recorded
-//! metadata is forgotten.
+//! If a program replaces an array on the mount, the records of the array's earlier chunks are dropped, because the
+//! program is responsible for them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,15 +31,15 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::locks::Mutex;
 use zarrfs_store::{EncodedBy, Key, Object, Store};
 
-/// The metadata that programs have read or written last, by the folders of at most 65,536 arrays; the least recently
-/// used is evicted.
+/// The metadata that programs have last read or written of up to 65,536 arrays, by their folders. The least recently
+/// used metadata is evicted.
 pub(crate) struct EncodingCache(Mutex<LruCache<Key, CachedEncoding>>);
 
-/// The metadata of an array.
+/// An array's metadata, as far as the encoding of its chunks depends on it.
 #[derive(Clone)]
 struct CachedEncoding {
     by: EncodedBy,
-    /// Whether zarrfs itself looked it up when a chunk was changed, and no program has read it.
+    /// Whether only zarrfs has read the metadata, when a chunk was changed, and no program has.
     is_found: bool,
 }
 
@@ -50,14 +50,14 @@ impl Default for EncodingCache {
 }
 
 impl EncodingCache {
-    /// Returns the metadata of the array that a key may be a chunk of.
+    /// Returns the cached metadata of the array in the nearest folder above a key, which may be a chunk of it.
     fn above(&self, key: &Key) -> Option<CachedEncoding> {
         let mut cached = self.0.lock();
         let mut folders = std::iter::successors(key.parent(), Key::parent);
         folders.find_map(|folder| cached.get(&folder).cloned())
     }
 
-    /// Records metadata that a program has seen; returns the previously recorded metadata.
+    /// Caches metadata that a program has read or written; returns the metadata of the array that was cached before.
     fn put(&self, by: EncodedBy) -> Option<EncodedBy> {
         self.put_if_newer(CachedEncoding {
             by,
@@ -73,14 +73,13 @@ impl EncodingCache {
             return None;
         }
         let before = cached.put(folder, now);
-        // The metadata of at most 65,536 arrays is kept.
         if cached.len() > 1 << 16 {
             cached.pop_lru();
         }
         before.map(|before| before.by)
     }
 
-    /// Records that a document describes no array; returns the metadata that were recorded for it.
+    /// Drops the cached metadata of a document, which no longer describes an array; returns that metadata.
     fn remove(&self, document: &Key) -> Option<EncodedBy> {
         let mut cached = self.0.lock();
         let is_it = |cached: &CachedEncoding| cached.by.document == *document;
@@ -98,8 +97,8 @@ impl EncodingCache {
         removed.flatten().map(|cached| cached.by)
     }
 
-    /// Renames the arrays at and below a folder. An array is forgotten if only its document or only its chunks are
-    /// renamed.
+    /// Renames the cached arrays at and below a folder. If only an array's document or only its chunks are renamed, the
+    /// array is dropped from the cache.
     pub(crate) fn rename(&self, from: &Key, to: &Key) {
         let mut cached = self.0.lock();
         let is_moved = |cached: &CachedEncoding| cached.by.folder.below(from).is_some();
@@ -115,9 +114,8 @@ impl EncodingCache {
         }
     }
 
-    /// Records that a program has put a content under a key, if the key may be a document. If the program replaces an
-    /// array whose metadata it has seen, the metadata of chunks that were changed before is forgotten: the program is
-    /// responsible for them. Returns the records that forget it.
+    /// Records that a program has put or removed a document. If the document described another array before, returns
+    /// records that drop the metadata of earlier changed chunks, because the program is responsible for them.
     pub(crate) fn record_document(
         &self,
         layer: &ChangeLayer,
@@ -136,8 +134,8 @@ impl EncodingCache {
         let recorded = {
             let records = &layer.lock().records;
             if is_draft_document(key.name()) {
-                // The chunks of a draft's array are in another folder than its document, so they are looked up by the
-                // document.
+                // In drafts of Zarr v3, an array's chunks are in another folder than its document, so they are found by
+                // the document.
                 records.encoded_by_document_below(key)
             } else {
                 records.encoded_below(&folder)
@@ -156,8 +154,8 @@ impl EncodingCache {
         forgotten.collect()
     }
 
-    /// Returns the records of the metadata that the chunks changed by `list` were encoded with: if a decoded file has
-    /// changed them, the metadata `explicit` that it encodes with, or else the metadata that programs have seen.
+    /// Returns the records of the metadata that changed chunks were encoded with. `list` has the changes. The metadata
+    /// is `explicit` for chunks that zarrfs itself encoded, or else the metadata that programs have read or written.
     pub(crate) fn records_of(
         &self,
         layer: &ChangeLayer,
@@ -192,8 +190,8 @@ impl EncodingCache {
     }
 }
 
-/// Returns the records which say that a chunk is encoded with this metadata. `is_done` if the array's metadata is
-/// already recorded by records that are not applied yet.
+/// Returns records that a chunk is encoded with the metadata `by`. `is_done` tells that pending records already have
+/// the array's metadata.
 fn records_of_chunk(
     layer: &ChangeLayer,
     key: &Key,
@@ -212,8 +210,8 @@ fn records_of_chunk(
     if is_done || old == Some(&by) {
         return list;
     }
-    // The array was replaced, and the program writes chunks of the new one. The chunks that were changed before keep
-    // the old metadata, each in a record of its own.
+    // The array was replaced, and the program writes chunks of the new array. Record the old metadata for each chunk
+    // that was changed before.
     for (other, base) in old.iter().flat_map(|_| records.bases_below(&folder)) {
         let is_changed = !base.is_committed && other != *key && may_be_chunk(&other);
         let is_of_array = records
@@ -229,23 +227,23 @@ fn records_of_chunk(
     list
 }
 
-/// Whether a commit compares the metadata that the object of a key was encoded with.
+/// Whether a key looks like a chunk, so that a commit checks its array's metadata.
 pub(crate) fn may_be_chunk(key: &Key) -> bool {
     is_like_chunk(key.name())
 }
 
-/// Whether a key names a document that has metadata of arrays: its own, or copies.
+/// Whether a key names a metadata document of an array, or consolidated metadata.
 fn has_metadata(key: &Key) -> bool {
     may_describe_array(key) || is_consolidated(key.name())
 }
 
-/// Whether a key may name a document that describes an array.
+/// Whether a key names a document that may describe an array.
 pub(crate) fn may_describe_array(key: &Key) -> bool {
     describes_node(key.name()) || is_draft_document(key.name())
 }
 
-/// Returns encoding metadata with the keys that they have after a rename, or `None` if only the document or only the
-/// folder of the chunks is renamed.
+/// Returns an array's metadata with its keys after a rename. Returns `None` if the rename separates the array's
+/// document from its chunks.
 fn renamed_encoding(by: EncodedBy, from: &Key, to: &Key) -> Option<EncodedBy> {
     match (
         renamed(&by.document, from, to),
@@ -261,14 +259,15 @@ fn renamed_encoding(by: EncodedBy, from: &Key, to: &Key) -> Option<EncodedBy> {
     }
 }
 
-/// Finds the metadata that chunks are encoded with, in the documents that the overlay shows.
+/// Finds the metadata that chunks are encoded with, in the documents that the mount shows.
 pub(crate) struct EncodingFinder<'a> {
     pub(crate) core: &'a Arc<OverlayCore>,
     pub(crate) context: &'a RequestContext,
 }
 
 impl EncodingFinder<'_> {
-    /// Records the first bytes that a program has read of a document. `is_complete` if they are the whole document.
+    /// Caches the metadata in a document that a program has read. `is_complete` tells whether `bytes` are the whole
+    /// document.
     pub(crate) fn record_read(&self, key: &Key, bytes: &[u8], is_complete: bool) {
         if !has_metadata(key) {
             return;
@@ -290,7 +289,7 @@ impl EncodingFinder<'_> {
         }
     }
 
-    /// Returns what the content of `from` will be under the key `to`: a document of an array, or something else.
+    /// Returns whether the object `from` will describe an array when it is renamed to `to`, with the array's metadata.
     pub(crate) fn content_as(&self, from: &Key, to: &Key) -> Result<NewContent> {
         if !may_describe_array(to) {
             return Ok(NewContent::Other);
@@ -301,16 +300,16 @@ impl EncodingFinder<'_> {
         }
     }
 
-    /// Returns what these bytes are under a key: a document of an array, or something else.
+    /// Returns whether `bytes` describe an array when they are put under a key, with the array's metadata.
     pub(crate) fn new_content(&self, key: &Key, bytes: &[u8]) -> Result<NewContent> {
         let read = |key: &Key| self.bytes(key);
         let by = encoding::of_document(key, bytes, &read)?;
         Ok(by.map_or(NewContent::Other, NewContent::Array))
     }
 
-    /// Finds the metadata of the array that a key may be a chunk of, before the key is changed, unless a program has
-    /// seen the metadata or a change of a chunk has recorded it. The array's folder is the nearest folder whose name
-    /// does not look like a chunk, or a folder in it.
+    /// Finds and caches the metadata of a chunk's array, before the chunk is changed. Nothing is done if the metadata
+    /// is already known, from a program or from an earlier chunk. The array's folder is the nearest folder whose name
+    /// does not look like a chunk, or a folder inside it.
     pub(crate) fn find(&self, key: &Key) -> Result<()> {
         if !may_be_chunk(key) {
             return Ok(());
@@ -345,12 +344,12 @@ impl EncodingFinder<'_> {
         }
     }
 
-    /// Looks for the document in the folders that may be the array's, the outermost first.
+    /// Looks for an array's metadata document in `folders`, the outermost folder first.
     fn look_in_folders(&self, folders: &[Key]) -> Result<Option<EncodedBy>> {
         let read = |key: &Key| self.bytes(key);
         for (depth, folder) in folders.iter().enumerate() {
             let mut is_node = false;
-            // The likeliest name comes first.
+            // The documents are in the order of their likelihood, to save requests.
             for name in [ZARR_JSON, ZARRAY, ZGROUP, ATTRIBUTES_JSON] {
                 let document = folder.child(name.as_bytes())?;
                 let Some(object) = self.document(&document)? else {
@@ -369,7 +368,7 @@ impl EncodingFinder<'_> {
         Ok(None)
     }
 
-    /// Looks for the document where drafts of version 3 have it, for arrays with chunks in these folders.
+    /// Looks for a document as drafts of Zarr v3 place it, for an array whose chunks are in one of `folders`.
     fn look_in_drafts(&self, folders: &[Key]) -> Result<Option<EncodedBy>> {
         let read = |key: &Key| self.bytes(key);
         for folder in folders {
@@ -386,8 +385,8 @@ impl EncodingFinder<'_> {
         Ok(None)
     }
 
-    /// Whether metadata that was found before is valid for this chunk too: it is already recorded for another chunk, so
-    /// a commit compares it.
+    /// Whether cached metadata that no program has read may be used for another chunk. It may if it is recorded for an
+    /// earlier chunk, since a commit then checks it.
     fn is_still_valid(&self, by: &EncodedBy) -> bool {
         let is_recorded = || {
             self.core
@@ -410,17 +409,17 @@ impl EncodingFinder<'_> {
     }
 }
 
-/// The content that a program puts under a key.
+/// What a program puts under a key that may be a metadata document.
 pub(crate) enum NewContent {
     /// A document that describes an array.
     Array(EncodedBy),
-    /// Anything else.
+    /// Any other content.
     Other,
-    /// Nothing: the key is removed.
+    /// The key is removed.
     Nothing,
 }
 
-/// Returns the records of the metadata that chunks at and below a key were encoded with, after a rename of the key.
+/// Returns the records of the metadata that changed chunks were encoded with, as they must be after a rename.
 pub(crate) fn records_after_rename(records: &Records, from: &Key, to: &Key) -> Vec<JournalRecord> {
     let replaced = records.encoded_below(to).into_iter();
     let moved = records.encoded_below(from);
@@ -429,7 +428,7 @@ pub(crate) fn records_after_rename(records: &Records, from: &Key, to: &Key) -> V
         let at = renamed(&at, from, to)?;
         Some((at, by.and_then(|by| renamed_encoding(by, from, to))))
     });
-    // A draft's documents that are renamed without their chunks are treated as removed.
+    // In drafts of Zarr v3, a rename may leave an array's chunks behind. Their metadata is then treated as removed.
     let may_leave = from.names().any(|name| name == b"meta");
     let left_behind = may_leave.then(|| records.encoded_by_document_below(from));
     let left_behind = left_behind.into_iter().flatten();
@@ -441,7 +440,7 @@ pub(crate) fn records_after_rename(records: &Records, from: &Key, to: &Key) -> V
         .collect()
 }
 
-/// Treats a document that can never be read like a missing one: it describes no array.
+/// Treats a document that can never be read as missing, because it describes no array.
 pub(crate) fn readable(answer: Result<Option<Object>>) -> Result<Option<Object>> {
     match answer {
         Err(error) => match error.kind() {

@@ -1,12 +1,12 @@
 //! The journal of an upper folder: changes that its files do not show.
 //!
-//! Records that belong together form one line, appended with one write. An incomplete last line is ignored: its change
-//! did not happen. After a power loss the same is true of all lines from the first damaged line on, unless one of them
-//! records that everything before it was synced. Any other unreadable line is an error and is never skipped. `records`
-//! combines the records into a state.
+//! Records that belong together form one line, which is appended with one write. An incomplete last line is ignored, as
+//! if its change had not happened. After a power loss, all lines from the first damaged line on are ignored, unless one
+//! of them records that the damaged line was synced. Any other unreadable line is an error and is never skipped.
+//! `records` combines the records into the layer's current state.
 //!
-//! A journal that ends with the record `Closed` belongs to a completely synced layer. The first line after it is synced
-//! before its change is made, so that no change is on disk while the journal still ends with `Closed`.
+//! A journal that ends with the record `Closed` belongs to a completely synced layer. The next change syncs its line
+//! before it touches files, so that the journal never ends with `Closed` while unsynced changes exist.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -22,21 +22,21 @@ use rustix::io::Errno;
 use crate::journal_record::{JournalRecord, decode_line, encode_line};
 use zarr_format::error::{Error, Result};
 
-/// The journal file, open for appending.
+/// The journal of a layer of changes, with its file open for appending.
 pub(crate) struct Journal {
     file: Arc<JournalFile>,
     path: PathBuf,
     length: u64,
-    /// Whether the whole layer is synced.
+    /// Whether the layer's files and journal are completely synced.
     is_closed: bool,
-    /// The offset in bytes up to which space on disk is allocated.
+    /// The end of the disk space that is allocated for the journal, as an offset in bytes.
     reserved: u64,
 }
 
-/// The file of a journal. It can be synced without the journal's lock.
+/// The file of a journal, which is shared so that it can be synced without the journal's lock.
 pub(crate) struct JournalFile {
     file: File,
-    /// Number of bytes that are certainly on disk.
+    /// Number of bytes at the start of the file that are certainly on disk.
     synced: AtomicU64,
 }
 
@@ -46,7 +46,7 @@ impl JournalFile {
         Arc::new(JournalFile { file, synced })
     }
 
-    /// Syncs the first `length` bytes.
+    /// Syncs the first `length` bytes of the file, unless they are already on disk.
     fn sync(&self, length: u64) -> io::Result<()> {
         if self.synced.load(Ordering::Acquire) < length {
             self.file.sync_data()?;
@@ -56,7 +56,7 @@ impl JournalFile {
     }
 }
 
-/// The end of a journal at one moment.
+/// The length of a journal at one moment, up to which it can be synced later without its lock.
 pub(crate) struct JournalEnd {
     file: Arc<JournalFile>,
     path: PathBuf,
@@ -64,14 +64,14 @@ pub(crate) struct JournalEnd {
 }
 
 impl JournalEnd {
-    /// Syncs the journal up to this end.
+    /// Syncs the journal up to the recorded length.
     pub(crate) fn sync(&self) -> Result<()> {
         let synced = self.file.sync(self.length);
         synced.map_err(|error| Error::os(self.path.display(), error))
     }
 }
 
-/// Bytes on disk that are reserved ahead: enough for some hundreds of removals.
+/// Number of bytes of disk space that the journal reserves ahead, enough for some hundreds of removals.
 const RESERVE: u64 = 64 << 10;
 
 impl Journal {
@@ -104,22 +104,22 @@ impl Journal {
         })
     }
 
-    /// Records that the file was renamed.
+    /// Updates the journal's path after its file was renamed.
     pub(crate) fn set_path(&mut self, path: &Path) {
         self.path = path.to_path_buf();
     }
 
-    /// Appends records as one line, so that all of them count or none. If the disk is full, the journal stays
-    /// unchanged.
+    /// Appends records as one line, so that after a crash all of them or none are found. If the disk is full, the
+    /// journal stays unchanged.
     pub(crate) fn append(&mut self, records: &[JournalRecord]) -> Result<()> {
         let line = encode_line(records);
         self.reserve(line.len() as u64);
         if let Err(error) = self.file.file.write_all_at(&line, self.length) {
-            // If this fails as well, the incomplete line is dropped when the journal is read.
+            // If the truncation fails as well, the next reader of the journal drops the incomplete line.
             let _ = self.file.file.set_len(self.length);
             self.reserved = 0;
             return Err(match error.raw_os_error() {
-                // The journal was opened read-only, since the file system is read-only.
+                // The file is open read-only, because the file system is read-only.
                 Some(libc::EBADF) => Error::read_only(self.path.display()),
                 _ => Error::os_own_file(self.path.display(), error),
             });
@@ -132,12 +132,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether the whole layer is synced.
+    /// Whether the layer's files and journal are completely synced.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// Reserves space for this many bytes and some more, so that keys can still be removed when the disk is full.
+    /// Reserves disk space for a line of this many bytes and some more, so that files can still be removed when the
+    /// disk is full.
     pub(crate) fn reserve(&mut self, bytes: u64) {
         let end = self.length + bytes;
         if end + RESERVE / 2 <= self.reserved {
@@ -150,7 +151,7 @@ impl Journal {
         }
     }
 
-    /// Returns the current end of the journal.
+    /// Returns the journal's current end, to sync the journal up to there.
     pub(crate) fn end(&self) -> JournalEnd {
         JournalEnd {
             file: self.file.clone(),
@@ -159,23 +160,22 @@ impl Journal {
         }
     }
 
-    /// Returns the number of bytes that are certainly on disk.
+    /// Returns the number of the journal's bytes that are certainly on disk.
     #[cfg(test)]
     pub(crate) fn synced(&self) -> u64 {
         self.file.synced.load(Ordering::Acquire)
     }
 
-    /// Returns the length in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.length
     }
 
-    /// Whether the journal is much longer than a new one of this many records.
+    /// Whether the journal is much longer than necessary for this many records, so that it is worth a rewrite.
     pub(crate) fn is_oversized(&self, records: usize) -> bool {
         self.length > (1 << 20) + 1024 * records as u64
     }
 
-    /// Replaces the journal by one with these records, atomically.
+    /// Replaces the journal atomically by a journal that has only these records.
     pub(crate) fn rewrite(&mut self, records: &[JournalRecord]) -> Result<()> {
         let failed = |error| Error::os_own_file(self.path.display(), error);
         let replacement = self.path.with_extension("new");
@@ -196,7 +196,7 @@ impl Journal {
             .and_then(|()| std::fs::rename(&replacement, &self.path))
             .and_then(|()| sync_folder_of(&self.path));
         written.map_err(|error| {
-            // If the disk is full, the incomplete file must not keep its space.
+            // Remove the incomplete file, which would take space on a full disk.
             let _ = std::fs::remove_file(&replacement);
             failed(error)
         })?;
@@ -215,8 +215,8 @@ fn sync_folder_of(path: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Opens a file for reading and writing, creating it if it is missing, or only for reading on a read-only file system:
-/// an upper folder there can still be inspected.
+/// Opens a file for reading and writing, and creates it if it is missing. On a read-only file system it is opened for
+/// reading, so that an upper folder there can be inspected.
 pub(crate) fn open_or_read_only(path: &Path) -> io::Result<File> {
     let options = || {
         let mut options = File::options();
@@ -255,11 +255,11 @@ fn read_lines(file: &File, apply: &mut dyn FnMut(JournalRecord)) -> Result<u64> 
     }
 }
 
-/// A damaged line.
+/// The first damaged line of a journal.
 struct Damage {
-    /// The line number, from 1.
+    /// The number of the damaged line, from 1.
     line: u64,
-    /// The numbers of the syncs of everything that began after the line.
+    /// The numbers of the syncs of the whole layer that began after the damaged line was written.
     syncs: Vec<u64>,
 }
 
@@ -269,7 +269,8 @@ impl Damage {
         Damage { line, syncs }
     }
 
-    /// Fails if a record after the damaged line says that the damaged line was synced.
+    /// Fails if a later record says that the damaged line was already synced, since a power loss cannot explain the
+    /// damage then.
     fn check(&mut self, records: &[JournalRecord]) -> Result<()> {
         for record in records {
             let was_synced = match record {
@@ -396,14 +397,12 @@ mod tests {
         ]
     }
 
-    /// Opens a journal; also returns its records.
     fn opened(path: &Path) -> Result<(Journal, Vec<JournalRecord>)> {
         let mut records = Vec::new();
         let journal = Journal::open(path, &mut |record| records.push(record))?;
         Ok((journal, records))
     }
 
-    /// Writes each of `sample` as a line; returns the bytes.
     fn written(path: &Path) -> Vec<u8> {
         let (mut journal, _) = opened(path).unwrap();
         for record in sample() {

@@ -1,7 +1,7 @@
 //! Encodes journal lines: a checksum, then a JSON list of records.
 //!
 //! A line is read exactly as it was written, or not at all. The JSON names of the records are an on-disk format and
-//! must not change. `journal` appends and reads lines; `records` combines the records into a state.
+//! must not change. `journal` appends and reads lines; `records` combines the records into the layer's current state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,69 +14,74 @@ use crate::attribute_override::AttributeOverride;
 use crate::attributes::{spec_of, time_of};
 use zarrfs_store::{EncodedBy, Key, StoreVersion};
 
-/// A change of an upper folder that its files do not show.
+/// A record of the journal: a change of an upper folder that the folder's files do not show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum JournalRecord {
-    /// The store's version of a key when it was first changed here; `None` if the key was missing.
+    /// A key was changed for the first time. `version` is the store's version before the change; `None` if the store
+    /// did not have the key.
     Base {
         key: Key,
         version: Option<StoreVersion>,
-        /// A frozen layer had the content: its commit determines the store's version.
+        /// Whether the content before the change was in a frozen layer, so that an unfinished commit determines the
+        /// store's version.
         is_frozen: bool,
-        /// Length and digest of the store's content, if they are known.
+        /// Length and digest of the store's content before the change, if they are known.
         content: Option<ContentDigest>,
     },
-    /// The store has the upper folder's content of a key, in this version.
+    /// The store has the upper folder's content of a key, under this version.
     Committed { key: Key, version: StoreVersion },
-    /// A content of this digest is about to be put under a key; `None` if the key is about to be removed. If no answer
-    /// comes, the store may have done it or not.
+    /// A commit is about to put a content with this digest, or to remove the key if the digest is `None`. If the
+    /// store's answer does not arrive, the record tells what the store may have done.
     Attempted { key: Key, digest: Option<u128> },
-    /// The metadata that changed chunks at and below a key were encoded with; `None` if it does not matter. For a
-    /// chunk, the record at its key is used, or else the nearest one above it.
+    /// The array metadata that changed chunks at and below a key were encoded with; `None` if a commit need not check
+    /// it. The record at the chunk's key or at its nearest parent applies.
     EncodedBy { at: Key, by: Option<EncodedBy> },
-    /// A key has the store's content again: its base is forgotten.
+    /// A key is unchanged again, so its recorded version in the store is dropped.
     Reverted(Key),
-    /// The store's objects at and below a key are hidden, or replaced by the objects at and below `source`.
+    /// The store's objects at and below a key are hidden. The mount shows the store's objects at and below `source`
+    /// instead, if there is a `source`.
     Whiteout { key: Key, source: Option<Key> },
-    /// The whiteout of this key is removed.
+    /// The whiteout of a key was removed.
     WhiteoutRemoved(Key),
-    /// A file was created under this key and is incomplete.
+    /// A new file was created under a key, and its content is still incomplete.
     Created(Key),
-    /// The file of this key is complete.
+    /// The file that was created under a key is complete.
     Completed(Key),
-    /// Attributes were set on a key whose content the layer does not have.
+    /// Attributes were set on a key whose content is only in the store or in a frozen layer.
     Attributes {
         key: Key,
         attributes: Arc<AttributeOverride>,
     },
-    /// The attributes of this key are dropped.
+    /// The attributes that were recorded for a key are dropped.
     AttributesDropped(Key),
-    /// A rename begins. `in_upper` if the upper folder has `from`.
+    /// A rename begins. `in_upper` tells whether the upper folder has a file or folder at `from`.
     RenameStarted { from: Key, to: Key, in_upper: bool },
-    /// The last rename is complete.
+    /// The rename that began last is complete.
     RenameFinished,
-    /// The file of a key gets this content.
+    /// A key gets a new file; `mark` identifies its content.
     Written { key: Key, mark: Mark },
-    /// The file of a key is removed.
+    /// The file of a key is about to be removed from the upper folder.
     Removed(Key),
-    /// The last content of a key, which has this inode, is synced.
+    /// The last content of a key, a file with this inode, is on disk.
     Synced { key: Key, inode: u64 },
-    /// A sync of everything begins. The number is one more than the number of the previous sync.
+    /// A sync of the whole layer begins. Each sync has the number of the previous sync plus one.
     SyncStarted(u64),
-    /// Everything from before this sync began is on disk.
+    /// The sync with this number is complete: everything that was written before it began is on disk.
     SyncFinished(u64),
-    /// The file of a key no longer belongs to the layer: its contents are forgotten.
+    /// The file of a key was moved out of the layer, so the records of its contents are dropped.
     Forgotten(Key),
-    /// A program wrote copies of documents into the file of a key.
+    /// A program wrote consolidated metadata under a key, so its copies are the program's.
     CopiesWritten(Key),
-    /// The path, or something below it, has changed since a program wrote the copies in `holder`.
+    /// Something at or below `path` was changed after a program wrote the consolidated metadata `holder`, so the copies
+    /// of it are stale.
     CopiesStale { holder: Key, path: Key },
-    /// Everything is synced, and there are no later changes.
+    /// The layer is completely synced, and nothing was changed afterwards.
     Closed,
 }
 
 impl JournalRecord {
-    /// Returns the record of the store's version of a key. `content` is its length and digest, if they are known.
+    /// Returns a record of the store's version of a key before its first change. `content` is the length and digest of
+    /// that version, if they are known.
     pub(crate) fn base(
         key: &Key,
         version: Option<StoreVersion>,
@@ -91,20 +96,20 @@ impl JournalRecord {
     }
 }
 
-/// Length and digest of a content. Contents with the same bytes have the same values.
+/// Length and digest of a file or object. They are equal if and only if the bytes are taken as equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentDigest {
-    /// Length in bytes.
+    /// Length of the content in bytes.
     pub length: u64,
-    /// xxh3 of the bytes.
+    /// Hash of the content's bytes (xxh3, 128 bits).
     pub digest: u128,
 }
 
-/// Identifies a content of a key.
+/// Identifies the content of a layer's file, so that recovery can tell which content is on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) inode: u64,
-    /// Length in bytes.
+    /// Length of the content in bytes.
     pub(crate) length: u64,
     /// xxh3 of the bytes; `None` for a file that is changed in place, which only its inode identifies.
     pub(crate) digest: Option<u128>,

@@ -1,7 +1,7 @@
 //! Applies the changes of a commit to the store, phase by phase.
 //!
-//! Each put or removal has the condition that the store still has the version that the plan compared. It is recorded in
-//! the journal when it is done.
+//! Each put or removal has the condition that the store still has the version that was compared with the change. When
+//! it is done, the journal records that.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -19,13 +19,13 @@ use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{Condition, ETag, Key, PutBody};
 
-/// A commit whose steps have no conflicts, or are forced.
+/// A commit that passed the check for conflicts, or that overwrites other programs' changes.
 pub(crate) struct Apply<'a> {
     pub(crate) commit: &'a Commit<'a>,
     pub(crate) applied: Applied,
 }
 
-/// Counts of the changes that the store has.
+/// Counts of the changes that the commit has made in the store.
 #[derive(Default)]
 pub(crate) struct Applied {
     put: AtomicU64,
@@ -34,7 +34,7 @@ pub(crate) struct Applied {
 }
 
 impl Applied {
-    /// Counts a change that the store has.
+    /// Adds one change to the counts of changes that the store now has.
     fn count(&self, change: &ChangedKey) {
         self.bytes.fetch_add(change.bytes(), Ordering::Relaxed);
         let count = match change.action {
@@ -44,7 +44,7 @@ impl Applied {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Adds the counts to `outcome`, and subtracts them from the changes that are left.
+    /// Adds the counts of made changes to `outcome`, and subtracts them from its count of remaining changes.
     pub(crate) fn add_to(&self, outcome: &mut Outcome) {
         outcome.put += self.put.load(Ordering::Relaxed);
         outcome.bytes += self.bytes.load(Ordering::Relaxed);
@@ -55,8 +55,8 @@ impl Applied {
 }
 
 impl Apply<'_> {
-    /// Applies the changes; returns the keys that other programs changed since the comparison. `files_above` are
-    /// objects of the store at keys that are needed as folders. They are removed: only a forced commit has any.
+    /// Applies the changes to the store. Returns the keys that other programs changed since the comparison. Objects at
+    /// `files_above` are removed first, because the changes need folders there: only a forced commit has any.
     pub(crate) fn run(
         &self,
         steps: Vec<CommitStep>,
@@ -90,8 +90,8 @@ impl Apply<'_> {
         Ok(Vec::new())
     }
 
-    /// First removes obstacles of puts: files at keys that are needed as folders, and folders at keys of files. Returns
-    /// the remaining removals, and the keys that other programs changed.
+    /// Removes what is in the way of puts: objects at keys that must become folders, and folders at keys that must
+    /// become objects. Returns the remaining removals, and the keys that other programs changed.
     fn remove_obstacles(
         &self,
         puts: &[CommitStep],
@@ -125,7 +125,7 @@ impl Apply<'_> {
         Ok((others, conflicts))
     }
 
-    /// Applies steps in any order; returns the keys that other programs changed since the comparison.
+    /// Applies the steps in any order. Returns the keys that other programs changed since the comparison.
     fn apply_all(&self, steps: Vec<CommitStep>, done: &(dyn Fn() + Sync)) -> Result<Conflicts> {
         let apply = |step: CommitStep| {
             let applied = self.apply_step(&step);
@@ -173,9 +173,9 @@ impl Apply<'_> {
         self.record(JournalRecord::Reverted(key.clone()))
     }
 
-    /// Records a step that is complete or about to start. If the disk of the upper folder is full, steps of a frozen
-    /// layer are not recorded: a frozen layer does not change, so the next commit recognizes the completed steps by
-    /// comparing its content with the store.
+    /// Records in the journal that a step is complete or about to start. If the disk is full, a step of a frozen layer
+    /// is not recorded: the frozen layer does not change, so the next commit can compare its files with the store
+    /// instead.
     fn record(&self, record: JournalRecord) -> Result<()> {
         let layer = &self.commit.layered.layer;
         if self.commit.is_live {
@@ -209,8 +209,8 @@ impl Apply<'_> {
         if is_unchanged && !is_pending {
             return layer.record(vec![committed]);
         }
-        // The file was written during the put, so the key is still changed. The version that the put has created is its
-        // new base.
+        // A program has written the file during the put, so the key still counts as changed. The version that the put
+        // created is now the store's version before that change.
         layer.record(vec![
             JournalRecord::Reverted(key.clone()),
             JournalRecord::base(key, Some(version), None),
@@ -240,9 +240,9 @@ impl Apply<'_> {
             .put(self.commit.context, key, body, condition)
     }
 
-    /// Returns the new content of a document in which zarrfs itself, and no program, edited members other than the
-    /// copies of documents: the edited members with the copies that the store has. Returns `None` for any other file,
-    /// and for a renamed document, since the store has another document there.
+    /// Returns the text to put for a consolidated document that zarrfs itself edited: the edited members, with the
+    /// copies of metadata that the store has now. Returns `None` for other files, and for a renamed document, since the
+    /// store has another document there.
     fn with_stored_copies(&self, step: &CommitStep, file: &File) -> Result<Option<Vec<u8>>> {
         let (key, store) = (&step.change.key, &self.commit.core.store);
         let layer = &self.commit.layered.layer;
@@ -260,7 +260,7 @@ impl Apply<'_> {
         if !holder.may_have_copies(&own) {
             return Ok(None);
         }
-        // The cached version may be older than the compared version.
+        // Drop the cached document: it may be older than the version that was compared with the change.
         store.info().changes.record(key);
         let stored = store.get(self.commit.context, key, MAX_DOCUMENT)?;
         let read = stored.as_ref().map(|object| object.version);
@@ -276,8 +276,8 @@ impl Apply<'_> {
         Ok(stored.and_then(|stored| holder.with_copies_of(&own, &stored.bytes)))
     }
 
-    /// Records a put or a removal before it is requested, in case that the store does it but no answer arrives or this
-    /// process ends.
+    /// Records a put or a removal before the request. If no answer arrives or the process ends, the record tells what
+    /// the store may have done.
     fn record_attempt(&self, key: &Key, file: Option<&File>) -> Result<()> {
         let digest = file.map(content::file_digest).transpose();
         let attempted = JournalRecord::Attempted {

@@ -1,9 +1,10 @@
 //! Checks that arrays still have the metadata that changed chunks were encoded with.
 //!
-//! Chunks are compared with the document that the store will have after the commit: the one that the commit puts, or
-//! else the store's own. Chunks may also fit a document that was changed on the mount but is left out of this commit,
-//! because a program has it open: a later commit puts it. Another program may replace the store's document while chunks
-//! are put, so a commit or a write-through checks again afterwards; otherwise only the next commit would find out.
+//! Chunks are compared with the array's metadata document that the store will have after the commit: the document that
+//! the commit puts, or else the store's own. A program may have a changed document open, so that only a later commit
+//! can put it; chunks may also match that document. Another program may replace the store's document while chunks are
+//! put. A commit or a write-through therefore checks again at its end, since otherwise only the next commit would
+//! notice.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,35 +20,35 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{Key, Store};
 
-/// The arrays of changed chunks, by the documents that describe them.
+/// The arrays whose chunks were changed, by the keys of their metadata documents.
 #[derive(Default)]
 pub(crate) struct ChangedArrays(HashMap<Key, ChangedArray>);
 
-/// Digests of the metadata of an array; `None` if a document describes no array.
+/// Digests of an array's metadata in its versions; `None` if the document describes no array.
 struct ChangedArray {
-    /// The metadata that the store has, or will have.
+    /// The digest of the metadata that the store will have after the commit.
     stored: Option<u128>,
-    /// Whether the commit does not change the document, so that the store's own document is compared.
+    /// Whether the commit leaves the array's metadata document as the store has it.
     is_of_store: bool,
-    /// The metadata that the mount shows, if the document was changed on it.
+    /// The digest of the metadata that the mount shows, if the document was changed on the mount.
     visible: Option<u128>,
-    /// The metadata that the chunks of an earlier, interrupted commit of the layer were encoded with.
+    /// The digests of metadata that chunks were encoded with which an earlier, interrupted commit has put.
     put_before: HashSet<u128>,
 }
 
-/// The descriptions of conflicts between a chunk and its array.
+/// Conflicts of a chunk whose array no longer has the metadata that the chunk was encoded with.
 const REPLACED: &str = "the array was replaced in the store: data type, chunks, \
     codecs or fill value differ from those of this chunk";
 const REMOVED: &str = "the array was removed from the store";
 
-/// Whether a conflict with this description is between a chunk and its array. Such a chunk is wrong in every store that
-/// has the present array, also in a new copy of this store.
+/// Whether a conflict with the description `why` means that a chunk does not match its array. The chunk is then also
+/// wrong in every copy of the store.
 pub fn is_of_array(why: &str) -> bool {
     [REPLACED, REMOVED].contains(&why)
 }
 
 impl ChangedArrays {
-    /// Reads the metadata of the arrays of these changes. `visible` has the contents.
+    /// Reads the metadata of the arrays whose chunks are in `changes`. `visible` is the store as the mount shows it.
     pub(crate) fn read(
         commit: &Commit<'_>,
         visible: &dyn Store,
@@ -91,7 +92,7 @@ impl ChangedArrays {
         found.into_iter().collect::<Result<_>>().map(ChangedArrays)
     }
 
-    /// Returns the reason why a chunk does not fit its array, or `None` if it fits.
+    /// Returns the reason why a chunk does not match its array's metadata, or `None` if it matches.
     pub(crate) fn conflict(&self, layered: &LayeredStore, key: &Key) -> Option<&'static str> {
         if !may_be_chunk(key) {
             return None;
@@ -106,8 +107,8 @@ impl ChangedArrays {
         found.flatten().next()
     }
 
-    /// Checks again after the chunks of these changes were put; returns the documents of arrays that were replaced in
-    /// the meantime, or while an earlier commit of the layer put chunks.
+    /// Checks the arrays' metadata again after their chunks were put. Returns the documents that another program
+    /// replaced in the meantime, or after an earlier, interrupted commit had put chunks.
     pub(crate) fn replaced_meanwhile(&self, commit: &Commit<'_>) -> Result<Conflicts> {
         let documents = self.0.iter().filter(|(_, array)| array.is_of_store);
         let documents = documents.map(|(document, _)| document.clone()).collect();
@@ -131,9 +132,9 @@ impl ChangedArrays {
     }
 }
 
-/// Returns the keys that an interrupted commit of a frozen layer has put.
+/// Returns the keys that an earlier, interrupted commit has put.
 fn put_before(commit: &Commit<'_>) -> Vec<Key> {
-    // With write-through, each change was checked when it was made.
+    // Skip this check with write-through, because each change was then checked when it was made.
     if commit.is_live || commit.core.config.write_through {
         return Vec::new();
     }
@@ -147,10 +148,10 @@ fn put_before(commit: &Commit<'_>) -> Vec<Key> {
     put.map(|(key, _)| key).collect()
 }
 
-/// Returns the digest of the store's current metadata.
+/// Returns the digest of an array's current metadata in the store, or `None` if there is no array.
 fn stored_metadata(commit: &Commit<'_>, document: &Key) -> Result<Option<u128>> {
     let store = &*commit.core.store;
-    // Asking for the ETag makes caches drop an older version of the document.
+    // Request the ETag first, because this makes caches drop an older version of the document.
     store.etag(commit.context, document)?;
     digest(commit.context, store, document)
 }

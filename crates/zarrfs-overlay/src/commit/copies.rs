@@ -1,9 +1,9 @@
 //! Updates the copies of documents in the store's consolidated metadata.
 //!
-//! The copies are derived from the store's current documents, so a commit that continues after a kill has the same
-//! result, and an interrupted commit leaves no copy of a document that it did not put. They are not changes of the
-//! user: they cause no conflicts and are not counted. Other copies, and other programs' writes to the document, are
-//! preserved.
+//! The copies are made from the metadata documents that the store has. So a commit that continues after a crash has the
+//! same result, and an interrupted commit leaves no copy of a document that it did not put. Copies are not changes of
+//! the user: they cause no conflicts and are not counted. All other content of the consolidated metadata stays as it
+//! is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,16 +23,16 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{Condition, Key, Object, PutBody, StoreVersion};
 
-/// Which changes of a layer the copies are updated for.
+/// Selects the changed metadata documents whose copies are updated.
 #[derive(Clone, Copy, PartialEq)]
 enum Scope {
     All,
-    /// Only the changes that an interrupted commit has completed.
+    /// Only the documents that an interrupted commit has already put or removed.
     Made,
 }
 
-/// Updates the copies of documents that an interrupted commit has put at and below a path, before its other changes are
-/// discarded.
+/// Updates the consolidated copies of metadata documents that an interrupted commit has put at and below a path,
+/// because the rest of its changes is discarded next.
 pub(crate) fn finish(core: &Arc<OverlayCore>, context: &RequestContext, path: &Key) -> Result<()> {
     let Some(frozen) = core.top().frozen.clone() else {
         return Ok(());
@@ -52,14 +52,14 @@ pub(crate) fn finish(core: &Arc<OverlayCore>, context: &RequestContext, path: &K
     update.run(update.holders())
 }
 
-/// The update of the copies of a commit's documents.
+/// An update of the copies in consolidated metadata, after metadata documents were changed in the store.
 pub(crate) struct CopyUpdate<'a> {
     commit: &'a Commit<'a>,
     scope: Scope,
 }
 
 impl<'a> CopyUpdate<'a> {
-    /// The update of all changes of a commit.
+    /// Creates an update for all metadata documents that a commit changes.
     pub(crate) fn of(commit: &'a Commit<'a>) -> CopyUpdate<'a> {
         CopyUpdate {
             commit,
@@ -67,8 +67,8 @@ impl<'a> CopyUpdate<'a> {
         }
     }
 
-    /// Returns the documents that may hold copies of the layer's changes at and below these paths. This must come
-    /// before the changes are made, because the records of completed changes have less information.
+    /// Returns the consolidated metadata that may hold copies of the commit's documents. Must be called before the
+    /// documents are put, because fewer details of a change are recorded afterwards.
     pub(crate) fn holders(&self) -> Vec<ConsolidatedDocument> {
         let layer = &self.commit.layered.layer;
         let state = layer.lock();
@@ -82,15 +82,15 @@ impl<'a> CopyUpdate<'a> {
             let documents = state.records.documents_below(path).into_iter();
             for document in documents.filter(is_in_scope) {
                 holders.extend(ConsolidatedDocument::above_document(&document));
-                // A document that a program wrote may still have copies of documents whose changes were discarded
-                // since.
+                // If a program wrote this consolidated document, it may still hold copies of documents whose changes
+                // were discarded afterwards.
                 let stale = state.records.program_copies.stale(&document);
                 let is_stale = stale.is_some_and(|stale| !stale.is_empty());
                 holders.extend(ConsolidatedDocument::of_key(&document).filter(|_| is_stale));
             }
             for (at, _) in state.records.whiteouts_of_documents(path) {
-                // If a key has a base, its removal is not complete. A completed removal has no base any more, but the
-                // removal of a folder never had one: for these the store is asked later.
+                // Skip a removal that is recorded as incomplete. The removal of a folder has no such record, so whether
+                // it is complete is checked later, with a request to the store.
                 if state.records.base(at).is_some() && !is_in_scope(at) {
                     continue;
                 }
@@ -112,13 +112,13 @@ impl<'a> CopyUpdate<'a> {
             .collect()
     }
 
-    /// Updates the copies in the documents that `holders` returned.
+    /// Updates the copies in `holders`, the consolidated metadata that may need it.
     pub(crate) fn run(&self, holders: Vec<ConsolidatedDocument>) -> Result<()> {
         if holders.is_empty() {
             return Ok(());
         }
         let _one = self.commit.core.copying.lock();
-        // Most of these documents do not exist, so they are looked up before they are read.
+        // Most of `holders` do not exist in the store, so they are looked up in parallel first.
         let look = |holder: ConsolidatedDocument| -> Result<Option<ConsolidatedDocument>> {
             let stored = self.stored(holder.key())?;
             let stored = stored.filter(|object| holder.may_have_copies(&object.bytes));
@@ -145,7 +145,8 @@ impl<'a> CopyUpdate<'a> {
             let condition = Condition::Version(stored.version);
             match store.put(self.commit.context, key, PutBody::Bytes(&bytes), &condition) {
                 Err(error) if error.kind() == Kind::Changed => {
-                    // The cached version is stale.
+                    // The put failed because another program has changed the document. Drop it from caches before the
+                    // next attempt.
                     store.info().changes.record(key);
                 }
                 put => {
@@ -158,7 +159,7 @@ impl<'a> CopyUpdate<'a> {
         Err(Error::unavailable(key, why))
     }
 
-    /// Returns a document of the store, or `None` if it is missing, or too long for zarrfs to read.
+    /// Returns a document from the store, or `None` if it is missing or too long for zarrfs to read.
     fn stored(&self, key: &Key) -> Result<Option<Object>> {
         match self
             .commit
@@ -171,7 +172,8 @@ impl<'a> CopyUpdate<'a> {
         }
     }
 
-    /// Returns a document of the store with correct copies, or `None` if they are correct already or it holds none.
+    /// Returns the text of consolidated metadata with correct copies, or `None` if its copies are already correct or it
+    /// has no copies.
     fn with_copies(&self, holder: &ConsolidatedDocument, bytes: &[u8]) -> Result<Option<Vec<u8>>> {
         if !holder.may_have_copies(bytes) {
             return Ok(None);
@@ -179,8 +181,8 @@ impl<'a> CopyUpdate<'a> {
         let Some(copies) = holder.find_copies(bytes) else {
             return Ok(None);
         };
-        // A text that a program wrote was put after the documents that it copies. So only the copies that became stale
-        // since are updated.
+        // If a program wrote the text, its copies were correct at that time. So only the copies of documents that
+        // changed since are replaced.
         let (documents, scope) = match self.stale_since_put(holder) {
             Some(stale) => {
                 let reader = HolderReader {
@@ -214,7 +216,7 @@ impl<'a> CopyUpdate<'a> {
         Ok((edited != bytes).then_some(edited))
     }
 
-    /// Whether the store may already have the layer's change of a document.
+    /// Whether the store may already have the commit's change of a document.
     fn may_be_made(&self, document: &Key) -> bool {
         let state = self.commit.layered.layer.lock();
         let is_attempted = !state.records.attempted(document).is_empty();
@@ -224,7 +226,8 @@ impl<'a> CopyUpdate<'a> {
         }
     }
 
-    /// Whether the store, whose current document is `stored`, has the layer's change, even if no answer came.
+    /// Whether the store has the commit's change of a document, even if the request got no answer. `stored` is the
+    /// store's current document.
     fn is_made(&self, document: &Key, stored: Option<&Object>) -> bool {
         let state = self.commit.layered.layer.lock();
         match state.records.base(document) {
@@ -237,8 +240,8 @@ impl<'a> CopyUpdate<'a> {
         }
     }
 
-    /// Returns the paths that have changes at or below them since a program wrote a document, or `None` if the store
-    /// does not have the program's text.
+    /// Returns the paths that were changed after a program wrote the consolidated metadata `holder`. Returns `None` if
+    /// the store does not have the text that a program wrote.
     fn stale_since_put(&self, holder: &ConsolidatedDocument) -> Option<BTreeSet<Key>> {
         let layer = &self.commit.layered.layer;
         let base = layer.base(holder.key());
@@ -249,8 +252,8 @@ impl<'a> CopyUpdate<'a> {
             .cloned()
     }
 
-    /// Returns the documents that the layer changed and that have, or should have, a copy in `holder`, by the names of
-    /// the copies.
+    /// Returns the changed metadata documents that have, or should have, a copy in `holder`, by the names of their
+    /// copies.
     fn changed_documents(
         &self,
         holder: &ConsolidatedDocument,
@@ -279,7 +282,7 @@ impl<'a> CopyUpdate<'a> {
         Ok(found)
     }
 
-    /// Returns a document as the store has it, from the layer's file if that file was put.
+    /// Returns a document as the store has it. If the commit has put it, reads the local file instead of the store.
     fn committed(&self, document: &Key) -> Result<Option<Object>> {
         let base = self.commit.layered.layer.base(document);
         if base.is_some_and(|base| base.is_committed)
@@ -293,7 +296,7 @@ impl<'a> CopyUpdate<'a> {
         self.stored(document)
     }
 
-    /// Records that the store has a document with updated copies.
+    /// Records the version that the store has after its consolidated metadata was updated.
     fn record_updated(&self, key: &Key, version: StoreVersion) -> Result<()> {
         let layer = &self.commit.layered.layer;
         if layer.base(key).is_some_and(|base| base.is_committed) {

@@ -1,6 +1,7 @@
 //! Copies renamed objects of the store to the layer before a commit.
 //!
-//! The commit then puts them like any other file. The removal of the old key has the copied version as its condition.
+//! The commit then puts the copies under their new names like other files. It removes an old name only if the store
+//! still has the version that was copied.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -17,14 +18,14 @@ use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{Key, StoreVersion, Version};
 
-/// The renamed objects of the store that a commit puts under their new keys.
+/// The renamed objects that a commit must put into the store under their new keys.
 pub(crate) struct MovedObjects<'a> {
     pub(crate) commit: &'a Commit<'a>,
     pub(crate) hidden: &'a [HiddenSubtree],
 }
 
 impl MovedObjects<'_> {
-    /// Copies the renamed objects of the store to the layer.
+    /// Copies the renamed objects from the store to the layer of changes.
     pub(crate) fn fetch_all(&self, changes: &ChangeSet) -> Result<()> {
         let fetch = |change: &ChangedKey| match &change.action {
             ChangeAction::Copy { from, .. } => self.fetch(&change.key, from),
@@ -41,12 +42,13 @@ impl MovedObjects<'_> {
         if self.commit.is_live {
             self.hide_fetched()?;
         }
-        // Listings of the old and new folders must now find these files in the layer.
+        // The layer now has files at the new names, so cached listings of the old and new folders are stale.
         self.commit.core.mark_tree_changed(&Key::root());
         Ok(())
     }
 
-    /// Adds the needed space to the error of copies that failed on a full disk; returns any other error unchanged.
+    /// Adds the number of bytes that are still needed to the error of a copy that failed on a full disk. Other errors
+    /// are returned unchanged.
     pub(crate) fn without_room(&self, error: Error) -> Error {
         let Ok(changes) = self.commit.changes(self.hidden) else {
             return error;
@@ -65,9 +67,8 @@ impl MovedObjects<'_> {
         self.commit.core.upper.without_room(error, &needs)
     }
 
-    /// Removes the sources from the whiteouts at the new names of copied objects: the objects under the old names are
-    /// no longer shown there, since the layer has the copies. The paths are locked, so they were not renamed in the
-    /// meantime.
+    /// Makes the new names of copied objects plain whiteouts: they no longer show the objects under the old names,
+    /// because the layer now has copies. The paths are locked, so nothing was renamed in the meantime.
     fn hide_fetched(&self) -> Result<()> {
         let fetched = self.hidden.iter().filter_map(|subtree| {
             let moved = subtree.moved.as_ref()?;
@@ -81,7 +82,7 @@ impl MovedObjects<'_> {
         self.commit.layered.layer.record(whiteouts.collect())
     }
 
-    /// Creates the renamed folders of the store in the layer. A folder that has no keys cannot be put, and stays there.
+    /// Creates the renamed folders in the layer of changes. An empty folder stays there, because no store can hold it.
     fn make_moved_folders(&self, at: &Key, moved: &MovedSubtree) -> Result<()> {
         for from in &moved.stored.folders {
             if let Some(key) = moved.visible_key(self.commit.layered, from, at) {
@@ -91,7 +92,7 @@ impl MovedObjects<'_> {
         Ok(())
     }
 
-    /// Creates a folder in the layer, and the folders above it.
+    /// Creates a folder and its parents in the layer of changes.
     fn make_folder(&self, key: &Key) -> Result<()> {
         let dir = &self.commit.layered.layer.dir;
         if key.is_root() || dir.stat(key)?.is_some() {
@@ -104,11 +105,11 @@ impl MovedObjects<'_> {
         dir.make_folder(key, [change])
     }
 
-    /// Copies the store's object `from`, which is visible at `key`, to the layer.
+    /// Copies the store's object `from`, which was renamed to `key`, to the layer of changes.
     fn fetch(&self, key: &Key, from: &Key) -> Result<()> {
         let (core, layer) = (self.commit.core, &self.commit.layered.layer);
         let reader = match core.store.open(self.commit.context, from, None) {
-            // Another program has removed it since it was listed.
+            // Another program has removed the object since it was listed, so there is nothing to copy.
             Err(error) if error.kind() == Kind::NotFound => return Ok(()),
             reader => reader?,
         };
@@ -142,8 +143,8 @@ impl MovedObjects<'_> {
         Ok(())
     }
 
-    /// Removes the key from an open file that was opened on another content than the copied one. From now on, every
-    /// open file that is registered under the key has the copied content, which the store will have.
+    /// Detaches the open file at `key` if it was opened on another version than the copied object. Afterwards every
+    /// open file that is registered under the key has the content that the store will have.
     fn revoke_other_content(&self, key: &Key, from: &Key, version: StoreVersion) {
         let Some(file) = self.commit.core.registered(key) else {
             return;
@@ -157,7 +158,7 @@ impl MovedObjects<'_> {
         }
     }
 
-    /// Publishes a copy under the key where the copied object is visible, unless another file is there now.
+    /// Publishes a copy of a renamed object under its new key, unless a program has put another file there.
     fn give_key(&self, key: &Key, copy: FetchedCopy<'_>) -> Result<()> {
         let (core, layer) = (self.commit.core, &self.commit.layered.layer);
         let (from, version) = (copy.from, copy.version);
@@ -184,8 +185,8 @@ impl MovedObjects<'_> {
         if let Some(version) = base {
             records.push(JournalRecord::base(key, version, None));
             if layer.lock().records.encoded_by(key).is_some() {
-                // The object was renamed together with its folder and the array's metadata in it, so its encoding need
-                // not be compared.
+                // The object was renamed together with its folder, and the array's metadata with it. So it still
+                // matches its array.
                 let (at, by) = (key.clone(), None);
                 records.push(JournalRecord::EncodedBy { at, by });
             }
@@ -197,8 +198,8 @@ impl MovedObjects<'_> {
                 let content = copied.filter(|_| core.takes_digest_of(version.into()));
                 records.push(JournalRecord::base(from, Some(version), content));
             }
-            // Another program has changed it. If that program changes it back, the copy still has the other content:
-            // the digest must not make it look unchanged.
+            // Another program has changed the object, and may change it back. The copy still has the other content, so
+            // drop the recorded digest, which would hide that.
             Some(base) if base.content.is_some() && base.content != copied => {
                 records.push(JournalRecord::Reverted(from.clone()));
                 records.push(JournalRecord::base(from, base.version, None));
@@ -221,9 +222,9 @@ fn is_copy(change: &&ChangedKey) -> bool {
     matches!(change.action, ChangeAction::Copy { .. })
 }
 
-/// A copy of an object of the store, in `pending/`.
+/// A local copy of a store's object, in the folder `pending/`.
 struct FetchedCopy<'a> {
-    /// The key and the version of the object.
+    /// The key and the version of the object that was copied.
     from: &'a Key,
     version: StoreVersion,
     name: &'a str,
@@ -231,8 +232,8 @@ struct FetchedCopy<'a> {
     mark: Mark,
 }
 
-/// Gives a copy the attributes that were set on its key without a content, and returns the record that keeps them: the
-/// copy is not a change, and is dropped when the store has it under its new name.
+/// Sets the attributes of a key on the copy of its object, if they were changed without the content. Returns the record
+/// that keeps these attributes, because the copy is dropped when the store has the object under its new name.
 fn override_attributes_of_copy(
     layer: &ChangeLayer,
     key: &Key,

@@ -24,11 +24,11 @@ use zarrfs_store::sync::locks;
 use zarrfs_store::sync::locks::RwLockWriteGuard;
 use zarrfs_store::{Key, LogPosition, StoreVersion};
 
-/// Files that stay in the top layer, each with the reason.
+/// Files that a commit does not freeze, each with the reason.
 type FilesLeftOut = BTreeMap<Key, &'static str>;
 
-/// Freezes the top layer; there must be no frozen layer yet. Returns the frozen layer, or `None` if it has nothing
-/// to commit, and the files that are left out.
+/// Freezes the top layer of changes, so that a commit can write it to the store. Returns the frozen layer, or `None` if
+/// it has nothing to commit. Also returns the files that stay in the top layer. There must be no frozen layer yet.
 pub(crate) fn freeze(
     core: &Arc<OverlayCore>,
 ) -> Result<(Option<Arc<LayeredStore>>, KeysWithReason)> {
@@ -65,7 +65,7 @@ fn wait_for_closes(core: &OverlayCore) {
     }
 }
 
-/// Returns the keys of files that are being written, or could not be written completely.
+/// Returns the files that a commit must leave out, because they are being written or a write of them failed.
 fn left_out(core: &OverlayCore, top: &LayeredStore) -> Result<FilesLeftOut> {
     let mut left_out = FilesLeftOut::new();
     for key in top.layer.lock().records.incomplete_below(&Key::root()) {
@@ -81,11 +81,11 @@ fn left_out(core: &OverlayCore, top: &LayeredStore) -> Result<FilesLeftOut> {
     Ok(left_out)
 }
 
-/// The start of a commit: the layer of changes is frozen, and an empty layer is put over it.
+/// The start of a commit: freezes the layer of changes and puts an empty layer over it.
 ///
-/// This is one step for programs: it is made under the lock of the names, and no file is published during it. Files
-/// that are open for writing, or that could not be written completely, move to the new layer and are not part of the
-/// commit. After a crash in between, `Upper::finish_freezing` completes or undoes it.
+/// Programs see this as one step, because the lock of the names is held and no file is published in the meantime. Files
+/// that are open for writing, or that could not be written completely, move to the new layer and are not committed.
+/// After a crash, `Upper::finish_freezing` completes or undoes the step.
 struct Freeze<'a> {
     core: &'a Arc<OverlayCore>,
     top: Arc<LayeredStore>,
@@ -93,7 +93,7 @@ struct Freeze<'a> {
 }
 
 impl Freeze<'_> {
-    /// Whether the layer has something to commit.
+    /// Whether the layer of changes has something to commit.
     fn has_changes(&self) -> Result<bool> {
         let layer = &self.top.layer;
         if !layer.whiteouts(&Key::root()).is_empty() {
@@ -101,21 +101,23 @@ impl Freeze<'_> {
         }
         layer.dir.for_each_file(&Key::root(), &mut |key| {
             let base = layer.base(key);
-            // An interrupted write-through may have put a document, but not yet updated the copies of it.
+            // A committed document counts too: an interrupted write-through may not have updated its copies in
+            // consolidated metadata.
             let is_put = is_document(key.name());
             let is_content = is_put || base.is_none_or(|base| !base.is_committed);
             Ok(is_content && !self.left_out.contains_key(key))
         })
     }
 
-    /// Puts an empty layer over the top layer, with the files that are left out. The names must be locked.
+    /// Puts an empty layer over the top layer, and moves the files that are left out of the commit to it. The lock of
+    /// the names must be held.
     fn exchange_layers(&self) -> Result<()> {
         let (top, left_out) = (&self.top, &self.left_out);
         self.core.upper.prepare_next(&self.records_of_next())?;
-        // All steps that may fail come before the exchange, except for renames.
+        // Everything that may fail, except renames, comes before the swap of the folders.
         let opened = self.open_next();
         let layer = Arc::new(opened.inspect_err(|_| self.core.upper.drop_next())?);
-        // A full disk has no space for folders, but renames need none.
+        // Create the folders now: they need disk space, and the later renames do not.
         for key in left_out.keys() {
             self.make_way(&layer.dir, key)
                 .inspect_err(|_| self.core.upper.drop_next())?;
@@ -137,8 +139,8 @@ impl Freeze<'_> {
         }
         let (frozen, info) = (Some(top.clone()), self.core.info.clone());
         let next = LayeredStore::over(layer.clone(), &self.core.store, frozen, info);
-        // Lookups of moved files wait until the layers are exchanged. A file that cannot be moved stays in the frozen
-        // layer.
+        // The lock stops lookups of moved files until the new layer is in place. A file that cannot be moved stays in
+        // the frozen layer.
         let layout = top.layer.write_layout();
         let move_out = |key| top.layer.dir.move_to(&layer.dir, key);
         let moved: Vec<Result<()>> = left_out.keys().map(move_out).collect();
@@ -149,13 +151,13 @@ impl Freeze<'_> {
         moved.into_iter().collect::<Result<()>>()?;
         let forgotten = left_out.keys().cloned().map(JournalRecord::Forgotten);
         if let Err(error) = top.layer.record(forgotten.collect()) {
-            // Recovery finds these files in the top layer.
+            // The error is harmless, because recovery finds the moved files in the top layer.
             log::debug!("the journal of the frozen layer names files that are gone: {error}");
         }
         self.core.upper.sync()
     }
 
-    /// Opens the layer that will be put over the top layer.
+    /// Opens the new layer, which will become the top layer.
     fn open_next(&self) -> Result<ChangeLayer> {
         let generations = self
             .top
@@ -168,7 +170,7 @@ impl Freeze<'_> {
         Ok(layer)
     }
 
-    /// Creates the folders above a key in the next layer, if the key has a file: the file will be moved there.
+    /// Creates the parents of a key in the new layer, if the old layer has a file of the key, which will be moved.
     fn make_way(&self, next: &LayerDir, key: &Key) -> Result<()> {
         let dir = &self.top.layer.dir;
         match dir.stat(key)? {
@@ -177,14 +179,14 @@ impl Freeze<'_> {
         }
     }
 
-    /// Returns the records of the next layer: for the files that are left out, and for all attributes that were set on
-    /// keys without a content in the layer.
+    /// Returns the first records of the new layer's journal: those of the files that move to it, and attributes that
+    /// were set without a content.
     fn records_of_next(&self) -> Vec<JournalRecord> {
         let state = self.top.layer.lock();
         let mut list = Vec::new();
         for key in self.left_out.keys() {
-            // When the file has left the frozen layer, that layer may still hide the store's object of the key, or show
-            // another object there.
+            // The old layer stays below the new one. If it hides the store's object of the key or shows another there,
+            // the change is relative to the frozen layer, not to the store.
             let is_frozen = state.records.lower_key(key).as_ref() != Some(key);
             let base = state.records.base(key);
             list.extend(base.map(|base| match base.version.filter(|_| !is_frozen) {
@@ -216,7 +218,7 @@ impl Freeze<'_> {
                 if state.records.is_taken_over(&key, &attributes) {
                     continue;
                 }
-                // The copy stays in the frozen layer.
+                // The copy of the store's object stays in the frozen layer, so the new layer has only the attributes.
                 Arc::make_mut(&mut attributes).is_of_copy = false;
             }
             list.push(JournalRecord::Attributes { key, attributes });
@@ -224,7 +226,7 @@ impl Freeze<'_> {
         list
     }
 
-    /// Tells an open file that its content is frozen: a write copies it to the new layer.
+    /// Marks an open file as frozen, so that the next write copies its content to the new layer.
     fn freeze_file(&self, file: &OpenFile) -> Result<()> {
         let layer = &self.top.layer;
         let mut state = file.lock();
@@ -246,7 +248,8 @@ impl Freeze<'_> {
     }
 }
 
-/// Adds the other names of files that are left out: a write to such a file changes its content under all its names.
+/// Adds the other hard links of files that are left out of a commit, because a write changes the content under all of
+/// these names.
 fn add_linked(layer: &ChangeLayer, left_out: &mut FilesLeftOut) -> Result<()> {
     let mut inodes = Vec::new();
     for key in left_out.keys() {
@@ -269,18 +272,18 @@ fn add_linked(layer: &ChangeLayer, left_out: &mut FilesLeftOut) -> Result<()> {
     Ok(())
 }
 
-/// The end of a commit: the frozen layer is dropped.
+/// The end of a commit: drops the frozen layer (the changes that the commit has written to the store).
 ///
-/// This is one step for programs, made under the lock of the names: before it they see the frozen layer, after it the
-/// store. First the keys that no store can hold move to the top layer. A crash in between leaves the frozen layer, and
-/// the next commit finds that the store has it.
+/// Programs see this as one step under the lock of the names: before it they see the frozen layer, after it the store.
+/// First, the keys that no store can hold move to the top layer. After a crash the frozen layer may still exist, and
+/// the next commit finds that the store already has its changes.
 pub(crate) struct Thaw<'a> {
     pub(crate) core: &'a Arc<OverlayCore>,
     pub(crate) frozen: &'a Arc<LayeredStore>,
 }
 
 impl Thaw<'_> {
-    /// Drops the frozen layer, which is in the store, except for the keys in `uncommittable`.
+    /// Drops the frozen layer after the store has all its changes. The keys in `uncommittable` move to the top layer.
     pub(crate) fn run(&self, uncommittable: &KeysWithReason) -> Result<()> {
         let is_stored = self.core.config.write_through;
         let _paths = is_stored.then(|| self.core.path_locks.lock(&[Key::root()]));
@@ -290,11 +293,11 @@ impl Thaw<'_> {
         let records = self.bases_in_store(&top.layer);
         if !records.is_empty() {
             top.layer.record(records)?;
-            // A base may refer to the frozen layer. The records that replace such bases must be on disk before the
-            // layer is dropped.
+            // Some changes were recorded relative to the frozen layer. The new records, which relate them to the store,
+            // must be on disk before the frozen layer is dropped.
             top.layer.sync_journal()?;
         }
-        // Until the layers are exchanged, readers must not look in the frozen layer for files that have left it.
+        // This lock keeps readers out of the frozen layer until it is removed, because its files are moved away.
         let layout = self.frozen.layer.write_layout();
         for (key, _) in uncommittable {
             self.move_to_top(&top, key)?;
@@ -303,13 +306,13 @@ impl Thaw<'_> {
         self.frozen
             .layer
             .drop_retained(&self.core.upper, |_, _| true);
-        // The file IDs are set before the store is visible: a file that is found in the store must have its ID at once.
+        // Set the file IDs before the store becomes visible, because a lookup may then find a committed file at once.
         self.set_ids(&top.layer, committed);
         self.show_store(&top, layout, folder);
         Ok(())
     }
 
-    /// Puts the top layer directly over the store.
+    /// Removes the frozen layer between the top layer and the store, so that programs see the committed objects.
     fn show_store(
         &self,
         top: &Arc<LayeredStore>,
@@ -326,7 +329,7 @@ impl Thaw<'_> {
             self.show_version(&file);
         }
         if bases.len() > 4096 {
-            // Invalidate the whole cache instead of each key.
+            // Invalidate all caches at once, because this is faster than invalidating so many keys.
             return self.core.mark_tree_changed(&Key::root());
         }
         bases
@@ -334,8 +337,8 @@ impl Thaw<'_> {
             .for_each(|(key, _)| self.core.mark_changed(key));
     }
 
-    /// Collects the files that a frozen layer brought into the store. The names are not locked, so programs may replace
-    /// these files.
+    /// Lists the files that a commit has put into the store. The names are not locked, so programs may replace files in
+    /// the meantime.
     fn committed_files(&self) -> Result<CommittedFiles> {
         let since = self.core.info.changes.position();
         let top = self.core.top();
@@ -355,7 +358,7 @@ impl Thaw<'_> {
         Ok(CommittedFiles { since, files })
     }
 
-    /// Keeps the file IDs of the files that a frozen layer brought into the store.
+    /// Gives the committed objects of the store the file IDs of the frozen layer's files, so that inodes do not change.
     fn set_ids(&self, top: &ChangeLayer, committed: CommittedFiles) {
         let CommittedFiles { since, files } = committed;
         let changes = &self.core.info.changes;
@@ -377,7 +380,7 @@ impl Thaw<'_> {
         }
     }
 
-    /// Tells an open file which version of the store has its content.
+    /// Marks a file that was opened from the frozen layer as a file of the store, with the version that was committed.
     fn show_version(&self, file: &OpenFile) {
         let mut state = file.lock();
         let Some(key) = state
@@ -390,9 +393,10 @@ impl Thaw<'_> {
         let version = self.committed_version(&key);
         state.opened_content = self.committed_content(&key);
         let is_replaced = match &state.source {
-            // The file was opened on an object of the store that was renamed: the commit has removed it from the store.
+            // The file was opened on a renamed object under its old name, and the commit has removed that name from the
+            // store.
             ContentSource::Lower(_) => true,
-            // The store may now have other copies in the document than the opened file.
+            // The file has copies of metadata, and the commit may have put the document with newer copies.
             ContentSource::Frozen(file, _) => has_program_copies(&key, file).unwrap_or(true),
             ContentSource::Upper(_) => false,
         };
@@ -407,7 +411,7 @@ impl Thaw<'_> {
         }
     }
 
-    /// Moves a key that no store can hold to the top layer, if it is still visible there.
+    /// Moves a key that no store can hold from the frozen layer to the top layer, if the key is still visible.
     fn move_to_top(&self, top: &LayeredStore, key: &Key) -> Result<()> {
         let Some(visible) = visible_name(&top.layer, key)? else {
             return Ok(());
@@ -415,7 +419,7 @@ impl Thaw<'_> {
         if self.frozen.layer.dir.stat(key)?.is_none() {
             return Ok(());
         }
-        // If the key was renamed since, only the base of its new name is used.
+        // If the key was renamed in the top layer, the record of its old name does not apply.
         let base = self.frozen.layer.base(key).filter(|_| visible == *key);
         self.frozen
             .layer
@@ -437,9 +441,8 @@ impl Thaw<'_> {
         moved.map_err(|error| os_error(key, error))
     }
 
-    /// Returns the store's version of a key that a frozen layer changed, or `None` if the store no longer has the key.
-    /// A removal that got no answer from the store is not recorded as committed; the layer's whiteout shows that the
-    /// key was removed.
+    /// Returns the store's version of a key after a commit, or `None` if the commit removed it. A removal without an
+    /// answer is not recorded as committed, but the frozen layer then still has a whiteout of the key.
     fn committed_version(&self, key: &Key) -> Option<StoreVersion> {
         let base = self.frozen.layer.base(key)?;
         let is_removed =
@@ -447,15 +450,15 @@ impl Thaw<'_> {
         base.version.filter(|_| !is_removed)
     }
 
-    /// Returns length and digest of a committed content. Returns `None` for a document with copies of others, since the
-    /// store's copies may differ from the layer's.
+    /// Returns length and digest of a committed file. Returns `None` for consolidated metadata, because the commit may
+    /// have put it with other copies than the local file has.
     fn committed_content(&self, key: &Key) -> Option<ContentDigest> {
         let base = self.frozen.layer.base(key).filter(|base| base.is_committed);
         let base = base.filter(|_| !may_be_consolidated(key));
         base.and_then(|_| self.frozen.layer.last_mark(key)?.content())
     }
 
-    /// Returns the records that replace each base in the frozen layer by a base in the store.
+    /// Returns records that relate changes in the top layer to the store's versions, instead of the frozen layer.
     fn bases_in_store(&self, top: &ChangeLayer) -> Vec<JournalRecord> {
         let bases = top.lock().records.bases_below(&Key::root());
         let mut records = Vec::new();
@@ -468,9 +471,9 @@ impl Thaw<'_> {
     }
 }
 
-/// The files that a frozen layer brought into the store.
+/// The files that a commit has put into the store.
 struct CommittedFiles {
-    /// Changes after this position may have given their names to other files.
+    /// Position in the log of changes. After it, programs may have replaced the files.
     since: LogPosition,
     files: Vec<CommittedFile>,
 }
@@ -478,11 +481,11 @@ struct CommittedFiles {
 struct CommittedFile {
     key: Key,
     version: StoreVersion,
-    /// `None` if the top layer had another file at the key.
+    /// Inode of the frozen layer's file; `None` if the top layer has another file at the key.
     inode: Option<u64>,
 }
 
-/// Returns the inode of a file of the frozen layer, or `None` if the top layer has another file at the key.
+/// Returns the inode that `frozen` finds for a key, or `None` if the top layer has another file there.
 fn unless_on_top(
     top: &ChangeLayer,
     key: &Key,
@@ -494,7 +497,7 @@ fn unless_on_top(
     Ok(frozen()?.map(|stat| stat.st_ino))
 }
 
-/// Returns the name at which a key of the layer below is visible, or `None` if it is hidden.
+/// Returns the name under which the mount shows the frozen layer's file `key`, or `None` if it is hidden.
 fn visible_name(top: &ChangeLayer, key: &Key) -> Result<Option<Key>> {
     let is_visible = |at: &Key| -> Result<bool> {
         Ok(matches!(top.locate(at)?, Located::Lower(lower) if lower == *key))
@@ -527,7 +530,6 @@ mod tests {
     use zarrfs_store::tree::{OpenMode, Tree};
     use zarrfs_store::{Condition, PutBody, Store};
 
-    /// Writes a file, so that there is something to commit.
     fn write(overlay: &Overlay, path: &Key) {
         let file = Tree::open(overlay, &UNLIMITED, path, OpenMode::Write).unwrap();
         file.write_at(&UNLIMITED, 0, b"new").unwrap();
@@ -549,7 +551,7 @@ mod tests {
         write(&overlay, &key("changed"));
         let (frozen, _) = freeze(&overlay.0).unwrap();
         let (frozen, top) = (frozen.unwrap(), overlay.0.top());
-        // This lock stops the reader between its lookup and the open.
+        // This lock stops the reader after it has found the file and before it opens the file.
         let numbers = frozen.layer.lock();
         thread::scope(|scope| {
             let get = scope.spawn(|| Store::get(&overlay, &UNLIMITED, &key("kept"), 100));
@@ -570,8 +572,8 @@ mod tests {
         });
     }
 
-    /// A file is written during the commit of its previous content. After a power loss, the committed content is still
-    /// known as the base of this write: if another program changes the store, the next commit reports a conflict.
+    /// A file is written while its previous content is committed, and then the power fails. If another program changes
+    /// the store, the next commit must still report a conflict.
     #[test]
     fn a_write_during_a_commit_detects_conflicts_after_a_power_loss() {
         let folder = tempfile::tempdir().unwrap();
@@ -590,7 +592,8 @@ mod tests {
         let committed = commit_frozen(core, &UNLIMITED, &frozen.unwrap(), false, &|_, _| {});
         assert!(committed.unwrap().is_complete());
         let synced = core.top().layer.lock().journal.synced();
-        // `cp` fails at the folder of the frozen layer, which a thread is removing. That folder is not needed.
+        // Ignore the failure of `cp`: a thread is removing the folder of the frozen layer, which the test does not
+        // need.
         std::process::Command::new("cp")
             .arg("-a")
             .args([&path, &copy])

@@ -1,16 +1,15 @@
 //! Commits the upper folder's changes to the store, or reports conflicts.
 //!
 //! A commit is a snapshot: it freezes the layer of changes (`frozen_layer`) and works on the frozen layer only, while
-//! programs continue in a new layer above. It compares every key with the store before it changes any (`plan`), and
-//! compares the metadata of arrays with the metadata that their chunks were encoded with (`arrays`). Keys that were
-//! renamed in the store are first copied to the frozen layer (`fetch`). Chunks are stored before the metadata that
-//! names them, and removals come last; each request has the compared version as its condition (`apply`). At the end the
-//! frozen layer is dropped in one step. After a conflict, an error or a kill, the frozen layer stays and remains
-//! visible, and the next commit continues with it. It recognizes objects that are already stored by their content: it
-//! neither puts them twice nor mistakes them for another program's changes. If another program has changed a key after
-//! the commit put it, that is a conflict (`plan`). `write_through` brings single paths of the top layer into the store.
-//! After a commit or a write-through, the copies of documents in the store's consolidated metadata are updated
-//! (`copies`).
+//! programs continue in a new layer above it. It compares every key with the store before it changes any key (`plan`),
+//! and compares the metadata of arrays with the metadata that their chunks were encoded with (`arrays`). Objects that
+//! were renamed on the mount are first copied to the frozen layer (`fetch`). Chunks are put before their metadata, and
+//! removals come last; each request has the compared version as its condition (`apply`). At the end the frozen layer is
+//! dropped in one step. After a conflict, an error or a kill, the frozen layer stays visible, and the next commit
+//! continues with it. The next commit recognizes by their content the objects that are already in the store, so it does
+//! not put them twice or report them as conflicts. A conflict is also reported if another program has changed a key
+//! after the commit put it. `write_through` commits single paths of the top layer. At the end, a commit or a
+//! write-through updates the copies of metadata in the store's consolidated metadata (`copies`).
 
 use std::sync::Arc;
 
@@ -42,7 +41,7 @@ pub(crate) mod write_through;
 pub use arrays::is_of_array;
 pub(crate) use frozen_layer::freeze;
 
-/// Returns the number of keys that are compared, fetched or put in parallel. Each key needs a thread. 1/8 of the
+/// Returns the number of keys that a commit compares, fetches or puts in parallel: one thread each, and 1/8 of the
 /// store's parallel requests is left to readers.
 pub(crate) fn parallel_keys(store: &dyn Store) -> usize {
     let most = store.info().concurrency.min(256);
@@ -54,43 +53,43 @@ pub(crate) fn parallel_keys(store: &dyn Store) -> usize {
 pub struct CommitConfig {
     /// Only look for conflicts.
     pub dry_run: bool,
-    /// Overwrite changes of other programs.
+    /// Overwrite keys that other programs have changed in the store since their change on the mount.
     pub force: bool,
 }
 
 /// The result of a commit, or of a dry run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Number of keys whose written content the store has: this commit put it, or it was already there.
+    /// Number of keys whose new content is in the store: put by this commit or by an interrupted one before it.
     pub put: u64,
-    /// Number of bytes of these keys.
+    /// Total size in bytes of the contents that are counted in `put`.
     pub bytes: u64,
-    /// Number of keys that were removed.
+    /// Number of keys that the commit removed from the store.
     pub erased: u64,
-    /// Number of keys without an ETag, for which length and digest, or size and time, were compared instead.
+    /// Number of keys that were compared by length and digest, or by size and time, because the store sent no ETag.
     pub without_etag: u64,
     /// Number of changes that are not in the store because the commit ended early. The next commit continues with them.
     pub left: u64,
-    /// Keys that other programs changed, each with the conflict. A conflict found during the comparison ends the commit
-    /// before it changes anything; a later one may be found after some changes were stored.
+    /// Keys that other programs changed, each with a description of the conflict. A conflict is usually found before
+    /// the commit changes the store, but may also be found after it has put some keys.
     pub conflicts: Conflicts,
-    /// The error that ended the commit.
+    /// The error that ended the commit; `None` if there was no error.
     pub failed: Option<Error>,
-    /// Keys that stay in the upper folder, each with the reason.
+    /// Keys that the commit leaves in the upper folder, each with the reason.
     pub uncommittable: KeysWithReason,
-    /// Keys with properties that the store cannot hold and that are no longer in the upper folder, each with these
-    /// properties.
+    /// Keys that the commit has put without some of their properties, because no store can hold these. Each key has the
+    /// names of the properties.
     pub lost: KeysWithReason,
 }
 
-/// Called with the number of keys that are done and the total number of keys.
+/// Progress of a commit: called with the number of finished keys and the total number of keys.
 pub type ProgressFn<'a> = dyn Fn(usize, usize) + Sync + 'a;
 
 /// Keys that other programs changed, each with a description of the conflict.
 pub type Conflicts = Vec<(Key, String)>;
 
 impl Outcome {
-    /// Adds the counts of a commit that ran before this one.
+    /// Adds the counts of `before`, the outcome of an interrupted commit that was completed first.
     fn after(mut self, before: Outcome) -> Outcome {
         self.put += before.put;
         self.bytes += before.bytes;
@@ -100,12 +99,12 @@ impl Outcome {
         self
     }
 
-    /// Whether the store has all changes.
+    /// Whether the commit ended without a conflict or an error.
     fn is_complete(&self) -> bool {
         self.conflicts.is_empty() && self.failed.is_none()
     }
 
-    /// Returns the outcome, or the error that ended the commit.
+    /// Returns the outcome as an error if an error ended the commit.
     pub fn or_failed(mut self) -> Result<Outcome> {
         match self.failed.take() {
             Some(error) => Err(error),
@@ -114,7 +113,7 @@ impl Outcome {
     }
 }
 
-/// Brings all changes into the store.
+/// Commits all changes of the overlay to the store.
 pub(crate) fn run(
     core: &Arc<OverlayCore>,
     context: &RequestContext,
@@ -131,7 +130,7 @@ pub(crate) fn run(
         return compare_all(core, context, config.force);
     }
     let mut done = Outcome::default();
-    // A frozen layer is left from a commit that was interrupted: finish that commit first.
+    // Finish an interrupted commit first, which has left a frozen layer.
     if let Some(frozen) = core.top().frozen.clone() {
         done = commit_frozen(core, context, &frozen, config.force, progress)?;
         if !done.is_complete() {
@@ -155,7 +154,7 @@ pub(crate) fn run(
     Ok(outcome)
 }
 
-/// Looks for conflicts of all changes, for a dry run.
+/// Looks for conflicts of all changes with the store, without changing anything.
 fn compare_all(core: &Arc<OverlayCore>, context: &RequestContext, force: bool) -> Result<Outcome> {
     let overlay = Overlay(core.clone());
     let ChangeSet {
@@ -185,7 +184,7 @@ fn compare_all(core: &Arc<OverlayCore>, context: &RequestContext, force: bool) -
     })
 }
 
-/// Brings a frozen layer into the store, then drops it.
+/// Commits a frozen layer to the store, then drops the layer.
 fn commit_frozen(
     core: &Arc<OverlayCore>,
     context: &RequestContext,
@@ -212,7 +211,7 @@ fn commit_frozen(
     Ok(outcome)
 }
 
-/// Removes empty folders of the store. Each folder in `folders` comes before the folders in it.
+/// Removes empty folders from the store. In `folders`, each folder comes before its subfolders.
 fn erase_folders(context: &RequestContext, store: &dyn Store, folders: &[Key]) -> Result<()> {
     let mut inner_first = folders.iter().rev();
     inner_first.try_for_each(|folder| store.erase_folder(context, folder))
@@ -222,23 +221,23 @@ fn erase_folders(context: &RequestContext, store: &dyn Store, folders: &[Key]) -
 pub(crate) struct Commit<'a> {
     core: &'a Arc<OverlayCore>,
     context: &'a RequestContext,
-    /// The layer whose changes are brought into the store.
+    /// The layer whose changes are committed.
     layered: &'a Arc<LayeredStore>,
-    /// The changes at and below these paths are brought into the store.
+    /// Only the changes at and below these paths are committed.
     paths: &'a [Key],
-    /// Whether changes of other programs are overwritten.
+    /// Whether the commit overwrites keys that other programs changed.
     force: bool,
-    /// Whether `layered` is the top layer, which programs change during the commit. The paths are locked then.
+    /// Whether `layered` is the top layer, where programs make changes during the commit. Then `paths` are locked.
     is_live: bool,
 }
 
 impl Commit<'_> {
-    /// Returns the changes at and below the paths. `hidden` is the result of `HiddenSubtree::list`.
+    /// Lists the changes that the commit has to make. `hidden` is the result of `HiddenSubtree::list`.
     fn changes(&self, hidden: &[HiddenSubtree]) -> Result<ChangeSet> {
         ChangeSet::at(self.layered, self.context, self.paths, hidden)
     }
 
-    /// Brings the changes into the store.
+    /// Compares the changes with the store, and makes them there if there is no conflict.
     fn run(&self, progress: &ProgressFn) -> Result<Outcome> {
         let (context, paths, core) = (self.context, self.paths, self.core);
         let hidden = HiddenSubtree::list(self.layered, context, paths)?;
@@ -292,8 +291,8 @@ impl Commit<'_> {
             Err(error) => outcome.failed = Some(error),
         }
         if outcome.is_complete() && self.is_live {
-            // This comes before the check below, which may fail: the whiteouts of committed keys hide nothing any more
-            // in either case.
+            // Drop the whiteouts before the check below, which may fail: the keys are committed in either case, so the
+            // whiteouts hide nothing any more.
             outcome.failed = write_through::prune(self).err();
         }
         if outcome.is_complete() && !self.force {
@@ -311,16 +310,15 @@ impl Commit<'_> {
         Ok(outcome)
     }
 
-    /// Records the put of a document, for two cases. If no answer comes, the record tells a later commit what may have
-    /// been put. And if a program writes the document at the same time, the base of its change is older than the
-    /// version that this put creates; the record tells that no other program made that version.
+    /// Records the digest of a document before it is put. If no answer comes, a later commit learns from the record
+    /// what the store may have. It also shows that the store's new version is from this mount, if a program writes the
+    /// document at the same time.
     fn record_document_put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
         let attempted = JournalRecord::Attempted {
             key: key.clone(),
             digest: Some(XxHash3_128::oneshot(bytes)),
         };
-        // The top layer gets the record in any case: a program may already have opened the document and write it before
-        // the put, and nothing shows that yet.
+        // Always record this in the top layer too, because a program may already have opened the document to write it.
         self.core
             .top()
             .layer

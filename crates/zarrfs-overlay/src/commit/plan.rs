@@ -1,9 +1,9 @@
-//! Plans the steps of a commit, and detects conflicts. Changes nothing.
+//! Plans the steps of a commit, and detects conflicts without changing anything.
 //!
-//! Changes of other programs are detected by their versions. If the store has another version than before the change,
-//! the recorded length and digest tell whether the content differs too. Steps that an interrupted commit has completed
-//! are recognized by the content. A server without ETags sends only size and time. They are compared only if no digest
-//! was recorded.
+//! Other programs' changes are detected by their versions. If the store has another version than before the change on
+//! the mount, the recorded length and digest tell whether the content differs too. Steps that an interrupted commit has
+//! completed are recognized by their content. If the server sends no ETags, the digest is compared, or size and time if
+//! no digest was recorded.
 
 use std::collections::HashSet;
 
@@ -19,18 +19,18 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{ETag, EntryKind, Key, Store};
 
-/// The plan of a commit.
+/// What a commit will do to the store, and the conflicts that were found.
 #[derive(Default)]
 pub(crate) struct Plan {
     pub(crate) steps: Vec<CommitStep>,
-    /// Objects of the store at keys that the changes need as folders.
+    /// Objects of the store that are in the way of changes, because the changes need folders at their keys.
     pub(crate) files_above: Vec<Key>,
-    /// The conflicts, and the counts of the steps.
+    /// The conflicts that were found, and the counts of the planned steps.
     pub(crate) outcome: Outcome,
 }
 
 impl Plan {
-    /// Compares every change with the store. `visible` has the contents.
+    /// Compares every change with the store. `visible` is the store as the mount shows it.
     pub(crate) fn of(
         commit: &Commit<'_>,
         visible: &dyn Store,
@@ -76,21 +76,21 @@ impl Plan {
     }
 }
 
-/// A change, with the store's current state.
+/// A change, together with the state of its key in the store.
 pub(crate) struct CommitStep {
     pub(crate) change: ChangedKey,
     pub(crate) now: Option<ETag>,
-    /// Whether the change is already made in the store.
+    /// Whether the store already has the change.
     pub(crate) is_done: bool,
-    /// Whether the store has a folder at the key of a put, and no whiteout hides it.
+    /// Whether the store has a folder at the key of a file to put, and the user has not removed the folder.
     pub(crate) is_folder: bool,
-    /// Whether the server sent no ETag for the object that the change replaces.
+    /// Whether the store sent no ETag for the object that the change replaces.
     pub(crate) has_no_etag: bool,
 }
 
 impl CommitStep {
-    /// Returns the conflict with another program's change, or `None`. `array` returns the conflict of a chunk with its
-    /// array.
+    /// Returns the conflict of this change with another program's change, or `None`. `array` checks whether a chunk
+    /// still matches its array's metadata.
     pub(crate) fn conflict(
         &self,
         array: impl FnOnce() -> Option<&'static str>,
@@ -120,17 +120,17 @@ impl CommitStep {
     }
 }
 
-/// Compares changes with the store's current state.
+/// Compares changes with the current state of their keys in the store.
 struct Probe<'a> {
     context: &'a RequestContext,
     store: &'a dyn Store,
-    /// The store that has the contents of the changes.
+    /// The store as the mount shows it, with the changed contents.
     visible: &'a dyn Store,
     layered: &'a LayeredStore,
 }
 
 impl Probe<'_> {
-    /// Queries the store for the current state of a key.
+    /// Requests the current state of a key in the store.
     fn run(&self, mut change: ChangedKey) -> Result<CommitStep> {
         let now = self.store.etag(self.context, &change.key)?;
         let is_put = change.action != ChangeAction::Erase;
@@ -167,9 +167,8 @@ impl Probe<'_> {
         })
     }
 
-    /// Whether the change of a key is allowed although the store has another version than before. It is if the store's
-    /// object has the same bytes as before, or if an earlier put or removal of this mount has succeeded, although no
-    /// answer came.
+    /// Whether the store's new version of a key is no conflict: its bytes are the same as before the change, or this
+    /// mount made it with an earlier put or removal that got no answer.
     fn is_known(&self, key: &Key, now: Option<&ETag>) -> Result<bool> {
         let (attempted, base) = (self.layered.attempted(key), self.layered.base_content(key));
         let Some(now) = now.filter(|_| !attempted.is_empty() || base.is_some()) else {
@@ -193,7 +192,7 @@ impl Probe<'_> {
         Ok(found.is_some_and(|meta| meta.kind == EntryKind::Directory))
     }
 
-    /// Whether the store has the same bytes as `visible`.
+    /// Whether the store's object has the same bytes as the object that the mount shows.
     fn has_content(&self, key: &Key) -> Result<bool> {
         match self.store.open(self.context, key, None) {
             Err(error) if error.kind() == Kind::NotFound => Ok(false),
@@ -206,7 +205,7 @@ impl Probe<'_> {
     }
 }
 
-/// Returns the objects of the store at keys that these changes need as folders, except for keys that are removed.
+/// Returns the objects of the store at keys where the changes need folders, except for objects that are removed anyway.
 fn files_above(
     context: &RequestContext,
     store: &dyn Store,
@@ -228,7 +227,7 @@ fn files_above(
     Ok(found?.into_iter().flatten().collect())
 }
 
-/// The position of a key in the order of a commit: chunks first, then metadata from the leaves up, then consolidated
+/// The phase of a commit in which a key is put: first chunks, then metadata from the leaves up, then consolidated
 /// metadata.
 pub(crate) fn phase(key: &Key) -> (u8, usize) {
     let height = usize::MAX - key.names().count();
@@ -239,7 +238,7 @@ pub(crate) fn phase(key: &Key) -> (u8, usize) {
     }
 }
 
-/// Returns the steps in groups. Each group must come after the groups before it.
+/// Groups the steps of a commit by phase. A group may start only when the group before it is complete.
 pub(crate) fn phases(mut puts: Vec<CommitStep>, erases: Vec<CommitStep>) -> Vec<Vec<CommitStep>> {
     puts.sort_by_key(|step| phase(&step.change.key));
     let mut phases: Vec<Vec<CommitStep>> = Vec::new();
@@ -253,7 +252,7 @@ pub(crate) fn phases(mut puts: Vec<CommitStep>, erases: Vec<CommitStep>) -> Vec<
             phase.push(step);
         }
     }
-    // Documents are removed before the chunks that they name.
+    // Remove metadata documents before chunks, so that readers never find an array whose chunks are gone.
     let (documents, chunks): (Vec<CommitStep>, Vec<CommitStep>) = erases
         .into_iter()
         .partition(|step| phase(&step.change.key).0 > 0);
@@ -261,11 +260,10 @@ pub(crate) fn phases(mut puts: Vec<CommitStep>, erases: Vec<CommitStep>) -> Vec<
     phases
 }
 
-/// Adds a put of each key that an earlier attempt of this commit has put, if the key has another version in the store
-/// now.
+/// Adds the keys that an interrupted commit has put and that another program has changed since.
 ///
-/// Another program has then changed the key. This is a conflict for the commit that continues: the rest of its changes
-/// belong together with the content that was put. With `force`, the key is put again.
+/// Such a key is a conflict for the commit that continues, because its other changes belong together with the content
+/// that was put. With `force`, the key is put again.
 pub(crate) fn with_changed_since_put(
     context: &RequestContext,
     store: &dyn Store,
@@ -286,7 +284,7 @@ pub(crate) fn with_changed_since_put(
     Ok(changes)
 }
 
-/// Returns the puts that a commit of a layer has completed.
+/// Returns the keys that a commit has already put, as changes.
 fn completed_puts(layer: &ChangeLayer) -> Result<Vec<ChangedKey>> {
     let bases = layer.lock().records.bases_below(&Key::root());
     let mut puts = Vec::new();

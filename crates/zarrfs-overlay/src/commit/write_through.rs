@@ -1,9 +1,9 @@
 //! Write-through: commits each change at once, and returns the store's error.
 //!
-//! The change is first made in the upper folder, as without write-through. If the store refuses it, it stays in the
-//! upper folder, `status` shows it, and the next change of the key retries it: so nothing is lost if the store is
-//! unreachable. The paths are locked from the change until it is stored: changes of one path are stored in order,
-//! changes of other paths in parallel.
+//! A change is first made in the upper folder, as without write-through. If the store refuses it or is unreachable, the
+//! change stays in the upper folder, `status` shows it, and the next change of the key retries it. The paths of a
+//! change are locked until it is in the store. So changes of one path are stored in order, and changes of other paths
+//! in parallel.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Key, StoreVersion};
 
-/// Commits the changes at these paths, which are locked. Fails with `Changed` on a conflict.
+/// Commits the changes at `paths`, which must be locked. Fails with `Changed` on a conflict.
 pub(crate) fn run(core: &Arc<OverlayCore>, context: &RequestContext, paths: &[Key]) -> Result<()> {
     let top = core.top();
     let commit = Commit {
@@ -36,8 +36,8 @@ pub(crate) fn run(core: &Arc<OverlayCore>, context: &RequestContext, paths: &[Ke
     }
     match outcome.conflicts.into_iter().next() {
         None => Ok(()),
-        // The store has the change, although its array was replaced. It is not undone: the previous content of the
-        // chunk belongs to the old array too.
+        // Another program has replaced the array while its chunk was put. The put is not undone, because the chunk
+        // before it belongs to the old array too.
         Some((document, why)) if outcome.left == 0 => Err(Error::new(Kind::Changed, document, why)),
         Some((key, why)) => {
             let why = format!("{why}; the change stays in {}", core.upper.path().display());
@@ -46,24 +46,25 @@ pub(crate) fn run(core: &Arc<OverlayCore>, context: &RequestContext, paths: &[Ke
     }
 }
 
-/// Drops whiteouts and files of the top layer that match the store after a write-through. The paths are locked.
+/// Drops files and whiteouts of the top layer after a write-through, because the store has them. The paths must be
+/// locked.
 pub(crate) fn prune(commit: &Commit<'_>) -> Result<()> {
     let prune = Prune { commit };
     for path in commit.paths {
-        // After a folder's whiteout is gone, a whiteout below it may have nothing to hide.
+        // Repeat this, because a whiteout may become useless when the whiteout of a folder above it is dropped.
         while prune.prune_whiteouts(path)? {}
         prune.prune_files(path)?;
     }
     Ok(())
 }
 
-/// The end of a write-through: files and whiteouts that match the store are dropped from the top layer.
+/// The last step of a write-through, which drops files and whiteouts that the store no longer differs from.
 struct Prune<'a> {
     commit: &'a Commit<'a>,
 }
 
 impl Prune<'_> {
-    /// Drops the whiteouts at and below a path that hide nothing; returns whether some were dropped and others remain.
+    /// Drops useless whiteouts at and below a path. Returns whether some were dropped while others remain.
     fn prune_whiteouts(&self, path: &Key) -> Result<bool> {
         let (core, layer) = (self.commit.core, &self.commit.layered.layer);
         let is_committed = |key: &Key| layer.base(key).is_some_and(|base| base.is_committed);
@@ -83,7 +84,7 @@ impl Prune<'_> {
         let present = layer.whiteouts(path);
         let mut unhidden = Vec::new();
         for (whiteout, objects) in idle {
-            // Files may have been written during the requests to the store.
+            // Check again, because programs may have written files during the requests to the store.
             let mut is_idle = present.contains(&whiteout) && hides_own_key(layer, &whiteout.at);
             for key in &objects {
                 is_idle &= is_committed(key) && layer.dir.stat(key)?.is_some();
@@ -98,7 +99,8 @@ impl Prune<'_> {
         Ok(!unhidden.is_empty() && unhidden.len() < present.len())
     }
 
-    /// Drops the committed files at and below a path, unless a whiteout hides the store's object.
+    /// Drops the upper folder's committed files at and below a path, unless a whiteout still hides their objects in the
+    /// store.
     fn prune_files(&self, path: &Key) -> Result<()> {
         let (core, layer) = (self.commit.core, &self.commit.layered.layer);
         let bases = layer.lock().records.bases_below(path);
@@ -114,7 +116,7 @@ impl Prune<'_> {
     fn drop_committed(&self, key: &Key, version: Option<StoreVersion>) -> Result<()> {
         let (core, layer) = (self.commit.core, &self.commit.layered.layer);
         let _names = core.names.lock();
-        // The file may have been written again since its commit: then it is not committed any more.
+        // Keep the file if it is no longer committed, because a program has written it again.
         if !layer.base(key).is_some_and(|base| base.is_committed) {
             return Ok(());
         }
@@ -126,7 +128,7 @@ impl Prune<'_> {
         }
         let mut records = vec![JournalRecord::Reverted(key.clone())];
         if layer.attribute_override(key)?.is_none() {
-            // The attributes that the file has taken over are dropped with it.
+            // The file has taken over the attributes that were set on its key, so their record is dropped too.
             records.extend(layer.dropped_attributes(key));
         }
         layer.record(records)?;
@@ -139,8 +141,8 @@ impl Prune<'_> {
     }
 }
 
-/// Whether a whiteout hides the store's object of its own key. Below a renamed folder, a whiteout hides an object of
-/// another key.
+/// Whether a whiteout hides the store's object of the same name. In a renamed folder, a whiteout hides an object with
+/// another name.
 fn hides_own_key(layer: &ChangeLayer, at: &Key) -> bool {
     let folder = at.parent();
     folder.is_none_or(|folder| layer.lower_key(&folder).is_none_or(|lower| lower == folder))
