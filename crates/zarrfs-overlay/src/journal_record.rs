@@ -111,25 +111,26 @@ pub(crate) struct Mark {
     pub(crate) inode: u64,
     /// Length of the content in bytes.
     pub(crate) length: u64,
-    /// xxh3 of the bytes; `None` for a file that is changed in place, which only its inode identifies.
+    /// Hash of the content's bytes (xxh3, 128 bits); `None` for a file that is changed in place, where only the inode
+    /// identifies the file.
     pub(crate) digest: Option<u128>,
 }
 
 impl Mark {
-    /// Returns length and digest of the content, or `None` if the digest is not known.
+    /// Returns length and digest of the file's content, or `None` if the digest is not known.
     pub(crate) fn content(&self) -> Option<ContentDigest> {
         let length = self.length;
         let digest = self.digest?;
         Some(ContentDigest { length, digest })
     }
 
-    /// Whether a file of this inode and length is the file with this content, given that the content is synced.
+    /// Whether a file with this inode and length has the marked content, if it is known that the content is on disk.
     pub(crate) fn is_file(&self, inode: u64, length: u64) -> bool {
         self.inode == inode && (self.digest.is_none() || self.length == length)
     }
 }
 
-/// Returns one line with these records, which count together.
+/// Encodes records as one line of the journal. After a crash, either all records of the line are found or none.
 pub(crate) fn encode_line(records: &[JournalRecord]) -> Vec<u8> {
     let list: Vec<Value> = records.iter().map(to_json).collect();
     let text = Value::Array(list).to_string();
@@ -137,10 +138,10 @@ pub(crate) fn encode_line(records: &[JournalRecord]) -> Vec<u8> {
     format!("{sum:08x} {text}\n").into_bytes()
 }
 
-/// Returns the records of a line, or `None` if it is incomplete or damaged.
+/// Decodes the records of a journal line; returns `None` if the line is incomplete or damaged.
 pub(crate) fn decode_line(line: &[u8]) -> Option<Vec<JournalRecord>> {
     let line = std::str::from_utf8(line.strip_suffix(b"\n")?).ok()?;
-    // The checksum is eight digits and a space.
+    // A line starts with the checksum, which is eight hexadecimal digits, and a space.
     let (sum, text) = line.split_at_checked(9)?;
     let sum = u32::from_str_radix(sum.strip_suffix(' ')?, 16).ok()?;
     if sum != crc32c::crc32c(text.as_bytes()) {
@@ -150,7 +151,7 @@ pub(crate) fn decode_line(line: &[u8]) -> Option<Vec<JournalRecord>> {
     list.iter().map(from_json).collect()
 }
 
-/// Bytes of keys that are not percent-encoded, besides letters and digits.
+/// The ASCII characters that must be percent-encoded in the journal's keys.
 const UNESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'/')
     .remove(b'.')
@@ -183,7 +184,7 @@ fn encode_digest(digest: Option<u128>) -> Option<String> {
     digest.map(|digest| format!("{digest:032x}"))
 }
 
-/// The member `digest` of a record, which may be null.
+/// Reads the member `digest` of a journal record, which may be null.
 struct DigestMember(Option<u128>);
 
 impl DigestMember {

@@ -1,7 +1,7 @@
 //! One layer of changes: written files under their keys, and a journal.
 //!
-//! The journal records removals and renames. Programs change the top layer; only the commit changes a frozen layer,
-//! while it brings that layer into the store. `layered_store` combines a layer with the store below it.
+//! The journal records removals and renames. Programs change the top layer. A frozen layer changes only through the
+//! commit that writes it to the store. `layered_store` combines a layer with the store below it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -23,41 +23,42 @@ use zarr_format::error::{Kind, Result};
 use zarrfs_store::sync::locks::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use zarrfs_store::{Key, Meta};
 
-/// A layer of changes.
+/// A layer of changes: files that programs wrote, and a journal of removals, renames and attributes.
 pub(crate) struct ChangeLayer {
-    /// The written files.
+    /// The folder with the written files under their keys.
     pub(crate) dir: LayerDir,
     state: Mutex<LayerState>,
-    /// Held for writing while names, records and the table of open files change together: a lookup or a listing sees
-    /// the state before the change or the state after it.
+    /// Lock for the names of keys. It is held for writing while files, records and the table of open files change
+    /// together, so that a lookup or a listing never sees half of a change.
     layout: RwLock<()>,
-    /// A folder whose contents are all in the store. It is removed when the last reader drops the layer.
+    /// The folder of a layer whose changes are all in the store. It is removed when the last reader drops the layer.
     committed_folder: Mutex<Option<PathBuf>>,
 }
 
-/// The place where a layer finds a key.
+/// Where a layer finds the content of a key.
 pub(crate) enum Located {
-    /// The layer has a file or folder.
+    /// The layer has a file or folder of the key, with this `stat`.
     Upper(Native),
-    /// The store below may have an object or folder, under this key.
+    /// The layer has no file or folder of the key. The store or the frozen layer below may have one, under the given
+    /// key.
     Lower(Key),
     /// A whiteout hides the key.
     Hidden,
 }
 
-/// The state of a layer except for its files.
+/// The state of a layer of changes, except for the files themselves.
 pub(crate) struct LayerState {
     pub(crate) records: Records,
     pub(crate) journal: Journal,
     pub(crate) generations: Generations,
-    /// By key, the names in `pending/` of synced files that had the key before. Such a file is retained until the file
-    /// that replaced it is synced.
+    /// Names in the folder `pending/` of files that were replaced, by their former keys. Such a file is retained until
+    /// the new file is synced, because recovery may need it after a power loss.
     retained: HashMap<Key, Vec<String>>,
-    /// Writes since the last sync of everything began.
+    /// The amount of writes since the last sync of the whole layer began.
     unsynced: Unsynced,
 }
 
-/// The amount of writes that may not be synced.
+/// The number and size of the files that were written and may not be on disk yet.
 #[derive(Clone, Copy, Default)]
 struct Unsynced {
     contents: usize,
@@ -78,7 +79,7 @@ impl Unsynced {
 }
 
 impl ChangeLayer {
-    /// Opens a layer of the upper folder.
+    /// Opens a layer of changes, and reads its journal.
     pub(crate) fn open(paths: &LayerPaths, generations: Generations) -> Result<ChangeLayer> {
         let mut records = Records::default();
         let journal = Journal::open(&paths.journal, &mut |record| records.apply(record))?;
@@ -96,7 +97,7 @@ impl ChangeLayer {
         })
     }
 
-    /// Returns the place of a key.
+    /// Returns where the content of a key is: in the layer, below it, or hidden by a whiteout.
     pub(crate) fn locate(&self, key: &Key) -> Result<Located> {
         let _layout = self.layout.read();
         if let Some(stat) = self.dir.stat(key)? {
@@ -105,12 +106,12 @@ impl ChangeLayer {
         Ok(self.lower_key(key).map_or(Located::Hidden, Located::Lower))
     }
 
-    /// Keeps records and files consistent with each other until the guard is dropped.
+    /// Locks the names for reading, so that records and files stay consistent with each other.
     pub(crate) fn read_layout(&self) -> RwLockReadGuard<'_, ()> {
         self.layout.read()
     }
 
-    /// Blocks lookups of keys until the guard is dropped.
+    /// Locks the names for writing, so that lookups of keys wait.
     pub(crate) fn write_layout(&self) -> RwLockWriteGuard<'_, ()> {
         self.layout.write()
     }
@@ -119,12 +120,12 @@ impl ChangeLayer {
         self.state.lock()
     }
 
-    /// Appends records to the journal, then applies them. Rewrites the journal when most of its records are obsolete.
+    /// Appends records to the journal and applies them. The journal is rewritten if most of its records are obsolete.
     pub(crate) fn record(&self, list: Vec<JournalRecord>) -> Result<()> {
         self.take_records(list, false)
     }
 
-    /// Like `record`, for records that a crash may lose: if the disk is full, they are applied, but not written to the
+    /// Records changes that a crash may lose: if the disk is full, they take effect, but are not written to the
     /// journal.
     pub(crate) fn record_if_room(&self, list: Vec<JournalRecord>) -> Result<()> {
         self.take_records(list, true)
@@ -137,8 +138,8 @@ impl ChangeLayer {
         self.lock().take_records(list, may_be_lost)
     }
 
-    /// Moves a pending file to its key, whose mark is already recorded. If the key has a synced file, that file is
-    /// retained; returns its name in `pending/` and its inode.
+    /// Moves a pending file to its key; the journal must already have its mark. If a synced file is replaced, it is
+    /// retained in `pending/`, and its name there and its inode are returned.
     pub(crate) fn publish(
         &self,
         upper: &Upper,
@@ -152,8 +153,8 @@ impl ChangeLayer {
                     self.record_retained(key, retained.clone());
                     return Ok(Some((retained, inode)));
                 }
-                // The file system has no RENAME_EXCHANGE, so there are two renames. Between them the key has no file:
-                // lookups wait for `layout`.
+                // Without RENAME_EXCHANGE in the file system, rename twice. The lock `layout` makes lookups wait while
+                // the key has no file.
                 Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
                     replaced = Some((self.retain(upper, key)?, inode));
                     upper.pending.publish(pending, &self.dir, key)
@@ -167,7 +168,8 @@ impl ChangeLayer {
         Ok(replaced)
     }
 
-    /// Removes the file of a key; the removal is already recorded. A synced file is retained.
+    /// Removes the file of a key, after the removal was recorded. A synced file is retained in `pending/`, because a
+    /// power loss may undo the removal's record.
     pub(crate) fn remove_file(&self, upper: &Upper, key: &Key) -> Result<()> {
         match self.synced_file(key)? {
             Some(_) => self.retain(upper, key).map(drop),
@@ -175,7 +177,7 @@ impl ChangeLayer {
         }
     }
 
-    /// Retains the file of a key if it is synced, because another file is about to get the key.
+    /// Retains the synced file of a key in `pending/`, because another file is about to replace it.
     pub(crate) fn retain_synced(&self, upper: &Upper, key: &Key) -> Result<()> {
         if self.synced_file(key)?.is_some() {
             self.retain(upper, key)?;
@@ -183,7 +185,7 @@ impl ChangeLayer {
         Ok(())
     }
 
-    /// Returns the inode of the file of a key, if that file is synced.
+    /// Returns the inode of a key's file if its content is certainly on disk, or else `None`.
     fn synced_file(&self, key: &Key) -> Result<Option<u64>> {
         let Some(synced) = self.synced(key) else {
             return Ok(None);
@@ -204,31 +206,30 @@ impl ChangeLayer {
         state.retained.entry(key.clone()).or_default().push(name);
     }
 
-    /// Takes the retained files of keys out of this layer, for the layer that the keys move to.
+    /// Removes the retained files of keys from this layer and returns them, for the layer that the keys move to.
     pub(crate) fn take_retained<'a>(&self, keys: impl Iterator<Item = &'a Key>) -> RetainedFiles {
         let mut state = self.lock();
         keys.filter_map(|key| state.retained.remove_entry(key))
             .collect()
     }
 
-    /// Adds retained files of another layer.
+    /// Adds the retained files of keys that move to this layer from another layer.
     pub(crate) fn add_retained(&self, files: RetainedFiles) {
         self.lock().retained.extend(files);
     }
 
-    /// Whether the layer has retained files.
+    /// Whether the layer retains replaced files until the files that replaced them are synced.
     pub(crate) fn has_retained(&self) -> bool {
         !self.lock().retained.is_empty()
     }
 
-    /// Syncs the journal.
     pub(crate) fn sync_journal(&self) -> Result<()> {
         let end = self.lock().journal.end();
         end.sync()
     }
 
-    /// Records that a content of a key and its name are synced, if it is still the last content, and syncs that record:
-    /// until it is on disk, recovery takes the previous content for the synced one.
+    /// Records that a key's content is on disk, unless the key has a newer content. The record is synced too, because
+    /// without it recovery restores the content before.
     pub(crate) fn record_synced(&self, key: &Key, mark: &Mark) -> Result<()> {
         if self.last_mark(key) == Some(*mark) && self.synced(key) != Some(*mark) {
             let (synced, inode) = (key.clone(), mark.inode);
@@ -238,7 +239,8 @@ impl ChangeLayer {
         self.sync_journal()
     }
 
-    /// Takes the retained files of a key whose last content is synced; returns their names in `pending/`.
+    /// Removes the retained files of a key from the layer's state, if the key's last content is synced. Returns their
+    /// names in `pending/`.
     pub(crate) fn take_replaced(&self, key: &Key) -> Vec<String> {
         let mut state = self.lock();
         let is_idle = state.is_synced(key);
@@ -250,19 +252,19 @@ impl ChangeLayer {
         self.lock().records.marks.synced(key)
     }
 
-    /// Returns the last recorded content of a key.
+    /// Returns the mark (inode, length and digest) of the last content that was recorded for a key.
     pub(crate) fn last_mark(&self, key: &Key) -> Option<Mark> {
         self.lock().records.marks.last(key)
     }
 
-    /// Whether enough writes are unsynced to start a sync: 4096 contents or 256 MiB. This limits the contents that
-    /// recovery has to check after a power loss, and the retained files.
+    /// Whether a sync should start, because 4096 files or 256 MiB are not synced. The limit bounds the files that
+    /// recovery must check after a power loss, and the retained files.
     pub(crate) fn is_sync_due(&self) -> bool {
         let unsynced = self.lock().unsynced;
         unsynced.contents >= 4096 || unsynced.bytes >= 256 << 20
     }
 
-    /// Records that a sync of everything begins; returns its number.
+    /// Records that a sync of the whole layer begins; returns the number of the sync.
     pub(crate) fn begin_sync(&self) -> Result<u64> {
         let mut state = self.lock();
         state.unsynced = Unsynced::default();
@@ -272,7 +274,7 @@ impl ChangeLayer {
         Ok(number)
     }
 
-    /// Records that everything written before a sync began is on disk.
+    /// Records that a sync of the whole layer is complete, and removes files that were retained until then.
     pub(crate) fn end_sync(&self, upper: &Upper, number: u64) -> Result<()> {
         self.record(vec![JournalRecord::SyncFinished(number)])?;
         self.drop_synced_attributes(&Key::root())?;
@@ -281,7 +283,7 @@ impl ChangeLayer {
         Ok(())
     }
 
-    /// Forgets the contents at and below a key, which no longer belong to the layer.
+    /// Drops the records of contents at and below a key, because its files were moved out of the layer.
     pub(crate) fn forget_contents(&self, upper: &Upper, prefix: &Key) -> Result<()> {
         let keys = self.lock().records.marks.keys_below(prefix);
         self.record(keys.into_iter().map(JournalRecord::Forgotten).collect())?;
@@ -289,7 +291,7 @@ impl ChangeLayer {
         Ok(())
     }
 
-    /// Removes retained files that are no longer needed.
+    /// Removes the retained files of the keys for which `is_idle` returns `true`.
     pub(crate) fn drop_retained(&self, upper: &Upper, is_idle: impl Fn(&LayerState, &Key) -> bool) {
         let mut state = self.lock();
         let idle = state.retained.keys().filter(|key| is_idle(&state, key));
@@ -303,7 +305,7 @@ impl ChangeLayer {
         names.iter().for_each(|name| upper.pending.discard(name));
     }
 
-    /// Records that the whole layer is synced, if the length of the journal is still `length` bytes.
+    /// Marks the layer as completely synced, unless the journal has grown since its length was `length` bytes.
     pub(crate) fn close(&self, upper: &Upper, length: u64) -> Result<()> {
         let mut state = self.lock();
         if state.journal.len() != length {
@@ -321,18 +323,18 @@ impl ChangeLayer {
         Ok(())
     }
 
-    /// Returns the key of the store below that is visible at `key`, or `None` if the layer hides it.
+    /// Returns the key below the layer whose object the layer shows at `key`, or `None` if a whiteout hides it.
     pub(crate) fn lower_key(&self, key: &Key) -> Option<Key> {
         self.lock().records.lower_key(key)
     }
 
-    /// Returns the base of a key, or `None` if the key was not changed.
+    /// Returns the store's version of a key before its first change, or `None` if the key was not changed.
     pub(crate) fn base(&self, key: &Key) -> Option<BaseVersion> {
         self.lock().records.base(key)
     }
 
-    /// Returns the attributes that were set on a key without its content. Returns `None` once the layer has a content,
-    /// since that file has the attributes.
+    /// Returns the attributes that were set on a key whose content is below the layer. Returns `None` if the layer has
+    /// a file of the key, because that file has the attributes.
     pub(crate) fn attribute_override(&self, key: &Key) -> Result<Option<Arc<AttributeOverride>>> {
         let overrides = self.lock().records.attribute_override(key);
         match overrides {
@@ -343,8 +345,8 @@ impl ChangeLayer {
         }
     }
 
-    /// Drops the recorded attributes of keys at and below a prefix whose synced files have these attributes. If the
-    /// disk is full, the next mount drops them.
+    /// Drops recorded attributes at and below a prefix if the layer has a synced file with them. If the disk is full,
+    /// the next mount drops them.
     fn drop_synced_attributes(&self, prefix: &Key) -> Result<()> {
         let mut state = self.lock();
         let synced = state.records.attributes_of_synced(prefix);
@@ -355,7 +357,7 @@ impl ChangeLayer {
         state.take_records(dropped.collect(), true)
     }
 
-    /// Returns the keys at and below a prefix on which only attributes were set.
+    /// Returns the keys at and below a prefix whose attributes were changed, but not their content.
     pub(crate) fn keys_with_attributes(&self, prefix: &Key) -> Result<Vec<Key>> {
         let overrides = self.lock().records.attribute_overrides_below(prefix);
         let mut keys = Vec::new();
@@ -367,14 +369,15 @@ impl ChangeLayer {
         Ok(keys)
     }
 
-    /// Returns the records that drop the attributes of all keys at and below a prefix.
+    /// Returns journal records that drop the attributes of all keys at and below a prefix.
     pub(crate) fn dropped_attributes(&self, prefix: &Key) -> Vec<JournalRecord> {
         let overrides = self.lock().records.attribute_overrides_below(prefix);
         let keys = overrides.into_iter().map(|(key, _)| key);
         keys.map(JournalRecord::AttributesDropped).collect()
     }
 
-    /// Drops attributes of keys that the layer hides or whose content it has, except for the attributes of copies.
+    /// Drops recorded attributes that no longer matter, because the layer has a file of the key or hides the key. The
+    /// attributes of mere copies of the store's objects remain.
     pub(crate) fn drop_stale_attributes(&self) -> Result<()> {
         let overrides = self.lock().records.attribute_overrides_below(&Key::root());
         for (key, overrides) in overrides {
@@ -390,27 +393,28 @@ impl ChangeLayer {
         Ok(())
     }
 
-    /// Returns the whiteouts at and below a prefix, with the keys of the store below that are visible there instead.
+    /// Returns the whiteouts at and below a prefix. Each has the key whose object is shown there instead, if there is
+    /// one.
     pub(crate) fn whiteouts(&self, prefix: &Key) -> Vec<Whiteout> {
         self.lock().records.whiteouts(prefix)
     }
 
-    /// Whether the layer has its own content of a key, hides it, or shows another key of the store there.
+    /// Whether the layer changes what a key shows: with its own file, a whiteout or a rename.
     pub(crate) fn is_changed(&self, key: &Key) -> Result<bool> {
         Ok(!matches!(self.locate(key)?, Located::Lower(lower) if lower == *key))
     }
 
-    /// Returns kind, size and version of a file of the layer.
+    /// Returns kind, size, time and version of a file whose `stat` is known.
     pub(crate) fn meta(&self, key: &Key, stat: &Native) -> Meta {
         attributes::meta_of(stat, self.generation(key))
     }
 
-    /// Returns the number of the last write of a key.
+    /// Returns the generation of a key, the number of its last write.
     pub(crate) fn generation(&self, key: &Key) -> u64 {
         self.lock().generations.get(key)
     }
 
-    /// Returns the length in bytes of a file, or `None` if it is missing or incomplete.
+    /// Returns the length in bytes of the layer's file, or `None` if the file is missing, incomplete or not regular.
     pub(crate) fn complete_file_size(&self, key: &Key) -> Result<Option<u64>> {
         let is_incomplete = self.lock().records.is_incomplete(key);
         let stat = self.dir.stat(key)?.filter(|stat| {
@@ -419,20 +423,20 @@ impl ChangeLayer {
         Ok(stat.map(|stat| u64::try_from(stat.st_size).unwrap_or(0)))
     }
 
-    /// Whether `file` is the layer's file of this key.
+    /// Whether an open file is the file that the layer now has under a key.
     pub(crate) fn is_file_of(&self, key: &Key, file: &File) -> Result<bool> {
         let own = rustix::fs::fstat(file).map_err(|error| os_error(key, error))?;
         let found = self.dir.stat(key)?;
         Ok(found.is_some_and(|stat| (own.st_dev, own.st_ino) == (stat.st_dev, stat.st_ino)))
     }
 
-    /// Removes a folder once the layer has no more readers.
+    /// Lets a committed layer remove its folder when its last reader drops the layer.
     pub(crate) fn remove_folder_at_end(&self, folder: PathBuf) {
         *self.committed_folder.lock() = Some(folder);
     }
 }
 
-/// By key, the names in `pending/` of files that had the key before.
+/// Replaced files that are retained until the new files are synced: their names in `pending/`, by their former keys.
 pub(crate) type RetainedFiles = Vec<(Key, Vec<String>)>;
 
 impl LayerState {
@@ -448,15 +452,15 @@ impl LayerState {
         self.compact()
     }
 
-    /// Whether the last content of a key is synced.
     fn is_synced(&self, key: &Key) -> bool {
         self.records.marks.is_synced(key)
     }
 
-    /// Rewrites the journal if it is much longer than its records need, unless the disk has no space for both.
+    /// Rewrites the journal if it is much longer than necessary. If the disk has no space for two journals, nothing
+    /// happens.
     pub(crate) fn compact(&mut self) -> Result<()> {
-        // Extended attributes make records long, since percent encoding may take three characters for each byte: 256
-        // bytes of them are taken as one more record.
+        // Count 256 bytes of extended attributes as one more record, because percent encoding may take three characters
+        // for each byte.
         let records = self.records.len() + self.records.xattr_bytes() / 256;
         if !self.journal.is_oversized(records) {
             return Ok(());
@@ -473,7 +477,8 @@ impl Drop for ChangeLayer {
         let Some(folder) = self.committed_folder.get_mut().take() else {
             return;
         };
-        // The last reader must not wait until thousands of files are removed.
+        // Remove the folder in another thread, because the last reader must not wait until thousands of files are
+        // removed.
         let remove = move || {
             if let Err(error) = fs::remove_dir_all(&folder) {
                 log::warn!(
@@ -489,10 +494,11 @@ impl Drop for ChangeLayer {
     }
 }
 
-/// The generation of each key's content: the number of its last write. Two writes within one tick of the file system's
-/// clock leave size, inode and time unchanged. Only keys that were written since the overlay was opened, and that the
-/// upper folder still has, have a generation. No number is used twice, so a key that was forgotten and written again
-/// gets a new number.
+/// The generations of keys: a key's generation is the number of its last write.
+///
+/// They distinguish two writes within one tick of the file system's clock, after which size, inode and time may be the
+/// same. Only keys that were written since the overlay was opened, and whose file is still there, have a generation.
+/// Numbers are not used twice, so a key that was dropped and written again has a new generation.
 #[derive(Default)]
 pub(crate) struct Generations {
     last: u64,
@@ -500,8 +506,8 @@ pub(crate) struct Generations {
 }
 
 impl Generations {
-    /// Returns numbers for a new layer, which continue after this layer's. Keys that move to the new layer keep their
-    /// numbers.
+    /// Returns the generations of a new top layer, whose numbers continue. Keys that move to that layer keep their
+    /// generation.
     pub(crate) fn following<'a>(&self, moved: impl Iterator<Item = &'a Key>) -> Generations {
         let numbered = moved.map(|key| (key.clone(), self.get(key)));
         Generations {
@@ -510,23 +516,20 @@ impl Generations {
         }
     }
 
-    /// Returns the number of a key; 0 if it has none.
+    /// Returns the generation of a key, or 0 if the key was not written.
     pub(crate) fn get(&self, key: &Key) -> u64 {
         self.by_key.get(key).copied().unwrap_or(0)
     }
 
-    /// Gives a key a new number.
     pub(crate) fn advance(&mut self, key: &Key) {
         self.last += 1;
         self.by_key.insert(key.clone(), self.last);
     }
 
-    /// Forgets the number of a key.
     pub(crate) fn forget(&mut self, key: &Key) {
         self.by_key.remove(key);
     }
 
-    /// Forgets the numbers of all keys at and below a prefix.
     pub(crate) fn forget_below(&mut self, prefix: &Key) {
         let keys: Vec<Key> = below(&self.by_key, prefix)
             .map(|(key, _)| key.clone())

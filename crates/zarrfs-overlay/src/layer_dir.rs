@@ -1,8 +1,7 @@
 //! A folder that stores a layer's files under their keys.
 //!
-//! Every path is resolved beneath the folder without following links, so no path leads outside. The folder is kept
-//! open, because it may be renamed. Folders in it are renamed only here, so some of them are kept open too
-//! (`DirfdCache`).
+//! Every path is resolved beneath the folder without following links, so no path leads outside. The folder is kept open
+//! because it may be renamed. Subfolders are renamed only here, so open subfolders can be cached (`DirfdCache`).
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -21,13 +20,13 @@ use zarrfs_store::sync::locks;
 use zarrfs_store::tree::AttrChange;
 use zarrfs_store::{EntryKind, Key};
 
-/// Returns the inode of a file that has a key or is about to get it.
+/// Returns the inode of an open file. The key is only for the error.
 pub(crate) fn inode_of(key: &Key, file: &File) -> Result<u64> {
     let stat = rustix::fs::fstat(file).map_err(|error| os_error(key, error))?;
     Ok(stat.st_ino)
 }
 
-/// The kernel's maximum path length in bytes. A commit cannot put a longer key.
+/// The kernel's maximum path length in bytes. A commit cannot put a longer key into a local store.
 const MAX_PATH: usize = 4095;
 
 /// Whether a key is longer than the maximum path length.
@@ -44,14 +43,13 @@ pub(crate) fn check_length(key: &Key) -> Result<()> {
     Ok(())
 }
 
-/// An open folder of files under their keys.
+/// An open folder that has files under their keys.
 pub(crate) struct LayerDir {
     root: Arc<OwnedFd>,
     folders: DirfdCache,
 }
 
 impl LayerDir {
-    /// Opens the folder at `path`.
     pub(crate) fn open(path: &Path) -> Result<LayerDir> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty());
@@ -79,7 +77,7 @@ impl LayerDir {
         Ok((folder, name))
     }
 
-    /// Opens the file or folder of a key, without following links.
+    /// Opens the file or folder of a key, without following symbolic links.
     pub(crate) fn open_key(&self, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let mut path = if key.is_root() {
             b".".as_slice()
@@ -88,7 +86,7 @@ impl LayerDir {
         };
         locks::step();
         let mut above: Option<OwnedFd> = None;
-        // Renaming a folder may have made a path longer than the kernel accepts.
+        // Open a long path in parts, because a rename of a folder may have made it longer than the kernel accepts.
         while path.len() > MAX_PATH {
             let start = path.get(..MAX_PATH).unwrap_or_default();
             let end = start.iter().rposition(|&byte| byte == b'/');
@@ -99,13 +97,13 @@ impl LayerDir {
         self.open_below(above.as_ref(), path, flags)
     }
 
-    /// Opens the file of a key for reading. A FIFO that another program made does not block.
+    /// Opens the file of a key for reading. It may be a FIFO that another program made, so the open must not block.
     pub(crate) fn open_file(&self, key: &Key) -> rustix::io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         self.open_key(key, flags).map(File::from)
     }
 
-    /// Creates a folder, unless it exists, and makes these changes of its attributes.
+    /// Creates a folder and sets its attributes. If the folder exists, nothing is changed.
     pub(crate) fn make_folder(
         &self,
         key: &Key,
@@ -113,7 +111,7 @@ impl LayerDir {
     ) -> Result<()> {
         let made = self.parent(key).and_then(|(folder, name)| {
             match rustix::fs::mkdirat(&folder, name, Mode::from(0o755)) {
-                // A write-through has created it in the meantime.
+                // A write-through has created the folder in the meantime.
                 Err(Errno::EXIST) => return Ok(()),
                 made => made?,
             }
@@ -123,7 +121,7 @@ impl LayerDir {
         made.map_err(|error| os_error(key, error))
     }
 
-    /// Opens a path below an open folder, or below the root.
+    /// Opens a path below `folder`, or below the layer's folder if `folder` is `None`.
     fn open_below(
         &self,
         folder: Option<&OwnedFd>,
@@ -136,14 +134,15 @@ impl LayerDir {
         rustix::fs::openat2(folder, path, flags, Mode::empty(), resolve)
     }
 
-    /// Returns the attributes of the file or folder of a key, or `None` if it is missing.
+    /// Returns the `stat` of a key's file or folder, or `None` if it is missing.
     pub(crate) fn stat(&self, key: &Key) -> Result<Option<Stat>> {
         let found = self
             .parent(key)
             .and_then(|(folder, name)| rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW));
         match found {
             Ok(stat) => Ok(Some(stat)),
-            // A folder above the key is a symbolic link. No key leads through a link, so the key is missing.
+            // These errors also mean a symbolic link above the key. Keys do not lead through links, so the key is
+            // missing.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
             Err(error) => Err(os_error(key, error)),
         }
@@ -155,13 +154,13 @@ impl LayerDir {
         Ok(stat.map(|stat| attributes::kind_of(&stat)))
     }
 
-    /// Whether programs have set extended attributes of the file or folder of a key.
+    /// Whether a file or folder has extended attributes other than `security.` and `system.`.
     pub(crate) fn has_own_xattrs(&self, key: &Key) -> Result<bool> {
         let (folder, name) = self.parent(key).map_err(|error| os_error(key, error))?;
         Ok(attributes::has_own_xattrs(folder, name))
     }
 
-    /// Returns the names and kinds in the folder of a prefix; none if the folder is missing.
+    /// Returns the names in a folder and their kinds; the list is empty if the folder is missing.
     pub(crate) fn names(&self, prefix: &Key) -> Result<Vec<(Vec<u8>, EntryKind)>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fd = match self.open_key(prefix, flags) {
@@ -180,8 +179,8 @@ impl LayerDir {
         Ok(names)
     }
 
-    /// Calls `found` for each regular file at and below a prefix that a commit may put, until it returns `true`;
-    /// returns whether it did.
+    /// Calls `found` for the regular files at and below a prefix until it returns `true`. Returns whether it returned
+    /// `true`. Paths that are too long to be committed are left out.
     pub(crate) fn for_each_file(
         &self,
         prefix: &Key,
@@ -202,7 +201,8 @@ impl LayerDir {
         Ok(false)
     }
 
-    /// Returns the kind of a directory entry; calls stat if the file system's listing does not have it.
+    /// Returns the kind of a directory entry. `stat` is called only if the file system's listing does not tell the
+    /// kind.
     fn entry_kind(&self, prefix: &Key, name: &[u8], found: FileType) -> Result<EntryKind> {
         if found != FileType::Unknown {
             return Ok(attributes::kind_of_type(found));
@@ -211,7 +211,7 @@ impl LayerDir {
         Ok(kind.unwrap_or(EntryKind::File))
     }
 
-    /// Removes the file of a key, or its empty folder with `REMOVEDIR`.
+    /// Removes the file of a key. With the flag `REMOVEDIR`, removes an empty folder.
     pub(crate) fn remove(&self, key: &Key, flags: AtFlags) -> Result<()> {
         let removed = self.parent(key).and_then(|(folder, name)| {
             self.folders
@@ -220,7 +220,6 @@ impl LayerDir {
         removed.map_err(|error| os_error(key, error))
     }
 
-    /// Renames a file or folder.
     pub(crate) fn rename(
         &self,
         from: &Key,
@@ -230,7 +229,7 @@ impl LayerDir {
         self.rename_to(from, self, to, flags)
     }
 
-    /// Renames a file or folder to a key of another folder.
+    /// Renames a file or folder to a key in another layer's folder.
     pub(crate) fn rename_to(
         &self,
         from: &Key,
@@ -245,13 +244,13 @@ impl LayerDir {
             rustix::fs::renameat_with(old, old_name, new, new_name, flags)
         });
         if !std::ptr::eq(self, other) {
-            // The renamed folder may have replaced a folder of the same name there, which may be cached.
+            // Drop the target's cached folders, because the rename may have replaced a folder of the same name.
             other.folders.change(&names, || ());
         }
         renamed
     }
 
-    /// Moves the file of a key, if it exists, to the folder of another layer.
+    /// Moves the file of a key to another layer's folder, if there is a file.
     pub(crate) fn move_to(&self, other: &LayerDir, key: &Key) -> Result<()> {
         if self.stat(key)?.is_none() {
             return Ok(());
@@ -261,7 +260,7 @@ impl LayerDir {
         moved.map_err(|error| os_error(key, error))
     }
 
-    /// Creates the folders above a key in the folder of another layer, with their attributes.
+    /// Creates the parents of a key in another layer's folder, with the attributes that they have in this one.
     pub(crate) fn copy_folders_above(&self, other: &LayerDir, key: &Key) -> Result<()> {
         let Some(folder) = key.parent().filter(|folder| !folder.is_root()) else {
             return Ok(());
@@ -278,11 +277,11 @@ impl LayerDir {
         )
     }
 
-    /// Syncs the folders above a key, so that its name survives a power loss.
+    /// Syncs the parents of a key, so that the key's name survives a power loss.
     pub(crate) fn sync_folders_above(&self, key: &Key) -> Result<()> {
         for folder in std::iter::successors(key.parent(), Key::parent) {
             match self.open_key(&folder, OFlags::RDONLY | OFlags::DIRECTORY) {
-                // The folder was renamed since.
+                // Skip a folder that was renamed in the meantime.
                 Err(Errno::NOENT) => {}
                 Err(error) => return Err(os_error(&folder, error)),
                 Ok(fd) => rustix::fs::fsync(fd).map_err(|error| os_error(&folder, error))?,
@@ -292,7 +291,7 @@ impl LayerDir {
     }
 }
 
-/// Converts an error of the kernel to an error about a key.
+/// Converts an errno to an error about a key.
 pub(crate) fn os_error(key: &Key, error: Errno) -> Error {
     match error {
         Errno::PERM => Error::new(Kind::NotPermitted, key, "operation not permitted"),
@@ -300,7 +299,7 @@ pub(crate) fn os_error(key: &Key, error: Errno) -> Error {
     }
 }
 
-/// Adds to the error of a full disk where to free space.
+/// Completes the error of a full disk by a hint where to free space.
 pub(crate) fn with_room_hint(error: Error) -> Error {
     let hint = "free space on the disk of the changes directory";
     if error.kind() != Kind::NoSpace || error.detail().ends_with(hint) {
@@ -315,21 +314,20 @@ const CAPACITY: usize = 8;
 
 /// Caches open folders of a layer by their keys, the most recently used first.
 ///
-/// A request often looks up several names in one folder, and so does the next request; each would resolve the folder's
-/// path again. A folder that is removed or renamed leaves the cache together with all folders below it, in the same
-/// step.
+/// It saves the path lookup when several names in one folder are used in turn. When a folder is removed or renamed, the
+/// folder and all folders below it are evicted in the same step.
 #[derive(Default)]
 pub(crate) struct DirfdCache(Mutex<CachedFolders>);
 
 #[derive(Default)]
 struct CachedFolders {
     folders: Vec<(Key, Arc<OwnedFd>)>,
-    /// Number of changes of folder names.
+    /// Number of removals and renames of folders so far.
     changes: u64,
 }
 
 impl DirfdCache {
-    /// Returns a folder from the cache, or opens it with `open`.
+    /// Returns an open folder from the cache, or else opens and caches it.
     pub(crate) fn get(
         &self,
         key: &Key,
@@ -347,7 +345,7 @@ impl DirfdCache {
         };
         let folder = Arc::new(open()?);
         let mut cache = self.0.lock();
-        // A folder that was opened before a change may have another name now.
+        // Cache the folder only if no folder was renamed while it was opened, because it may now have another name.
         if cache.changes == changes {
             cache.folders.truncate(CAPACITY - 1);
             cache.folders.insert(0, (key.clone(), Arc::clone(&folder)));
@@ -355,7 +353,8 @@ impl DirfdCache {
         Ok(folder)
     }
 
-    /// Runs `change`, which may remove or rename the folders at these keys, and evicts the folders at and below them.
+    /// Runs `change`, which may remove or rename the folders at `keys`. These folders and all folders below them are
+    /// evicted.
     pub(crate) fn change<T>(&self, keys: &[&Key], change: impl FnOnce() -> T) -> T {
         let mut cache = self.0.lock();
         let changed = change();

@@ -1,8 +1,8 @@
 //! A layer of changes over a store: the layer's content, else the store's.
 //!
-//! A whiteout in the layer hides the store's content. As a `Store` it is read-only. The store below may itself be a
-//! layer over the store: a frozen one. A reader keeps one `LayeredStore`, and can read from it while its layer is
-//! frozen and committed.
+//! A whiteout in the layer hides the store's content. The combination is a read-only `Store`. Below the top layer there
+//! may be a frozen layer over the store while a commit runs. A reader that holds a `LayeredStore` can go on reading
+//! while the layer is frozen and committed.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -28,27 +28,27 @@ use zarrfs_store::{
     PutBody, Reader, Store, StoreInfo, Version,
 };
 
-/// The place where a key's content or folder was found.
+/// Where the content or folder of a key was found.
 pub(crate) enum Resolved {
-    /// In the layer.
+    /// In the layer of changes, with this `stat`.
     Upper(Native),
-    /// In the store below, under this key.
+    /// In the frozen layer or the store below, under this key and with this metadata.
     Lower(Key, Meta),
 }
 
-/// A layer of changes over a store.
+/// A layer of changes over the store, or over the frozen layer of a running commit.
 #[derive(Clone)]
 pub(crate) struct LayeredStore {
     pub(crate) layer: Arc<ChangeLayer>,
-    /// The frozen layer if there is one, else the store.
+    /// What is directly below the layer: the frozen layer if there is one, else the store.
     pub(crate) lower: Arc<dyn Store>,
-    /// The layer below, if there is one; it is frozen.
+    /// The frozen layer below, if there is one.
     pub(crate) frozen: Option<Arc<LayeredStore>>,
     pub(crate) info: StoreInfo,
 }
 
 impl LayeredStore {
-    /// Puts a layer over a frozen layer, or over the store.
+    /// Combines a layer with what is below it: the frozen layer if there is one, else the store.
     pub(crate) fn over(
         layer: Arc<ChangeLayer>,
         store: &Arc<dyn Store>,
@@ -67,7 +67,7 @@ impl LayeredStore {
         }
     }
 
-    /// Returns the place of the content or folder of a key, or `None` if it does not exist.
+    /// Returns where the content or folder of a key is, or `None` if it does not exist.
     pub(crate) fn find(&self, context: &RequestContext, key: &Key) -> Result<Option<Resolved>> {
         loop {
             let lower = match self.layer.locate(key)? {
@@ -76,14 +76,16 @@ impl LayeredStore {
                 Located::Lower(lower) => lower,
             };
             let meta = self.lower.head(context, &lower)?;
-            // A commit may have put the renamed object under its new name in the store since.
+            // Look again if the layer now shows another key, because a commit may have put the renamed object under its
+            // new name.
             if matches!(self.layer.locate(key)?, Located::Lower(now) if now == lower) {
                 return Ok(meta.map(|meta| Resolved::Lower(lower, meta)));
             }
         }
     }
 
-    /// Returns the key of the store that is visible at `key`, or `None` if a layer has or hides it.
+    /// Returns the key of the store's object that the mount shows at `key`. Returns `None` if a layer has its own file
+    /// or hides the object.
     pub(crate) fn stored_key(&self, key: &Key) -> Option<Key> {
         match (self.layer.locate(key).ok()?, &self.frozen) {
             (Located::Lower(lower), Some(frozen)) => frozen.stored_key(&lower),
@@ -92,7 +94,7 @@ impl LayeredStore {
         }
     }
 
-    /// Whether all layers map a key to the same key of the store.
+    /// Whether no layer hides or renames the store's object of a key.
     pub(crate) fn shows_own_key(&self, key: &Key) -> bool {
         let is_own = self.layer.lower_key(key).as_ref() == Some(key);
         is_own
@@ -102,21 +104,21 @@ impl LayeredStore {
                 .is_none_or(|frozen| frozen.shows_own_key(key))
     }
 
-    /// Returns the digests of contents that were sent to the store without an answer, so the store may have them.
-    /// `None` stands for an erase.
+    /// Returns the digests of contents whose puts got no answer, so that the store may have them; `None` stands for a
+    /// removal.
     pub(crate) fn attempted(&self, key: &Key) -> Vec<Option<u128>> {
         let mut attempted = self.layer.lock().records.attempted(key).to_vec();
         attempted.extend(self.frozen.iter().flat_map(|frozen| frozen.attempted(key)));
         attempted
     }
 
-    /// Returns length and digest of the store's object when its key was first changed, if they are known.
+    /// Returns length and digest of the store's object before the first change of its key, if they are known.
     pub(crate) fn base_content(&self, key: &Key) -> Option<ContentDigest> {
         let own = self.layer.base(key).and_then(|base| base.content);
         own.or_else(|| self.frozen.as_ref()?.base_content(key))
     }
 
-    /// Returns the metadata that the chunk of a key was encoded with, in each layer that has changed the chunk.
+    /// Returns the metadata that a chunk was encoded with, once for each layer that has changed the chunk.
     pub(crate) fn encoded_by(&self, key: &Key) -> Vec<EncodedBy> {
         let state = self.layer.lock();
         let mut found: Vec<EncodedBy> = Vec::new();
@@ -128,7 +130,7 @@ impl LayeredStore {
         found
     }
 
-    /// Returns owner and mode of the file that this layer or a frozen layer has of a key, or `None` if neither has one.
+    /// Returns the POSIX attributes of the top or frozen layer's file of a key, or `None` if no layer has one.
     pub(crate) fn stat_in_layers(&self, key: &Key) -> Result<Option<Posix>> {
         match (self.layer.locate(key)?, &self.frozen) {
             (Located::Upper(stat), _) => Ok(Some(attributes::posix_of(&stat))),
@@ -137,7 +139,8 @@ impl LayeredStore {
         }
     }
 
-    /// Returns owner and mode of the store's file at a key if the store is a local folder, else only the default mode.
+    /// Returns owner and mode of a file in the store if the store is a local folder. Otherwise returns only the default
+    /// mode.
     pub(crate) fn stored_attributes(&self, key: &Key) -> AttrChange {
         let usual = mode(0o644);
         self.stored_file(key).map_or(usual, |found| {
@@ -158,7 +161,6 @@ impl LayeredStore {
         found.is_file().then_some(found)
     }
 
-    /// Returns the kind of the found file or folder.
     pub(crate) fn kind(found: &Resolved) -> EntryKind {
         match found {
             Resolved::Upper(stat) => attributes::kind_of(stat),
@@ -166,8 +168,8 @@ impl LayeredStore {
         }
     }
 
-    /// Returns the `stat` of a key as its content has it, and the attributes that override it because they were set
-    /// while the layer had no content of the key.
+    /// Returns the `stat` of a key's content, and the attributes that override it if they were set while the content
+    /// was not in the layer.
     pub(crate) fn stat(
         &self,
         context: &RequestContext,
@@ -178,14 +180,16 @@ impl LayeredStore {
             let found = self.find(context, key)?;
             let is_below = matches!(found, Some(Resolved::Lower(..)));
             let stat = self.stat_of(context, key, found)?;
-            // A rename moves the overriding attributes, and a new content takes them over.
+            // Look again if the overriding attributes changed meanwhile: a rename moves them, and a new file takes them
+            // over.
             if self.layer.attribute_override(key)? == overrides {
                 return Ok((stat, overrides.filter(|_| is_below)));
             }
         }
     }
 
-    /// Returns the `stat` of a found key. Files of a layer have their own owner and mode.
+    /// Returns the `stat` of a key that was found. Files of the store get default attributes, files of a layer have
+    /// their own.
     fn stat_of(
         &self,
         context: &RequestContext,
@@ -202,7 +206,6 @@ impl LayeredStore {
         })
     }
 
-    /// Returns the `stat` of a file or folder of the layer.
     pub(crate) fn upper_stat(&self, key: &Key, stat: &Native) -> Stat {
         Stat {
             meta: self.layer.meta(key, stat),
@@ -211,13 +214,13 @@ impl LayeredStore {
         }
     }
 
-    /// Opens the file of a key in this layer or a frozen layer below; also returns the number of its last write. `None`
-    /// if no layer has the file.
+    /// Opens the file that this layer or a frozen layer has of a key. Also returns its generation. Returns `None` if no
+    /// layer has a file.
     pub(crate) fn frozen_file(&self, key: &Key) -> Result<Option<(File, u64)>> {
         loop {
             match (self.layer.locate(key)?, &self.frozen) {
                 (Located::Upper(_), _) => match self.layer.dir.open_file(key) {
-                    // The file has left the layer since the lookup.
+                    // The file was moved out of the layer after the lookup, so look again.
                     Err(Errno::NOENT) => {}
                     opened => {
                         let file = opened.map_err(|error| os_error(key, error))?;
@@ -230,8 +233,8 @@ impl LayeredStore {
         }
     }
 
-    /// Calls `ask` with the store below and the key that is visible at `key`. Returns `None` if the layer has the key,
-    /// or a whiteout hides it.
+    /// Calls `ask` with the store below the layer and with the key whose object is visible at `key`. Returns `None` if
+    /// the layer has its own file or a whiteout there.
     pub(crate) fn query_below<T>(
         &self,
         key: &Key,
@@ -242,8 +245,8 @@ impl LayeredStore {
                 return Ok(None);
             };
             let answer = ask(&*self.lower, &lower);
-            // A commit may have put the renamed object under its new name in the store since, and the old key may have
-            // another content.
+            // Ask again if the layer now shows another key. A commit may have put the renamed object under its new
+            // name, and the old name may have another content.
             if lower == *key
                 || matches!(self.layer.locate(key)?, Located::Lower(now) if now == lower)
             {
@@ -252,8 +255,8 @@ impl LayeredStore {
         }
     }
 
-    /// Returns the layer's own file of a key, or `None` if the layer has no file or one of more than `MAX_DOCUMENT`
-    /// bytes.
+    /// Returns the content of the layer's own file of a key. Returns `None` if there is no file or it is longer than
+    /// `MAX_DOCUMENT` bytes.
     pub(crate) fn own_object(&self, context: &RequestContext, key: &Key) -> Result<Option<Object>> {
         match self.own_reader(key)? {
             Some(reader) if reader.meta.size <= MAX_DOCUMENT => {
@@ -263,7 +266,7 @@ impl LayeredStore {
         }
     }
 
-    /// Opens the layer's file of a key, or returns `None` if it has none.
+    /// Opens the layer's own file of a key, or returns `None` if the layer has none.
     pub(crate) fn own_reader(&self, key: &Key) -> Result<Option<FrozenReader>> {
         let file = match self.layer.dir.open_file(key) {
             Ok(file) => file,
@@ -276,8 +279,8 @@ impl LayeredStore {
         Ok(is_file.then_some(FrozenReader { file, meta }))
     }
 
-    /// Calls `below` if the store below has a key, `own` if the layer has a file of it. Returns `None` if neither has
-    /// it.
+    /// Calls `own` with the layer's file of a key if there is one, or else `below` with the store below. Returns `None`
+    /// if the key exists in neither.
     fn read<T>(
         &self,
         key: &Key,
@@ -291,7 +294,7 @@ impl LayeredStore {
             if let Some(reader) = self.own_reader(key)? {
                 return own(reader).map(Some);
             }
-            // If the file existed, a commit or a discard removed it between the two lookups.
+            // Look again if a commit or a discard has removed the file between the two lookups.
             let is_gone = match self.layer.locate(key)? {
                 Located::Lower(_) => true,
                 Located::Upper(stat) => attributes::kind_of(&stat) == EntryKind::File,
@@ -303,8 +306,8 @@ impl LayeredStore {
         }
     }
 
-    /// Whether a directory shows exactly what one folder of the store below has, under the same names: no whiteout
-    /// below it hides or adds a name.
+    /// Whether the names below a prefix are exactly those of one folder in the store, because no whiteout hides or adds
+    /// a name there.
     pub(crate) fn shows_all(&self, prefix: &Key) -> bool {
         let state = self.layer.lock();
         let records = &state.records;
@@ -314,8 +317,7 @@ impl LayeredStore {
         }
     }
 
-    /// Returns the key of the store that is visible at `key` because of renames in this layer or in the frozen layer;
-    /// `None` if nothing was renamed to `key`.
+    /// Returns the store's key of an object that was renamed to `key`, or `None` if nothing was renamed to `key`.
     pub(crate) fn renamed_from(&self, key: &Key) -> Option<Key> {
         let lower = self.layer.lower_key(key)?;
         let source = match &self.frozen {
@@ -326,7 +328,7 @@ impl LayeredStore {
     }
 }
 
-/// Returns the `stat` of a key of the store, with the mount's owner and mode.
+/// Returns the `stat` of an object of the store. It has no owner and mode, so the mount's defaults apply.
 pub(crate) fn stat_of_stored(meta: Meta) -> Stat {
     Stat {
         meta,
@@ -335,7 +337,7 @@ pub(crate) fn stat_of_stored(meta: Meta) -> Stat {
     }
 }
 
-/// Returns an ETag of the content of a layer's file, made from its version.
+/// Returns an ETag of a layer's file, made from its version.
 pub(crate) fn etag_of(meta: &Meta) -> ETag {
     ETag {
         text: format!("{:016x}", meta.version.number()),
@@ -407,14 +409,14 @@ impl Store for LayeredStore {
     }
 
     fn drop_cached(&self, key: &Key, range: Option<&ByteRange>) {
-        // If the key cannot be looked up below, nothing about it is cached there.
+        // Ignore an error: if the key cannot be found below, no cache there has it.
         let _ = self.query_below(key, |store: &dyn Store, lower: &Key| {
             store.drop_cached(lower, range);
             Ok(Some(()))
         });
     }
 
-    /// Whether a symbolic link of the store below leads to one of its ancestors. The layer's own links are never followed.
+    /// Whether a symbolic link of the store leads to one of its own parents. Links in the layer are never followed.
     fn is_symlink_cycle(&self, context: &RequestContext, key: &Key) -> Result<bool> {
         match self.layer.locate(key)? {
             Located::Lower(lower) => self.lower.is_symlink_cycle(context, &lower),
@@ -433,7 +435,7 @@ impl Store for LayeredStore {
             let target =
                 found.and_then(|(folder, name)| rustix::fs::readlinkat(folder, name, Vec::new()));
             match target {
-                // The file has left the layer since the lookup.
+                // The link was moved out of the layer after the lookup, so look again.
                 Err(Errno::NOENT) => {}
                 target => return Ok(target.map_err(|error| os_error(key, error))?.into_bytes()),
             }
@@ -468,7 +470,7 @@ impl Store for LayeredStore {
     }
 }
 
-/// An open file of a layer, with its metadata when it was opened.
+/// An open file of a layer, with the metadata that it had when it was opened.
 pub(crate) struct FrozenReader {
     file: File,
     meta: Meta,

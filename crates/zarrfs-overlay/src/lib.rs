@@ -22,20 +22,20 @@
 //! ```
 //!
 //! Written files are in a layer of changes (`layer`) under their keys. The layer's journal records removals, renames
-//! and the attributes that were set on keys without a written content (`attribute_override`). A reader finds the
-//! layer's file first, then the store's object, unless a whiteout hides it. After a crash at any point, each key has
-//! the state before a change or the state after it. `changes` lists the changes, `discard` drops them, `moved_store`
-//! recognizes a store that was moved, and `encodings` records the metadata that chunks were encoded with. `commit`
-//! freezes the layer and opens an empty layer over it, in one step: programs continue in the new layer, while the
-//! commit brings the frozen layer, which does not change, into the store. Then it drops the frozen layer.
+//! and the attributes of keys whose content was not written (`attribute_override`). A reader finds the layer's file
+//! first, then the store's object, unless a whiteout hides it. After a crash, each key has the state before or after
+//! its last change. `changes` lists the changes, `discard` drops them, `moved_store` recognizes a store that was moved,
+//! and `encodings` records the metadata that chunks were encoded with. `commit` freezes the layer and puts an empty
+//! layer over it in one step. Programs continue in the new layer, while the commit writes the frozen layer to the store
+//! and then drops it.
 //!
-//! Lock order: `path_locks` (only with write-through: changes of one path take turns, also while they are stored),
-//! `names` (one change of names, one publication or one exchange of layers at a time), the state of an open file,
-//! `open_files`, the state of a layer. Of these only `path_locks` is held during a request to the
-//! store, so a store that does not answer blocks only the requests that need its answer: `name_change` queries the
-//! store before it locks. Two more locks let commits take turns and are held during their requests: `committing`
-//! during a commit and a discard, which comes before all others, and `copying` during the requests that bring copies
-//! of documents into the store (`commit/copies`), which comes after `path_locks`.
+//! Locks are taken in this order. `path_locks`, only with write-through: changes of one path run one after the other,
+//! until the store has them. `names`: one change of names, publication of a file or exchange of layers at a time. Then
+//! the state of an open file, the table of open files, and the state of a layer. Of these, only `path_locks` is held
+//! during a request to the store, so a store that does not answer blocks only the requests that need its answer:
+//! `name_change` queries the store before it locks. Two further locks are also held during requests. `committing` is
+//! held during a commit or a discard, and taken before all others. `copying` is held while copies in consolidated
+//! metadata are updated (`commit/copies`), and taken after `path_locks`.
 //!
 //! Copies in consolidated metadata are not changes: `derived` makes them from the documents when they are read.
 
@@ -114,12 +114,12 @@ pub use upper::belongs_to;
 /// Options of an overlay.
 #[derive(Clone, Debug, Default)]
 pub struct OverlayConfig {
-    /// Owner of folders for which the store has no attributes.
+    /// User ID of the upper folder's copies of objects and folders that have no owner in the store.
     pub uid: u32,
-    /// Group of these folders.
+    /// Group ID of the upper folder's copies of objects and folders that have no group in the store.
     pub gid: u32,
-    /// Whether each change is committed at once: the content of a file when it is flushed, a change of a name when it
-    /// is made.
+    /// Write-through: whether each change goes to the store at once. The content of a file is put when the file is
+    /// flushed; a change of a name is made when the program makes it.
     pub write_through: bool,
 }
 
@@ -128,8 +128,8 @@ pub struct OverlayConfig {
 pub struct Overlay(Arc<OverlayCore>);
 
 impl Overlay {
-    /// Opens the upper folder at `path` over the store at `place`, a path or URL without secrets, and recovers the
-    /// folder after a crash.
+    /// Opens the upper folder at `path` over a store, and recovers the folder after a crash. `place` is the store's
+    /// path or URL without secrets.
     ///
     /// Errors: `Exists` if the folder is in use, `Invalid` if it belongs to a store in another place, `Corrupt` if it
     /// is damaged, `ReadOnly` if `config` asks for write-through and the store is read-only.
@@ -143,11 +143,11 @@ impl Overlay {
         Overlay::over(Upper::open(path, Some(place))?, store, place, config)
     }
 
-    /// Opens an existing upper folder like `open`, even if its store was in another place before. The folder still
-    /// belongs to the old place until `rebind`.
+    /// Opens an existing upper folder whose store may have moved since, and recovers the folder after a crash. The
+    /// folder still belongs to the store's old place until `rebind` is called.
     ///
-    /// Errors: `Invalid` if the store is clearly another one, that is, it has none of the keys that were changed in the
-    /// folder.
+    /// Errors: as for `open`, and `Invalid` if the store is clearly another one, because it has none of the keys that
+    /// were changed in the folder.
     pub fn open_moved(
         context: &RequestContext,
         path: &Path,
@@ -161,12 +161,12 @@ impl Overlay {
         Ok(overlay)
     }
 
-    /// Makes the upper folder belong to the store that it was opened over, from now on.
+    /// Makes the upper folder belong to the place of the store that it was opened over.
     pub fn rebind(&self) -> Result<()> {
         self.0.upper.rebind(&self.0.place)
     }
 
-    /// Returns the path or URL of the store below.
+    /// Returns the path or URL of the store below the overlay.
     pub fn store_place(&self) -> &str {
         &self.0.place
     }
@@ -192,7 +192,7 @@ impl Overlay {
         let layer = ChangeLayer::open(&paths, Generations::default())?;
         let frozen = open_frozen(&upper, &store, &info, &layer)?;
         recovery::recover(&upper, &layer, &paths.keys, None)?;
-        // Recovery needed the pending files and is done with them.
+        // Recovery no longer needs the folder `pending/`, so move its incomplete files to where the user finds them.
         upper.rescue_pending()?;
         upper.make_next_ahead();
         let top = LayeredStore::over(Arc::new(layer), &store, frozen, info.clone());
@@ -218,12 +218,12 @@ impl Overlay {
         })))
     }
 
-    /// Returns the store below, which only a commit changes.
+    /// Returns the store below the overlay. Only commits change it.
     pub fn lower(&self) -> &Arc<dyn Store> {
         &self.0.store
     }
 
-    /// Returns a stack with the overlay on top of its store. `below` are the hints of the store.
+    /// Returns a stack of stores with the overlay at its top. `below` are the hints of the overlay's store.
     pub fn stack(&self, below: Arc<dyn Hints>) -> StoreStack {
         let overlay = self.clone();
         StoreStack {
@@ -234,15 +234,14 @@ impl Overlay {
         }
     }
 
-    /// Returns the differences from the store, in the top layer and in a frozen layer. Lists the store where keys were
-    /// renamed or whole folders were removed; for a store that cannot list its keys, lists only the keys that are
-    /// known.
+    /// Returns the differences between the overlay and its store, including those of an unfinished commit. The store is
+    /// listed where folders were renamed or removed; if it cannot list its keys, only known keys are returned.
     pub fn changes(&self, context: &RequestContext) -> Result<ChangeSet> {
         ChangeSet::of_overlay(&self.0.top(), context)
     }
 
-    /// Brings all changes into the store that were complete when the commit began. Later writes are not part of it and
-    /// stay in the upper folder. An error after the first change is returned in the outcome.
+    /// Commits all changes that are complete when the commit begins. Later writes stay in the upper folder. If an error
+    /// ends the commit after its first change of the store, the error is in the outcome.
     pub fn commit(
         &self,
         context: &RequestContext,
@@ -252,11 +251,12 @@ impl Overlay {
         commit::run(&self.0, context, config, progress)
     }
 
-    /// Drops the changes at and below a path. Open files keep their content until they are closed, and refuse further
-    /// writes. Files that were renamed to the path from elsewhere get their old names back. Waits for a running commit.
+    /// Discards the changes at and below a path, after a running commit has ended. Open files keep their content until
+    /// they are closed, and refuse further writes. Files that were renamed to the path from elsewhere get their old
+    /// names back.
     ///
-    /// Errors: `NotFound` if there are no changes, `Invalid` if something was renamed from the path to elsewhere, or if
-    /// the old name of something that was renamed to it is in use.
+    /// Errors: `NotFound` if there are no changes. `Invalid` if something was renamed from the path to elsewhere, or if
+    /// the old name of something that was renamed to the path is in use.
     pub fn discard(&self, context: &RequestContext, path: &Key) -> Result<Discarded> {
         discard::run(&self.0, context, path)
     }
@@ -266,12 +266,13 @@ impl Overlay {
         self.0.committing.try_lock().is_none()
     }
 
-    /// Returns the paths of the files that were incomplete when this program or the machine stopped.
+    /// Returns the paths of rescued files: files that were incomplete when the process was killed or the machine
+    /// stopped.
     pub fn rescued(&self) -> Result<Vec<String>> {
         self.0.upper.rescued_files()
     }
 
-    /// Syncs all changes. The next opening of the upper folder then skips its checks.
+    /// Syncs all changes and marks the upper folder as synced, so that the next opening skips its checks.
     pub fn close(&self) -> Result<()> {
         self.0.close()
     }
@@ -291,8 +292,8 @@ fn check_writes_through(store: &dyn Store, place: &str, config: &OverlayConfig) 
     }
 }
 
-/// Opens and recovers the frozen layer of a commit that was interrupted; returns `None` if there is no frozen layer.
-/// `above` is the layer over it.
+/// Opens the frozen layer that an interrupted commit has left, and recovers it; returns `None` if there is none.
+/// `above` is the top layer.
 fn open_frozen(
     upper: &Upper,
     store: &Arc<dyn Store>,

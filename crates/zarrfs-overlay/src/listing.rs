@@ -1,9 +1,9 @@
 //! Lists a directory of the overlay, or everything below a prefix of a store.
 //!
-//! A directory lists the upper folder's names, then the store's names that are neither in the upper folder nor hidden.
-//! The upper folder's names are read when the listing starts or restarts; the store's names are streamed. Cursors are
-//! positions in this order. If the upper folder has no such directory and hides nothing in it, the store's own listing
-//! is returned.
+//! A directory lists the upper folder's names, then the store's other names that no whiteout hides. The upper folder's
+//! names are read when the listing starts or restarts, and the store's names are streamed. A cursor (the offset of
+//! readdir) is a position in this order. If the upper folder changes nothing in a directory, the store's own listing is
+//! returned.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
@@ -15,10 +15,9 @@ use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{EntryKind, Key, Listing, LogPosition, Meta, Name, Store};
 
-/// Returns the layer whose directories are listed, as it is now.
+/// Returns the current top layer of the overlay, whose directories are listed.
 type LayerSource = Arc<dyn Fn() -> Arc<LayeredStore> + Send + Sync>;
 
-/// Opens the listing of a directory of an overlay.
 pub(crate) fn of_overlay(
     context: &RequestContext,
     core: &Arc<OverlayCore>,
@@ -29,7 +28,7 @@ pub(crate) fn of_overlay(
     core.with_top(|_| open(context, source.clone(), prefix))
 }
 
-/// Opens the listing of a directory. Fails with `NotFound` if it is missing, `NotADirectory` if it is a file.
+/// Opens the listing of a directory. Fails with `NotFound` if it is missing, with `NotADirectory` if it is a file.
 pub(crate) fn open(
     context: &RequestContext,
     source: LayerSource,
@@ -56,7 +55,8 @@ pub(crate) fn open(
         if !merged.upper.is_empty() || merged.lower.is_some() {
             return Ok(Box::new(merged));
         }
-        // The directory is empty, or a rename has moved it away since it was found, and maybe back.
+        // No name was found. Either the directory is empty, or it was renamed in the meantime, which the log of changes
+        // tells.
         find_directory(context, &source(), prefix)?;
         if !layered.info.changes.changed_since(began, prefix) {
             return Ok(Box::new(merged));
@@ -64,8 +64,8 @@ pub(crate) fn open(
     }
 }
 
-/// Finds a directory; fails like `open`. Returns the key of the store whose listing is that of the directory, or `None`
-/// if the names of the upper folder and the store have to be merged.
+/// Returns the store's directory whose listing can be used unchanged, or `None` if the upper folder's names must be
+/// merged with the store's. Fails with `NotFound` if the directory is missing, with `NotADirectory` if it is a file.
 fn find_directory(
     context: &RequestContext,
     layered: &LayeredStore,
@@ -83,28 +83,27 @@ fn find_directory(
     Ok(Some(lower).filter(|_| is_own && layered.shows_all(prefix)))
 }
 
-/// A directory that merges the upper folder's names with the store's.
+/// The listing of a directory that has names in the upper folder and in the store.
 struct MergedListing {
     source: LayerSource,
     prefix: Key,
     upper: VecDeque<(Vec<u8>, EntryKind)>,
-    /// Names that are left out of the store's listing, because the upper folder has them or a whiteout is at them.
+    /// Names that are skipped in the store's listing, because the upper folder has a file or a whiteout of that name.
     covered: HashSet<Vec<u8>>,
     lower: Option<Box<dyn Listing>>,
-    /// Number of returned names.
+    /// Number of names that the listing has returned.
     position: u64,
-    /// The names returned so far, if the directory shows another prefix of the store because of a rename. A commit
-    /// moves such names to this prefix during the listing, without a change of the top layer, so the listing may
-    /// restart and must not return a name twice.
+    /// The names returned so far, if the directory was renamed or is in a renamed folder. A commit may then move its
+    /// objects to the new prefix during the listing. The listing restarts in this case, and must return no name twice.
     moved: Option<HashSet<Vec<u8>>>,
-    /// The position in the log of changes when the listing started or restarted.
+    /// Position in the log of changes when the listing started or restarted.
     began: LogPosition,
-    /// Number of restarts while commits move the listed names from one prefix to another: at most eight.
+    /// Number of restarts because a commit may have moved the listed objects; there are at most eight.
     passes: usize,
 }
 
 impl MergedListing {
-    /// Reads the upper folder's names, and opens the store's listing.
+    /// Starts the listing: reads the upper folder's names, and opens the store's listing.
     fn begin(&mut self, context: &RequestContext) -> Result<()> {
         (self.position, self.passes) = (0, 0);
         self.moved = None;
@@ -112,15 +111,14 @@ impl MergedListing {
     }
 
     fn take_names(&mut self, context: &RequestContext) -> Result<()> {
-        // The position is read before the layers, so that any later change is detected.
+        // Read the position before the layers, so that any later change is detected.
         self.began = (self.source)().info.changes.position();
         let layered = (self.source)();
         let layout = layered.layer.read_layout();
         let mut names = layered.layer.dir.names(&self.prefix)?;
         let whiteouts = layered.layer.whiteouts(&self.prefix);
         let lower = layered.layer.lower_key(&self.prefix);
-        // This is checked under the same lock as the names are read: right after it, a commit may move everything to
-        // this prefix.
+        // Check for a rename while the names are locked, because a commit may move the objects right afterwards.
         if layered.renamed_from(&self.prefix).is_some() {
             self.moved.get_or_insert_default();
         }
@@ -132,7 +130,7 @@ impl MergedListing {
             None => None,
             Some(lower) => match layered.lower.list(context, &lower) {
                 Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => None,
-                // The store cannot list its keys: the written names are still shown.
+                // The store cannot list its keys, so list only the upper folder's names.
                 Err(error) if error.kind() == Kind::Unsupported && !self.upper.is_empty() => None,
                 listing => Some(listing?),
             },
@@ -140,8 +138,8 @@ impl MergedListing {
         Ok(())
     }
 
-    /// Adds the names of this directory that have a whiteout to `covered`, and returns those that show another key of
-    /// the store.
+    /// Returns the names of this directory to which something was renamed. All names that have a whiteout are added to
+    /// `covered`.
     fn moved_here(
         &mut self,
         context: &RequestContext,
@@ -155,8 +153,7 @@ impl MergedListing {
             {
                 continue;
             }
-            // The source is looked up now: since the whiteouts were read, a commit may have moved the object to its new
-            // name in the store.
+            // Look the name up again, because a commit may have moved the renamed object to its new name in the store.
             if source.is_some()
                 && let Some(found) = layered.find(context, &key)?
             {
@@ -166,7 +163,7 @@ impl MergedListing {
         Ok(moved)
     }
 
-    /// Returns the next name of this pass, without its cursor.
+    /// Returns the next name, without a cursor, until the listing ends or has to be restarted.
     fn next_of_pass(&mut self, context: &RequestContext) -> Result<Option<Name>> {
         if let Some((name, kind)) = self.upper.pop_front() {
             return Ok(Some(Name {
@@ -181,7 +178,7 @@ impl MergedListing {
         };
         loop {
             let name = match lower.next(context) {
-                // The store's folder is local, and a commit has emptied and removed it since the listing began.
+                // The store is a local folder, and a commit has removed this directory, which is empty now.
                 Err(error) if error.kind() == Kind::NotFound => return Ok(None),
                 name => name?,
             };
@@ -192,7 +189,7 @@ impl MergedListing {
         }
     }
 
-    /// Restarts if names may have moved to this prefix since the last start; returns whether it did.
+    /// Restarts the listing if a commit may have moved objects into this directory; returns whether it restarts.
     fn begin_again(&mut self, context: &RequestContext) -> Result<bool> {
         let changes = (self.source)().info.changes.clone();
         let may_have_missed = self.moved.is_some()
@@ -235,17 +232,17 @@ impl Listing for MergedListing {
     }
 }
 
-/// The objects and folders of a store at and below a prefix.
+/// The objects and folders that a store has at and below a prefix.
 #[derive(Default)]
 pub(crate) struct Subtree {
-    /// The objects, with metadata if the listing has them.
+    /// The objects, with their metadata if the store's listing has it.
     pub(crate) objects: Vec<(Key, Option<Meta>)>,
-    /// The folders, each before the folders in it.
+    /// The folders, each before its subfolders.
     pub(crate) folders: Vec<Key>,
 }
 
-/// Lists everything that a store has at and below a prefix: with one flat listing if the store supports it, else folder
-/// by folder.
+/// Lists all objects and folders of a store at and below a prefix. One flat listing is used if the store supports it,
+/// else each folder is listed.
 pub(crate) fn list_recursive(
     context: &RequestContext,
     store: &dyn Store,
@@ -283,7 +280,7 @@ fn list_folders(
             Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => continue,
             names => names?,
         };
-        // A listing may have a name twice if the folder changes while it is read.
+        // Some stores list a folder twice if it changes during the listing, so duplicates are dropped.
         let mut within = HashSet::new();
         while let Some(name) = names.next(context)? {
             let key = folder.child(&name.name)?;
@@ -298,7 +295,7 @@ fn list_folders(
     Ok(())
 }
 
-/// Separates objects and folders like listings of folders do: a key with keys below it is a folder, and so is an empty
+/// Converts the objects of a flat listing to objects and folders. A key with keys below it is a folder, as is an empty
 /// object that marks a folder.
 fn from_flat_listing(
     context: &RequestContext,
@@ -346,8 +343,8 @@ mod tests {
     use zarrfs_store::request_context::UNLIMITED;
     use zarrfs_store::tree::{RenameMode, Tree};
 
-    /// Lists the directory `x` of the upper folder with `file` in it, which is moved to `y` before the directory is
-    /// read, and back before look number `back` at the layers.
+    /// Lists the directory `x`, which has a file. The directory is renamed to `y` before it is read, and back to `x`
+    /// before the listing reads the top layer for the time number `back`.
     fn names_beside_renames(back: usize) -> Result<Vec<Name>> {
         let folder = tempfile::tempdir().unwrap();
         let store = Arc::new(MemoryStore::default());

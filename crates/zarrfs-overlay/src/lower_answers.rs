@@ -13,14 +13,14 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::sync::pool::parallel_map;
 use zarrfs_store::{ChangeLog, EntryKind, Key, LogPosition, Meta, Version};
 
-/// A question to the store below.
+/// Something that a change of names must know about the store or the frozen layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
-    /// Metadata of a key of the store below.
+    /// The metadata of an object or folder.
     Head(Key),
-    /// The version of an object of the store below, and its digest if it has at most this many bytes.
+    /// The version of an object. Its digest is included if the object has at most the given number of bytes.
     Content(Key, u64),
-    /// The first name that is visible in a folder of the overlay.
+    /// The first name that a listing of a folder on the mount returns.
     FirstName(Key),
 }
 
@@ -30,26 +30,27 @@ enum Answer {
     FirstName(Key, FirstName),
 }
 
-/// The version of a content, with its length and digest if they are known.
+/// The version of an object, with its length and digest if they are known.
 #[derive(Clone, Copy)]
 pub(crate) struct LowerContent {
     pub(crate) version: Version,
     pub(crate) content: Option<ContentDigest>,
 }
 
-/// The first name in a folder.
+/// The first name in a folder on the mount, at one moment.
 #[derive(Clone)]
 struct FirstName {
-    /// The position in the log of changes before the listing.
+    /// Position in the log of changes before the folder was listed.
     since: LogPosition,
-    /// `None` if the folder was empty.
+    /// The name; `None` if the folder was empty.
     name: Option<Vec<u8>>,
 }
 
-/// The answers for one change, and the questions without an answer.
+/// What the store answered about the keys of a change of names, and the questions that are still open.
 ///
-/// Answers are valid for one change only, and not across an exchange of layers. They describe a moment before the
-/// change. Answers obtained under the lock would not be better, since other programs change the store without the lock.
+/// The answers are used for one change only, and are dropped if a commit exchanges the layers. They describe a moment
+/// before the change. Requests under the lock of the names would not give better answers, since other programs change
+/// the store without that lock.
 #[derive(Default)]
 pub(crate) struct LowerAnswers {
     heads: RefCell<HashMap<Key, Option<Meta>>>,
@@ -59,12 +60,13 @@ pub(crate) struct LowerAnswers {
 }
 
 impl LowerAnswers {
-    /// Takes the questions without an answer.
+    /// Returns the open questions and removes them from the list.
     pub(crate) fn take_missing(&self) -> Vec<Question> {
         self.missing.take()
     }
 
-    /// Records a missing answer. The caller returns this error, and the change is retried once the answer is known.
+    /// Adds an open question. The caller returns the resulting error, and the change is retried when the answer is
+    /// known.
     fn need(&self, question: Question) -> Error {
         let mut missing = self.missing.borrow_mut();
         if !missing.contains(&question) {
@@ -73,20 +75,20 @@ impl LowerAnswers {
         Error::unavailable("overlay", "the answer of the store is not known yet")
     }
 
-    /// Returns the metadata of a key of the store below.
+    /// Returns the metadata of a key in the store, or an error if the question must first be asked.
     pub(crate) fn head(&self, lower: &Key) -> Result<Option<Meta>> {
         let known = self.heads.borrow().get(lower).copied();
         known.ok_or_else(|| self.need(Question::Head(lower.clone())))
     }
 
-    /// Returns version and digest of an object of the store below.
+    /// Returns version and digest of an object in the store, or an error if the question must first be asked.
     pub(crate) fn content(&self, lower: &Key, limit: u64) -> Result<Option<LowerContent>> {
         let known = self.contents.borrow().get(lower).copied();
         known.ok_or_else(|| self.need(Question::Content(lower.clone(), limit)))
     }
 
-    /// Returns the first name in a folder, or `None` if the folder is empty. An answer from before a change in the
-    /// folder is not used.
+    /// Returns the first name in a folder, or `None` if the folder is empty. If the folder changed after it was listed,
+    /// its listing is not used, and the question must be asked again.
     pub(crate) fn first_name(&self, prefix: &Key, changes: &ChangeLog) -> Result<Option<Vec<u8>>> {
         let known = self.first_names.borrow().get(prefix).cloned();
         let known = known.filter(|known| !changes.below_changed_since(known.since, prefix));
@@ -94,10 +96,10 @@ impl LowerAnswers {
         Ok(known.name)
     }
 
-    /// Queries the store for missing answers.
+    /// Asks the store the questions in `missing`, and remembers the answers.
     pub(crate) fn query(&self, query: &LowerQuery<'_>, missing: Vec<Question>) -> Result<()> {
         let ask = |question: Question| query.ask(question);
-        // At most 16 requests at a time.
+        // At most 16 requests run at a time.
         for answer in parallel_map(16, missing, &ask) {
             match answer? {
                 Answer::Head(key, meta) => drop(self.heads.borrow_mut().insert(key, meta)),
@@ -113,7 +115,7 @@ impl LowerAnswers {
     }
 }
 
-/// Queries the store below. The names must not be locked.
+/// Asks the store for what a change of names must know. The lock of the names must not be held.
 pub(crate) struct LowerQuery<'a> {
     pub(crate) core: &'a Arc<OverlayCore>,
     pub(crate) context: &'a RequestContext,
@@ -139,8 +141,8 @@ impl LowerQuery<'_> {
         })
     }
 
-    /// Returns version and digest of an object of the store below. An unreadable object has no digest: it can still be
-    /// replaced and removed.
+    /// Returns version and digest of an object in the store. An object that cannot be read has no digest, so that it
+    /// can still be replaced and removed.
     fn content(&self, key: &Key, limit: u64) -> Result<Option<LowerContent>> {
         let digested = self
             .core
@@ -162,7 +164,7 @@ impl LowerQuery<'_> {
         }))
     }
 
-    /// Returns a name that is visible in a folder, or `None` if the folder is empty or missing.
+    /// Returns the first name in a folder on the mount, or `None` if the folder is empty or missing.
     fn first_name(&self, prefix: &Key) -> Result<Option<Vec<u8>>> {
         let mut names = match listing::of_overlay(self.context, self.core, prefix) {
             Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => {
@@ -178,9 +180,8 @@ impl LowerQuery<'_> {
         Ok(None)
     }
 
-    /// Whether a listed name exists. It may not: some buckets list a folder for a while after its last key was erased,
-    /// and consolidated metadata name folders that no longer have keys. This can only happen with write-through, where
-    /// keys are erased before their folder is removed.
+    /// Whether a name that was listed still exists. With write-through, a folder's last key may be gone already. Some
+    /// buckets then list the folder for a while, and consolidated metadata may still name it.
     fn still_shows(&self, key: &Key) -> Result<bool> {
         let may_linger = self.core.config.write_through && self.core.store.info().folder.is_none();
         match self.core.top().find(self.context, key)? {

@@ -1,9 +1,9 @@
 //! Tracks the contents of each key, so that recovery detects torn files.
 //!
-//! A file gets its key before its bytes are on disk. The journal has a mark of each content: the file's inode, its
-//! length and a digest of its bytes. A content is synced once its bytes, its name and its mark are on disk. The content
-//! that replaces a synced content may be torn after a power loss, so the synced file is kept until the new content is
-//! synced, and `recovery` restores it.
+//! A file gets its key before its bytes are on disk. So the journal has a mark of each content: the file's inode, its
+//! length and a digest of its bytes. A content is synced when its bytes, its name and its mark are on disk. A newer
+//! content may be torn after a power loss. So the synced file that it replaced is retained until the newer content is
+//! synced, and `recovery` restores the retained file if necessary.
 
 use std::collections::BTreeMap;
 
@@ -12,35 +12,35 @@ use crate::records::below;
 use zarr_format::model::document::is_document;
 use zarrfs_store::Key;
 
-/// A content that a key got since its last synced content.
+/// A content that a key got after its last synced content, so that it may be lost after a power loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LaterContent {
-    /// The number of syncs that had begun when the key got this content.
+    /// The number of syncs of the whole layer that had begun when the key got the content.
     epoch: u64,
-    /// `None` if the key lost its file.
+    /// Inode, length and digest of the file; `None` if the file of the key was removed.
     mark: Option<Mark>,
 }
 
-/// The contents of one key.
+/// The contents that the file of one key may have after a crash.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct KeyMarks {
     synced: Option<Mark>,
     later: Vec<LaterContent>,
 }
 
-/// The marks of a layer's files.
+/// The contents that the files of a layer may have after a crash, by their keys.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
-    /// The number of syncs that have begun.
+    /// The number of syncs of the whole layer that have begun.
     epoch: u64,
     by_key: BTreeMap<Key, KeyMarks>,
-    /// The keys of `by_key` that name documents. Finding them among all keys would take long, since most keys are
+    /// The keys that name metadata documents, because searching all keys for documents takes long: most keys are
     /// chunks.
     documents: BTreeMap<Key, ()>,
 }
 
 impl Marks {
-    /// Records that a key gets a content, or loses its file if `mark` is `None`.
+    /// Records that a key gets a new file, or that its file is removed if `mark` is `None`.
     pub(crate) fn set(&mut self, key: Key, mark: Option<Mark>) {
         if mark.is_none() && !self.by_key.contains_key(&key) {
             return;
@@ -50,16 +50,15 @@ impl Marks {
         }
         let epoch = self.epoch;
         let later = &mut self.by_key.entry(key).or_default().later;
-        // If the process is killed, the last recorded content may not be in place yet, and the key still has the
-        // previous one. A rename over a file records two contents at once: the removal of the file and the new file. So
-        // the last three are needed.
+        // Remember three contents. After a crash the key may still have the content before the last recorded one, and a
+        // rename over a file records two contents at once (the removal and the new file).
         if later.len() == 3 {
             later.remove(0);
         }
         later.push(LaterContent { epoch, mark });
     }
 
-    /// Records that the last content of a key is synced, if it has this inode.
+    /// Records that the last content of a key is on disk, provided that it is the file with this inode.
     pub(crate) fn set_synced(&mut self, key: &Key, inode: u64) {
         let Some(marks) = self.by_key.get_mut(key) else {
             return;
@@ -74,12 +73,12 @@ impl Marks {
         }
     }
 
-    /// Records that a sync of everything begins.
+    /// Records that the sync number `epoch` of the whole layer begins.
     pub(crate) fn begin_epoch(&mut self, epoch: u64) {
         self.epoch = epoch;
     }
 
-    /// Records that everything from before an epoch is synced.
+    /// Records that all contents are on disk that were written before the sync number `epoch` began.
     pub(crate) fn end_epoch(&mut self, epoch: u64) {
         self.by_key.retain(|_, marks| {
             match marks.later.last() {
@@ -95,7 +94,7 @@ impl Marks {
             .retain(|key, ()| self.by_key.contains_key(key));
     }
 
-    /// Replaces all contents by these synced contents.
+    /// Replaces everything that is known by the contents that recovery found on disk.
     pub(crate) fn replace(&mut self, synced: BTreeMap<Key, Mark>) {
         let marks = |mark| KeyMarks {
             synced: Some(mark),
@@ -107,34 +106,34 @@ impl Marks {
         self.documents = documents.map(|key| (key.clone(), ())).collect();
     }
 
-    /// Forgets a key.
+    /// Drops all contents of a key.
     pub(crate) fn forget(&mut self, key: &Key) {
         self.by_key.remove(key);
         self.documents.remove(key);
     }
 
-    /// Returns the number of syncs of everything that have begun.
+    /// Returns the number of syncs of the whole layer that have begun.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Returns the synced content of a key.
+    /// Returns the mark of the content of a key that is certainly on disk.
     pub(crate) fn synced(&self, key: &Key) -> Option<Mark> {
         self.by_key.get(key)?.synced
     }
 
-    /// Returns the last recorded content of a key.
+    /// Returns the mark of the last content of a key, which may not be on disk yet.
     pub(crate) fn last(&self, key: &Key) -> Option<Mark> {
         let marks = self.by_key.get(key)?;
         marks.later.last().map_or(marks.synced, |last| last.mark)
     }
 
-    /// Whether the last content of a key is synced.
+    /// Whether the last content of a key is certainly on disk.
     pub(crate) fn is_synced(&self, key: &Key) -> bool {
         self.last(key) == self.synced(key)
     }
 
-    /// Returns the contents that the file of a key may have, the synced content first.
+    /// Returns the marks of all contents that the file of a key may have after a crash, the synced content first.
     pub(crate) fn contents(&self, key: &Key) -> Vec<Mark> {
         let Some(marks) = self.by_key.get(key) else {
             return Vec::new();
@@ -143,19 +142,19 @@ impl Marks {
         marks.synced.into_iter().chain(later).collect()
     }
 
-    /// Returns the keys at and below a prefix that have marks.
+    /// Returns the keys at and below a prefix whose contents are tracked.
     pub(crate) fn keys_below(&self, prefix: &Key) -> Vec<Key> {
         below(&self.by_key, prefix)
             .map(|(key, _)| key.clone())
             .collect()
     }
 
-    /// Returns the documents at and below a prefix that have marks.
+    /// Returns the metadata documents at and below a prefix whose contents are tracked.
     pub(crate) fn documents_below<'a>(&'a self, prefix: &'a Key) -> impl Iterator<Item = &'a Key> {
         below(&self.documents, prefix).map(|(key, ())| key)
     }
 
-    /// Returns the records of a key's marks.
+    /// Returns journal records that describe the contents of a key.
     pub(crate) fn records_of(&self, key: &Key) -> Vec<JournalRecord> {
         let Some(marks) = self.by_key.get(key) else {
             return Vec::new();
@@ -179,14 +178,14 @@ impl Marks {
         records
     }
 
-    /// Returns a minimal list of records that leads to this state, or to one in which fewer contents are synced.
+    /// Returns journal records that describe all contents. A reader of the records may take fewer contents as synced.
     pub(crate) fn summary(&self) -> Vec<JournalRecord> {
         let epoch = (self.epoch > 0).then_some(JournalRecord::SyncStarted(self.epoch));
         let marks = self.by_key.keys().flat_map(|key| self.records_of(key));
         epoch.into_iter().chain(marks).collect()
     }
 
-    /// Returns the number of records in a summary.
+    /// Returns the number of records that `summary` returns.
     pub(crate) fn len(&self) -> usize {
         let of_key = |marks: &KeyMarks| 2 * usize::from(marks.synced.is_some()) + marks.later.len();
         let marks: usize = self.by_key.values().map(of_key).sum();
@@ -224,7 +223,8 @@ mod tests {
         assert_eq!(marks.contents(&key()), [mark(1), mark(2)]);
     }
 
-    /// If the process is killed after a rename over a file is recorded but before it is done, the key has the old file.
+    /// A rename over a file is recorded before it is made. If the process is killed in between, the key still has the
+    /// old file.
     #[test]
     fn a_recorded_rename_over_a_file_keeps_the_old_mark() {
         let mut marks = Marks::default();

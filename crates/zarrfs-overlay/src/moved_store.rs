@@ -1,8 +1,8 @@
 //! Checks whether an upper folder belongs to a store that was moved.
 //!
 //! The journal has the keys that the store had when they were changed, with their versions. A moved or copied store has
-//! these keys; a store that has none of them is another store. Documents at the root prove little, because nearly every
-//! store has them.
+//! these keys too; a store that has none of them is another store. Documents at the root count less, because nearly
+//! every store has them.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +13,17 @@ use zarr_format::model::document;
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Key, StoreVersion};
 
-/// A key that the store had when the overlay first changed it.
+/// A key that the store had before the overlay first changed it.
 #[derive(Clone, Copy)]
 struct BaseKey {
-    /// The version that it had, or `None` if it was renamed and its version is not known.
+    /// The version of the key before the change; `None` if it is unknown, because the key was renamed.
     version: Option<StoreVersion>,
-    /// Whether nearly every store has such a key.
+    /// Whether nearly every store has a key of this name.
     is_common: bool,
 }
 
-/// Fails with `Invalid` if the upper folder belongs to a store in another place and this store has none of that
-/// store's keys.
+/// Fails with `Invalid` if the upper folder was made for a store in another place, and the present store has none of
+/// the keys that were changed.
 pub(crate) fn check(core: &OverlayCore, context: &RequestContext) -> Result<()> {
     let before = belongs_to(core.upper.path())?;
     if is_same_place(&before, &core.place) {
@@ -31,7 +31,7 @@ pub(crate) fn check(core: &OverlayCore, context: &RequestContext) -> Result<()> 
     }
     let keys = base_keys(core);
     let are_all_common = keys.values().all(|key| key.is_common);
-    // Look up at most 256 keys.
+    // Look up at most 256 keys, to limit the number of requests.
     let step = keys.len().div_ceil(256).max(1);
     let looked_for = keys.iter().step_by(step);
     let count = looked_for.len();
@@ -56,7 +56,7 @@ pub(crate) fn check(core: &OverlayCore, context: &RequestContext) -> Result<()> 
     Err(Error::invalid(&core.place, why))
 }
 
-/// Returns the keys that the store had when the overlay first changed them.
+/// Returns the keys that the store had before the overlay changed them.
 fn base_keys(core: &OverlayCore) -> BTreeMap<Key, BaseKey> {
     let top = core.top();
     let layers = std::iter::once(&top).chain(&top.frozen);
@@ -76,7 +76,7 @@ fn base_keys(core: &OverlayCore) -> BTreeMap<Key, BaseKey> {
     keys
 }
 
-/// Whether nearly every store has a key: the root, or a document of the root.
+/// Whether nearly every store has the key, because it is the root or a metadata document of the root.
 fn is_common(key: &Key) -> bool {
     let is_at_root = key.parent().is_none_or(|folder| folder.is_root());
     key.is_root() || (is_at_root && document::is_document(key.name()))
@@ -95,7 +95,7 @@ mod tests {
     use zarrfs_store::tree::{OpenMode, RenameMode, Tree};
     use zarrfs_store::{Condition, PutBody, Store as _};
 
-    /// Name of the case, the changes, and the keys that the store has after a move.
+    /// A test case: its name, the changes, and the keys of the store after the move.
     type Case<'a> = (&'a str, &'a dyn Fn(&Overlay), &'a [&'a str]);
 
     fn store(keys: &[&str]) -> Arc<MemoryStore> {
@@ -106,7 +106,7 @@ mod tests {
         Arc::new(store)
     }
 
-    /// Makes changes in an upper folder of the store `/old`.
+    /// Opens the upper folder over the store at `/old`, and makes changes.
     fn change(upper: &Path, store: &Arc<MemoryStore>, change: impl Fn(&Overlay)) {
         change(&Overlay::open(upper, store.clone(), "/old", OverlayConfig::default()).unwrap());
     }
@@ -180,7 +180,7 @@ mod tests {
         }
     }
 
-    /// The only changed key that the old store had is a document that nearly every store has.
+    /// If only the root's metadata document was changed, it alone decides whether the store is accepted.
     #[test]
     fn a_root_document_decides_if_no_other_key_changed() {
         let old = store(&["zarr.json"]);
@@ -198,7 +198,7 @@ mod tests {
             .unwrap();
     }
 
-    /// The old store had no such keys, so they say nothing about the new one.
+    /// A key that was created in the overlay says nothing about the store, because the old store did not have it.
     #[test]
     fn keys_made_in_the_overlay_do_not_count() {
         let old = store(&["zarr.json"]);
@@ -209,7 +209,7 @@ mod tests {
             create(overlay, "made");
         });
         assert!(!is_accepted(&upper, &store(&["made"])));
-        // The root document still decides, although its version is another one.
+        // The store is accepted because it has the root's document, even in another version.
         assert!(is_accepted(&upper, &store(&["x", "zarr.json"])));
     }
 

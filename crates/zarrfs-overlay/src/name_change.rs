@@ -1,11 +1,11 @@
 //! Changes names under a lock, with answers that the store gave before.
 //!
-//! The lock of the names is not held during a request to the store. A change that needs a missing answer stops before
-//! it has changed anything; the store is queried without the lock (`lower_answers`), and the change is retried. A
-//! request that was refused while it waited for an answer must not change anything.
+//! The lock of the names is not held during requests to the store. If a change needs an answer that is not known yet,
+//! it stops before it has changed anything. Then the store is asked without the lock (`lower_answers`), and the change
+//! is retried. So a request that is interrupted while it waits for the store has changed nothing.
 //!
-//! A folder of the store is created in the upper folder when something in it changes, and removed when the store has
-//! all its contents.
+//! When something in a folder of the store changes, the folder is created in the upper folder too. It is removed when
+//! the store has all of its contents.
 
 use std::fs::File;
 use std::ops::Deref;
@@ -30,7 +30,7 @@ use zarrfs_store::sync::file_limits::Permit;
 use zarrfs_store::tree::{AttrChange, Credentials, Stat, Time};
 use zarrfs_store::{Condition, EncodedBy, EntryKind, Key, Meta, Version};
 
-/// A running change of names. The names are locked.
+/// A change of names that is being made, under the lock of the names.
 pub(crate) struct NameChange<'a> {
     pub(crate) core: &'a Arc<OverlayCore>,
     pub(crate) top: Arc<LayeredStore>,
@@ -45,15 +45,15 @@ impl Deref for NameChange<'_> {
     }
 }
 
-/// Returns the error for moving or removing a folder or a node's document in a store that does not list its keys.
+/// Returns the error for a rename or removal of a folder or a metadata document in a store that cannot list its keys.
 pub(crate) fn unlisted_keys(key: &Key) -> Error {
     let why = "the store does not list keys, so directories cannot be renamed or removed";
     Error::unsupported(key, why)
 }
 
 impl NameChange<'_> {
-    /// Creates the folder of a removed name in the upper folder. Otherwise it would disappear with its last key if the
-    /// store has no folders of its own, as in a bucket.
+    /// Creates the parent of a removed name in the upper folder. Otherwise the parent would disappear with its last key
+    /// in a store without real folders, such as a bucket.
     pub(crate) fn keep_folder(&self, path: &Key) -> Result<()> {
         if self.config.write_through {
             self.make_parents(path)?;
@@ -61,8 +61,9 @@ impl NameChange<'_> {
         Ok(())
     }
 
-    /// Fails with `Unsupported` for the document of a node in a store that does not list its keys: the keys of the
-    /// node's chunks are unknown, so they would remain, and the next array of that name would have these chunks.
+    /// Fails with `Unsupported` if the removed file is an array's or group's metadata document and the store cannot
+    /// list its keys. The chunks would remain, because their keys are unknown, and a new array of that name would show
+    /// them.
     pub(crate) fn check_removable(&self, key: &Key) -> Result<()> {
         let is_document = describes_node(key.name()) && !self.core.store.info().lists;
         if is_document && self.find_lower(key)?.is_some() {
@@ -71,7 +72,8 @@ impl NameChange<'_> {
         Ok(())
     }
 
-    /// Returns the key and metadata of the store below that are visible at `key`, or `None` if a whiteout hides it.
+    /// Returns the key and metadata of the object below the top layer that is visible at `key`, or `None` if there is
+    /// none.
     pub(crate) fn find_lower(&self, key: &Key) -> Result<Option<(Key, Meta)>> {
         let Some(lower) = self.top.layer.lower_key(key) else {
             return Ok(None);
@@ -80,7 +82,7 @@ impl NameChange<'_> {
         Ok(meta.map(|meta| (lower, meta)))
     }
 
-    /// Returns the place of the content or folder of a key, or `None` if it does not exist.
+    /// Returns where the content or folder of a key is, or `None` if it does not exist.
     pub(crate) fn find(&self, key: &Key) -> Result<Option<Resolved>> {
         if let Some(stat) = self.top.layer.dir.stat(key)? {
             return Ok(Some(Resolved::Upper(stat)));
@@ -89,8 +91,8 @@ impl NameChange<'_> {
         Ok(found.map(|(lower, meta)| Resolved::Lower(lower, meta)))
     }
 
-    /// Fails with `NotEmpty` if a name is visible in a folder, and with `Unsupported` if the store has the folder and
-    /// does not list its keys, since the folder's contents are unknown.
+    /// Fails with `NotEmpty` if a folder on the mount has a name in it. Fails with `Unsupported` if the store has the
+    /// folder but cannot list it.
     pub(crate) fn check_empty(&self, prefix: &Key) -> Result<()> {
         match self.answers.first_name(prefix, &self.info.changes)? {
             None if self.store.info().lists => Ok(()),
@@ -106,7 +108,7 @@ impl NameChange<'_> {
         }
     }
 
-    /// Whether a frozen layer changed a key of the store below.
+    /// Whether an unfinished commit also changes the key.
     pub(crate) fn is_frozen(&self, lower: &Key) -> Result<bool> {
         match &self.top.frozen {
             Some(frozen) => frozen.layer.is_changed(lower),
@@ -114,8 +116,8 @@ impl NameChange<'_> {
         }
     }
 
-    /// Returns the record of the store's version of a key whose content is about to change, or `None` if it was
-    /// recorded before. Reads an object of at most `limit` bytes for its digest.
+    /// Returns a record of the store's version of a key before its first change, or `None` if that version is recorded
+    /// already. The digest is included if the object has at most `limit` bytes.
     pub(crate) fn base_record(&self, key: &Key, limit: u64) -> Result<Option<JournalRecord>> {
         let (version, is_frozen, content) = match self.top.layer.base(key) {
             Some(base) if !base.is_committed => return Ok(None),
@@ -125,7 +127,7 @@ impl NameChange<'_> {
                 None => (None, false, None),
                 Some(found) => match found.version {
                     Version::Store(version) => (Some(version), false, found.content),
-                    // The store had the object when it was asked, but a commit has copied it to the frozen layer since.
+                    // A commit has copied the store's object to the frozen layer since the store was asked.
                     Version::Upper(_) => (None, true, None),
                 },
             },
@@ -138,9 +140,8 @@ impl NameChange<'_> {
         }))
     }
 
-    /// Returns the record of the version of a key that is hidden because it moved to another name. Returns `None` if
-    /// the key is not hidden, or its version was recorded before. `content` is the content of that version, if it is
-    /// known.
+    /// Returns a record of the store's version of a key that a rename has hidden. Returns `None` if the key is not
+    /// hidden or has such a record. `content` is length and digest of that version, if they are known.
     pub(crate) fn moved_base_record(
         &self,
         from: &Key,
@@ -165,7 +166,8 @@ impl NameChange<'_> {
         }))
     }
 
-    /// Creates the folders above a key in the upper folder, with the attributes that they have below.
+    /// Creates the parents of a key in the upper folder, with the attributes that they have in the store or the frozen
+    /// layer.
     pub(crate) fn make_parents(&self, key: &Key) -> Result<()> {
         let Some(parent) = key.parent() else {
             return Ok(());
@@ -176,8 +178,8 @@ impl NameChange<'_> {
         self.copy_up_folder(&parent)
     }
 
-    /// Creates a folder of the store, and the folders above it, in the upper folder, unless it exists there. Fails with
-    /// `NotADirectory` if the key is an object.
+    /// Copies a folder of the store and its parents to the upper folder, unless the upper folder has it already. Fails
+    /// with `NotADirectory` if the key is a file.
     pub(crate) fn copy_up_folder(&self, key: &Key) -> Result<()> {
         match self.top.layer.dir.kind(key)? {
             None => {}
@@ -200,7 +202,7 @@ impl NameChange<'_> {
         self.top.layer.dir.make_folder(key, changes)
     }
 
-    /// Creates a file and opens it.
+    /// Creates a new file under a free name, and opens it.
     pub(crate) fn create(&self, path: &Key, maker: &Credentials) -> Result<Arc<OpenFile>> {
         self.check_free(path)?;
         let permit = Permit::take().map_err(|error| error.about(path))?;
@@ -211,8 +213,8 @@ impl NameChange<'_> {
         self.make_parents(path)?;
         let created = JournalRecord::Created(path.clone());
         let layout = self.top.layer.write_layout();
-        // The journal may still have attributes for this key, of a file that another program has removed from the
-        // store: drop them.
+        // Drop attributes that are still recorded for this name. They belong to a file that another program has removed
+        // from the store.
         let mut records = self.top.layer.dropped_attributes(path);
         records.extend(base.into_iter().chain([created]));
         self.record(records)?;
@@ -229,9 +231,9 @@ impl NameChange<'_> {
         }
     }
 
-    /// Fails with `Exists` if the name is in use, `NotFound` if its folder is missing.
+    /// Fails with `Exists` if a name is in use, with `NotFound` if its parent folder is missing.
     pub(crate) fn check_free(&self, key: &Key) -> Result<()> {
-        // Evaluate both, so that missing answers are requested together.
+        // Do both checks before returning an error, so that the store is asked for all missing answers together.
         let (found, above) = (self.find(key), self.check_folder_of(key));
         if found?.is_some() {
             return Err(already_exists(key));
@@ -239,11 +241,12 @@ impl NameChange<'_> {
         above
     }
 
-    /// Fails with `NotFound` if the folder of a name is missing.
+    /// Fails with `NotFound` if the parent folder of a name is missing.
     pub(crate) fn check_folder_of(&self, key: &Key) -> Result<()> {
         let parent = key.parent().unwrap_or_default();
         match self.find(&parent)? {
-            // A store that cannot list does not know its folders. But the kernel has looked this one up, so it exists.
+            // A store that cannot list its keys does not know its folders. The kernel has looked this folder up before,
+            // so it exists.
             None if !self.store.info().lists => Ok(()),
             None => Err(Error::not_found(&parent)),
             Some(found) if LayeredStore::kind(&found) != EntryKind::Directory => {
@@ -253,7 +256,7 @@ impl NameChange<'_> {
         }
     }
 
-    /// Creates a file; returns it and its inode.
+    /// Creates an empty file in the upper folder; returns the file and its inode.
     fn create_in_upper(&self, key: &Key, maker: &Credentials) -> rustix::io::Result<(File, u64)> {
         let (folder, name) = self.top.layer.dir.parent(key)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -321,7 +324,7 @@ impl NameChange<'_> {
         Ok(())
     }
 
-    /// Drops the records of a file that was created and removed: the store never had it.
+    /// Drops the journal's records of a file that was created and removed again, because the store never had it.
     pub(crate) fn forget_created(&self, key: &Key) -> Result<()> {
         let state = self.top.layer.lock();
         let mut records = Vec::new();
@@ -335,7 +338,7 @@ impl NameChange<'_> {
         self.record(records)
     }
 
-    /// Removes an empty folder.
+    /// Removes an empty folder from the overlay.
     pub(crate) fn remove_folder(&self, path: &Key) -> Result<()> {
         let found = self.find(path)?.ok_or_else(|| Error::not_found(path))?;
         if LayeredStore::kind(&found) != EntryKind::Directory {
@@ -365,7 +368,7 @@ impl NameChange<'_> {
         Ok(())
     }
 
-    /// Records that a program has put a content under a key, if the key may be a document.
+    /// Updates the recorded metadata of chunks after a program has put or removed an array's metadata document.
     pub(crate) fn record_document(&self, key: &Key, content: &NewContent) -> Result<()> {
         self.record(
             self.encoding_cache
@@ -373,7 +376,7 @@ impl NameChange<'_> {
         )
     }
 
-    /// Returns kind, size and version of the object or folder found at a key.
+    /// Returns kind, size and version of a file or folder that was found.
     pub(crate) fn meta(&self, key: &Key, found: &Resolved) -> Meta {
         match found {
             Resolved::Upper(stat) => self.top.layer.meta(key, stat),
@@ -381,8 +384,8 @@ impl NameChange<'_> {
         }
     }
 
-    /// Returns the base record of an object that is put with a condition, or `None` if the key has one already. Fails
-    /// with `Changed` if the upper folder has another content than the condition names.
+    /// Returns a record of the store's version before the put of an object, or `None` if it is recorded already. Fails
+    /// with `Changed` if the content in the upper folder is not the version that `condition` requires.
     pub(crate) fn base_of_put(
         &self,
         key: &Key,
@@ -401,8 +404,8 @@ impl NameChange<'_> {
             return Ok(record);
         };
         let Some(expected) = expected.stored() else {
-            // The caller read the object from the upper folder, and a commit has moved it to the store since. Only the
-            // caller can find out whether the store's content is the one that it read.
+            // The caller read the object from the upper folder, and a commit has put it into the store since. Only the
+            // caller can check whether the store has the same content.
             let why = "was committed since it was read; read the file again";
             return Err(Error::new(Kind::Changed, key, why));
         };
@@ -422,8 +425,8 @@ impl NameChange<'_> {
         }))
     }
 
-    /// Moves a pending file to the key of its object. If the object is a chunk, `encoded_by` is the metadata that it
-    /// was encoded with.
+    /// Publishes a pending file under the key of its object. For a chunk, `encoded_by` is the metadata that it was
+    /// encoded with.
     pub(crate) fn publish_object(
         &self,
         key: &Key,
@@ -440,7 +443,7 @@ impl NameChange<'_> {
             records.extend(self.moved_base_record(&from, meta.version, None)?);
         }
         if layer.lock().records.is_incomplete(key) {
-            // The object replaces a new file that a program is still writing.
+            // The object replaces a new file that a program was still writing, so no incomplete file remains.
             records.push(JournalRecord::Completed(key.clone()));
         }
         records.push(JournalRecord::Written {
@@ -464,8 +467,8 @@ impl NameChange<'_> {
         Ok(())
     }
 
-    /// Sets attributes of a key whose content the layer does not have, with `set`. `below` is the `stat` of the content
-    /// without overriding attributes; `frozen` is the file of the content if a frozen layer has one.
+    /// Lets `set` change attributes of a key whose content is not in the top layer, and records them. `below` is the
+    /// `stat` of the content without recorded attributes, and `frozen` is the frozen layer's file, if there is one.
     pub(crate) fn override_attributes(
         &self,
         key: &Key,
@@ -515,7 +518,7 @@ fn permissions(maker: &Credentials) -> Mode {
     Mode::from_bits_truncate(maker.mode & attributes::PERMISSIONS)
 }
 
-/// Returns owner and mode of a new file, folder or link.
+/// Returns owner and mode of a new file, folder or symbolic link.
 fn attributes_of_new(maker: &Credentials) -> AttrChange {
     attributes::change_of(maker.mode & attributes::PERMISSIONS, maker.uid, maker.gid)
 }
@@ -547,7 +550,7 @@ mod tests {
         };
         set_mode(0o700);
         Tree::unlink(&overlay, &UNLIMITED, &key("d/x")).unwrap();
-        // A conflict keeps the frozen layer.
+        // Make the commit fail with a conflict, so that its frozen layer stays.
         store.set(key("d/x"), b"changed".to_vec());
         overlay
             .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})

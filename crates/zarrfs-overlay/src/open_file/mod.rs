@@ -1,10 +1,11 @@
 //! An open file: all its handles share one content, even without a name.
 //!
-//! `state` holds the content and publishes it under its key, `pending_copy` has the file of the next write, `opener`
-//! finds or opens the one `OpenFile` of a key in the `table`.
+//! `state` holds the content and publishes it under its key, `pending_copy` has the file that the next write goes to,
+//! and `opener` finds or opens the one `OpenFile` of a key in the `table`.
 //!
-//! The file system of the upper folder decides which attributes are valid. So attributes of a file without a content in
-//! the layer are set on an empty file there, and the journal records the attributes that this file then has.
+//! The upper folder's file system decides which attributes are valid. So if the content of a file is not in the top
+//! layer, its attributes are set on an empty file there, and the journal records the attributes that this file then
+//! has.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -36,15 +37,15 @@ pub(crate) mod pending_copy;
 pub(crate) mod state;
 pub(crate) mod table;
 
-/// An open file of the overlay.
+/// A file of the overlay that programs have open.
 pub(crate) struct OpenFile {
     core: Arc<OverlayCore>,
-    /// Identifies the file; renames and writes do not change it.
+    /// The file's number, which renames and writes do not change.
     id: u64,
-    /// Number of handles that are open for writing.
+    /// Number of open handles that may write to the file.
     writers: AtomicUsize,
     state: Mutex<FileState>,
-    /// Signalled when a copy from the store has ended.
+    /// Signals waiting writers that a copy of the content from the store has ended.
     copied: Condvar,
     _permit: Permit,
 }
@@ -84,12 +85,11 @@ impl OpenFile {
         }
     }
 
-    /// Returns the ID of the file.
+    /// Returns the file's number, which renames and writes do not change.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// Opens a handle of the file.
     pub(crate) fn open_as(self: &Arc<Self>, mode: OpenMode) -> Arc<OpenFileHandle> {
         Arc::new(OpenFileHandle::new(self.clone(), mode != OpenMode::Read))
     }
@@ -107,24 +107,25 @@ impl OpenFile {
         self.lock().source.clone()
     }
 
-    /// Whether the content has not been published under the file's key yet.
+    /// Whether the file has written content that is not published under its key yet.
     pub(crate) fn is_pending(&self) -> bool {
         self.lock().pending.is_some()
     }
 
-    /// Whether there are writes that no flush has published.
+    /// Whether there are writes that no flush has published yet.
     pub(crate) fn is_dirty(&self) -> bool {
         self.lock().is_dirty
     }
 
-    /// Whether a program has written to the layer's file, or can still do so.
+    /// Whether programs have unpublished writes to the layer's file, or have it open for writing.
     pub(crate) fn is_being_written(&self) -> bool {
         let state = self.lock();
         let is_upper = matches!(state.source, ContentSource::Upper(_));
         state.pending.is_some() || is_upper && (state.is_dirty || self.is_open_for_writing())
     }
 
-    /// Returns the version of the document, if its copies are derived and the file was not written.
+    /// Returns the version of the consolidated metadata that the file was opened on, if its copies differ from the
+    /// stored text and the file was not written.
     pub(crate) fn derived_version(&self) -> Option<Version> {
         let state = self.lock();
         let derived = state.derived.as_ref();
@@ -133,19 +134,19 @@ impl OpenFile {
             .map(|derived| derived.meta.version)
     }
 
-    /// Returns owner and mode of the layer's file of a document with derived copies.
+    /// Returns owner and mode of the layer's file of a consolidated document whose text was derived when it was opened.
     fn derived_posix(&self) -> Option<Posix> {
         let state = self.lock();
         let is_lower = matches!(state.source, ContentSource::Lower(_));
         state.derived.as_ref().filter(|_| is_lower)?.posix
     }
 
-    /// Returns the key, or `None` if the file has no name any more.
+    /// Returns the key of the file, or `None` if the file was removed or replaced and has no name any more.
     pub(crate) fn key(&self) -> Option<Key> {
         self.lock().key.clone()
     }
 
-    /// Gives the file another key, unless it has lost its key.
+    /// Changes the key of the file after a rename. A file that was removed before stays without a key.
     pub(crate) fn rename(&self, key: Key) {
         let mut state = self.lock();
         if state.key.is_some() {
@@ -153,19 +154,20 @@ impl OpenFile {
         }
     }
 
-    /// Removes the key: the content stays readable until the file is closed, and is dropped then.
+    /// Removes the key from the file, because its name was removed. The content stays readable until the file is
+    /// closed.
     pub(crate) fn detach(&self) {
         self.lock().key = None;
     }
 
-    /// Removes the key like `detach`, and refuses later writes.
+    /// Removes the key from the file, because its name has another content now, and makes later writes fail.
     pub(crate) fn revoke(&self) {
         let mut state = self.lock();
         (state.key, state.is_revoked) = (None, true);
     }
 
-    /// Returns key and version of the store's object that the file was opened on, or `None` if the file was written
-    /// since, or was not opened on an object of the store.
+    /// Returns key and version of the store's object that the file was opened on. Returns `None` if the file was
+    /// written, or was opened on a file of the upper folder.
     pub(crate) fn unwritten_version(&self) -> Option<StoredVersion> {
         let state = self.lock();
         match (&state.source, &state.opened_as) {
@@ -178,7 +180,7 @@ impl OpenFile {
         }
     }
 
-    /// Records that the store now has this file's content under the file's key, in this version.
+    /// Records that the store has this file's content under the file's key, with the given version.
     pub(crate) fn set_committed(&self, version: StoreVersion) {
         let mut state = self.lock();
         if let Some(key) = state.key.clone() {
@@ -187,7 +189,7 @@ impl OpenFile {
         }
     }
 
-    /// Publishes the writes, unless the file is incomplete because a write failed.
+    /// Publishes the writes to the file, unless a write has failed and the content is therefore incomplete.
     pub(crate) fn publish_if_complete(&self, change: &NameChange<'_>) -> Result<()> {
         let mut state = self.lock();
         if state.is_dirty && state.missing().is_none() {
@@ -197,7 +199,7 @@ impl OpenFile {
         }
     }
 
-    /// Fails with the error of a failed write if the file is incomplete because of it and cannot be published.
+    /// Fails with the error of a failed write if it makes the content incomplete, so that the file cannot be published.
     pub(crate) fn check_complete(&self) -> Result<()> {
         let state = self.lock();
         match state.missing() {
@@ -206,7 +208,7 @@ impl OpenFile {
         }
     }
 
-    /// Fails if there are unpublished writes. The error says where they will be after the process ends.
+    /// Fails if the file has unpublished writes. The error names the folder to which the next mount moves them.
     pub(crate) fn check_published(&self) -> Result<()> {
         let state = self.lock();
         let is_apart = state.pending.is_some() || state.is_incomplete;
@@ -223,7 +225,8 @@ impl OpenFile {
         }
     }
 
-    /// Returns the upper folder's file, or `None` if the upper folder does not have the content.
+    /// Returns the file in the upper folder that has the content, or `None` if the content is in the store or a frozen
+    /// layer.
     pub(crate) fn upper_file(&self) -> Option<Arc<File>> {
         match self.source() {
             ContentSource::Upper(file) => Some(file),
@@ -231,7 +234,7 @@ impl OpenFile {
         }
     }
 
-    /// Returns the inode number of the file, or `None` if the upper folder does not have the content.
+    /// Returns the inode of the file in the upper folder, or `None` if the content is in the store or a frozen layer.
     pub(crate) fn inode(&self) -> Option<u64> {
         let stat = rustix::fs::fstat(&*self.upper_file()?).ok()?;
         Some(stat.st_ino)
@@ -281,11 +284,11 @@ impl OpenFile {
         state.write(&self.core, &file, end, bytes)
     }
 
-    /// Writes only if the write need not wait for the file's lock, for a copy of the content or for space on the disk;
-    /// otherwise fails with `WouldWait`.
+    /// Writes only if this is possible without waiting for the file's lock, for a copy of the content or for disk
+    /// space. Otherwise fails with `WouldWait`.
     fn write_in_memory(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let mut state = self.state.try_lock().ok_or_else(would_wait)?;
-        // The first write may have to copy the content, which takes long.
+        // The first write after a flush is refused, because it may have to copy the whole content.
         let is_ready = state.is_dirty && (state.pending.is_some() || state.is_incomplete);
         if !is_ready {
             return Err(would_wait());
@@ -305,7 +308,7 @@ impl OpenFile {
         let mut state = self.lock_copied(context, false)?;
         let _permit = context.permit_change()?;
         let file = state.writable(&self.core, false)?;
-        // Some modes move the data behind the range, so all of the file may have changed.
+        // Some modes of fallocate(2) move the data behind the range, so the whole file may have changed.
         state.reuse.written = WrittenRanges::all();
         let flags = FallocateFlags::from_bits_retain(mode.cast_unsigned());
         let done = fallocate(&*file, flags, offset, length);
@@ -313,12 +316,12 @@ impl OpenFile {
         done.map_err(|error| state.os_error(error))
     }
 
-    /// Publishes the writes, and brings them into the store if the overlay uses write-through.
+    /// Publishes the writes to the file. With write-through, the content is also put into the store.
     pub(crate) fn flush(&self, context: &RequestContext) -> Result<()> {
         loop {
             let state = self.lock();
             state.check_revoked()?;
-            // If a write was refused after the content was copied for it, the copy is not a change.
+            // A copy of the content without a write is no change: the write that the copy was made for has failed.
             let is_changed = state.is_dirty || state.needs_write_through;
             let Some(key) = state.key.clone().filter(|_| is_changed) else {
                 return Ok(());
@@ -332,7 +335,7 @@ impl OpenFile {
         }
     }
 
-    /// Computes the mark of the content before `flush` locks the names, because it takes long.
+    /// Computes the digest of the content before a flush locks the names, because it takes long.
     fn prepare_mark(&self) -> Result<()> {
         let state = self.lock();
         let is_published = state.pending.is_none() && !state.is_incomplete;
@@ -347,14 +350,14 @@ impl OpenFile {
         let mark = content::mark_of(&file);
         let mut state = self.lock();
         let mark = mark.map_err(|error| state.os_error(error))?;
-        // The mark is not used if the content changed in between.
+        // A digest of an older content is stored with its number of changes, so it will not be used.
         if matches!(&state.source, ContentSource::Upper(now) if Arc::ptr_eq(now, &file)) {
             state.mark = Some((changes, mark));
         }
         Ok(())
     }
 
-    /// Flushes a file that has this key; returns whether it still had the key.
+    /// Flushes the file if its key is still `key`; returns whether it is.
     fn flush_as(&self, context: &RequestContext, key: &Key) -> Result<bool> {
         self.lock().needs_write_through = self.core.config.write_through;
         let paths = std::slice::from_ref(key);
@@ -375,7 +378,7 @@ impl OpenFile {
         Ok(is_flushed)
     }
 
-    /// Returns the new content of a document, or `None` for any other file.
+    /// Returns what a metadata document describes now, or `None` for any other file.
     fn new_content(&self, context: &RequestContext, key: &Key) -> Result<Option<NewContent>> {
         match self.source() {
             ContentSource::Upper(file) if may_describe_array(key) => {
@@ -396,7 +399,7 @@ impl OpenFile {
         self.lock().check_revoked()?;
         self.flush(context)?;
         let file = match self.source() {
-            // The store has the content.
+            // The content is already in the store, so only attributes have to be synced.
             ContentSource::Lower(_) => return self.sync_attribute_override(),
             ContentSource::Frozen(..) => return self.core.sync_all(),
             ContentSource::Upper(file) => file,
@@ -412,8 +415,8 @@ impl OpenFile {
         top.layer.dir.sync_folders_above(&key)?;
         let stat = rustix::fs::fstat(&file).map_err(|error| Error::os("", error))?;
         match mark {
-            // The file was written in between, so the mark belongs to the file of that write. The key may have either
-            // file: sync everything.
+            // A write has replaced the file since it was opened here, and the key may have the older or the newer file.
+            // Sync the whole layer.
             Some(mark) if mark.inode != stat.st_ino => self.core.sync_all(),
             Some(mark) => {
                 top.layer.record_synced(&key, &mark)?;
@@ -423,7 +426,7 @@ impl OpenFile {
         }
     }
 
-    /// Removes replaced files from `pending/`, except for the file that the next write will reuse.
+    /// Removes replaced files from `pending/`, except for the spare file that the next write will reuse.
     fn drop_replaced(&self, names: Vec<String>) -> Result<()> {
         let upper = &self.core.upper;
         let mut state = self.lock();
@@ -449,8 +452,7 @@ impl OpenFile {
         Ok(overrides.map_or(stat, |overrides| overrides.applied_to(stat)))
     }
 
-    /// Returns the `stat` of the content, without the attributes that were set while the layer had no content of the
-    /// key.
+    /// Returns the `stat` of the file's content, without attributes that were set while only the store had the content.
     pub(crate) fn stat_of_content(&self, context: &RequestContext) -> Result<Stat> {
         let stat = match self.source() {
             ContentSource::Lower(reader) => stat_of_stored(reader.meta(context)?),
@@ -464,11 +466,11 @@ impl OpenFile {
         })
     }
 
-    /// Returns the `stat` of a file whose content is in a layer or in `pending/`.
+    /// Returns the `stat` of a content in the top layer, in the frozen layer or in `pending/`.
     fn stat_of_copy(&self, context: &RequestContext) -> Result<Stat> {
         let state = self.lock();
         let (stat, number) = match &state.source {
-            // The content is still in the store.
+            // The file was not copied to the upper folder yet.
             ContentSource::Lower(reader) => return Ok(stat_of_stored(reader.meta(context)?)),
             ContentSource::Frozen(file, number) => (rustix::fs::fstat(file), *number),
             ContentSource::Upper(file) => {
@@ -483,14 +485,14 @@ impl OpenFile {
         if !is_frozen && state.key.is_none() && state.pending.is_some() {
             posix.links = 0;
         }
-        // A committed file shows the same attributes as all objects of the store.
+        // A committed file has no owner and mode of its own, like all objects of the store.
         let is_committed = stat.st_nlink == 0 && (is_frozen || state.key.is_some());
         let mut meta = attributes::meta_of(&stat, number);
         if let OpenedAs::Stored(key, version) = &state.opened_as
             && state.key.as_ref() == Some(key)
             && (is_frozen || is_committed)
         {
-            // The store has the content since a commit: reads of this handle have the store's version.
+            // The content was committed, so the open file must have the version that the store's object has.
             meta.version = (*version).into();
         }
         Ok(Stat {
@@ -500,7 +502,7 @@ impl OpenFile {
         })
     }
 
-    /// Sets attributes.
+    /// Sets attributes of the file, including its size.
     pub(crate) fn change(&self, context: &RequestContext, change: &AttrChange) -> Result<()> {
         if let Some(size) = change.size {
             self.resize(context, size)?;
@@ -520,8 +522,8 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Changes attributes with `set`, which gets the file that has them. The names are locked, so a commit freezes the
-    /// file either before or after the change.
+    /// Changes attributes with `set`, which is called with the file that has them. The lock of the names is held, so
+    /// that a commit freezes the file before or after the change.
     ///
     /// Fails with `ReadOnly` for a file without a name whose content is not in the top layer.
     pub(crate) fn change_attributes(
@@ -534,7 +536,7 @@ impl OpenFile {
                 let file = self.upper_file();
                 return set(&*file.ok_or_else(|| Error::read_only(Key::root()))?);
             };
-            // This may query the store, so it comes before the lock of the names.
+            // Read the `stat` before the names are locked, because it may need a request to the store.
             let content = self.stat_of_content(context)?;
             let change = |change: &NameChange<'_>| self.set_as_key(&key, change, content, set);
             if self.core.change_own(context, &key, change)? {
@@ -543,7 +545,7 @@ impl OpenFile {
         }
     }
 
-    /// Changes attributes with `set` if the file still has this key; returns whether it has.
+    /// Changes attributes with `set` if the file's key is still `key`; returns whether it is.
     fn set_as_key(
         &self,
         key: &Key,
@@ -556,7 +558,7 @@ impl OpenFile {
             return Ok(false);
         }
         let is_committed = state.is_committed()?;
-        // If a write was refused after the content was copied for it, the copy may never be published.
+        // A copy without a write may never be published, so its attributes must be recorded too.
         let is_idle_copy = state.pending.is_some() && !state.is_dirty;
         let (own, frozen) = match &state.source {
             ContentSource::Upper(file) if !is_committed => (Some(file), None),
@@ -564,8 +566,8 @@ impl OpenFile {
             _ => (None, None),
         };
         let overrides = change.top.layer.attribute_override(key)?;
-        // For a copy of the store's content, the attributes are set on the file and recorded too: a commit drops the
-        // copy, and the recorded attributes remain.
+        // A commit drops a mere copy of the store's object with its attributes. So set them on the copy and record them
+        // too.
         let is_of_copy = overrides.is_some_and(|overrides| overrides.is_of_copy);
         if own.is_none() || is_idle_copy || is_of_copy {
             change.override_attributes(key, content, frozen, set)?;
@@ -574,7 +576,8 @@ impl OpenFile {
         Ok(true)
     }
 
-    /// Returns the attributes that were set without the content, or `None` if the layer's file has the attributes.
+    /// Returns the recorded attributes of a file whose content is not in the top layer. Returns `None` if there are
+    /// none.
     pub(crate) fn attribute_override(&self) -> Result<Option<Arc<AttributeOverride>>> {
         let state = self.lock();
         let is_in_layer =
@@ -586,7 +589,7 @@ impl OpenFile {
         }
     }
 
-    /// Syncs attributes that were set without the content.
+    /// Syncs the journal if it has recorded attributes of the file.
     pub(crate) fn sync_attribute_override(&self) -> Result<()> {
         match (self.attribute_override()?, self.key()) {
             (Some(_), Some(key)) => {
@@ -598,7 +601,8 @@ impl OpenFile {
         }
     }
 
-    /// Locks the file, and copies it up first if its content is in the store. `empty` if all of it will be replaced.
+    /// Locks the file, after a copy to the upper folder if the content is still in the store. If the write replaces the
+    /// whole content (`empty`), only the attributes are copied.
     fn lock_copied(
         &self,
         context: &RequestContext,
@@ -621,7 +625,7 @@ impl OpenFile {
             state.is_copying = false;
             self.copied.notify_all();
             let copy = copy?;
-            // Attributes may have been set during the copy.
+            // Set the recorded attributes on the copy, since they may have changed while the content was copied.
             if let Some(overrides) = self
                 .core
                 .top()

@@ -23,7 +23,7 @@ use zarrfs_store::{EntryKind, Key, LogPosition, Meta, Reader};
 /// Maximum number of attempts to open a file that is being replaced.
 const MAX_ATTEMPTS: usize = 64;
 
-/// Opens the file of a key. Fails with `NotFound` if it is missing, `IsADirectory` if it is a folder.
+/// Opens the file of a key. Fails with `NotFound` if it is missing, with `IsADirectory` if it is a folder.
 pub(crate) fn open(
     core: &Arc<OverlayCore>,
     context: &RequestContext,
@@ -33,8 +33,8 @@ pub(crate) fn open(
     opener.open()
 }
 
-/// Changes the file of a key with `change`. If the file loses its key before it is changed, retries with the key's
-/// new file.
+/// Changes the file of a key with `change`. If the file is replaced before `change` succeeds, opens the new file and
+/// retries.
 pub(crate) fn change(
     core: &Arc<OverlayCore>,
     context: &RequestContext,
@@ -52,7 +52,7 @@ pub(crate) fn change(
     Err(Error::new(Kind::Changed, key, why))
 }
 
-/// Registers a newly created file with this inode under a key.
+/// Registers a newly created file in the table of open files. `inode` is the inode of the file.
 pub(crate) fn register_created(
     core: &Arc<OverlayCore>,
     key: &Key,
@@ -73,7 +73,7 @@ pub(crate) fn register_created(
     file
 }
 
-/// Opens the file of a key that no handle has open, or whose content another program has replaced.
+/// Finds the open file of a key, or opens it if it is not open or has a content that is not visible any more.
 struct FileOpener<'a> {
     core: &'a Arc<OverlayCore>,
     context: &'a RequestContext,
@@ -85,17 +85,19 @@ impl FileOpener<'_> {
         for _ in 0..MAX_ATTEMPTS {
             if let Some(file) = self.core.registered(self.key) {
                 if file.key().is_none() {
-                    // Another thread has taken the key from this file, but has not unregistered the file yet.
+                    // Another thread has just removed the key from this file, and has not removed the file from the
+                    // table yet.
                     self.core.open.lock().files.unregister(self.key, &file);
                 } else if self.is_visible(&file)? {
                     return Ok(file);
                 } else {
-                    // The registered file has an old content: its open handles keep that content, without the key.
+                    // The open file has an old content. Its handles keep that content, and the key gets a new open
+                    // file.
                     self.core.revoke_unwritten(self.key, &file);
                 }
             }
             let (file, place) = match self.open_current() {
-                // The key was renamed or committed between the lookup and the open: look it up again.
+                // Look the key up again: it was renamed or committed between the lookup and the open.
                 Err(error) if error.kind() == Kind::NotFound && self.shows()? => {
                     continue;
                 }
@@ -117,7 +119,7 @@ impl FileOpener<'_> {
             .with_top(|top| Ok(top.find(self.context, self.key)?.is_some()))
     }
 
-    /// Whether an open file still has the content that is visible at its key.
+    /// Whether an open file still has the content that the mount shows at its key.
     fn is_visible(&self, file: &Arc<OpenFile>) -> Result<bool> {
         let derived = derived::document(self.core, self.context, self.key)?
             .map(|derived| derived.meta.version);
@@ -125,8 +127,7 @@ impl FileOpener<'_> {
             (None, None) => self.is_content_of_store(file),
             (own, derived) if own == derived => Ok(true),
             _ => {
-                // A file of the layer that programs have open only for reading can lose its key: no write to it can
-                // follow.
+                // A file that programs have open only for reading can lose its key, because no writes can be lost.
                 let is_upper = file.upper_file().is_some();
                 if is_upper && !file.is_being_written() {
                     self.core.open.lock().files.unregister(self.key, file);
@@ -137,8 +138,7 @@ impl FileOpener<'_> {
         }
     }
 
-    /// Whether the store still has the version that a file was opened on. Only a file that was not written can be
-    /// stale.
+    /// Whether the store still has the version that a file was opened on. A file that was written is never stale.
     fn is_content_of_store(&self, file: &OpenFile) -> Result<bool> {
         let Some(opened) = file.unwritten_version() else {
             return Ok(true);
@@ -149,7 +149,7 @@ impl FileOpener<'_> {
         Ok(now.is_some_and(|meta| meta.version.may_be(opened.version.into())))
     }
 
-    /// Opens the current content of a key; also returns the place where it was found.
+    /// Opens the current content of a key; also returns where it was found.
     fn open_current(&self) -> Result<(OpenFile, FoundPlace)> {
         let permit = Permit::take().map_err(|error| error.about(self.key))?;
         let (top, position) = (self.core.top(), self.core.info.changes.position());
@@ -183,7 +183,7 @@ impl FileOpener<'_> {
         Ok((file, place))
     }
 
-    /// Opens a document with derived copies.
+    /// Opens consolidated metadata whose copies differ from those in the stored text.
     fn open_derived(
         &self,
         derived: Arc<DerivedDocument>,
@@ -197,7 +197,7 @@ impl FileOpener<'_> {
         file
     }
 
-    /// Opens the object of the store or of a frozen layer at `lower`, which is visible at `key`.
+    /// Opens the object of the store or the frozen layer at `lower`, because the mount shows it at `key`.
     fn open_lower(
         &self,
         top: &LayeredStore,
@@ -220,7 +220,7 @@ impl FileOpener<'_> {
         let version = reader.meta(self.context)?.version;
         let id = self.core.open.lock().ids.of_stored(self.key, version);
         let id = id.unwrap_or(version.number());
-        // A commit has copied it to the frozen layer since `frozen_file` returned `None`: the caller retries.
+        // The error makes the caller retry: a commit has copied the object to the frozen layer after the lookup there.
         let stored = version.stored().ok_or_else(|| Error::not_found(self.key))?;
         let opened_as = OpenedAs::Stored(lower.clone(), stored);
         let source = ContentSource::Lower(reader);
@@ -229,7 +229,8 @@ impl FileOpener<'_> {
         ))
     }
 
-    /// Marks a file as incomplete if it was created and closed without becoming complete.
+    /// Marks an open file as incomplete if the journal says so, because it was created and closed before it was
+    /// complete.
     fn restore_incomplete(&self, file: &OpenFile) {
         if self.core.top().layer.lock().records.is_incomplete(self.key) {
             let failed_writes = self.core.open.lock().failed_writes.get(self.key).cloned();
@@ -239,7 +240,7 @@ impl FileOpener<'_> {
         }
     }
 
-    /// Whether an open file still has the content of its key.
+    /// Whether a newly opened file still has the content of its key, so that it can be registered.
     fn is_current(&self, file: &OpenFile, found: &FoundPlace) -> Result<bool> {
         let top = self.core.top();
         if !Arc::ptr_eq(&top, &found.top) {
@@ -253,8 +254,8 @@ impl FileOpener<'_> {
                 .changes
                 .changed_since(found.position, self.key)),
             (ContentSource::Lower(_) | ContentSource::Frozen(..), None) => {
-                // The key maps to the same key of the store as before, but its content may have been replaced and
-                // committed since.
+                // The key still shows the same key of the store, but that may have another content after a change and a
+                // commit. Ask the log of changes.
                 let is_same = !self
                     .core
                     .info
@@ -266,8 +267,9 @@ impl FileOpener<'_> {
         }
     }
 
-    /// Registers a file under its key, if it is still current and no other file is registered; returns whether it did.
-    /// The names are locked, so a later change of the name finds the file in the table.
+    /// Registers a newly opened file under its key; returns whether it was registered. It is not if the key has another
+    /// content or another open file by now. The lock of the names is held, so that later changes find the file in the
+    /// table.
     fn register_if_current(&self, file: &Arc<OpenFile>, found: &FoundPlace) -> Result<bool> {
         let _names = self.core.names.lock();
         if !self.is_current(file, found)? {
@@ -282,16 +284,16 @@ impl FileOpener<'_> {
     }
 }
 
-/// The place where the content of a key was found.
+/// Where the content of a key was found, and when.
 struct FoundPlace {
     top: Arc<LayeredStore>,
-    /// The key of the store below, if the content is there.
+    /// The key of the store or of the frozen layer that has the content, or `None` if the top layer has it.
     lower: Option<Key>,
-    /// The position in the log of changes before the lookup.
+    /// Position in the log of changes before the lookup.
     position: LogPosition,
 }
 
-/// Returns the key of the store below, or `None` if the top layer has the content.
+/// Returns the key below the top layer that has the content, or `None` if the top layer has it.
 fn lower_key(found: &Resolved) -> Option<Key> {
     match found {
         Resolved::Upper(_) => None,
@@ -299,7 +301,7 @@ fn lower_key(found: &Resolved) -> Option<Key> {
     }
 }
 
-/// Returns the content that a document with derived copies was opened on.
+/// Returns the version of the stored text that a consolidated document was opened on.
 fn opened_as(top: &LayeredStore, found: &Resolved) -> Result<OpenedAs> {
     let Resolved::Lower(lower, meta) = found else {
         return Ok(OpenedAs::Upper);
@@ -318,14 +320,15 @@ fn open_upper(top: &LayeredStore, key: &Key) -> Result<File> {
     let safe = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let dir = &top.layer.dir;
     let opened = match dir.open_key(key, OFlags::RDWR | safe) {
-        // The file belongs to another user and is not writable, or the file system is read-only: open it for reading.
+        // Open the file for reading only, because it is not writable or the file system is read-only.
         Err(Errno::ACCESS | Errno::ROFS) => dir.open_key(key, OFlags::RDONLY | safe),
         opened => opened,
     };
     Ok(File::from(opened.map_err(|error| os_error(key, error))?))
 }
 
-/// One handle of a program. Handles for writing are counted: a commit leaves out files that are open for writing.
+/// A program's handle of an open file. Handles for writing are counted, because a commit leaves out files that are open
+/// for writing.
 pub(crate) struct OpenFileHandle {
     file: Arc<OpenFile>,
     is_writer: bool,
@@ -389,7 +392,7 @@ impl TreeFile for OpenFileHandle {
         self.file.sync(context)
     }
 
-    /// Fails if there are unpublished writes: an incomplete file is not published, and stays in the upper folder.
+    /// Fails if the file is still incomplete at the unmount, so that its writes are not published.
     fn end(&self, _context: &RequestContext) -> Result<()> {
         self.file.check_published()
     }
@@ -411,7 +414,7 @@ mod tests {
     use zarrfs_store::request_context::UNLIMITED;
     use zarrfs_store::tree::Tree;
 
-    /// A thread that takes the key of a file is stopped before it unregisters the file.
+    /// A file has lost its key and is still in the table of open files. An open of the key must return another file.
     #[test]
     fn a_registered_file_that_lost_its_key_is_not_returned() {
         let folder = tempfile::tempdir().unwrap();

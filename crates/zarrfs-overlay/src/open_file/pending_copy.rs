@@ -1,11 +1,12 @@
 //! Makes the file for the next write: a copy of an object, or the spare file.
 //!
-//! The state of the open file is not locked while a content of the store is copied up, so a slow store blocks only
-//! writers of this file. A second writer waits for the first writer's copy.
+//! An open file is not locked while its content is copied from the store, so a slow store blocks only the writers of
+//! this file. A second writer waits for the first writer's copy.
 //!
-//! Each flush publishes a file with the whole content, and the replaced file becomes the spare file. The next write
-//! reuses it and copies only the ranges that differ; without it, the next write would copy the whole content. The spare
-//! file may be reused only after a sync: until then it has the content that survives a power loss.
+//! Each flush publishes a file with the whole content, and the file that it replaces becomes the spare file. The next
+//! write would have to copy the whole content to a new file. Instead it reuses the spare file and copies only the
+//! ranges that differ. The spare file may be reused only after a sync, because until then it has the content that
+//! survives a power loss.
 
 use std::fs::File;
 use std::ops::Range;
@@ -20,15 +21,15 @@ use zarr_format::error::{Error, Result};
 use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::{Key, Reader};
 
-/// Maximum number of ranges. Beyond it, the nearest ranges are merged.
+/// Maximum number of recorded ranges of a file; if there are more, the nearest ranges are merged.
 const MAX_RANGES: usize = 128;
 
-/// The written ranges of a file, sorted and disjoint.
+/// The ranges of a file that were written, sorted and disjoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WrittenRanges(Vec<Range<u64>>);
 
 impl WrittenRanges {
-    /// Returns the range of the whole file.
+    /// Returns a single range that covers the whole file, whatever its length.
     pub(crate) fn all() -> WrittenRanges {
         let mut ranges = WrittenRanges::default();
         ranges.add(0..u64::MAX);
@@ -47,7 +48,7 @@ impl WrittenRanges {
         });
         self.0.insert(start, joined);
         if self.0.len() > MAX_RANGES {
-            // Merge the two ranges with the smallest gap.
+            // Merge the two ranges that have the smallest gap between them.
             let gap = |at: &usize| self.0[at + 1].start - self.0[*at].end;
             if let Some(at) = (0..self.0.len() - 1).min_by_key(gap) {
                 let next = self.0.remove(at + 1);
@@ -57,19 +58,19 @@ impl WrittenRanges {
     }
 }
 
-/// A file in `pending/` that had the key before.
+/// A replaced file in `pending/`, which the next write can reuse.
 pub(crate) struct SpareFile {
-    /// Its name in `pending/`.
+    /// The file's name in `pending/`.
     pub(crate) name: String,
     pub(crate) file: Arc<File>,
-    /// The ranges in which its content is older than that of the file that has the key.
+    /// The ranges in which this file's content is older than that of the file that replaced it.
     pub(crate) stale: WrittenRanges,
-    /// Whether the file that replaced it is synced, so that recovery does not need this one any more.
+    /// Whether the file that replaced this one is on disk. Before, recovery may need this file.
     pub(crate) is_free: bool,
 }
 
 impl SpareFile {
-    /// Copies the stale ranges and the attributes from the file that has the key.
+    /// Makes the content and the attributes equal to those of `current`, by copying the stale ranges.
     pub(crate) fn catch_up(&self, current: &File) -> std::io::Result<()> {
         let length = current.metadata()?.len();
         self.file.set_len(length)?;
@@ -80,7 +81,7 @@ impl SpareFile {
         Ok(content::copy_attributes(current, &self.file)?)
     }
 
-    /// Removes the file, unless it may be needed after a power loss.
+    /// Removes the spare file, unless recovery may need it after a power loss.
     pub(crate) fn discard(self, upper: &Upper) {
         if self.is_free {
             upper.pending.discard(&self.name);
@@ -88,24 +89,24 @@ impl SpareFile {
     }
 }
 
-/// The file that the next write may reuse.
+/// What is needed to reuse a replaced file for the next write.
 #[derive(Default)]
 pub(crate) struct FileReuse {
-    /// The ranges in which the pending file differs from the file that it was copied from.
+    /// The ranges in which the pending file differs from `previous`.
     pub(crate) written: WrittenRanges,
-    /// The layer's file that the pending file was copied from.
+    /// The file of the upper folder that the pending file was copied from.
     previous: Option<Arc<File>>,
     pub(crate) spare: Option<SpareFile>,
 }
 
 impl FileReuse {
-    /// Records that a pending file was copied from `previous`.
+    /// Starts to record the writes to a pending file that was copied from `previous`.
     pub(crate) fn start(&mut self, previous: Option<Arc<File>>) {
         self.previous = previous;
         self.written = WrittenRanges::default();
     }
 
-    /// Keeps a replaced file, which has this name in `pending/`, as the next spare file.
+    /// Makes a replaced file, whose name in `pending/` is given, the spare file for the next write.
     pub(crate) fn keep_replaced(&mut self, name: String, inode: u64) {
         let stale = std::mem::take(&mut self.written);
         let file = self.previous.take();
@@ -120,17 +121,18 @@ impl FileReuse {
     }
 }
 
-/// A copy of an object of the store.
+/// A copy of a store's object, which a program is about to write to.
 pub(crate) struct PendingCopy {
-    /// Its name in `pending/`.
+    /// The copy's name in `pending/`.
     pub(crate) name: String,
     pub(crate) file: File,
-    /// The content of the copied object, or of the object that will be replaced completely.
+    /// Version, length and digest of the object in the store, if they are known. The object may be one that the write
+    /// replaces completely, so that its bytes were not copied.
     pub(crate) content: Option<StoredContent>,
 }
 
 impl PendingCopy {
-    /// Copies an object, or only its attributes, to a pending file.
+    /// Copies an object of the store to a new pending file. If `empty`, only its attributes are copied.
     pub(crate) fn of(
         core: &OverlayCore,
         context: &RequestContext,
@@ -153,8 +155,8 @@ impl PendingCopy {
         }
     }
 
-    /// Copies an object, or only its attributes, to the file `to`; returns version and digest of the store's content,
-    /// if they are known.
+    /// Copies an object of the store to the file `to`, or only its attributes if `empty`. Returns version and digest of
+    /// the object, if they are known.
     fn fill(
         core: &OverlayCore,
         context: &RequestContext,
@@ -244,7 +246,7 @@ mod tests {
         assert!(names().is_empty());
     }
 
-    /// Makes the same random writes and truncations to a file and to a vector, with syncs between them.
+    /// Compares a file with a vector that gets the same random writes and truncations, with syncs in between.
     #[test]
     fn a_spare_file_catches_up_with_every_change() {
         let folder = tempfile::tempdir().unwrap();

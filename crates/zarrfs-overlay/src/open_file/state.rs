@@ -1,8 +1,8 @@
 //! Holds the content of an open file, and publishes it under its key.
 //!
-//! The first write creates a pending file with a copy of the content. Publishing moves it to the key atomically, so a
-//! crash before that leaves the old content. A newly created file is under its key at once, and the journal records it
-//! as incomplete. Very large files are changed in place.
+//! The first write creates a pending file with a copy of the content. A flush publishes it: it moves the pending file
+//! to the key atomically, so a crash before leaves the old content. A newly created file is under its key at once, and
+//! the journal records that it is incomplete. Very large files are changed in place.
 
 use std::fs::File;
 use std::ops::Range;
@@ -23,81 +23,82 @@ use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::request_context::would_wait;
 use zarrfs_store::{Key, Reader, StoreVersion};
 
-/// The state of an open file.
+/// The state of an open file: its key, its content and its unpublished writes.
 pub(crate) struct FileState {
-    /// `None` if the file has no name any more.
+    /// The file's key; `None` if the file was removed or replaced.
     pub(crate) key: Option<Key>,
     pub(crate) source: ContentSource,
-    /// The file's name in `pending/`, if its content is not published yet.
+    /// The file's name in `pending/`; `None` if the content is published under the key.
     pub(crate) pending: Option<String>,
-    /// Whether the file was created and is not recorded as complete.
+    /// Whether the file is new, and the journal does not have it as complete yet.
     pub(crate) is_incomplete: bool,
-    /// Whether there are writes since the last flush.
+    /// Whether programs have written to the file since the last flush.
     pub(crate) is_dirty: bool,
-    /// Number of changes of the content so far, including one that is being made.
+    /// Number of changes of the content so far, including a change that is in progress.
     pub(crate) changes: u64,
-    /// The mark of the content, with the value of `changes` that it belongs to.
+    /// Inode, length and digest of the content, with the value of `changes` at that time.
     pub(crate) mark: Option<(u64, Mark)>,
-    /// Whether the file lost its key because the key got another content, but not by a rename or removal. Later writes
-    /// are refused.
+    /// Whether the key got another content (not by a rename or removal), so that the file lost the key and later writes
+    /// fail.
     pub(crate) is_revoked: bool,
     pub(crate) reuse: FileReuse,
-    /// Whether a thread is copying the content from the store.
+    /// Whether a thread is copying the content from the store to the upper folder.
     pub(crate) is_copying: bool,
-    /// Whether the last write-through of the content failed. The next flush retries it.
+    /// Whether the content is not in the store because write-through has failed. The next flush retries it.
     pub(crate) needs_write_through: bool,
     pub(crate) failed_writes: Option<FailedWrites>,
     pub(crate) opened_as: OpenedAs,
-    /// The document with derived copies that the file was opened on, if any.
+    /// The consolidated metadata that the file was opened on, if its copies differ from the stored text.
     pub(crate) derived: Option<Arc<DerivedDocument>>,
-    /// Length and digest of the content that the file was opened on, if they are known.
+    /// Length and digest of the store's object that the file was opened on, if they are known.
     pub(crate) opened_content: Option<ContentDigest>,
 }
 
-/// A version of an object of the store.
+/// An object of the store in a certain version.
 pub(crate) struct StoredVersion {
     pub(crate) key: Key,
     pub(crate) version: StoreVersion,
 }
 
-/// The content that a file was opened on.
+/// The content that a file had when it was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OpenedAs {
-    /// A file of the upper folder, or a new file.
+    /// A file of the upper folder, or a file that was created by the open.
     Upper,
-    /// The store's object of this key, in this version.
+    /// An object of the store, with its key and version.
     Stored(Key, StoreVersion),
-    /// The content of a frozen layer: its commit determines the store's version.
+    /// A file of the frozen layer. The unfinished commit determines its version in the store.
     Frozen,
 }
 
-/// The place of an open file's content.
+/// Where the content of an open file is now.
 #[derive(Clone)]
 pub(crate) enum ContentSource {
     /// In the store.
     Lower(Arc<dyn Reader>),
-    /// In a frozen layer, whose files do not change; and the number of the last write.
+    /// In the frozen layer, whose files do not change. The number is the generation of the key.
     Frozen(Arc<File>, u64),
     /// In the top layer, or in `pending/`.
     Upper(Arc<File>),
 }
 
-/// Files that take more bytes than this on disk are changed in place instead of copied.
+/// Maximum disk space in bytes of a file that is copied before a write; larger files are changed in place.
 const MAX_COPIED_BYTES: u64 = if cfg!(test) { 64 << 10 } else { 256 << 20 };
 
 impl FileState {
-    /// Returns the key for messages, or the root if the file has no name.
+    /// Returns the file's key for an error message, or the root if the file has no key.
     pub(crate) fn key_or_root(&self) -> Key {
         self.key.clone().unwrap_or_default()
     }
 
-    /// Returns the failed writes of an unpublished content. Files that are changed in place are already published.
+    /// Returns the failed writes that make an unpublished content incomplete. A file that is changed in place has none,
+    /// since it is already published.
     pub(crate) fn missing(&self) -> Option<&FailedWrites> {
         let is_unpublished = self.pending.is_some() || self.is_incomplete;
         self.failed_writes.as_ref().filter(|_| is_unpublished)
     }
 
-    /// Whether the upper folder has dropped the content because a commit stored it.
+    /// Whether the file is gone from the upper folder, because its content was committed.
     pub(crate) fn is_committed(&self) -> Result<bool> {
         match &self.source {
             ContentSource::Upper(file) if self.key.is_some() => {
@@ -108,7 +109,7 @@ impl FileState {
         }
     }
 
-    /// Fails with `Changed` if there are unpublished writes, but the key has another content by now.
+    /// Fails with `Changed` if the file has unpublished writes that are lost, because its key got another content.
     pub(crate) fn check_revoked(&self) -> Result<()> {
         if self.is_revoked && self.is_dirty {
             let why = "the changes are lost: the file was replaced or discarded while it was open";
@@ -117,8 +118,8 @@ impl FileState {
         Ok(())
     }
 
-    /// Creates a pending file with a copy of the content, or an empty file, unless the file is written in place. If the
-    /// content was in the store, it has already been copied up.
+    /// Creates a pending file for the next write, with a copy of the content or empty (`empty`). Nothing is done if the
+    /// file is changed in place. A content in the store must have been copied before.
     fn start_pending(&mut self, core: &OverlayCore, empty: bool) -> Result<()> {
         if self.pending.is_some() || self.is_incomplete {
             return Ok(());
@@ -155,8 +156,8 @@ impl FileState {
         Ok(())
     }
 
-    /// Makes the spare file the pending file, with the current content. Returns `false` if the spare file cannot be
-    /// used.
+    /// Makes the spare file the pending file, and copies what differs to it. Returns `false` if the spare file cannot
+    /// be used.
     fn write_spare(&mut self, core: &OverlayCore, spare: &SpareFile) -> Result<bool> {
         let ContentSource::Upper(current) = &self.source else {
             return Ok(false);
@@ -173,7 +174,7 @@ impl FileState {
         Ok(true)
     }
 
-    /// Makes the pending file of this name the content.
+    /// Makes a pending file, whose name is given, the content of this open file.
     pub(crate) fn set_copy(&mut self, name: String, file: Arc<File>) {
         let previous = match &self.source {
             ContentSource::Upper(previous) => Some(previous.clone()),
@@ -185,7 +186,8 @@ impl FileState {
         self.mark = None;
     }
 
-    /// Records length and digest of the object that was copied up, if it is the version that the file was opened on.
+    /// Remembers length and digest of the object that was copied from the store, if it is the version that the file was
+    /// opened on.
     pub(crate) fn set_opened_content(&mut self, copied: Option<StoredContent>) {
         let OpenedAs::Stored(_, opened) = self.opened_as else {
             return;
@@ -194,24 +196,24 @@ impl FileState {
         self.opened_content = copied.map(|copied| copied.content);
     }
 
-    /// Whether the file is written in place, because it has no name or is too large to be copied.
+    /// Whether the file is changed in place, because it has no name or is too large to be copied.
     fn is_changed_in_place(&self, empty: bool) -> Result<bool> {
         let ContentSource::Upper(file) = &self.source else {
             return Ok(false);
         };
         let stat = rustix::fs::fstat(file).map_err(|error| Error::os("", error))?;
         let size = u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
-        // A file with a key but no link was committed, and is no longer in the upper folder.
+        // Copy a file that has a key but no link, because it was committed and is not in the upper folder any more.
         let is_linked = stat.st_nlink > 0;
         let is_large = is_linked && !empty && size > MAX_COPIED_BYTES;
         Ok(self.key.is_none() || is_large)
     }
 
-    /// Copies attributes, and the content unless `empty`, to a pending file.
+    /// Copies the attributes of the content to a pending file, and also its bytes unless `empty`.
     fn fill(&self, to: &File, empty: bool) -> Result<()> {
         let from = match &self.source {
             ContentSource::Upper(from) | ContentSource::Frozen(from, _) => from,
-            // `lock_copied` has copied it.
+            // This does not happen, because `lock_copied` copies a content from the store before.
             ContentSource::Lower(_) => return Err(Error::read_only(self.key_or_root())),
         };
         if !empty {
@@ -220,9 +222,9 @@ impl FileState {
         content::copy_attributes(from, to).map_err(|error| Error::os("", error))
     }
 
-    /// Publishes the content under its key, if the file has one. `id` is the file's ID.
+    /// Publishes the pending content under the file's key, if the file has a key. `id` is the file's ID.
     ///
-    /// Fails with the error of a failed write if the content is incomplete because of it.
+    /// Fails with the error of a failed write if it makes the content incomplete.
     pub(crate) fn publish(&mut self, change: &NameChange<'_>, id: u64) -> Result<()> {
         let Some(key) = self.key.clone() else {
             return Ok(());
@@ -257,8 +259,8 @@ impl FileState {
         Ok(())
     }
 
-    /// Returns the record of the content's mark, or `None` if the file is changed in place and the journal has the mark
-    /// already.
+    /// Returns a record of the content's inode, length and digest. Returns `None` if the file is changed in place,
+    /// because it was recorded before the first change.
     fn mark_record(&mut self, key: &Key) -> Result<Option<JournalRecord>> {
         let is_in_place = self.pending.is_none() && !self.is_incomplete;
         let ContentSource::Upper(file) = &self.source else {
@@ -277,7 +279,8 @@ impl FileState {
         Ok(Some(JournalRecord::Written { key, mark }))
     }
 
-    /// Returns the record that says that a program wrote copies of documents, or `None` if it did not.
+    /// Returns a record that consolidated metadata was written by a program, together with its copies; `None` for other
+    /// files.
     fn copies_record(&self, key: &Key) -> Result<Option<JournalRecord>> {
         let is_written = self.is_dirty || self.derived.is_some();
         match &self.source {
@@ -288,7 +291,7 @@ impl FileState {
         }
     }
 
-    /// Sets this file's ID as the ID of the layer's file.
+    /// Gives the file of the upper folder the ID of this open file.
     fn set_id(&self, change: &NameChange<'_>, key: &Key, id: u64) -> Result<()> {
         if let ContentSource::Upper(file) = &self.source {
             let inode = inode_of(key, file)?;
@@ -297,13 +300,13 @@ impl FileState {
         Ok(())
     }
 
-    /// Returns the records of the store's versions that the content replaces, unless they were recorded before.
+    /// Returns records of the store's versions that the new content replaces, if they are not recorded yet.
     fn base_records(&self, change: &NameChange<'_>, key: &Key) -> Result<Vec<JournalRecord>> {
         let mut records = Vec::new();
         let mut opened_version = None;
         match &self.opened_as {
             OpenedAs::Stored(from, version) if from == key => opened_version = Some(*version),
-            // It was renamed in the store: the new key gets a new content, and the old key is removed.
+            // The object was renamed on the mount: the content goes to its new key, and its old key will be removed.
             OpenedAs::Stored(from, version) => {
                 let content = self.opened_content;
                 records.extend(change.moved_base_record(from, (*version).into(), content)?);
@@ -324,7 +327,8 @@ impl FileState {
         Ok(records)
     }
 
-    /// Returns the file to write to, and marks the content as dirty. `empty` if all of it will be replaced.
+    /// Returns the file to write to, and marks the open file as written. `empty` tells that the whole content will be
+    /// replaced.
     pub(crate) fn writable(&mut self, core: &OverlayCore, empty: bool) -> Result<Arc<File>> {
         if self.is_revoked {
             let why = "was replaced or discarded while it was open";
@@ -343,9 +347,9 @@ impl FileState {
         }
     }
 
-    /// Records that the content of a key is about to change in place. The base of the key stays: it tells whether the
-    /// store may have the previous content. From now on only the inode identifies the key's content, since its bytes
-    /// change. The records are synced before any part of the change can be on disk.
+    /// Records and syncs that a file is about to change in place, before any change can be on disk. From now on only
+    /// the inode identifies the content, because the digest changes. The recorded version of the store stays, since it
+    /// tells whether the store may have the previous content.
     fn record_change_in_place(&self, core: &OverlayCore) -> Result<()> {
         let is_in_place = self.pending.is_none() && !self.is_incomplete;
         let Some(key) = self.key.as_ref().filter(|_| is_in_place) else {
@@ -369,17 +373,16 @@ impl FileState {
         layer.sync_journal()
     }
 
-    /// Records a write of the content, so that readers notice it. It is called before the write, so that no reader
-    /// takes a half-written content for the old one, and again after the write, because a reader may have read in
-    /// between.
+    /// Invalidates cached answers about the file after a write. It is also called before the write, so that no reader
+    /// takes a half-written content for the old one.
     pub(crate) fn mark_written(&self, core: &OverlayCore) {
         if let Some(key) = &self.key {
             core.mark_written(key);
         }
     }
 
-    /// Writes to the file that `writable` returned, and records the missing bytes if the write fails. On a full disk it
-    /// waits for space if some can be freed.
+    /// Writes to a file, which must come from `writable`, and records the missing bytes if the write fails. If the disk
+    /// is full, waits for a sync that frees space.
     pub(crate) fn write(
         &mut self,
         core: &OverlayCore,
@@ -394,7 +397,7 @@ impl FileState {
         self.record_outcome(core, offset, bytes, done)
     }
 
-    /// Like `write`, but never waits. Fails with `WouldWait` if the disk is full and a sync may free space.
+    /// Writes to a file without waiting. Fails with `WouldWait` if the disk is full and a sync may free space.
     pub(crate) fn write_in_memory(
         &mut self,
         core: &OverlayCore,
@@ -422,7 +425,7 @@ impl FileState {
         done.map_err(|error| self.os_error(error))
     }
 
-    /// Records the missing or completed bytes of the content after a write.
+    /// Updates the record of bytes that failed writes have left out, after a write.
     fn record_outcome(
         &mut self,
         core: &OverlayCore,
@@ -438,7 +441,8 @@ impl FileState {
         done
     }
 
-    /// Records that a range is about to be written. The bytes between the end of the file and the range become zeros.
+    /// Records that a range of the pending file is about to be written. The gap between the end of the file and the
+    /// range is included, because it becomes zeros.
     pub(crate) fn mark_range(&mut self, file: &File, range: Range<u64>) -> Result<()> {
         let length = file.metadata().map_err(|error| self.os_error(error))?.len();
         self.reuse.written.add(length.min(range.start)..range.end);
@@ -451,7 +455,7 @@ impl FileState {
         self.share_failed(core);
     }
 
-    /// Reduces the missing ranges of the content after a successful change.
+    /// Updates the ranges that failed writes have left out, after a change that fills or cuts some of them.
     pub(crate) fn clear_failed(
         &mut self,
         core: &OverlayCore,
@@ -463,7 +467,8 @@ impl FileState {
         }
     }
 
-    /// Saves the missing ranges of a file under its key, for the next time that it is opened.
+    /// Saves the ranges that failed writes have left out under the file's key, because the file may be closed and
+    /// opened again.
     fn share_failed(&self, core: &OverlayCore) {
         if let Some(key) = self.key.as_ref().filter(|_| self.is_incomplete) {
             let mut open = core.open.lock();
@@ -471,13 +476,13 @@ impl FileState {
         }
     }
 
-    /// Returns an error of the kernel about the file.
+    /// Converts an I/O error to an error about the file.
     pub(crate) fn os_error(&self, error: impl Into<std::io::Error>) -> Error {
         with_room_hint(Error::os(self.key_or_root(), error.into()))
     }
 }
 
-/// Whether a write failed because the disk is full.
+/// Whether a write has failed because the disk is full.
 fn is_full(done: &Result<()>) -> bool {
     done.as_ref()
         .is_err_and(|error| error.kind() == Kind::NoSpace)
