@@ -1,7 +1,7 @@
 //! The state that all files of an overlay share: layers, names, open files and locks.
 //!
-//! Changes of names are made here. With write-through they are also stored. They are synced on request, when many
-//! changes are unsynced, and at the end.
+//! Changes of names are made here, and with write-through also stored. Changes are synced on request, when many are not
+//! synced, and at the unmount.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,35 +37,35 @@ pub(crate) struct OverlayCore {
     pub(crate) place: String,
     pub(crate) upper: Upper,
     pub(crate) config: OverlayConfig,
-    /// The layer that programs change, over the store or over a frozen layer.
+    /// The layer that programs change, over the store or over the frozen layer of a commit.
     pub(crate) top: RwLock<Arc<LayeredStore>>,
     pub(crate) path_locks: PathLocks,
-    /// Held while names are created, removed, renamed or given another content, and while layers are exchanged.
+    /// Lock for changes of names: creation, removal, rename, publication of a content, and exchange of layers.
     pub(crate) names: Mutex<()>,
-    /// Held during a commit.
+    /// Lock that a commit or a discard holds from its start to its end.
     pub(crate) committing: Mutex<()>,
-    /// Held while copies of committed documents are written to the store.
+    /// Lock that is held while copies in the store's consolidated metadata are updated.
     pub(crate) copying: Mutex<()>,
-    /// Cached documents with derived copies.
+    /// Cache of consolidated metadata documents whose copies differ from those in the stored text.
     pub(crate) derived: DerivedCache,
-    /// The metadata of arrays that programs have seen.
+    /// Cache of the metadata of arrays that programs have read or written.
     pub(crate) encoding_cache: EncodingCache,
-    /// Whether a thread is syncing changes.
+    /// Whether a thread is syncing the changes to disk.
     pub(crate) is_syncing: AtomicBool,
     pub(crate) open: Mutex<OpenState>,
-    /// The overlay's own store information. It has its own log of changes, because a write to the upper folder does not
-    /// invalidate cached answers of the store below.
+    /// The store information of the overlay. Its log of changes is not the store's, because a write to the upper folder
+    /// does not invalidate cached answers of the store.
     pub(crate) info: StoreInfo,
 }
 
 impl OverlayCore {
-    /// Returns the current top layer, which programs change, with the store or frozen layer below it.
+    /// Returns the layer that programs change now, with the store or the frozen layer below it.
     pub(crate) fn top(&self) -> Arc<LayeredStore> {
         self.top.read().clone()
     }
 
-    /// Runs `find` on the top layer; retries if a commit or discard exchanged the layers meanwhile, because keys that a
-    /// commit leaves out move to the new layer.
+    /// Runs `find` on the top layer. It is run again if a commit or discard has exchanged the layers meanwhile, because
+    /// files may then have moved to the new layer.
     pub(crate) fn with_top<T>(&self, find: impl Fn(&Arc<LayeredStore>) -> Result<T>) -> Result<T> {
         loop {
             let top = self.top();
@@ -76,13 +76,14 @@ impl OverlayCore {
         }
     }
 
-    /// Appends records to the journal of the top layer, then applies them. Adds the records of the metadata that
-    /// changed chunks were encoded with. The names must be locked.
+    /// Appends records to the top layer's journal and applies them. For changed chunks, the array's metadata is
+    /// recorded too. The lock of the names must be held.
     pub(crate) fn record(&self, list: Vec<JournalRecord>) -> Result<()> {
         self.record_encoded(list, None)
     }
 
-    /// Like `record`, but the changed chunks were encoded with the metadata in `explicit`, if there are any.
+    /// Appends records to the top layer's journal and applies them. Changed chunks are recorded as encoded with
+    /// `explicit`, or if that is `None`, with the metadata that programs have read or written.
     pub(crate) fn record_encoded(
         &self,
         mut list: Vec<JournalRecord>,
@@ -105,12 +106,12 @@ impl OverlayCore {
         Ok(())
     }
 
-    /// Records that the content or the attributes of a key changed: cached answers are invalid now.
+    /// Invalidates cached answers about a key, because its content or attributes have changed.
     pub(crate) fn mark_changed(&self, key: &Key) {
         self.info.changes.record(key);
         if is_document(key.name()) {
-            // Between the journal's record and this call, a text may have been derived from the previous file: it must
-            // be derived again.
+            // Count the change again: another thread may have derived consolidated metadata from the old file after the
+            // journal's record.
             self.top().layer.lock().records.count_document_change();
             self.derived.invalidate(
                 &self.info.changes,
@@ -119,7 +120,7 @@ impl OverlayCore {
         }
     }
 
-    /// Records that a key and everything below it changed: cached answers are invalid now.
+    /// Invalidates cached answers about a key and everything below it, because the key was renamed or removed.
     pub(crate) fn mark_tree_changed(&self, prefix: &Key) {
         self.info.changes.record_tree(prefix);
         self.top().layer.lock().records.count_document_change();
@@ -129,33 +130,33 @@ impl OverlayCore {
         );
     }
 
-    /// Records that the top layer has a new content of a key.
+    /// Gives a key a new generation and invalidates cached answers, because its content in the top layer has changed.
     pub(crate) fn mark_written(&self, key: &Key) {
         self.top().layer.lock().generations.advance(key);
         self.mark_changed(key);
     }
 
-    /// Records that the top layer no longer has a content of a key.
+    /// Drops the generation of a key and invalidates cached answers, because the top layer no longer has its content.
     pub(crate) fn mark_removed(&self, key: &Key) {
         self.top().layer.lock().generations.forget(key);
         self.mark_changed(key);
     }
 
-    /// Whether length and digest of the store's object are recorded with the first change of a key. A local folder
-    /// needs them: it identifies contents by a file's inode and change time, and these can change without the content.
-    /// With write-through they are not needed, since changes are stored at once.
+    /// Whether the first change of a key records the digest of the store's object. This is needed for a local folder,
+    /// where inode and change time may change while the content does not. With write-through it is not needed, because
+    /// changes are stored at once.
     pub(crate) fn takes_digests(&self) -> bool {
         self.store.info().folder.is_some() && !self.config.write_through
     }
 
-    /// Whether length and digest are recorded for a content that was copied up. They are needed, except with
-    /// write-through, if the server sends no ETag.
+    /// Whether the digest of an object is recorded when it is copied to the upper folder. This is needed for local
+    /// folders and for servers without ETags, except with write-through.
     pub(crate) fn takes_digest_of(&self, version: Version) -> bool {
         let has_no_etag = !version.is_lasting() && !self.config.write_through;
         self.takes_digests() || has_no_etag
     }
 
-    /// Returns the open file of a key, or `None` if it is not open.
+    /// Returns the open file of a key, or `None` if no program has the file open.
     pub(crate) fn registered(&self, key: &Key) -> Option<Arc<OpenFile>> {
         self.open.lock().files.get(key)
     }
@@ -165,7 +166,8 @@ impl OverlayCore {
         self.open.lock().files.below(prefix)
     }
 
-    /// Removes the key from its open file, whose content stays readable until the file is closed.
+    /// Removes the key from its open file, because the name was removed. The content stays readable until the file is
+    /// closed.
     pub(crate) fn detach(&self, key: &Key) {
         let file = self.open.lock().files.remove(key);
         if let Some(file) = file {
@@ -173,8 +175,7 @@ impl OverlayCore {
         }
     }
 
-    /// Removes the key from its open file because the key got another content by a change other than a rename or
-    /// removal: later writes to the file are refused.
+    /// Removes the key from its open file, because the key has another content now, and makes later writes fail.
     pub(crate) fn revoke(&self, key: &Key) {
         let file = self.open.lock().files.remove(key);
         if let Some(file) = file {
@@ -182,8 +183,8 @@ impl OverlayCore {
         }
     }
 
-    /// Returns the attributes that a file or folder of the store gets at copy-up: the attributes in `stored`, the
-    /// mount's owner where `stored` has none, and `modified` as its times.
+    /// Returns the attributes of a copy in the upper folder: those in `stored`, the mount's owner if `stored` has no
+    /// owner, and `modified` as its times.
     pub(crate) fn initial_attributes(
         &self,
         stored: AttrChange,
@@ -200,7 +201,7 @@ impl OverlayCore {
         }
     }
 
-    /// Syncs all changes that were made before.
+    /// Syncs all changes that were made before the call.
     pub(crate) fn sync_all(&self) -> Result<()> {
         let mut begun = Vec::new();
         for layered in self.changed_layers() {
@@ -214,7 +215,7 @@ impl OverlayCore {
         Ok(())
     }
 
-    /// Returns the layers that may have unsynced changes.
+    /// Returns the layers whose changes may not all be on disk.
     fn changed_layers(&self) -> Vec<Arc<LayeredStore>> {
         let top = self.top();
         let layers = top.frozen.clone().into_iter().chain([top]);
@@ -223,7 +224,7 @@ impl OverlayCore {
             .collect()
     }
 
-    /// Starts a thread that syncs everything, if enough changes may be unsynced.
+    /// Starts a thread that syncs the changes, if many of them are not synced.
     pub(crate) fn sync_if_due(self: &Arc<Self>) {
         if !self.top().layer.is_sync_due() || self.is_syncing.swap(true, Ordering::AcqRel) {
             return;
@@ -242,7 +243,8 @@ impl OverlayCore {
         }
     }
 
-    /// Calls `act`. If it fails because the disk is full, frees retained files with a sync and calls it again.
+    /// Calls `act`. If the disk is full, calls it again after a sync that removes files which were retained for
+    /// recovery.
     pub(crate) fn with_room<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
         let done = match act() {
             Err(error) if error.kind() == Kind::NoSpace && self.make_room() => act(),
@@ -251,19 +253,19 @@ impl OverlayCore {
         done.map_err(with_room_hint)
     }
 
-    /// Whether a sync may free space on the disk.
+    /// Whether a sync may free disk space, by removing files that are retained for recovery.
     pub(crate) fn has_retained(&self) -> bool {
         let top = self.top();
         let mut layers = top.frozen.iter().chain([&top]);
         layers.any(|layered| layered.layer.has_retained())
     }
 
-    /// Frees space with a sync, if possible; returns whether it did.
+    /// Frees disk space with a sync, if possible; returns whether space was freed.
     pub(crate) fn make_room(&self) -> bool {
         self.has_retained() && self.sync_all().is_ok()
     }
 
-    /// Syncs everything, and records in the journals that it is synced.
+    /// Syncs all changes, and records in the journals that everything is synced.
     pub(crate) fn close(&self) -> Result<()> {
         let layers = self.changed_layers();
         if layers.is_empty() {
@@ -281,10 +283,10 @@ impl OverlayCore {
         Ok(())
     }
 
-    /// Makes a change of names. `change` is called with the names locked, and retried each time that it lacks an answer
-    /// of the store. It must request all answers before it changes anything.
+    /// Makes a change of names. `change` is called under the lock of the names. It must request all answers of the
+    /// store that it needs before it changes anything, and is called again when missing answers are known.
     ///
-    /// `paths` are the paths that change: with write-through, changes of the same paths take turns.
+    /// `paths` are the paths that change. With write-through, changes of the same paths are made one after the other.
     pub(crate) fn change_names<T>(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -294,8 +296,8 @@ impl OverlayCore {
         self.change_names_and(context, paths, change, || Ok(()))
     }
 
-    /// Like `change_names`, for a change of the path itself, such as the attributes of a folder: changes below the path
-    /// are not blocked.
+    /// Makes a change of one path itself, such as of a folder's attributes. Other changes below the path are not
+    /// blocked.
     pub(crate) fn change_own<T>(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -307,7 +309,7 @@ impl OverlayCore {
         self.change_until_answered(context, change)
     }
 
-    /// Like `change_names`, but then calls `and` while other changes of these paths still wait.
+    /// Makes a change of names as `change_names` does, then calls `and` before other changes of the same paths.
     pub(crate) fn change_names_and<T>(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -323,7 +325,7 @@ impl OverlayCore {
         Ok(done)
     }
 
-    /// Like `change_names`, for paths that are already locked.
+    /// Makes a change of names whose paths are already locked.
     pub(crate) fn change_until_answered<T>(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -360,8 +362,7 @@ impl OverlayCore {
         Err(Error::unavailable("overlay", why))
     }
 
-    /// Commits the changes at these paths, which are locked, if the overlay uses write-through. Fails with `Changed` on
-    /// a conflict.
+    /// With write-through, commits the changes at `paths`, which must be locked. Fails with `Changed` on a conflict.
     pub(crate) fn write_through(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -374,7 +375,7 @@ impl OverlayCore {
         }
     }
 
-    /// Makes a change, and stores it if the overlay uses write-through.
+    /// Makes a change of names. With write-through, also commits it to the store.
     pub(crate) fn change_and_store<T>(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -386,15 +387,16 @@ impl OverlayCore {
         })
     }
 
-    /// Removes or renames names, and stores the change if the overlay uses write-through. The folders of these names
-    /// remain, even if they become empty: in the upper folder or in the store.
+    /// Removes or renames names. With write-through, also commits this to the store. Folders remain even if they become
+    /// empty, in the upper folder or in the store.
     pub(crate) fn remove_and_store(
         self: &Arc<Self>,
         context: &RequestContext,
         paths: &[Key],
         change: impl Fn(&NameChange<'_>) -> Result<()>,
     ) -> Result<()> {
-        // In a bucket a folder disappears with its last key, so the upper folder keeps it.
+        // Remove folders from the upper folder only if the store is a local folder, because a bucket does not have
+        // empty folders.
         let keeps_folders = self.config.write_through && self.store.info().folder.is_some();
         self.change_names_and(context, paths, change, || {
             self.write_through(context, paths).map_err(not_repeated)?;
@@ -403,8 +405,8 @@ impl OverlayCore {
         })
     }
 
-    /// Removes the empty folders above a key from the upper folder, from the inside out, until one is not empty or is
-    /// missing in the store below.
+    /// Removes the empty parents of a key from the upper folder, the innermost first. Stops at a folder that is not
+    /// empty or that the store does not have.
     pub(crate) fn remove_empty_parents(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -428,8 +430,8 @@ impl OverlayCore {
         Ok(())
     }
 
-    /// Removes the key from a file that another program replaced in the store, unless the file was written in the
-    /// meantime.
+    /// Removes the key from an open file, because another program has replaced the object in the store. A file that was
+    /// written in the meantime is left as it is.
     pub(crate) fn revoke_unwritten(&self, key: &Key, file: &Arc<OpenFile>) {
         let mut state = file.lock();
         if matches!(state.source, ContentSource::Upper(_)) {
@@ -440,7 +442,6 @@ impl OverlayCore {
         self.open.lock().files.unregister(key, file);
     }
 
-    /// Returns the finder of the metadata that chunks are encoded with.
     pub(crate) fn encodings<'a>(
         self: &'a Arc<Self>,
         context: &'a RequestContext,
@@ -462,7 +463,7 @@ impl Drop for OverlayCore {
     }
 }
 
-/// Returns a change that sets only the mode.
+/// Returns a request that sets only the mode of a file.
 pub(crate) fn mode(mode: u32) -> AttrChange {
     AttrChange {
         mode: Some(mode),
@@ -470,7 +471,7 @@ pub(crate) fn mode(mode: u32) -> AttrChange {
     }
 }
 
-/// Returns the error of a file operation on a folder, or of a folder operation on a file.
+/// Returns the error of a file operation on a folder (`is_folder`), or else of a folder operation on a file.
 pub(crate) fn wrong_kind(key: &Key, is_folder: bool) -> Error {
     if is_folder {
         Error::new(Kind::IsADirectory, key, "is a directory")
@@ -479,8 +480,8 @@ pub(crate) fn wrong_kind(key: &Key, is_folder: bool) -> Error {
     }
 }
 
-/// Returns an error other than ESTALE for a conflicting removal or rename. After ESTALE the kernel would look up the
-/// path again and report that the name does not exist, since the upper folder has already been changed.
+/// Replaces the error of a conflict, which is ESTALE, after a removal or rename. The kernel would repeat the request
+/// after ESTALE and report that the name does not exist, because the upper folder has already changed.
 fn not_repeated(error: Error) -> Error {
     match error.kind() {
         Kind::Changed => Error::unavailable(error.subject(), error.detail()),
@@ -488,7 +489,7 @@ fn not_repeated(error: Error) -> Error {
     }
 }
 
-/// Returns the error of a new name that is in use.
+/// Returns the error of a new name that is already in use.
 pub(crate) fn already_exists(key: &Key) -> Error {
     Error::new(Kind::Exists, key, "already exists")
 }

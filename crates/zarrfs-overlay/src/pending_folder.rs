@@ -13,23 +13,23 @@ use crate::layer_dir::LayerDir;
 use zarr_format::error::{Error, Result};
 use zarrfs_store::Key;
 
-/// The folder `pending/`, open. The names of spare files begin with `spare-`, all others with a number.
+/// The folder `pending/`, which has files without a key. Names of spare files begin with `spare-`, all others with a
+/// number.
 pub(crate) struct PendingFolder {
     path: PathBuf,
     fd: OwnedFd,
     last_number: AtomicU64,
 }
 
-/// A file in `pending/`.
+/// A file in the folder `pending/`.
 pub(crate) struct PendingFile {
     pub(crate) name: String,
     pub(crate) inode: u64,
-    /// Length in bytes.
+    /// Length of the file in bytes.
     pub(crate) length: u64,
 }
 
 impl PendingFolder {
-    /// Opens the folder at `path`.
     pub(crate) fn open(path: PathBuf) -> Result<PendingFolder> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(&path, flags, Mode::empty())
@@ -41,12 +41,12 @@ impl PendingFolder {
         })
     }
 
-    /// Returns a number that was not used before in this process.
+    /// Returns a number that was not returned before, for a unique file name.
     pub(crate) fn next_number(&self) -> u64 {
         self.last_number.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Creates a file that has no key yet; returns its name in `pending/`.
+    /// Creates an empty file for the next content of a key; returns its name in `pending/`.
     pub(crate) fn create(&self, key: &Key) -> rustix::io::Result<(String, File)> {
         let name = self.unused_name(key);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -55,7 +55,7 @@ impl PendingFolder {
         Ok((name, File::from(fd)))
     }
 
-    /// Moves a pending file to its key, atomically.
+    /// Moves a file from `pending/` to its key, atomically.
     pub(crate) fn publish(
         &self,
         pending: &str,
@@ -66,8 +66,8 @@ impl PendingFolder {
         rustix::fs::renameat(&self.fd, pending, folder, name)
     }
 
-    /// Moves a pending file to its key, atomically, and the file that had the key to `pending/`; returns its name
-    /// there.
+    /// Exchanges a file in `pending/` with the file of its key, atomically. Returns the name of the replaced file in
+    /// `pending/`.
     pub(crate) fn exchange(
         &self,
         pending: &str,
@@ -79,28 +79,27 @@ impl PendingFolder {
         let retained = self.unused_name(key);
         match rustix::fs::renameat(&self.fd, pending, &self.fd, &retained) {
             Ok(()) => Ok(retained),
-            // The exchange has already happened, and only the old file could not be renamed: it keeps the name that the
-            // new file had.
+            // Ignore the error, because the exchange has happened: the replaced file just has the name of the new file.
             Err(_) => Ok(pending.to_string()),
         }
     }
 
-    /// Renames a file in `pending/` so that recovery after a crash removes it instead of moving it to `rescued/`;
-    /// returns the new name.
+    /// Marks a file in `pending/` as a spare file by its name, so that recovery removes it instead of rescuing it.
+    /// Returns the new name.
     pub(crate) fn mark_spare(&self, pending: &str) -> rustix::io::Result<String> {
         let spare = format!("spare-{}", self.next_number());
         rustix::fs::renameat(&self.fd, pending, &self.fd, &spare)?;
         Ok(spare)
     }
 
-    /// Gives a file in `pending/` the name of a pending file of a key; returns the new name.
+    /// Renames a file in `pending/`, because it gets the next content of a key; returns the new name.
     pub(crate) fn rename(&self, name: &str, key: &Key) -> rustix::io::Result<String> {
         let pending = self.unused_name(key);
         rustix::fs::renameat(&self.fd, name, &self.fd, &pending)?;
         Ok(pending)
     }
 
-    /// Moves the file of a key to `pending/`; returns its name there.
+    /// Moves the file of a key to `pending/`, to retain it for recovery; returns its name there.
     pub(crate) fn retain(&self, dir: &LayerDir, key: &Key) -> rustix::io::Result<String> {
         let retained = self.unused_name(key);
         let (folder, name) = dir.parent(key)?;
@@ -108,12 +107,12 @@ impl PendingFolder {
         Ok(retained)
     }
 
-    /// Returns an unused name in `pending/` for a file of a key.
+    /// Returns an unused name in `pending/` that tells the key.
     fn unused_name(&self, key: &Key) -> String {
         format!("{}-{}", self.next_number(), name_part(key))
     }
 
-    /// Removes a pending file.
+    /// Removes a file from `pending/`.
     pub(crate) fn discard(&self, pending: &str) {
         let gone = rustix::fs::unlinkat(&self.fd, pending, AtFlags::empty());
         if let Err(error) = gone {
@@ -121,14 +120,14 @@ impl PendingFolder {
         }
     }
 
-    /// Returns the pending files.
+    /// Returns all files in `pending/`.
     pub(crate) fn files(&self) -> Result<Vec<PendingFile>> {
         let failed = |error| Error::os(self.path.display(), error);
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.path).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let found = entry.metadata().map_err(failed)?;
-            // These names are made here and are always UTF-8.
+            // Skip other names: the names that are given here are always UTF-8.
             if let Ok(name) = entry.file_name().into_string() {
                 files.push(PendingFile {
                     name,
@@ -140,13 +139,13 @@ impl PendingFolder {
         Ok(files)
     }
 
-    /// Syncs the whole file system of the folder.
+    /// Syncs the whole file system that has the folder `pending/`.
     pub(crate) fn sync_disk(&self) -> rustix::io::Result<()> {
         rustix::fs::syncfs(&self.fd)
     }
 }
 
-/// Returns the end of a key, at most 60 characters, in a form that is valid in a file name.
+/// Returns the last 60 characters of a key in a form that is valid as a part of a file name.
 pub(crate) fn name_part(key: &Key) -> String {
     let text = String::from_utf8_lossy(key.as_bytes()).replace('/', "+");
     let skipped = text.chars().count().saturating_sub(60);
@@ -157,7 +156,8 @@ pub(crate) fn name_part(key: &Key) -> String {
 mod tests {
     use super::*;
 
-    /// After the first rename the new file has the key: the failure is not an error, and the old file is kept.
+    /// If the second rename fails, the exchange has still succeeded: the new file has its key, and the old file is
+    /// retained.
     #[test]
     fn an_exchange_succeeds_even_if_its_second_rename_fails() {
         let folder = tempfile::tempdir().unwrap();

@@ -22,24 +22,24 @@ use zarrfs_store::request_context::RequestContext;
 use zarrfs_store::tree::{AttrChange, Time};
 use zarrfs_store::{Condition, EncodedBy, EntryKind, Key, PutBody, Reader, Store};
 
-/// A file in `pending/` that is about to get its key.
+/// A complete file in `pending/` that is about to get its key.
 #[derive(Clone, Copy)]
 pub(crate) struct PendingObject<'a> {
     pub(crate) name: &'a str,
     pub(crate) mark: Mark,
-    /// Whether a program wrote copies of documents into it.
+    /// Whether the file is consolidated metadata with copies that a program wrote.
     pub(crate) has_program_copies: bool,
 }
 
-/// The new content of a document that may hold copies of others.
+/// A new text of consolidated metadata, and the condition of its put.
 struct HolderEdit {
     bytes: Vec<u8>,
     condition: Condition,
-    /// Whether the author of the edit also changed the copies.
+    /// Whether the text has other copies than the author can have read, so that they are the author's.
     has_new_copies: bool,
 }
 
-/// A put of an object with its new content.
+/// The put of an object into the overlay.
 pub(crate) struct ObjectPut<'a> {
     pub(crate) core: &'a Arc<OverlayCore>,
     pub(crate) context: &'a RequestContext,
@@ -47,12 +47,12 @@ pub(crate) struct ObjectPut<'a> {
 }
 
 impl ObjectPut<'_> {
-    /// Puts an object, replacing the current content of the key.
+    /// Puts an object; it replaces the current content of the key.
     ///
-    /// The version in a condition is the version that the object was made from. If the upper folder has another content
-    /// now, the error is `Changed`. Whether the store below still has the expected version is checked only by the
-    /// commit: the version is recorded as the base of the change. If an overlay with write-through cannot store the
-    /// object because another program was first, the change is undone.
+    /// A version in `condition` is the version that the new content was made from. If the upper folder has another
+    /// content now, the put fails with `Changed`. Whether the store still has that version is checked by the commit,
+    /// which uses it as the version before the change. If write-through fails because another program has changed the
+    /// object, the put is undone.
     pub(crate) fn run(
         &self,
         body: PutBody<'_>,
@@ -101,15 +101,14 @@ impl ObjectPut<'_> {
             })
         });
         put.map_err(|error| {
-            // If the file was published, it no longer has this name, and nothing is removed.
+            // Nothing is removed if the file was published, because it does not have this name any more.
             core.upper.pending.discard(&name);
             error.about(key)
         })
     }
 
-    /// Returns the new content of a document that may hold copies. If only other members were edited, the new content
-    /// has the copies of the stored text, and the version of that text as its condition. Returns `None` for any other
-    /// key.
+    /// Returns the text to put for consolidated metadata. If only members other than the copies were edited, the text
+    /// gets the stored copies, and the version of the stored text becomes the condition. Returns `None` for other keys.
     fn holder_edit(&self, body: &PutBody<'_>, condition: &Condition) -> Result<Option<HolderEdit>> {
         let (core, context, key) = (self.core, self.context, self.key);
         let Some(holder) = ConsolidatedDocument::of_key(key).filter(|_| body.len() <= MAX_DOCUMENT)
@@ -130,7 +129,7 @@ impl ObjectPut<'_> {
         let stored = core.with_top(|top| Store::get(&**top, context, key, MAX_DOCUMENT))?;
         let stored = stored.map(|object| object.bytes).unwrap_or_default();
         let visible = derived.as_ref().map_or(&stored, |derived| &derived.bytes);
-        // The author of the edit read either the derived copies or the stored ones; other copies are new.
+        // Copies that are neither those of the mount nor those of the store are the author's own.
         let has_new_copies =
             !holder.has_same_copies(&bytes, visible) && !holder.has_same_copies(&bytes, &stored);
         let edited = holder.with_copies_of(&bytes, &stored);
@@ -141,7 +140,8 @@ impl ObjectPut<'_> {
         }))
     }
 
-    /// Writes an object to a pending file, with the mode of the file that it replaces; returns the content's mark.
+    /// Writes an object's bytes to a pending file, which gets the mode of the file that it replaces. Returns inode,
+    /// length and digest.
     fn fill(&self, body: &PutBody<'_>, file: &File) -> Result<Mark> {
         let (core, key) = (self.core, self.key);
         let mut digest = XxHash3_128::new();
@@ -167,11 +167,11 @@ impl ObjectPut<'_> {
     }
 }
 
-/// A link from the file `from` to the new key `to`, for link(2): a copy of the file.
+/// A hard link (link(2)) of the file `from` at the new key `to`, which is made as a copy.
 ///
 /// Programs write a file under a temporary name and then link it, so that its final name appears only with a complete
-/// content and only if the name is free: zarr-python's `set_if_not_exists` does this. A copy is enough for them; a
-/// store cannot hold one file under two names.
+/// content and only if the name is free: zarr-python's `set_if_not_exists` does this. A copy is enough for such
+/// programs; a store cannot hold one file under two names.
 pub(crate) struct Link<'a> {
     pub(crate) core: &'a Arc<OverlayCore>,
     pub(crate) context: &'a RequestContext,
@@ -192,7 +192,7 @@ impl Link<'_> {
             let why = "only regular files can have hard links";
             return Err(Error::new(Kind::NotPermitted, from, why));
         }
-        // This is checked again under the lock of the names; here it saves the copy.
+        // Check here too, to save the copy; the check under the lock of the names decides.
         if found.1.is_some() {
             return Err(already_exists(to));
         }
@@ -217,7 +217,7 @@ impl Link<'_> {
         linked.inspect_err(|_| core.upper.pending.discard(&name))
     }
 
-    /// Copies content, attributes and time of a file to a pending file.
+    /// Copies content, attributes and modification time of a file to a pending file.
     fn copy_to(&self, source: &OpenFile, file: &File) -> Result<()> {
         let (core, context, from) = (self.core, self.context, self.from);
         content::copy_stored(context, source, file).map_err(|error| error.about(from))?;
@@ -241,8 +241,7 @@ impl Link<'_> {
         set.map_err(|error| Error::os("", error))
     }
 
-    /// Publishes a pending file with the bytes of `from` under `to` if that key is free, and stores it with
-    /// write-through.
+    /// Publishes the copy under the key `to` if the key is free. With write-through, also puts it into the store.
     fn publish(&self, pending: PendingObject<'_>) -> Result<()> {
         let (core, context, from, to) = (self.core, self.context, self.from, self.to);
         let paths = std::slice::from_ref(to);
@@ -260,7 +259,7 @@ impl Link<'_> {
                 return Ok(());
             }
             match core.write_through(context, paths) {
-                // Another program was first, like in `put`.
+                // Another program has created the object in the store first, so undo the link.
                 Err(error) if error.kind() == Kind::Changed && !was_changed.get() => {
                     discard_refused(core, to)?;
                     Err(already_exists(to))

@@ -1,7 +1,7 @@
 //! Tracks copies of documents that programs wrote, and later changes of these documents.
 //!
-//! Copies in consolidated metadata are derived from the documents (`derived`). Copies that a program wrote are kept
-//! until one of their documents changes again.
+//! Copies in consolidated metadata are normally derived from the metadata documents (`derived`). A copy that a program
+//! wrote is used instead, until its document changes again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,33 +10,34 @@ use crate::records::{below, renamed};
 use zarr_format::dialect::consolidated::ConsolidatedDocument;
 use zarrfs_store::Key;
 
-/// The documents with copies that programs wrote. Each has a list of paths: something at or below them has changed
-/// since.
+/// The consolidated documents whose copies a program wrote. Each has the paths that have changed afterwards, so that
+/// their copies are stale.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProgramCopies(BTreeMap<Key, BTreeSet<Key>>);
 
 impl ProgramCopies {
-    /// Records that a program wrote the copies in a document.
+    /// Records that a program wrote a consolidated document with its copies.
     pub(crate) fn add(&mut self, holder: Key) {
         self.0.insert(holder, BTreeSet::new());
     }
 
-    /// Records that a document with copies has left the layer.
+    /// Removes a consolidated document that was dropped from the layer or moved.
     pub(crate) fn remove(&mut self, holder: &Key) {
         self.0.remove(holder);
     }
 
-    /// Forgets the documents with copies for which `is_there` returns false.
+    /// Removes the consolidated documents for which `is_there` returns `false`.
     pub(crate) fn retain(&mut self, is_there: impl Fn(&Key) -> bool) {
         self.0.retain(|holder, _| is_there(holder));
     }
 
-    /// Records that a document was changed, and may differ from the copies of it.
+    /// Records that a metadata document was changed, so that program-written copies of it are stale.
     pub(crate) fn mark_document_changed(&mut self, document: &Key) {
         self.mark(document, ConsolidatedDocument::above_document);
     }
 
-    /// Records that documents at and below a path were changed, and may differ from the copies of them.
+    /// Records that metadata documents at and below a path were changed, so that program-written copies of them are
+    /// stale.
     pub(crate) fn mark_tree_changed(&mut self, path: &Key) {
         self.mark(path, ConsolidatedDocument::above_tree);
     }
@@ -50,19 +51,20 @@ impl ProgramCopies {
         }
     }
 
-    /// Records that the copies in one document may be stale at and below a path.
+    /// Records that the copies of documents at and below `path` are stale in the consolidated document `holder`.
     pub(crate) fn mark_stale(&mut self, holder: &Key, path: Key) {
         if let Some(stale) = self.0.get_mut(holder) {
             stale.insert(path);
         }
     }
 
-    /// Returns the paths with changes since a program wrote the copies, or `None` if no program wrote them.
+    /// Returns the paths that were changed after a program wrote a consolidated document. Returns `None` if zarrfs
+    /// derives all of its copies.
     pub(crate) fn stale(&self, holder: &Key) -> Option<&BTreeSet<Key>> {
         self.0.get(holder)
     }
 
-    /// Returns the records of one document.
+    /// Returns journal records for one consolidated document.
     pub(crate) fn records_of(&self, holder: &Key) -> Vec<JournalRecord> {
         let stale = self.0.get(holder).map(|stale| (holder, stale));
         let records = stale
@@ -71,7 +73,8 @@ impl ProgramCopies {
         records.collect()
     }
 
-    /// Returns the records of the documents at and below `from`, under their names after a rename to `to`.
+    /// Returns journal records for the consolidated documents at and below `from`, under their names after a rename to
+    /// `to`.
     pub(crate) fn records_after_rename(&self, from: &Key, to: &Key) -> Vec<JournalRecord> {
         let mut records = Vec::new();
         for (holder, stale) in below(&self.0, from) {
@@ -85,14 +88,14 @@ impl ProgramCopies {
         records
     }
 
-    /// Returns a minimal list of records that leads to this state.
+    /// Returns the shortest list of journal records that restores this table.
     pub(crate) fn summary(&self) -> impl Iterator<Item = JournalRecord> {
         self.0
             .iter()
             .flat_map(|(holder, stale)| records_of(holder, stale))
     }
 
-    /// Returns the number of records in a summary.
+    /// Returns the number of records that `summary` returns.
     pub(crate) fn len(&self) -> usize {
         self.0.values().map(|stale| 1 + stale.len()).sum()
     }

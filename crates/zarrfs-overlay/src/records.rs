@@ -1,8 +1,8 @@
 //! Applies journal records to the overlay's state.
 //!
-//! A whiteout hides the store's objects at and below a key, or shows the objects of another prefix of the store there
-//! (after a rename). For a key, the whiteout at the key is used, or else the nearest one above it. Files of the upper
-//! folder are always visible.
+//! A whiteout hides the store's objects at and below a key. After a rename, it also shows the objects of another prefix
+//! of the store there. The whiteout at a key or at its nearest parent applies. Files of the upper folder are always
+//! visible.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
@@ -15,68 +15,69 @@ use crate::program_copies::ProgramCopies;
 use zarr_format::model::document::is_document;
 use zarrfs_store::{EncodedBy, Key, StoreVersion};
 
-/// The store's state of a key when it was first changed here.
+/// The state of a key in the store before the overlay first changed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BaseVersion {
-    /// The store's version; `None` if the key was missing, or if the base is a frozen layer.
+    /// The store's version; `None` if the store did not have the key, or if a frozen layer changed it before.
     pub version: Option<StoreVersion>,
-    /// A frozen layer had the content: its commit determines the store's version.
+    /// Whether the content was in a frozen layer, so that an unfinished commit determines the store's version.
     pub is_frozen: bool,
-    /// Length and digest of the store's content, if they are known. If the store has another version by now, they tell
-    /// whether the content has changed too.
+    /// Length and digest of the store's content, if they are known. They tell whether the content has changed too if
+    /// the store has another version by now.
     pub content: Option<ContentDigest>,
-    /// The store has the changed content, by a commit or write-through: the upper folder need not keep it.
+    /// Whether the store already has the changed content, so that the upper folder need not keep it.
     pub is_committed: bool,
 }
 
 impl BaseVersion {
-    /// Whether the store did not have the key.
+    /// Whether the store did not have the key before the change.
     pub fn is_new(&self) -> bool {
         self.version.is_none() && !self.is_frozen
     }
 }
 
-/// A key at which, and below which, the store's own objects are hidden.
+/// A key that hides the store's own objects at and below it, because of a removal or a rename.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Whiteout {
     pub(crate) at: Key,
-    /// The key of the store below that is visible there instead, if any.
+    /// The key of the store or frozen layer whose objects are visible instead, after a rename; `None` after a removal.
     pub(crate) source: Option<Key>,
 }
 
-/// A rename that was started and is not finished.
+/// A rename that the journal has as started but not as finished.
 #[derive(Clone, Debug)]
 pub(crate) struct Renaming {
     pub(crate) from: Key,
     pub(crate) to: Key,
-    /// Whether the upper folder has `from`.
+    /// Whether the upper folder has a file or folder at `from`.
     pub(crate) in_upper: bool,
 }
 
-/// The state after all records of a journal.
+/// The state of a layer of changes after all records of its journal.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     bases: BTreeMap<Key, BaseVersion>,
-    /// The hidden keys, each with the key of the store that is visible there instead, if any.
+    /// The whiteouts by their keys, each with the key that is visible instead, or `None`.
     whiteouts: BTreeMap<Key, Option<Key>>,
-    /// Digests of contents that were sent to the store without an answer; `None` stands for an erase.
+    /// The digests of contents whose puts may have reached the store without an answer; `None` stands for a removal.
     attempted: BTreeMap<Key, Vec<Option<u128>>>,
-    /// The metadata that changed chunks were encoded with, by folder or key; `None` if it does not matter.
+    /// The metadata that changed chunks were encoded with, by array folder or key; `None` if a commit need not check
+    /// it.
     encoded: BTreeMap<Key, Option<EncodedBy>>,
-    /// Files that were created and are not complete.
+    /// Keys of files that were created and are still incomplete.
     incomplete: HashSet<Key>,
     attributes: BTreeMap<Key, Arc<AttributeOverride>>,
-    /// Bytes of the extended attributes in `attributes`.
+    /// Total size in bytes of the extended attributes in `attributes`.
     xattr_bytes: usize,
     renaming: Option<Renaming>,
     pub(crate) marks: Marks,
     pub(crate) program_copies: ProgramCopies,
-    /// Number of changes that may affect documents.
+    /// Number of changes that may affect consolidated metadata, to detect that copies are stale.
     document_changes: u64,
 }
 
 impl Records {
-    /// Applies one record.
+    /// Updates the state by one record of the journal.
     pub(crate) fn apply(&mut self, record: JournalRecord) {
         self.mark_copies_stale(&record);
         match record {
@@ -133,7 +134,7 @@ impl Records {
         }
     }
 
-    /// Marks copies of documents as stale after a record.
+    /// Marks copies of metadata documents as stale if the record changes the documents.
     fn mark_copies_stale(&mut self, record: &JournalRecord) {
         match record {
             JournalRecord::Written { key, .. }
@@ -157,30 +158,30 @@ impl Records {
         self.document_changes += 1;
     }
 
-    /// Whether a whiteout at a key may hide or show documents. The whiteout of a chunk does not. A chunk is recognized
-    /// by its base: folders have none.
+    /// Whether a whiteout may hide or show metadata documents. The whiteout of a chunk does not: it is recognized by
+    /// its recorded version in the store, which folders do not have.
     fn may_hide_documents(&self, key: &Key) -> bool {
         is_document(key.name()) || !self.bases.contains_key(key)
     }
 
-    /// Counts a change of a document once more, after its file is in place. The record of the change came before the
-    /// file, and a reader may have seen the old file in between.
+    /// Counts a change of a document again when its file is in place. A reader may have seen the old file after the
+    /// journal's record, and have derived consolidated metadata from it.
     pub(crate) fn count_document_change(&mut self) {
         self.document_changes += 1;
     }
 
-    /// Returns a number that differs after each change of a document.
+    /// Returns a number that increases with each change that may affect consolidated metadata.
     pub(crate) fn document_changes(&self) -> u64 {
         self.document_changes
     }
 
-    /// Returns the documents at and below a prefix that are or were files of the layer.
+    /// Returns the metadata documents at and below a prefix that the layer has or had as files.
     pub(crate) fn documents_below(&self, prefix: &Key) -> Vec<Key> {
         self.marks.documents_below(prefix).cloned().collect()
     }
 
-    /// Returns the whiteouts at and below a prefix that may hide documents, with the keys that are visible there
-    /// instead.
+    /// Returns the whiteouts at and below a prefix that may hide metadata documents. Each has the key that is visible
+    /// instead, or `None`.
     pub(crate) fn whiteouts_of_documents<'a>(
         &'a self,
         prefix: &'a Key,
@@ -188,7 +189,7 @@ impl Records {
         below(&self.whiteouts, prefix).filter(|(key, _)| self.may_hide_documents(key))
     }
 
-    /// Replaces all contents by these synced contents.
+    /// Replaces the contents of all keys by those that recovery found on disk.
     pub(crate) fn replace_marks(&mut self, synced: BTreeMap<Key, Mark>) {
         self.program_copies
             .retain(|holder| synced.contains_key(holder));
@@ -197,7 +198,7 @@ impl Records {
     }
 
     fn set_base(&mut self, key: Key, base: BaseVersion) {
-        // The first version stays: it is the store's state before any change.
+        // Keep the first version, because it is the store's state before any change.
         let first = self.bases.entry(key).or_insert(base);
         first.is_committed = false;
     }
@@ -222,7 +223,7 @@ impl Records {
 
     fn set_whiteout(&mut self, key: Key, source: Option<Key>) {
         self.whiteouts.remove(&key);
-        // A prefix that was renamed back needs no whiteout.
+        // No whiteout is needed if something was renamed and is renamed back to its old name.
         let is_back = source.as_ref() == Some(&key) && self.lower_key(&key) == source;
         if !is_back {
             self.whiteouts.insert(key, source);
@@ -241,8 +242,8 @@ impl Records {
         self.xattr_bytes -= before.map_or(0, |overrides| overrides.xattr_bytes());
     }
 
-    /// Records a content of a key. It is a change, not a copy of the store's content, unless a later record of
-    /// attributes says that it is a copy.
+    /// Records that a key has a new file. The file counts as a change and not as a copy of the store's object, unless a
+    /// later record of attributes says otherwise.
     fn set_written(&mut self, key: Key, mark: Mark) {
         if let Some(overrides) = self
             .attributes
@@ -257,14 +258,14 @@ impl Records {
     fn add_attempt(&mut self, key: Key, digest: Option<u128>) {
         let attempted = self.attempted.entry(key).or_default();
         attempted.retain(|known| *known != digest);
-        // Only the last eight attempts of a key are recorded.
+        // Remember only the last eight attempts to put a key, to limit the memory.
         if attempted.len() == 8 {
             attempted.remove(0);
         }
         attempted.push(digest);
     }
 
-    /// Returns a minimal list of records that leads to this state.
+    /// Returns the shortest list of journal records that restores this state.
     pub(crate) fn summary(&self) -> Vec<JournalRecord> {
         let bases = self.bases.iter().map(|(key, base)| {
             let (key, version) = (key.clone(), base.version);
@@ -309,13 +310,13 @@ impl Records {
             .chain(incomplete)
             .chain(renaming)
             .chain(self.marks.summary())
-            // The attributes come after the marks, because `set_written` resets `is_of_copy`.
+            // The attributes come after the contents, because a content resets `is_of_copy` of its key's attributes.
             .chain(attributes)
             .chain(self.program_copies.summary())
             .collect()
     }
 
-    /// Returns the number of records in a summary.
+    /// Returns the number of records that `summary` returns.
     pub(crate) fn len(&self) -> usize {
         let renaming = usize::from(self.renaming.is_some());
         let attempted: usize = self.attempted.values().map(Vec::len).sum();
@@ -330,17 +331,17 @@ impl Records {
             + self.program_copies.len()
     }
 
-    /// Returns the approximate number of bytes of extended attributes in a summary.
+    /// Returns the approximate size in bytes of the extended attributes in the journal.
     pub(crate) fn xattr_bytes(&self) -> usize {
         self.xattr_bytes
     }
 
-    /// Returns the attributes that were set on a key without its content.
+    /// Returns the attributes that were set on a key whose content is not in the layer.
     pub(crate) fn attribute_override(&self, key: &Key) -> Option<Arc<AttributeOverride>> {
         self.attributes.get(key).cloned()
     }
 
-    /// Returns the attributes that were set on keys at and below a prefix without their contents.
+    /// Returns the attributes that were set on keys at and below a prefix whose contents are not in the layer.
     pub(crate) fn attribute_overrides_below(
         &self,
         prefix: &Key,
@@ -350,13 +351,13 @@ impl Records {
             .collect()
     }
 
-    /// Whether the layer has got a content of a key since these attributes were set. The file of that content has the
-    /// attributes.
+    /// Whether the layer got a file of a key after the attributes of the key were recorded, so that the file has them.
     pub(crate) fn is_taken_over(&self, key: &Key, overrides: &AttributeOverride) -> bool {
         !overrides.is_of_copy && self.marks.last(key).is_some()
     }
 
-    /// Returns the keys at and below a prefix whose attributes are on a synced file of the layer.
+    /// Returns the keys at and below a prefix whose recorded attributes are no longer needed, because a synced file has
+    /// them.
     pub(crate) fn attributes_of_synced(&self, prefix: &Key) -> Vec<Key> {
         let overrides = below(&self.attributes, prefix);
         let taken_over = overrides.filter(|(key, overrides)| self.is_taken_over(key, overrides));
@@ -365,14 +366,14 @@ impl Records {
         synced.cloned().collect()
     }
 
-    /// Forgets attributes except for the attributes of copies: this layer is frozen, and the layer above has them.
+    /// Drops recorded attributes after a freeze, because the new top layer has them. The attributes of copies remain.
     pub(crate) fn forget_attributes(&mut self) {
         self.attributes.retain(|_, overrides| overrides.is_of_copy);
         let overrides = self.attributes.values();
         self.xattr_bytes = overrides.map(|overrides| overrides.xattr_bytes()).sum();
     }
 
-    /// Returns the key of the store that is visible at `key`, or `None` if it is hidden.
+    /// Returns the key below the layer whose object the layer shows at `key`, or `None` if a whiteout hides it.
     pub(crate) fn lower_key(&self, key: &Key) -> Option<Key> {
         let mut at = key.clone();
         loop {
@@ -387,7 +388,7 @@ impl Records {
         }
     }
 
-    /// Returns the whiteouts at and below a prefix, with the keys of the store that are visible there instead.
+    /// Returns the whiteouts at and below a prefix. Each has the key whose objects are visible instead, or `None`.
     pub(crate) fn whiteouts(&self, prefix: &Key) -> Vec<Whiteout> {
         below(&self.whiteouts, prefix)
             .map(|(at, source)| Whiteout {
@@ -402,52 +403,54 @@ impl Records {
         self.whiteouts.is_empty()
     }
 
-    /// Returns the base of a key, or `None` if the key was not changed.
+    /// Returns the state of a key in the store before its first change, or `None` if the key was not changed.
     pub(crate) fn base(&self, key: &Key) -> Option<BaseVersion> {
         self.bases.get(key).copied()
     }
 
-    /// Whether the store never had a changed key, as far as is known. If a put of the key got no answer and the key is
-    /// hidden now, the put has succeeded: the key was found in the store.
+    /// Whether the store never had a key that was changed, as far as is known. If a put got no answer and a whiteout
+    /// hides the key, the store may have it: a whiteout is recorded only for a key that was found there.
     pub(crate) fn is_new(&self, key: &Key) -> bool {
         let may_be_there =
             self.attempted.contains_key(key) && self.lower_key(key).as_ref() != Some(key);
         self.base(key).is_some_and(|base| base.is_new()) && !may_be_there
     }
 
-    /// Returns the digests of contents that were sent to the store without an answer; `None` stands for an erase.
+    /// Returns the digests of contents of a key whose puts may have reached the store without an answer; `None` stands
+    /// for a removal.
     pub(crate) fn attempted(&self, key: &Key) -> &[Option<u128>] {
         self.attempted.get(key).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the bases of all changed keys at and below a prefix.
+    /// Returns the changed keys at and below a prefix, with their state in the store before the change.
     pub(crate) fn bases_below(&self, prefix: &Key) -> Vec<(Key, BaseVersion)> {
         below(&self.bases, prefix)
             .map(|(key, base)| (key.clone(), *base))
             .collect()
     }
 
-    /// Returns the metadata that the chunk of a key was encoded with, and the key that it is recorded at: `key`, or a
-    /// key above it. Returns `None` if the metadata is not known or does not matter.
+    /// Returns the metadata that a chunk was encoded with, and the key of its record: the chunk's or a parent's.
+    /// Returns `None` if the metadata is not known or a commit need not check it.
     pub(crate) fn encoded_by(&self, key: &Key) -> Option<(Key, &EncodedBy)> {
         let mut above = std::iter::successors(Some(key.clone()), Key::parent);
         let (at, by) = above.find_map(|at| self.encoded.get_key_value(&at))?;
         by.as_ref().map(|by| (at.clone(), by))
     }
 
-    /// Whether there is a record at exactly this key.
+    /// Whether exactly this key has a record of the metadata that its chunks were encoded with.
     pub(crate) fn is_encoded_at(&self, at: &Key) -> bool {
         self.encoded.contains_key(at)
     }
 
-    /// Returns the encoding records at and below a prefix.
+    /// Returns the records at and below a prefix of the metadata that chunks were encoded with.
     pub(crate) fn encoded_below(&self, prefix: &Key) -> Vec<(Key, Option<EncodedBy>)> {
         below(&self.encoded, prefix)
             .map(|(at, by)| (at.clone(), by.clone()))
             .collect()
     }
 
-    /// Returns the encoding records of arrays whose documents are at and below a prefix.
+    /// Returns the records of the metadata that chunks were encoded with, for arrays whose documents are at and below a
+    /// prefix.
     pub(crate) fn encoded_by_document_below(&self, prefix: &Key) -> Vec<(Key, Option<EncodedBy>)> {
         let is_below = |by: &EncodedBy| by.document.below(prefix).is_some();
         let found = self.encoded.iter();
@@ -455,25 +458,25 @@ impl Records {
         found.map(|(at, by)| (at.clone(), by.clone())).collect()
     }
 
-    /// Returns the incomplete files at and below a prefix.
+    /// Returns the keys at and below a prefix whose files were created and are still incomplete.
     pub(crate) fn incomplete_below(&self, prefix: &Key) -> Vec<Key> {
         let incomplete = self.incomplete.iter();
         let below = incomplete.filter(|key| key.below(prefix).is_some());
         below.cloned().collect()
     }
 
-    /// Whether the file of a key was created and is not complete.
+    /// Whether the file of a key was created and is still incomplete.
     pub(crate) fn is_incomplete(&self, key: &Key) -> bool {
         self.incomplete.contains(key)
     }
 
-    /// Returns the unfinished rename.
+    /// Returns the rename that was started and not finished, if there is one.
     pub(crate) fn unfinished_rename(&self) -> Option<Renaming> {
         self.renaming.clone()
     }
 }
 
-/// Returns the `Attempted` records of a key.
+/// Returns journal records of attempts to put contents with these digests.
 pub(crate) fn attempts(key: &Key, digests: &[Option<u128>]) -> Vec<JournalRecord> {
     let attempted = |digest: &Option<u128>| JournalRecord::Attempted {
         key: key.clone(),
@@ -482,29 +485,28 @@ pub(crate) fn attempts(key: &Key, digests: &[Option<u128>]) -> Vec<JournalRecord
     digests.iter().map(attempted).collect()
 }
 
-/// Returns the entries of keys at and below a prefix.
+/// Returns the entries of a map whose keys are at and below a prefix.
 pub(crate) fn below<'a, V>(
     map: &'a BTreeMap<Key, V>,
     prefix: &'a Key,
 ) -> impl Iterator<Item = (&'a Key, &'a V)> {
     let from = (Bound::Included(prefix), Bound::Unbounded);
-    // Keys are sorted by their bytes, so the keys below `a` do not follow `a` directly: `a-b` comes between `a` and
-    // `a/b`.
+    // Filter the range, because keys are sorted by their bytes: `a-b` comes between `a` and `a/b`.
     map.range::<Key, _>(from)
         .take_while(|(key, _)| key.as_bytes().starts_with(prefix.as_bytes()))
         .filter(|(key, _)| key.below(prefix).is_some())
 }
 
-/// Returns the key after a rename of `from` to `to`, or `None` if it is not at or below `from`.
+/// Returns what `key` becomes by a rename of `from` to `to`, or `None` if `key` is not at or below `from`.
 pub(crate) fn renamed(key: &Key, from: &Key, to: &Key) -> Option<Key> {
     key.below(from).map(|rest| joined(to, &rest))
 }
 
-/// Returns the key `rest` below `prefix`.
+/// Returns the key that has `rest` below `prefix`.
 pub(crate) fn joined(prefix: &Key, rest: &Key) -> Key {
     let names = rest.names();
     names.fold(prefix.clone(), |key, name| {
-        // This does not fail: the names of a key are valid names.
+        // The error cannot occur, because the names of a valid key are valid.
         key.child(name).unwrap_or(key)
     })
 }

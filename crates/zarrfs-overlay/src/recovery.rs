@@ -1,11 +1,11 @@
 //! Repairs an upper folder after a crash or a power loss.
 //!
-//! Afterwards each key has the state before a change or the state after it, and incomplete or torn files are in
-//! `rescued/`. After a crash of the program, all its writes are in place. After a power loss the disk may have a file's
-//! new name but not its bytes, or not the journal's line of the change, or it may have only the line. So each file is
-//! compared with the marks of its key: the contents that the journal has of the key. A file with none of these contents
-//! is a stray. If a stray or a file in `pending/` is the synced content of a key whose own file is missing or torn, it
-//! is moved back to that key.
+//! Afterwards each key has its state before or after its last change, and incomplete or torn files are in `rescued/`.
+//! If only the process was killed, all its writes are in place. After a power loss the disk may have a file's new name
+//! without its bytes or without the journal's record of it, or only the record. So each file is compared with the marks
+//! of its key: the contents that the journal has recorded for the key. A file that has none of these contents is a
+//! stray. If the file of a key is missing or torn, and a stray or a file in `pending/` has the key's synced content,
+//! that file is moved back to the key.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
@@ -24,9 +24,9 @@ use crate::{content, rename};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::Key;
 
-/// Finishes a rename that was started, moves incomplete files from the layer's folder of keys to `rescued/`, and checks
-/// all files unless the journal says that they are synced. `above` is the layer above, if this one is frozen. It has
-/// records of the files that the freeze has moved to it.
+/// Recovers a layer after a crash: completes a rename, moves incomplete files to `rescued/`, and checks all files
+/// unless the journal says that they are synced. If the layer is frozen, `above` is the layer above it, to which files
+/// may have moved.
 pub(crate) fn recover(
     upper: &Upper,
     layer: &ChangeLayer,
@@ -48,7 +48,7 @@ pub(crate) fn recover(
         let check = Check::of(upper, layer, keys)?;
         check.restore(above)?;
     }
-    // A base without a change means that the program ended between the record of the base and the change.
+    // Drop the record of a key that was not changed after it: the process was killed between the record and the change.
     let bases = layer.lock().records.bases_below(&Key::root());
     for (key, _) in bases {
         if layer.lower_key(&key).as_ref() == Some(&key) && layer.dir.stat(&key)?.is_none() {
@@ -59,21 +59,21 @@ pub(crate) fn recover(
     layer.lock().compact()
 }
 
-/// A file of a layer, as found on disk.
+/// A file that recovery has found on disk.
 #[derive(Clone, Copy)]
 struct FoundFile {
     inode: u64,
     length: u64,
 }
 
-/// The files of a layer, compared with the marks of their keys.
+/// The check of a layer's files against the contents that the journal has recorded for their keys.
 struct Check<'a> {
     upper: &'a Upper,
     layer: &'a ChangeLayer,
     keys: &'a Path,
-    /// The files with a content that the journal has of their key.
+    /// The files that are intact, because they have a content that was recorded for their key.
     whole: BTreeMap<Key, Mark>,
-    /// The files with none of the contents that the journal has of their key.
+    /// The files that are torn or unknown, because they have no content that was recorded for their key.
     strays: BTreeMap<Key, FoundFile>,
     pending: Vec<PendingFile>,
 }
@@ -104,7 +104,7 @@ impl<'a> Check<'a> {
         Ok(check)
     }
 
-    /// Returns which of the contents in the marks of a key its file has, or `None` if it has none of them.
+    /// Returns the recorded content that the file of a key has, or `None` if the file is torn or unknown.
     fn content_of(&self, key: &Key, found: FoundFile) -> Result<Option<Mark>> {
         let (synced, contents) = {
             let state = self.layer.lock();
@@ -115,7 +115,7 @@ impl<'a> Check<'a> {
         if let Some(mark) = synced.filter(is_known) {
             return Ok(Some(mark));
         }
-        // A file that is changed in place has no digest.
+        // A file that is changed in place has no digest, so its inode suffices.
         let in_place = contents.iter().find(|mark| mark.digest.is_none());
         if let Some(mark) = in_place.filter(|mark| is_known(mark)) {
             return Ok(Some(*mark));
@@ -138,8 +138,8 @@ impl<'a> Check<'a> {
         content::file_digest(&file).map_err(|error| Error::os(key, error))
     }
 
-    /// Restores the synced contents of keys without a complete file, unless they have moved to the layer `above`, and
-    /// moves strays to `rescued/`. Afterwards the whole layer is synced.
+    /// Restores the synced contents of keys whose files are missing or torn, and moves torn and unknown files to
+    /// `rescued/`. Keys that have moved to the layer `above` are left out. Afterwards the layer is completely synced.
     fn restore(mut self, above: Option<&ChangeLayer>) -> Result<()> {
         let marked = self.layer.lock().records.marks.keys_below(&Key::root());
         let has_moved = |key: &Key| above.is_some_and(|above| above.last_mark(key).is_some());
@@ -147,7 +147,7 @@ impl<'a> Check<'a> {
             let synced = {
                 let state = self.layer.lock();
                 let marks = &state.records.marks;
-                // If the last mark has no content, the journal says that the key was removed: nothing is restored.
+                // Restore nothing if the last record says that the file of the key was removed.
                 marks.last(key).and(marks.synced(key))
             };
             if let Some(mark) = synced.filter(|_| !has_moved(key) && !self.whole.contains_key(key))
@@ -164,13 +164,13 @@ impl<'a> Check<'a> {
         state.records.replace_marks(self.whole);
         let summary = state.records.summary();
         match state.journal.rewrite(&summary) {
-            // The journal stays as it is: recovery from it leads to the same state.
+            // Keep the old journal if the disk is full, because the next recovery from it has the same result.
             Err(error) if error.kind() == Kind::NoSpace => Ok(()),
             written => written,
         }
     }
 
-    /// Moves a torn file to `rescued/`.
+    /// Moves a torn or unknown file to `rescued/`.
     fn rescue(&self, key: &Key) -> Result<()> {
         log::warn!(
             "{key}: the last write was lost in a crash of the machine; showing the previous content"
@@ -178,7 +178,7 @@ impl<'a> Check<'a> {
         self.upper.rescue_key(self.keys, key)
     }
 
-    /// Restores the synced content of a key, if it still exists.
+    /// Moves a file with the synced content of a key back to the key, if there is still such a file.
     fn put_back(&mut self, key: &Key, mark: Mark) -> Result<()> {
         let is_it = |inode, length| mark.is_file(inode, length);
         let stray = self
@@ -216,7 +216,7 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// Removes retained files from `pending/`, which were kept until their replacements were synced.
+    /// Removes replaced files from `pending/`, because the files that replaced them are synced now.
     fn drop_replaced<'k>(&self, marked: impl Iterator<Item = &'k Key>) {
         let contents: HashSet<(u64, u64)> = {
             let state = self.layer.lock();
@@ -243,7 +243,7 @@ mod tests {
     use zarrfs_store::tree::{AttrChange, OpenMode, RenameMode, Tree};
     use zarrfs_store::{Condition, PutBody, Store};
 
-    /// An upper folder, and the part of it that would be on disk after a power loss.
+    /// An upper folder, with the part of its journal that would be on disk after a power loss.
     struct Machine {
         folder: tempfile::TempDir,
         store: Arc<MemoryStore>,
@@ -251,7 +251,7 @@ mod tests {
         journal: Vec<u8>,
     }
 
-    /// Hard-links all files below a folder into another folder: they keep their inodes.
+    /// Hard-links all files below a folder into another folder, so that their inodes are the same.
     fn link_all(from: &Path, to: &Path) {
         fs::create_dir_all(to).unwrap();
         for entry in fs::read_dir(from).unwrap() {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     impl Machine {
-        /// Starts an overlay on a store that has the key `a`.
+        /// Opens an overlay over a store that has the object `a`.
         fn start() -> Machine {
             let folder = tempfile::tempdir().unwrap();
             let store = Arc::new(MemoryStore::default());
@@ -285,20 +285,20 @@ mod tests {
             Store::put(&self.overlay, &UNLIMITED, &key(name), body, &Condition::Any).unwrap();
         }
 
-        /// Takes the whole journal as the part that is on disk.
+        /// Assumes that the disk has the whole journal as it is now.
         fn sync_journal(&mut self) {
             self.journal = fs::read(self.folder.path().join("upper/journal")).unwrap();
         }
 
-        /// Takes only the synced part of the journal as the part that is on disk.
+        /// Assumes that the disk has only the synced part of the journal.
         fn keep_synced_journal(&mut self) {
             self.sync_journal();
             let synced = self.overlay.0.top().layer.lock().journal.synced();
             self.journal.truncate(usize::try_from(synced).unwrap());
         }
 
-        /// Simulates a power loss: the disk has all names, the recorded part of the journal, and each file after
-        /// `damage`.
+        /// Simulates a power loss. Afterwards the disk has all names, the synced part of the journal, and the files as
+        /// `damage` leaves them.
         fn lose_power(self, damage: impl Fn(&Path)) -> Machine {
             let (upper, disk) = (
                 self.folder.path().join("upper"),
@@ -325,7 +325,7 @@ mod tests {
         }
     }
 
-    /// Cuts the file of a key to `length` bytes.
+    /// Truncates the file of a key, as a power loss may do.
     fn tear(name: &str, length: u64) -> impl Fn(&Path) {
         move |disk| {
             let file = fs::File::options()
@@ -365,8 +365,8 @@ mod tests {
         assert_eq!(machine.rescued(), 2);
     }
 
-    /// The file of the new content gets the attributes. If the power loss destroys that content, the store's content is
-    /// visible again, with the synced attributes.
+    /// A new file takes over the attributes that were set on its key. If a power loss tears the file, the store's
+    /// content is visible again with these attributes.
     #[test]
     fn synced_attributes_survive_a_torn_file() {
         let mode_of = |machine: &Machine| {
@@ -390,7 +390,7 @@ mod tests {
                 machine.put("a", b"newest");
             }
             assert_eq!(mode_of(&machine), Some(0o640));
-            // This changes only the file.
+            // This changes the mode of the new file, and not the recorded mode.
             overlay.change(&UNLIMITED, &key("a"), &mode(0o600)).unwrap();
             assert_eq!(mode_of(&machine), Some(0o600));
             drop(overlay);
@@ -401,7 +401,7 @@ mod tests {
         }
     }
 
-    /// After a write, the overrides are kept only for the case that the new content is lost.
+    /// Recorded attributes remain after a write only until the new file is synced, because a power loss may lose it.
     #[test]
     fn attribute_overrides_are_dropped_once_the_file_is_synced() {
         for by_handle in [false, true] {
@@ -428,7 +428,8 @@ mod tests {
         }
     }
 
-    /// The key has another file by then: a mark of the synced file is not enough, so everything is synced.
+    /// While a file is synced, another thread gives its key a new file. A record for the synced file is then not
+    /// enough, so the whole layer is synced.
     #[test]
     fn a_write_during_the_sync_of_a_file_syncs_everything() {
         let machine = Machine::start();
@@ -436,7 +437,7 @@ mod tests {
         let overlay = &machine.overlay;
         let file = Tree::open(overlay, &UNLIMITED, &key("a"), OpenMode::Read).unwrap();
         let layer = overlay.0.top().layer.clone();
-        // This is what another thread may do between the flush and the sync.
+        // Simulate another thread, which writes the file between the flush and the sync.
         let first = layer.last_mark(&key("a")).unwrap();
         let mark = Mark {
             inode: first.inode + 1,
@@ -453,7 +454,7 @@ mod tests {
         assert_eq!(before.1, None);
         file.sync(&UNLIMITED).unwrap();
         assert_eq!(syncs(), before.0 + 1);
-        // The sync of everything includes the later content; the first one is not the content of the key.
+        // The sync of the whole layer includes the later content, which the key has now.
         assert_eq!(synced(), Some(mark));
     }
 
@@ -469,7 +470,7 @@ mod tests {
         assert_eq!(machine.rescued(), 0);
     }
 
-    /// The disk has the new name of a file, but not the journal line with its digest.
+    /// After a power loss, the disk has the new name of a file but not the journal's record of it.
     #[test]
     fn a_file_missing_in_the_journal_is_replaced() {
         let mut machine = Machine::start();
@@ -510,7 +511,7 @@ mod tests {
         }
     }
 
-    /// The disk need not have any unsynced line of the journal.
+    /// After a power loss, the disk has only the synced lines of the journal.
     #[test]
     fn a_synced_file_is_restored_without_later_journal_lines() {
         for (syncs_all, damage) in [(false, 0), (false, 3), (true, 3)] {
@@ -530,7 +531,7 @@ mod tests {
         }
     }
 
-    /// Two files take the key in turn: the file that had the key before is written again.
+    /// Repeated writes use two files in turn, so the next content may be in the inode that was synced before.
     #[test]
     fn a_rewritten_spare_file_is_not_taken_for_the_synced_file() {
         let mut machine = Machine::start();
@@ -548,8 +549,8 @@ mod tests {
         assert_eq!(machine.found("a").as_deref(), Some("synced"));
     }
 
-    /// A file that was open for writing when a commit began belongs to the new layer. The line of the frozen journal
-    /// that records this may not be on disk.
+    /// A file that was open for writing when a commit began has moved to the new layer. Recovery must not restore it in
+    /// the frozen layer, even if the frozen journal's record of the move is lost.
     #[test]
     fn a_file_synced_before_a_freeze_is_kept_for_the_new_layer() {
         let mut machine = Machine::start();
@@ -577,7 +578,7 @@ mod tests {
     #[test]
     fn synced_attributes_of_an_unchanged_file_are_kept() {
         let mut machine = Machine::start();
-        // The first line of a journal is always synced.
+        // Write another key first, because the first line of a journal is always synced.
         machine.put("b", b"change");
         let file = Tree::open(&machine.overlay, &UNLIMITED, &key("a"), OpenMode::Write).unwrap();
         let change = AttrChange {
@@ -629,7 +630,8 @@ mod tests {
         assert_eq!(pending.count(), 0);
     }
 
-    /// Any part of its writes may be on disk, so it is neither rescued as torn nor replaced by its previous content.
+    /// A power loss may leave any part of writes to a large file, which is changed in place. So the file is neither
+    /// rescued as torn nor replaced by an earlier content.
     #[test]
     fn a_large_file_changed_in_place_is_kept_as_on_disk() {
         let mut machine = Machine::start();

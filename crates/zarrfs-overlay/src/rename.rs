@@ -1,8 +1,8 @@
 //! Renames files and whole folders without copying them.
 //!
-//! A file of the upper folder is renamed there; an object of the store becomes visible at its new name by a whiteout at
-//! the new name with the old name as its source. A rename may need both, and is still one step: the journal first
-//! records that a rename starts, and recovery finishes it after a crash.
+//! A file of the upper folder is renamed there. An object of the store gets a whiteout at its new name that names the
+//! old name as its source, and becomes visible there. A rename may need both and is still one step for programs: the
+//! journal records its start, and recovery finishes it after a crash.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use zarr_format::error::{Error, Result};
 use zarrfs_store::tree::RenameMode;
 use zarrfs_store::{EntryKind, Key, Meta};
 
-/// Completes a rename in the upper folder, if it is not complete yet.
+/// Completes the part of a rename that is in the upper folder, unless it was completed before.
 pub(crate) fn finish(dir: &LayerDir, renaming: &Renaming) -> Result<()> {
     let (from, to) = (&renaming.from, &renaming.to);
     if renaming.in_upper {
@@ -43,7 +43,7 @@ fn is_folder(found: &Resolved) -> bool {
     LayeredStore::kind(found) == EntryKind::Directory
 }
 
-/// A rename within a change of names.
+/// A rename of a file or folder, made under the lock of the names.
 pub(crate) struct Rename<'a> {
     pub(crate) change: &'a NameChange<'a>,
     pub(crate) from: &'a Key,
@@ -51,10 +51,10 @@ pub(crate) struct Rename<'a> {
 }
 
 impl Rename<'_> {
-    /// Renames `from` to `to`.
+    /// Renames `from` to `to`, if the names and `onto` allow that.
     pub(crate) fn run(&self, onto: RenameMode) -> Result<()> {
         let (change, from, to) = (self.change, self.from, self.to);
-        // Evaluate all three, so that missing answers are requested together.
+        // Make all three checks before returning an error, so that the store is asked for all missing answers together.
         let (old, new, above) = (
             change.find(from),
             change.find(to),
@@ -78,9 +78,9 @@ impl Rename<'_> {
         Ok(())
     }
 
-    /// Fails with `Unsupported` for a folder that may have keys in a store that does not list its keys: a commit could
-    /// not find and rename them. With write-through every folder may have such keys, since files leave the upper folder
-    /// when they are stored.
+    /// Fails with `Unsupported` for a folder that may have keys in a store that cannot list them, because a commit
+    /// could not rename these keys. With write-through this is every folder, because files leave the upper folder when
+    /// they are stored.
     fn check_movable(&self) -> Result<()> {
         let (change, from) = (self.change, self.from);
         if change.store.info().lists {
@@ -92,12 +92,12 @@ impl Rename<'_> {
         Ok(())
     }
 
-    /// Renames `from` to `to`, replacing the content of `to`.
+    /// Renames `from` to `to`, which replaces the content of `to`.
     fn replace(&self) -> Result<()> {
         let (change, from, to) = (self.change, self.from, self.to);
         let layer = &change.top.layer;
         let in_upper = layer.dir.stat(from)?.is_some();
-        // Evaluate both, so that missing answers are requested together.
+        // Compute both before returning an error, so that the store is asked for all missing answers together.
         let (bases, whiteouts) = (self.base_records(), self.whiteouts());
         let (mut records, whiteouts) = (bases?, whiteouts?);
         change.make_parents(to)?;
@@ -128,8 +128,8 @@ impl Rename<'_> {
         }
         let layout = layer.write_layout();
         change.record(records)?;
-        // The ID of the replaced file is dropped first: otherwise the renamed object would be found at `to` with that
-        // ID, until the table is updated.
+        // Drop the replaced file's ID first. Otherwise a lookup could find the renamed object under that ID before the
+        // table is updated.
         change.open.lock().ids.remove(to);
         layer.retain_synced(&change.upper, to)?;
         finish(&layer.dir, &renaming)?;
@@ -146,7 +146,7 @@ impl Rename<'_> {
         self.forget_old_name()
     }
 
-    /// Drops what is cached about the old name, and records that both names changed.
+    /// Drops what is known about the old name, and invalidates cached answers about both names.
     fn forget_old_name(&self) -> Result<()> {
         let (change, from, to) = (self.change, self.from, self.to);
         self.forget_created_below()?;
@@ -157,7 +157,7 @@ impl Rename<'_> {
         Ok(())
     }
 
-    /// Checks the new name; returns whether there is nothing to do.
+    /// Checks whether the rename is allowed at its new name; returns whether there is nothing to do.
     fn is_done_already(
         &self,
         old: &Resolved,
@@ -178,7 +178,7 @@ impl Rename<'_> {
         }
     }
 
-    /// Checks that `old` may replace `new`.
+    /// Fails if a rename may not replace `new` by `old`, because only one is a folder or a folder is not empty.
     fn check_replaced(&self, old: &Resolved, new: &Resolved) -> Result<()> {
         let (change, to) = (self.change, self.to);
         match (is_folder(old), is_folder(new)) {
@@ -189,7 +189,7 @@ impl Rename<'_> {
         }
     }
 
-    /// Returns the base records that a rename needs: the store's versions of the files under the old and new names.
+    /// Returns records of the store's versions of all files under the old and the new names, before the rename.
     fn base_records(&self) -> Result<Vec<JournalRecord>> {
         let (change, from, to) = (self.change, self.from, self.to);
         let mut records = Vec::new();
@@ -198,7 +198,7 @@ impl Rename<'_> {
             let stored = change.find_lower(key)?;
             let is_file = |meta: &Meta| meta.kind != EntryKind::Directory;
             if key == to && change.top.layer.dir.stat(to)?.is_none() {
-                // The rename replaces an object of the store that is visible at `to` from another key.
+                // An object was renamed to `to` before, and the rename now replaces it.
                 let replaced = stored.as_ref();
                 let replaced = replaced.filter(|stored| is_file(&stored.1) && stored.0 != *to);
                 if let Some((from, meta)) = replaced {
@@ -219,7 +219,7 @@ impl Rename<'_> {
         let targets = rests.filter(|rest| !rest.is_root());
         let targets =
             targets.map(|rest| self.file_base_record(&joined(to, &rest), content::MAX_REPLACED));
-        // Evaluate all, so that missing answers are requested together.
+        // Ask for all keys before returning an error, so that the store gets all questions together.
         let targets: Vec<Result<Option<JournalRecord>>> = targets.collect();
         for record in targets {
             records.extend(record?);
@@ -227,7 +227,7 @@ impl Rename<'_> {
         Ok(records)
     }
 
-    /// Returns the base record of a key, or `None` if the key is a folder of the upper folder.
+    /// Returns a record of the store's version of a key, or `None` if the upper folder has a folder there.
     fn file_base_record(&self, key: &Key, limit: u64) -> Result<Option<JournalRecord>> {
         let change = self.change;
         match change.top.layer.dir.kind(key)? {
@@ -236,13 +236,12 @@ impl Rename<'_> {
         }
     }
 
-    /// Returns the records of incomplete files after a rename. `incomplete` are the incomplete files at and below
-    /// `from`.
+    /// Returns records that move the incomplete files in `incomplete` to their new names.
     fn incomplete_files(&self, incomplete: &[Key]) -> Vec<JournalRecord> {
         let (change, from, to) = (self.change, self.from, self.to);
         let mut records = Vec::new();
         if change.top.layer.lock().records.is_incomplete(to) {
-            // The rename replaces the incomplete file at `to`.
+            // An incomplete file at the new name is gone after the rename.
             records.push(JournalRecord::Completed(to.clone()));
         }
         let created = incomplete.iter().filter_map(|key| renamed(key, from, to));
@@ -250,7 +249,7 @@ impl Rename<'_> {
         records
     }
 
-    /// Returns the marks of the renamed files, as records under their new names.
+    /// Returns records that move the contents of the renamed files to their new names.
     fn marks(&self) -> Vec<JournalRecord> {
         let (change, from, to) = (self.change, self.from, self.to);
         let state = change.top.layer.lock();
@@ -266,8 +265,8 @@ impl Rename<'_> {
         records
     }
 
-    /// Whether the layer's file at `from` holds copies of documents, and has a name after the rename under which they
-    /// are used.
+    /// Whether the layer's file at `from` becomes consolidated metadata by the rename, with copies that a program
+    /// wrote.
     fn has_program_copies(&self) -> Result<bool> {
         let (change, from, to) = (self.change, self.from, self.to);
         if !may_be_consolidated(to) {
@@ -277,7 +276,7 @@ impl Rename<'_> {
         file.map_or(Ok(false), |file| has_program_copies(to, &file))
     }
 
-    /// Returns the records that move the recorded attributes from the old name to the new name.
+    /// Returns records that move recorded attributes to the new names.
     fn attributes(&self) -> Vec<JournalRecord> {
         let (change, from, to) = (self.change, self.from, self.to);
         let layer = &change.top.layer;
@@ -291,7 +290,7 @@ impl Rename<'_> {
         records
     }
 
-    /// Returns the changes of whiteouts that make `to` show the store's objects at and below `from`.
+    /// Returns records of whiteouts, so that `to` shows the store's objects at and below `from`.
     fn whiteouts(&self) -> Result<Vec<JournalRecord>> {
         let (change, from, to) = (self.change, self.from, self.to);
         let (lower, hides) = (change.find_lower(from), change.find_lower(to));
@@ -320,7 +319,7 @@ impl Rename<'_> {
         Ok(records)
     }
 
-    /// Whether the upper folder has a folder or a symbolic link, which hides a key without changing its content.
+    /// Whether the upper folder has a folder or a symbolic link at a key.
     fn is_special_in_upper(&self, key: &Key) -> Result<bool> {
         let change = self.change;
         let kind = change.top.layer.dir.kind(key)?;
@@ -332,7 +331,7 @@ impl Rename<'_> {
         Ok(change.find(key)?.is_some_and(|found| is_folder(&found)))
     }
 
-    /// Updates the keys of open files after a rename.
+    /// Moves open files to their new keys in the table.
     fn update_open_files(&self, files: Vec<Arc<OpenFile>>) {
         let (change, from, to) = (self.change, self.from, self.to);
         for file in &files {
@@ -348,7 +347,7 @@ impl Rename<'_> {
         }
     }
 
-    /// Drops the bases of keys that the store never had, below a renamed folder.
+    /// Drops the records of keys below a renamed folder that the store never had, because they do not exist any more.
     fn forget_created_below(&self) -> Result<()> {
         let (change, from) = (self.change, self.from);
         let state = change.top.layer.lock();

@@ -13,7 +13,7 @@ use zarr_format::error::{Error, Kind};
 use zarrfs_store::sync::file_limits;
 use zarrfs_store::{Key, StoreVersion, Version};
 
-/// The state of files that are or were open.
+/// Tables of open files, of failed writes to new files, and of file IDs.
 pub(crate) struct OpenState {
     pub(crate) files: OpenFileTable,
     pub(crate) failed_writes: FailedWritesTable,
@@ -25,29 +25,26 @@ pub(crate) struct OpenState {
 pub(crate) struct OpenFileTable(HashMap<Key, Weak<OpenFile>>);
 
 impl OpenFileTable {
-    /// Returns the open file of a key.
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<OpenFile>> {
         self.0.get(key)?.upgrade()
     }
 
-    /// Whether no file of a key is open.
     pub(crate) fn is_free(&self, key: &Key) -> bool {
         self.0.get(key).is_none_or(|file| file.strong_count() == 0)
     }
 
-    /// Returns the open files at and below a prefix.
     pub(crate) fn below(&self, prefix: &Key) -> Vec<Arc<OpenFile>> {
         let all = self.0.iter();
         let below = all.filter(|(key, _)| key.below(prefix).is_some());
         below.filter_map(|(_, file)| file.upgrade()).collect()
     }
 
-    /// Registers a file under a key, replacing any other file.
+    /// Registers an open file under a key; it replaces another open file of the key.
     pub(crate) fn register(&mut self, key: &Key, file: &Arc<OpenFile>) {
         self.0.insert(key.clone(), Arc::downgrade(file));
     }
 
-    /// Removes a file if it is registered under this key.
+    /// Removes an open file from the table, unless the key has another open file by now.
     pub(crate) fn unregister(&mut self, key: &Key, file: &OpenFile) {
         let found = self.0.get(key);
         if found.is_some_and(|found| std::ptr::eq(found.as_ptr(), file)) {
@@ -55,36 +52,36 @@ impl OpenFileTable {
         }
     }
 
-    /// Removes the file of a key, and returns it if it is open.
+    /// Removes a key from the table; returns its open file.
     pub(crate) fn remove(&mut self, key: &Key) -> Option<Arc<OpenFile>> {
         self.0.remove(key)?.upgrade()
     }
 }
 
-/// Maximum number of keys with their own ID.
+/// Maximum number of keys whose file ID is remembered.
 const MAX_FILES: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
 
-/// Assigns file IDs, which survive writes in place and renames.
+/// Assigns file IDs (inode numbers), which survive writes in place and renames.
 ///
-/// The kernel caches pages by file ID (`vfs`), so another file that gets the same name gets another ID. A key that was
-/// not written through this overlay has the version number of its content as its ID. A file that was opened on the
-/// store's content keeps that ID when it is written; the store's content then gets another ID, which it has after a
-/// discard of the writes.
+/// The kernel caches pages by file ID (`vfs`), so another file that gets the same name must get another ID. The ID of
+/// an object that was not written through the overlay is the number of its version. If such an object is opened and
+/// then written, the open file keeps that ID. The object in the store gets another ID, which is visible after a
+/// discard.
 pub(crate) struct FileIds {
     last: u64,
     by_key: LruCache<Key, FileId>,
-    /// By version number, the new ID of a content of the store, if a written file has kept the version number as its
-    /// own ID.
+    /// The new IDs of objects in the store, by version number. An object has an entry here if a written file has kept
+    /// the version number as its ID.
     stored: LruCache<u64, u64>,
 }
 
-/// The ID of a key's file.
+/// The ID of a key's file, and where the ID applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileId {
     id: u64,
-    /// The inode of the layer's file with this ID. The key may have another file at the moment.
+    /// The inode of the upper folder's file that has the ID, since the key may get another file.
     inode: u64,
-    /// The store's version of the content, once it was committed and is no longer in the layer.
+    /// The store's version of the content, if it was committed and is no longer in the upper folder.
     committed: Option<StoreVersion>,
 }
 
@@ -99,25 +96,26 @@ impl Default for FileIds {
 }
 
 impl FileIds {
-    /// Returns an unused ID.
+    /// Returns a file ID that is not in use.
     pub(crate) fn new_id(&mut self) -> u64 {
         self.last += 1;
-        // Version numbers are IDs too: hash the number, so that it differs from them.
+        // Hash the counter, so that the ID differs from version numbers, which are IDs too.
         Version::of(&[b"file", &self.last.to_le_bytes()[..]].concat()).number()
     }
 
-    /// Returns the ID of the layer's file of a key with this inode, or the inode if no other ID is known.
+    /// Returns the ID of the upper folder's file of a key, or its inode if the table has no other ID.
     pub(crate) fn of_upper(&mut self, key: &Key, inode: u64) -> u64 {
         let file = self.by_key.get(key).filter(|file| file.inode == inode);
         file.map_or(inode, |file| file.id)
     }
 
-    /// Whether the file of a key has its own ID.
+    /// Whether the table has an ID for the file of a key.
     pub(crate) fn has(&self, key: &Key) -> bool {
         self.by_key.contains(key)
     }
 
-    /// Returns the ID of the store's object of a key, if it is the committed file or has a new ID.
+    /// Returns the ID of an object in the store, or `None` if it is the version number. It differs if this overlay has
+    /// committed the object, or if a written file uses the version number.
     pub(crate) fn of_stored(&mut self, key: &Key, version: Version) -> Option<u64> {
         let file = self.by_key.get(key);
         let file = file.filter(|file| file.committed.is_none_or(|own| version.may_be(own.into())));
@@ -125,7 +123,7 @@ impl FileIds {
         id.or_else(|| self.stored.get(&version.number()).copied())
     }
 
-    /// Gives the store's content another ID, because the file with this ID is about to be written.
+    /// Gives an object of the store another ID, because a program writes to the open file that has its ID.
     pub(crate) fn mark_written(&mut self, id: u64) {
         if self.stored.get(&id).is_none() {
             let other = self.new_id();
@@ -133,8 +131,8 @@ impl FileIds {
         }
     }
 
-    /// Sets the ID of a key's file. Call it before the file gets the key, so that the file is never found without its
-    /// ID.
+    /// Sets the ID of a key's file. Must be called before the file gets the key, because a lookup must not find the
+    /// file without its ID.
     pub(crate) fn set(&mut self, key: &Key, id: u64, inode: u64) {
         let file = FileId {
             id,
@@ -144,19 +142,18 @@ impl FileIds {
         self.by_key.put(key.clone(), file);
     }
 
-    /// Records that the store has the file of a key, in this version.
+    /// Records that a key's file was committed, with the store's version of it.
     pub(crate) fn set_committed(&mut self, key: &Key, version: StoreVersion) {
         if let Some(file) = self.by_key.get_mut(key) {
             file.committed = Some(version);
         }
     }
 
-    /// Records that a key has lost its file.
     pub(crate) fn remove(&mut self, key: &Key) {
         self.by_key.pop(key);
     }
 
-    /// Records that the keys at and below a prefix have the store's objects again.
+    /// Removes the IDs at and below a prefix, because the store's objects are visible there again.
     pub(crate) fn remove_below(&mut self, prefix: &Key) {
         self.take_below(prefix);
     }
@@ -172,7 +169,7 @@ impl FileIds {
         taken.collect()
     }
 
-    /// Renames the keys of all files at and below `from`.
+    /// Moves the IDs of all files at and below `from` to their new keys after a rename.
     pub(crate) fn rename(&mut self, from: &Key, to: &Key) {
         self.remove(to);
         for (rest, file) in self.take_below(from) {
@@ -181,9 +178,9 @@ impl FileIds {
     }
 }
 
-/// The range of bytes that could not be written, for example because the disk is full, and the kind of error.
+/// The range of bytes that failed writes have left out of a file, and the kind of error, such as a full disk.
 ///
-/// A file with such a range is not published, so no incomplete content is ever committed. The range is cleared when it
+/// A file with such a range is not published, so that no incomplete content is committed. The range is cleared when it
 /// is written again or cut off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FailedWrites {
@@ -192,8 +189,8 @@ pub(crate) struct FailedWrites {
 }
 
 impl FailedWrites {
-    /// Adds a failed write. A write that no file of the disk can hold is not added: it has no part that is missing. A
-    /// write beyond this process's limit of file sizes is added.
+    /// Adds a failed write to the range that is missing. A write beyond the file system's maximum file size is left
+    /// out, because its bytes can never exist. A write beyond the process's limit (RLIMIT_FSIZE) is added.
     pub(crate) fn with_failure(
         failed: Option<FailedWrites>,
         range: Range<u64>,
@@ -208,7 +205,7 @@ impl FailedWrites {
         Some(FailedWrites { range, kind })
     }
 
-    /// Returns the missing range after a successful write, or `None` if nothing is missing.
+    /// Returns the range that is still missing after a successful write, or `None` if the file is complete.
     pub(crate) fn without(self, written: Range<u64>) -> Option<FailedWrites> {
         let Range { mut start, mut end } = self.range;
         if written.start <= start {
@@ -224,12 +221,12 @@ impl FailedWrites {
         })
     }
 
-    /// Returns the missing range after the file was set to this length in bytes.
+    /// Returns the range that is still missing after the file was truncated to `length` bytes.
     pub(crate) fn truncated(self, length: u64) -> Option<FailedWrites> {
         self.without(length..u64::MAX)
     }
 
-    /// Returns the error that prevents the publication of the file.
+    /// Returns the error of publishing a file that lacks this range.
     pub(crate) fn error(&self, key: &Key) -> Error {
         let Range { start, end } = self.range;
         let why = format!("incomplete: bytes {start} to {end} could not be written");
@@ -237,17 +234,17 @@ impl FailedWrites {
     }
 }
 
-/// The failed writes of incomplete new files, by key. They outlive the open file.
+/// The failed writes to new files that are incomplete, by key. They are remembered after the files are closed.
 #[derive(Default)]
 pub(crate) struct FailedWritesTable(HashMap<Key, FailedWrites>);
 
 impl FailedWritesTable {
-    /// Returns the missing range of the file of a key, or `None` if the file is complete.
+    /// Returns the missing range of a key's file, or `None` if the file is complete.
     pub(crate) fn get(&self, key: &Key) -> Option<&FailedWrites> {
         self.0.get(key)
     }
 
-    /// Sets the missing range of the file of a key, or `None` if the file is complete.
+    /// Sets the missing range of a key's file; `None` means that the file is complete.
     pub(crate) fn set(&mut self, key: &Key, failed: Option<&FailedWrites>) {
         match failed {
             Some(failed) => self.0.insert(key.clone(), failed.clone()),
@@ -255,7 +252,7 @@ impl FailedWritesTable {
         };
     }
 
-    /// Moves the entries at and below a renamed key.
+    /// Moves the missing ranges of the files at and below `from` to their new keys after a rename.
     pub(crate) fn rename(&mut self, from: &Key, to: &Key) {
         let all = self
             .0

@@ -1,7 +1,7 @@
 //! Tests the overlay under shuttle: three threads in many schedules.
 //!
-//! Threads are switched at uses of locks (`sync/locks.rs`), of files in the upper folder and of the store. A failing
-//! schedule is printed; `ZARRFS_SCHEDULE=... cargo test -p zarrfs-overlay --lib schedules::NAME` replays it.
+//! Threads may be switched at each use of a lock (`sync/locks.rs`), of a file in the upper folder or of the store. A
+//! schedule that fails is printed; `ZARRFS_SCHEDULE=... cargo test -p zarrfs-overlay --lib schedules::NAME` replays it.
 
 mod scenario;
 
@@ -32,15 +32,15 @@ fn open_and_read(core: &Arc<Core>) -> Reads {
     vec![core.open_file('a').map(|file| file.read())]
 }
 
-/// Opens the file and keeps it open while other threads look it up.
+/// Opens the file `a` and keeps it open while it looks up all open files.
 fn hold(core: &Arc<Core>) -> Reads {
     let file = core.open_file('a');
     drop(core.all_registered());
     vec![file.map(|file| file.read())]
 }
 
-/// Whether a reader of both names may see these contents during a rename of the file with content 1 over the one with
-/// 2.
+/// Whether the third thread, which reads the old and then the new name, may see these contents. The file with content 1
+/// is renamed over the file with content 2.
 fn is_rename([_, _, reads]: &[Reads; 3], stored: &[(char, u8)]) -> bool {
     let is_seen = match reads[..] {
         [Some(1), b] => b == Some(2) || b == Some(1),
@@ -50,7 +50,7 @@ fn is_rename([_, _, reads]: &[Reads; 3], stored: &[(char, u8)]) -> bool {
     is_seen && stored == [('b', 1)]
 }
 
-/// Opens, writes and closes. The write goes to the file that was opened.
+/// Writes 3 to the file `a`. The write goes to the file that was opened, even if the name gets another file.
 fn write(core: &Arc<Core>) -> Reads {
     let writer = core.open_writer('a').unwrap();
     let is_written = writer.write(3);
@@ -58,7 +58,7 @@ fn write(core: &Arc<Core>) -> Reads {
     vec![is_written.then_some(3)]
 }
 
-/// A commit, a rename of the layer's file over an object, and a reader of both names.
+/// Threads: a commit, a rename of a file in the upper folder over an object of the store, and a reader of both names.
 #[test]
 fn commit_and_rename_in_the_layer() {
     Scenario {
@@ -71,7 +71,7 @@ fn commit_and_rename_in_the_layer() {
     .explore();
 }
 
-/// A commit, a rename of an object of the store over a file of the layer, and a reader of both names.
+/// Threads: a commit, a rename of an object of the store over a file of the upper folder, and a reader of both names.
 #[test]
 fn commit_and_rename_in_the_store() {
     Scenario {
@@ -84,7 +84,7 @@ fn commit_and_rename_in_the_store() {
     .explore();
 }
 
-/// A commit of a renamed object, a reader that opens it, and one that does not.
+/// Threads: a commit of a renamed object, a reader that opens it, and a reader that gets it without an open.
 #[test]
 fn commit_of_renamed_key() {
     Scenario {
@@ -99,7 +99,7 @@ fn commit_of_renamed_key() {
     .explore();
 }
 
-/// A commit, a publication and a reader.
+/// Threads: a commit, a put that replaces the committed file, and a reader.
 #[test]
 fn commit_and_publication() {
     Scenario {
@@ -120,7 +120,7 @@ fn commit_and_publication() {
     .explore();
 }
 
-/// A commit, a removal and a reader.
+/// Threads: a commit, a removal of the committed file, and a reader.
 #[test]
 fn commit_and_removal() {
     Scenario {
@@ -141,7 +141,7 @@ fn commit_and_removal() {
     .explore();
 }
 
-/// A commit, a discard of the change, and a reader.
+/// Threads: a commit, a discard of the committed change, and a reader.
 #[test]
 fn commit_and_discard() {
     Scenario {
@@ -160,8 +160,8 @@ fn commit_and_discard() {
     .explore();
 }
 
-/// A commit of another key, a rename of an object of the store, and a change of its mode, which must survive the
-/// rename.
+/// Threads: a commit of another key, a rename of an object of the store, and a change of its mode, which must survive
+/// the rename.
 #[test]
 fn commit_attributes_and_rename() {
     Scenario {
@@ -180,7 +180,8 @@ fn commit_attributes_and_rename() {
     .explore();
 }
 
-/// A commit, a writer of an object of the store, and a change of its mode: both changes survive.
+/// Threads: a commit, a writer of an object of the store, and a change of the object's mode. The content and the mode
+/// must both survive.
 #[test]
 fn commit_attributes_and_writer() {
     Scenario {
@@ -197,7 +198,7 @@ fn commit_attributes_and_writer() {
     .explore();
 }
 
-/// A commit, a writer, and a rename over the file that the writer opens.
+/// Threads: a commit, a writer of a file, and a rename of another file over it.
 #[test]
 fn commit_writer_and_rename_over() {
     Scenario {
@@ -208,8 +209,8 @@ fn commit_writer_and_rename_over() {
         }],
         is_right: |[_, written, read], stored| {
             let is_last = matches!(stored, [('a', 2 | 3)]);
-            // If the writer's content is visible after the rename, the write came after the rename, and nothing may
-            // replace it.
+            // If the writer's content is visible after the rename, the write came later, so it must also be the last
+            // content in the store.
             let is_kept = read[..] != [Some(3)] || stored == [('a', 3)];
             written[..] == [Some(3)] && matches!(read[..], [Some(2 | 3)]) && is_last && is_kept
         },
@@ -218,7 +219,7 @@ fn commit_writer_and_rename_over() {
     .explore();
 }
 
-/// A commit, a writer in place, and a reader.
+/// Threads: a commit, a writer that changes a large file in place, and a reader.
 #[test]
 fn commit_and_writer_in_place() {
     Scenario {
@@ -233,7 +234,7 @@ fn commit_and_writer_in_place() {
     .explore();
 }
 
-/// A commit, and a writer that opens a name during a rename to it.
+/// Threads: a commit, and a writer that opens a name while another file is renamed to it.
 #[test]
 fn commit_and_writer_of_renamed_key() {
     Scenario {
@@ -262,7 +263,7 @@ fn commit_and_writer_of_renamed_key() {
     .explore();
 }
 
-/// A commit that leaves out the file that a writer has open, and a reader of that file.
+/// Threads: a commit that leaves out a file because a writer has it open, and a reader of that file.
 #[test]
 fn commit_writer_and_reader() {
     Scenario {
@@ -277,7 +278,8 @@ fn commit_writer_and_reader() {
     .explore();
 }
 
-/// A commit of a renamed object, then a writer, a reader that has the file open all the time, and one that opens it.
+/// Threads: a commit of a renamed object and then a writer, a reader that has the file open all the time, and a reader
+/// that opens it.
 #[test]
 fn commit_then_write_of_renamed_key() {
     Scenario {
@@ -301,7 +303,7 @@ fn commit_then_write_of_renamed_key() {
     .explore();
 }
 
-/// Two concurrent commits and a writer.
+/// Threads: two commits and a writer.
 #[test]
 fn two_commits_and_writer() {
     Scenario {
@@ -316,7 +318,8 @@ fn two_commits_and_writer() {
     .explore();
 }
 
-/// Two commits of one key from two mounts: neither overwrites the other's unseen change.
+/// Two mounts commit the same key. No commit may overwrite a change of the other mount that its own change does not
+/// know.
 #[test]
 fn commits_of_two_mounts() {
     Scenario {
@@ -339,7 +342,8 @@ fn commits_of_two_mounts() {
         is_right: |[first, second, read], stored| {
             let is_last = match (&first[..], &second[..]) {
                 ([Some(1)], [None]) | ([None], [Some(5)]) => stored == [('a', 1)],
-                // The second mount has changed the key after the first mount's commit.
+                // A second commit to the store is allowed only if its mount changed the key after the first mount's
+                // commit.
                 ([Some(1)], [Some(5)]) => stored == [('a', 5)],
                 _ => false,
             };
@@ -350,7 +354,7 @@ fn commits_of_two_mounts() {
     .explore();
 }
 
-/// Two renames over one name, and a reader that opens it.
+/// Threads: two renames over the same name, and a reader that opens this name.
 #[test]
 fn two_renames_over_one_name() {
     Scenario {
@@ -376,7 +380,7 @@ fn two_renames_over_one_name() {
     .explore();
 }
 
-/// A commit of a renamed object, whose new name must exist at all times, and whose old name never.
+/// While a renamed object is committed, its new name must exist at all times, and its old name never.
 #[test]
 fn renamed_key_is_found() {
     Scenario {
@@ -395,7 +399,7 @@ fn renamed_key_is_found() {
     .explore();
 }
 
-/// A commit of a renamed object, and readers of both names.
+/// Threads: a commit of a renamed object, and a reader for each of its two names.
 #[test]
 fn renamed_key_is_read() {
     Scenario {
@@ -410,7 +414,7 @@ fn renamed_key_is_read() {
     .explore();
 }
 
-/// A rename over a name that another actor opens, and a later open.
+/// Threads: a rename over a name, a thread that has the old file open, and a thread that opens the name later.
 #[test]
 fn rename_over_opened_file() {
     Scenario {
@@ -432,7 +436,7 @@ fn rename_over_opened_file() {
     .explore();
 }
 
-/// A writer that reads its file before closing it, and another actor that opens the file.
+/// Threads: a writer that reads its file before it closes it, and a reader that opens the file.
 #[test]
 fn writer_and_reader_of_one_file() {
     Scenario {

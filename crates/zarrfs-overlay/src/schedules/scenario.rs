@@ -19,54 +19,52 @@ use zarrfs_store::request_context::UNLIMITED;
 use zarrfs_store::tree::{AttrChange, OpenMode, RenameMode, Tree, TreeFile};
 use zarrfs_store::{Condition, Key, PutBody, Reader, Store};
 
-/// A mode that no file has until it is set.
+/// A file mode that is never a default, to recognize that it was set.
 const MODE: u32 = 0o604;
 
-/// The contents that an actor has read, in order.
+/// The contents that one thread has read, in order.
 pub(super) type Reads = Vec<Option<u8>>;
 
-/// The actions of one actor.
+/// What one thread of a scenario does.
 pub(super) type Actor = fn(&Arc<Core>) -> Reads;
 
-/// Whether the reads of three actors and the final state of the store are allowed.
+/// Decides whether the reads of the three threads and the final state of the store are allowed.
 pub(super) type Judge = fn(&[Reads; 3], &[(char, u8)]) -> bool;
 
-/// The initial state, and the actions of three actors.
+/// A test with three threads: the initial state, what the threads do, and which results are allowed.
 #[derive(Clone, Copy)]
 pub(super) struct Scenario {
-    /// Files of the upper folder.
+    /// The upper folder's files at the start, by name and content.
     pub(super) files: &'static [(char, u8)],
-    /// Whether these files are large enough to be changed in place.
+    /// Whether the upper folder's files are large enough to be changed in place.
     pub(super) is_large: bool,
-    /// Objects of the store.
+    /// The store's objects at the start, by name and content.
     pub(super) objects: &'static [(char, u8)],
-    /// A rename before the actors start.
+    /// A rename that is made before the threads start: the old and the new name.
     pub(super) renamed: Option<(char, char)>,
     pub(super) actors: [Actor; 3],
-    /// Whether the last commit overwrites another mount's commit.
+    /// Whether the commit at the end is forced, because another mount may have changed the store.
     pub(super) force: bool,
-    /// Whether the reads of each actor and the state of the store after a last commit are allowed.
+    /// Decides whether the reads of each thread, and the store after a last commit, are allowed.
     pub(super) is_right: Judge,
 }
 
-/// An overlay whose contents are single numbers.
+/// An overlay whose files each contain one number.
 pub(super) struct Core {
     pub(super) overlay: Overlay,
     pub(super) store: Arc<MemoryStore>,
     pub(super) upper: PathBuf,
 }
 
-/// A file that is open for reading.
 pub(super) struct ScenarioReader(Arc<OpenFile>);
 
-/// A handle for writing.
 pub(super) struct ScenarioWriter(Arc<dyn TreeFile>);
 
 pub(super) fn key(name: char) -> Key {
     Key::new(name.to_string()).unwrap()
 }
 
-/// Returns a folder that only this test uses, in memory if possible.
+/// Returns a folder that no other test uses, in memory if possible.
 pub(super) fn unused_folder() -> PathBuf {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let number = LAST.fetch_add(1, Ordering::Relaxed);
@@ -81,7 +79,7 @@ pub(super) fn put(overlay: &Overlay, name: char, bytes: &[u8]) {
     Store::put(overlay, &UNLIMITED, &key(name), body, &Condition::Any).unwrap();
 }
 
-/// Commits; returns whether there was no conflict.
+/// Commits all changes; returns whether there was no conflict.
 pub(super) fn has_committed(overlay: &Overlay) -> bool {
     let done = overlay
         .commit(&UNLIMITED, CommitConfig::default(), &|_, _| {})
@@ -89,7 +87,7 @@ pub(super) fn has_committed(overlay: &Overlay) -> bool {
     done.unwrap().conflicts.is_empty()
 }
 
-/// Returns the result, or `None` if the file is missing; retries if it was replaced.
+/// Returns the result of `done`, or `None` if the file is missing. It is retried if the file was replaced meanwhile.
 pub(super) fn found<T>(mut done: impl FnMut() -> Result<T>) -> Option<T> {
     loop {
         match done() {
@@ -131,7 +129,7 @@ impl Core {
         assert!(has_committed(&self.overlay), "wrong: a conflict");
     }
 
-    /// Returns whether there was a change to discard.
+    /// Discards a change; returns whether there was one.
     pub(super) fn discard(&self, name: char) -> bool {
         found(|| self.overlay.discard(&UNLIMITED, &key(name))).is_some()
     }
@@ -153,7 +151,7 @@ impl Core {
         found(rename).is_some()
     }
 
-    /// Sets a mode that no other file has; returns whether the file existed.
+    /// Sets the mode `MODE`, which no other file has; returns whether the file existed.
     pub(super) fn set_mode(&self, name: char) -> bool {
         let mode = AttrChange {
             mode: Some(MODE),
@@ -162,7 +160,7 @@ impl Core {
         found(|| Tree::change(&self.overlay, &UNLIMITED, &key(name), &mode)).is_some()
     }
 
-    /// Whether the file has the mode `MODE`, or `None` if the file is missing.
+    /// Whether a file has the mode `MODE`; `None` if the file is missing.
     pub(super) fn has_mode(&self, name: char) -> Option<bool> {
         let stat = Tree::stat(&self.overlay, &UNLIMITED, &key(name)).unwrap()?;
         Some(stat.posix.is_some_and(|posix| posix.mode & 0o7777 == MODE))
@@ -201,7 +199,7 @@ impl Core {
         self.overlay.0.registered_below(&Key::root())
     }
 
-    /// Returns the contents of the store.
+    /// Returns the names and contents of the store's objects.
     pub(super) fn stored(&self) -> Vec<(char, u8)> {
         let content = |name: char| {
             let object = Store::get(&*self.store, &UNLIMITED, &key(name), 1 << 20).unwrap()?;
