@@ -146,7 +146,7 @@ impl Store for Overlay {
     }
 
     fn drop_cached(&self, key: &Key, range: Option<&ByteRange>) {
-        // If the key cannot be looked up below, nothing about it is cached there.
+        // Ignore an error: if the key cannot be found below, no cache there has it.
         let _ = get_below(self, key, |store, lower| {
             store.drop_cached(lower, range);
             Ok(())
@@ -158,9 +158,9 @@ impl Store for Overlay {
     }
 }
 
-/// Reads a part of an object. All bytes are from one content.
+/// Reads a part of an object, so that all bytes are from one version of it.
 ///
-/// Errors: `Changed` if the object is written during each attempt.
+/// Errors: `Changed` if the object keeps changing while it is read.
 fn object(
     overlay: &Overlay,
     context: &RequestContext,
@@ -214,8 +214,8 @@ fn get_visible(
     })
 }
 
-/// Calls `get` with the store below and the key that is visible at `key`. Returns `None` if the upper folder has
-/// the key or a whiteout hides it.
+/// Calls `get` with the store below the upper folder and with the key whose object is visible at `key`. Returns `None`
+/// if the upper folder has its own file or a whiteout there.
 fn get_below<T>(
     overlay: &Overlay,
     key: &Key,
@@ -228,7 +228,7 @@ fn get_below<T>(
     overlay.0.with_top(|top| top.query_below(key, &get))
 }
 
-/// Forwards prefetch hints to the store below, for keys that it has.
+/// Forwards prefetch hints to the store below for keys that are not changed in the upper folder.
 pub(crate) struct OverlayHints {
     pub(crate) overlay: Overlay,
     pub(crate) below: Arc<dyn Hints>,

@@ -12,7 +12,7 @@ pub(crate) fn key(text: &str) -> Key {
     Key::new(text).unwrap()
 }
 
-/// Opens an upper folder over a store.
+/// Opens an overlay of a store with the upper folder at `path`.
 pub(crate) fn open(upper: &Path, store: &Arc<MemoryStore>) -> Overlay {
     Overlay::open(upper, store.clone(), "a store", OverlayConfig::default()).unwrap()
 }

@@ -32,10 +32,10 @@ impl Tree for Overlay {
     }
 
     fn stat(&self, context: &RequestContext, path: &Key) -> Result<Option<Stat>> {
-        // For a file that is being written, the `stat` is that of the open file, with its new length, although its key
-        // still has the old content.
+        // For a file with unpublished writes, return the `stat` of the open file, because its key still has the old
+        // length.
         if let Some(file) = self.0.registered(path) {
-            // The lock of an open file may be held during a request to the store.
+            // Check first whether the caller may wait: the open file may be locked while the store is asked.
             context.check_may_wait()?;
             if file.is_pending() {
                 return file.stat(context).map(Some);
@@ -112,7 +112,7 @@ impl Tree for Overlay {
         }
         opener::change(&self.0, context, path, |file| {
             file.change(context, change)?;
-            // If no handle is open, no close would flush the change.
+            // Flush now: if no program has the file open, no close will publish the change.
             file.flush(context)
         })
     }
@@ -263,26 +263,26 @@ impl Tree for Overlay {
     }
 }
 
-/// The place where extended attributes are found.
+/// Where the extended attributes of a key are.
 enum Xattrs {
-    /// There are none.
+    /// The key has no extended attributes.
     None,
-    /// In an override: they were set while the layer did not have the content.
+    /// In the journal's record, because they were set while the content was not in the layer.
     Override(Arc<AttributeOverride>),
-    /// On this file or folder of the upper folder.
+    /// On the upper folder's file or folder.
     Of(Arc<File>),
 }
 
-/// Fails with `NotPermitted` or `NameTooLong` for a new name that no commit could put.
+/// Fails with `NotPermitted` or `NameTooLong` if a commit could not put the new name into a store.
 pub(crate) fn check_new(path: &Key) -> Result<()> {
     check_names(path)?;
     check_length(path)
 }
 
-/// Returns `stat` with the file ID of the key as its content number.
+/// Returns `stat` with the file ID (inode number) of the key.
 fn with_id(core: &OverlayCore, context: &RequestContext, path: &Key, stat: Stat) -> Stat {
     let file = core.registered(path);
-    // Another program may have replaced the object that the file was opened on.
+    // Ignore the open file if another program has replaced the object that it was opened on.
     let is_same = |file: &Arc<OpenFile>| {
         let opened = file.unwritten_version();
         opened.is_none_or(|opened| stat.meta.version.may_be(opened.version.into()))
@@ -293,8 +293,7 @@ fn with_id(core: &OverlayCore, context: &RequestContext, path: &Key, stat: Stat)
         && file.inode().is_some_and(|inode| inode != posix.identity)
         && let Ok(own) = file.stat(context)
     {
-        // The open file is not the file that was found: a rename is about to give the key to the found file, or has
-        // just given it to the open file.
+        // The open file is another one than the found file, because a rename is in progress. Use the open file alone.
         return own;
     }
     let mut open = core.open.lock();
@@ -337,7 +336,7 @@ fn change_special(
     })
 }
 
-/// Returns the place of the extended attributes of a key.
+/// Returns where the extended attributes of a key are.
 fn xattrs(core: &OverlayCore, context: &RequestContext, key: &Key) -> Result<Xattrs> {
     core.with_top(|top| {
         let overrides = top.layer.attribute_override(key)?;
@@ -366,7 +365,7 @@ fn xattrs(core: &OverlayCore, context: &RequestContext, key: &Key) -> Result<Xat
     })
 }
 
-/// Changes extended attributes with `set`, which gets a file or folder with the attributes of the key.
+/// Changes extended attributes of a key with `set`, which is called with the file or folder that has them.
 ///
 /// Fails with `Unsupported` for symbolic links.
 fn change_xattrs(
@@ -392,7 +391,7 @@ fn change_xattrs(
     }
 }
 
-/// Creates a folder or a symbolic link with `make`.
+/// Calls `make` to create a folder or a symbolic link, if its name is valid and free.
 fn make_special(
     core: &Arc<OverlayCore>,
     context: &RequestContext,
@@ -409,7 +408,7 @@ fn make_special(
     })
 }
 
-/// Opens a folder of the layer on top.
+/// Opens a folder of the top layer, for its extended attributes.
 fn open_folder(top: &LayeredStore, key: &Key) -> Result<Arc<File>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let fd = top.layer.dir.open_key(key, flags);

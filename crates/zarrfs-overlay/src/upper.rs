@@ -1,11 +1,11 @@
 //! The upper folder on disk: an ordinary directory with readable names.
 //!
-//! `keys/` has the written files under their keys; `frozen/` the changes of a commit that has begun; `pending/` the
-//! files that are being written, and replaced files that are kept until their replacements are synced; `rescued/` the
-//! files that were incomplete after a crash. The folder belongs to one store and is open in one process at a time.
-//! `next/` and `committed-N/` are needed for a freeze and for the end of a commit. Both are sequences of renames: after
-//! a crash, the names that exist show how many of the renames were done. The folders and the journal of the next layer
-//! are made in advance, because the disk may be full when a commit begins.
+//! `keys/` has the written files under their keys, and `frozen/` the changes of a commit that has begun. `pending/` has
+//! files that are being written, and replaced files until the files that replaced them are synced. `rescued/` has files
+//! that were incomplete after a crash. The folder belongs to one store and is open in one process at a time. `next/`
+//! and `committed-N/` exist during a freeze and at the end of a commit. Both are sequences of renames: after a crash,
+//! the names that exist show which renames were done. The next layer's folders and journal are made in advance, because
+//! the disk may be full when a commit begins.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -26,16 +26,16 @@ use crate::pending_folder::{PendingFolder, name_part};
 use zarr_format::error::{Error, Kind, Result};
 use zarrfs_store::Key;
 
-/// An upper folder, open and locked.
+/// An upper folder that this process has open and locked.
 pub(crate) struct Upper {
     path: PathBuf,
     pub(crate) pending: PendingFolder,
     _lock: File,
 }
 
-/// The paths of a layer in the upper folder.
+/// The paths of a layer of changes in the upper folder.
 pub(crate) struct LayerPaths {
-    /// The folder of files under their keys.
+    /// The folder with the layer's files under their keys.
     pub(crate) keys: PathBuf,
     pub(crate) journal: PathBuf,
 }
@@ -51,8 +51,8 @@ impl LayerPaths {
 
 const IDENTITY: &str = "zarrfs.json";
 
-/// The layout version that is written and read. In the layout of zarrfs 0.1, files can have several names, and there
-/// can be pipes and sockets.
+/// The version of the folder's layout. In version 1, of zarrfs 0.1, files can have several names, and there can be
+/// pipes and sockets.
 const FORMAT_VERSION: u64 = 2;
 
 const README: &str = "\
@@ -74,11 +74,11 @@ read all files, but change them only with these commands or through the mount.
 ";
 
 impl Upper {
-    /// Opens the upper folder at `path` for the store at `store`, a path or URL without secrets, and creates it if it
-    /// is missing or empty. Without `store`, the folder must exist, and may belong to any store.
+    /// Opens the upper folder at `path` for a store, and creates it if it is missing or empty. `store` is the store's
+    /// path or URL without secrets. If it is `None`, the folder must exist, and may belong to any store.
     ///
-    /// Errors: `Exists` if another process has it open, `Invalid` if it belongs to a store in another place, `NotEmpty`
-    /// if it contains other files.
+    /// Errors: `Exists` if another process has the folder open, `Invalid` if it belongs to a store in another place,
+    /// `NotEmpty` if it contains other files.
     pub(crate) fn open(path: &Path, store: Option<&str>) -> Result<Upper> {
         let failed = |error: std::io::Error| Error::os(path.display(), error);
         let is_new = !path.join(IDENTITY).exists();
@@ -114,35 +114,34 @@ impl Upper {
         })
     }
 
-    /// Returns the path of the folder.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the path of the folder for files that were incomplete when the program ended.
+    /// Returns the path of `rescued/`, which gets the files that were incomplete when the process ended.
     pub(crate) fn rescued(&self) -> PathBuf {
         self.path.join("rescued")
     }
 
-    /// Makes the folder belong to the store at `store` from now on.
+    /// Makes the folder belong to `store`, a path or URL, instead of the store that it belonged to.
     pub(crate) fn rebind(&self, store: &str) -> Result<()> {
         let written =
             write_identity(&self.path, store).and_then(|()| File::open(&self.path)?.sync_all());
         written.map_err(|error| Error::os(self.path.display(), error))
     }
 
-    /// Returns the paths of the layer that programs change.
+    /// Returns the paths of the top layer, which programs change.
     pub(crate) fn top(&self) -> LayerPaths {
         LayerPaths::in_folder(&self.path)
     }
 
-    /// Returns the paths of the frozen layer, or `None` if there is none.
+    /// Returns the paths of the frozen layer, which a commit writes to the store, or `None` if there is none.
     pub(crate) fn frozen(&self) -> Option<LayerPaths> {
         let frozen = LayerPaths::in_folder(&self.frozen_folder());
         frozen.journal.exists().then_some(frozen)
     }
 
-    /// Returns the paths of the prepared layer.
+    /// Returns the paths of the layer that the next commit will make the top layer.
     pub(crate) fn next(&self) -> LayerPaths {
         LayerPaths::in_folder(&self.next_folder())
     }
@@ -151,12 +150,12 @@ impl Upper {
         self.path.join("frozen")
     }
 
-    /// Returns the folder of the next layer, which is made in advance.
+    /// Returns the folder of the layer that the next commit will make the top layer.
     fn next_folder(&self) -> PathBuf {
         self.path.join("next")
     }
 
-    /// Replaces a `NoSpace` error with one that says how much space is needed; returns any other error unchanged.
+    /// Replaces the error of a full disk by one that tells how much space is needed. Returns other errors unchanged.
     pub(crate) fn without_room(&self, error: Error, needs: &str) -> Error {
         match error.kind() {
             Kind::NoSpace => {
@@ -167,19 +166,18 @@ impl Upper {
         }
     }
 
-    /// Syncs the names in the folder itself, so that they survive a power loss.
+    /// Syncs the upper folder itself, so that the names in it survive a power loss.
     pub(crate) fn sync(&self) -> Result<()> {
         let synced = File::open(&self.path).and_then(|folder| folder.sync_all());
         synced.map_err(|error| Error::os(self.path.display(), error))
     }
 
-    /// Syncs the whole file system of the folder.
+    /// Syncs the whole file system that has the upper folder.
     pub(crate) fn sync_disk(&self) -> Result<()> {
         let synced = self.pending.sync_disk();
         synced.map_err(|error| Error::os(self.path.display(), error))
     }
 
-    /// Returns the paths of the files in `rescued/`.
     pub(crate) fn rescued_files(&self) -> Result<Vec<String>> {
         let folder = self.rescued();
         let failed = |error| Error::os(folder.display(), error);
@@ -196,13 +194,13 @@ impl Upper {
         Ok(paths)
     }
 
-    /// Moves an incomplete file from its key in a layer's folder of keys to `rescued/`.
+    /// Moves the incomplete file of a key to `rescued/`. `keys` is the layer's folder of files.
     pub(crate) fn rescue_key(&self, keys: &Path, key: &Key) -> Result<()> {
         let path = keys.join(OsStr::from_bytes(key.as_bytes()));
         self.rescue(&path, OsStr::new(&name_part(key)))
     }
 
-    /// Moves a file to `rescued/` under an unused name, or removes it if it is empty.
+    /// Moves a file to `rescued/` under an unused name. An empty file is removed instead.
     fn rescue(&self, from: &Path, name: &OsStr) -> Result<()> {
         let failed = |error| Error::os(from.display(), error);
         let empty = match fs::symlink_metadata(from) {
@@ -229,7 +227,8 @@ impl Upper {
         Ok(())
     }
 
-    /// Moves the pending files to `rescued/`: they were being written when the program ended. Spare files are removed.
+    /// Moves the files in `pending/` to `rescued/`, because they were incomplete when the process ended. Spare files
+    /// are removed.
     pub(crate) fn rescue_pending(&self) -> Result<()> {
         let folder = self.path.join("pending");
         let failed = |error| Error::os(folder.display(), error);
@@ -244,10 +243,11 @@ impl Upper {
         Ok(())
     }
 
-    /// Makes the next layer in advance, so that a commit can begin even if the disk is full. Does nothing while there
-    /// is a frozen layer. If this fails, the commit makes the layer itself.
+    /// Prepares the layer that the next commit will make the top layer, because the disk may be full by then. Nothing
+    /// is done during a commit. An error is not reported, because the commit tries again.
     pub(crate) fn make_next_ahead(&self) {
-        // If both `frozen/` and `next/` existed, `finish_freezing` would take them for a freeze that has begun.
+        // Do not prepare a layer now: `frozen/` and `next/` together would look to `finish_freezing` like an
+        // interrupted freeze.
         if self.frozen_folder().exists() {
             return;
         }
@@ -256,8 +256,8 @@ impl Upper {
         }
     }
 
-    /// Creates the missing parts of the next layer: an empty folder of keys, an empty folder for the layer that is
-    /// frozen, and a journal with reserved space. Returns the journal.
+    /// Creates what is missing of the next layer: a folder for its files, an empty folder that the frozen layer will
+    /// use, and a journal with reserved disk space. Returns the journal.
     fn make_next(&self) -> Result<Journal> {
         let next = self.next_folder();
         let failed = |error| Error::os(next.display(), error);
@@ -273,7 +273,7 @@ impl Upper {
         Ok(journal)
     }
 
-    /// Prepares the next layer for the exchange, with these records in its journal.
+    /// Prepares the next layer, and writes the given records to its journal.
     pub(crate) fn prepare_next(&self, records: &[JournalRecord]) -> Result<()> {
         let prepared = self.make_next().and_then(|mut journal| {
             let mut records = records.chunks(1);
@@ -283,16 +283,15 @@ impl Upper {
         prepared.inspect_err(|_| self.drop_next())
     }
 
-    /// Drops the prepared layer.
+    /// Removes the prepared next layer.
     pub(crate) fn drop_next(&self) {
         let _ = fs::remove_dir_all(self.next_folder());
-        // `remove_dir` removes only an empty folder: it fails, as it should, if the folder holds a frozen layer.
+        // `remove_dir` fails if the folder has a frozen layer, which must stay.
         let _ = fs::remove_dir(self.frozen_folder());
     }
 
-    /// Replaces the current layer by the prepared one; the current layer becomes the frozen layer. After a crash in
-    /// between, `finish_freezing` finds out from the existing names which of the renames were done, and does the
-    /// others.
+    /// Makes the top layer the frozen layer, and the prepared layer the top layer, by several renames. After a crash,
+    /// `finish_freezing` sees from the names which renames are missing.
     pub(crate) fn swap_in_next(&self) -> Result<()> {
         let (next, frozen) = (self.next_folder(), self.frozen_folder());
         let rename = |from: PathBuf, to: PathBuf| {
@@ -314,11 +313,11 @@ impl Upper {
         fs::remove_dir_all(&next).map_err(|error| Error::os(next.display(), error))
     }
 
-    /// Undoes a failed `swap_in_next` as far as possible.
+    /// Undoes the renames of a `swap_in_next` that has failed, as far as possible.
     pub(crate) fn undo_swap(&self) {
         let (frozen, keys) = (self.frozen_folder(), self.top().keys);
         if frozen.join("keys").exists() {
-            // This removes only the empty folder of the prepared layer.
+            // Remove the prepared layer's folder. The call fails if it is another folder, which is not empty.
             let _ = fs::remove_dir(&keys);
             let _ = fs::rename(frozen.join("keys"), &keys);
         }
@@ -328,8 +327,8 @@ impl Upper {
         self.drop_next();
     }
 
-    /// After a crash, completes a `swap_in_next` that had begun, or drops a layer that was only prepared. Removes the
-    /// rest of committed layers.
+    /// Cleans up after a crash: completes a freeze that had begun, or drops a layer that was only prepared. Removes the
+    /// remains of committed layers.
     pub(crate) fn finish_freezing(&self) -> Result<()> {
         self.remove_committed()?;
         let next = self.next_folder();
@@ -344,7 +343,7 @@ impl Upper {
         Ok(())
     }
 
-    /// Renames the committed frozen layer away; returns the path of its files.
+    /// Renames the folder of the frozen layer, which is committed, to a name for removal; returns that path.
     pub(crate) fn retire_frozen(&self) -> Result<PathBuf> {
         let frozen = self.frozen_folder();
         let failed = |error| Error::os(frozen.display(), error);
@@ -353,8 +352,8 @@ impl Upper {
             let committed = self.path.join(format!("committed-{number}"));
             if !committed.exists() {
                 fs::rename(&frozen, &committed).map_err(failed)?;
-                // The journal of the committed layer is no longer needed. Its space is enough for the next layer, which
-                // is made at once, before other programs use the space.
+                // Truncate the committed journal and prepare the next layer at once, because its freed space is enough
+                // for that and other programs could use it.
                 let journal = File::options().write(true).open(committed.join("journal"));
                 let _ = journal.and_then(|journal| journal.set_len(0));
                 self.make_next_ahead();
@@ -369,7 +368,7 @@ impl Upper {
             let entry = entry.map_err(failed)?;
             if entry.file_name().as_bytes().starts_with(b"committed-") {
                 match fs::remove_dir_all(entry.path()) {
-                    // Another thread of this process has removed the folder.
+                    // A thread of this process has removed the folder at the same time.
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                     removed => removed.map_err(failed)?,
                 }
@@ -379,14 +378,14 @@ impl Upper {
     }
 }
 
-/// Fails with `NotEmpty` if a folder has contents and is not an upper folder.
+/// Fails with `NotEmpty` if the folder is neither empty nor an upper folder.
 fn check_empty(path: &Path) -> Result<()> {
     let mut names = match fs::read_dir(path) {
         Ok(names) => names,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(Error::os(path.display(), error)),
     };
-    // An upper folder whose creation was interrupted has no names but these.
+    // The names of an upper folder whose creation was interrupted, which is completed instead of refused.
     let begun = [
         "README",
         "lock",
@@ -405,8 +404,8 @@ fn check_empty(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Locks an upper folder. Fails with `Exists` if another process keeps the lock for 5 s: a daemon whose mount was just
-/// unmounted holds the lock until all changes are synced.
+/// Locks an upper folder for this process. Fails with `Exists` if it is still locked after 5 s: after an unmount, a
+/// daemon holds the lock until all changes are synced.
 fn lock(path: &Path) -> Result<File> {
     let name = path.join("lock");
     let file = open_or_read_only(&name).map_err(|error| Error::os(name.display(), error))?;
@@ -421,7 +420,7 @@ fn lock(path: &Path) -> Result<File> {
     Err(Error::new(Kind::Exists, path.display(), why))
 }
 
-/// Creates the parts of an upper folder. The file that identifies it as an upper folder comes last.
+/// Creates the contents of an upper folder. The file that makes it an upper folder, `zarrfs.json`, comes last.
 fn initialize(path: &Path, store: &str) -> std::io::Result<()> {
     for name in ["keys", "pending"] {
         fs::create_dir_all(path.join(name))?;
@@ -430,7 +429,7 @@ fn initialize(path: &Path, store: &str) -> std::io::Result<()> {
     write_identity(path, store)
 }
 
-/// Writes the place of the store that an upper folder belongs to.
+/// Writes `zarrfs.json`, which names the store that an upper folder belongs to.
 fn write_identity(path: &Path, store: &str) -> std::io::Result<()> {
     let identity =
         json!({ "zarrfs": FORMAT_VERSION, "store": zarrfs_store::canonical_location(store) });
@@ -443,12 +442,12 @@ fn write_identity(path: &Path, store: &str) -> std::io::Result<()> {
         .map_or(Ok(()), |above| File::open(above)?.sync_all())
 }
 
-/// Whether two paths or URLs name the same store. `zarrfs.json` may have a place as the user typed it.
+/// Whether two paths or URLs name the same store. One may be spelled as the user typed it, from `zarrfs.json`.
 pub(crate) fn is_same_place(one: &str, other: &str) -> bool {
     one == other || zarrfs_store::canonical_location(one) == zarrfs_store::canonical_location(other)
 }
 
-/// Returns the place of the store that an upper folder belongs to. Fails with `Corrupt` or `Unsupported` if
+/// Returns the path or URL of the store that an upper folder belongs to. Fails with `Corrupt` or `Unsupported` if
 /// `zarrfs.json` cannot be read.
 pub fn belongs_to(path: &Path) -> Result<String> {
     let name = path.join(IDENTITY);
@@ -506,7 +505,7 @@ mod tests {
         assert!(path.join("README").exists());
     }
 
-    /// After an unmount, the daemon may still be shutting down.
+    /// After an unmount, a daemon may keep the folder locked for a moment while it syncs.
     #[test]
     fn opening_waits_for_a_folder_that_is_being_closed() {
         let folder = tempfile::tempdir().unwrap();
@@ -534,7 +533,7 @@ mod tests {
         for spelled in ["data.zarr", "data.zarr/", "link"] {
             Upper::open(&path, Some(&name(spelled))).unwrap();
         }
-        // Earlier versions wrote the place as it was typed.
+        // Earlier versions wrote the path of the store to `zarrfs.json` as the user typed it.
         let identity = json!({"zarrfs": 2, "store": name("link/")});
         fs::write(path.join(IDENTITY), identity.to_string()).unwrap();
         Upper::open(&path, Some(&name("data.zarr"))).unwrap();
@@ -546,7 +545,7 @@ mod tests {
         assert_eq!(belongs_to(&path).unwrap(), name("other"));
     }
 
-    /// The disk was full when the last file was written.
+    /// The creation of the folder was interrupted, because the disk was full when its last file was written.
     #[test]
     fn an_incompletely_created_folder_is_completed() {
         let folder = tempfile::tempdir().unwrap();
@@ -573,7 +572,7 @@ mod tests {
 
     #[test]
     fn an_interrupted_freeze_is_finished_or_undone() {
-        // The renames of `swap_in_next`, in order.
+        // The renames that a freeze makes, in order.
         let renames = [
             ("next/frozen", "frozen"),
             ("keys", "frozen/keys"),
@@ -612,7 +611,7 @@ mod tests {
             if is_frozen {
                 assert_eq!(first("journal"), [record("new")], "cut at {cut}");
             }
-            // While there is a frozen layer, the next layer is not made.
+            // During a commit, no next layer is prepared.
             upper.make_next_ahead();
             assert_eq!(path.join("next").exists(), !is_frozen, "cut at {cut}");
             upper.finish_freezing().unwrap();

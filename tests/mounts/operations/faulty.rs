@@ -13,12 +13,12 @@ use zarrfs_store::{
     ByteRange, Key, Listing, Meta, Name, Object, Reader, Store, StoreInfo, Version,
 };
 
-/// A hook before each call of a store, of an open object and of a listing.
+/// Something to do before each call of a store, a reader or a listing; it may fail or wait.
 pub(crate) trait Before: Send + Sync {
     fn call(&self, key: &Key) -> Result<()>;
 }
 
-/// A store with a hook before each call.
+/// A store that calls a hook before each call.
 #[derive(Clone)]
 pub(crate) struct Faulty<B> {
     inner: Arc<dyn Store>,
@@ -27,7 +27,7 @@ pub(crate) struct Faulty<B> {
 }
 
 impl<B> Faulty<B> {
-    /// Wraps a store and gives it the TTL `freshness`.
+    /// Wraps a store, with `freshness` as the TTL of its answers.
     pub(crate) fn new(inner: Arc<dyn Store>, before: Arc<B>, freshness: Duration) -> Faulty<B> {
         let info = StoreInfo {
             freshness,
@@ -151,19 +151,19 @@ impl<B: Before> Listing for Names<B> {
     }
 }
 
-/// Fails one call: the n-th after it was set.
+/// A hook that makes one call of a store fail.
 #[derive(Default)]
 pub(crate) struct Trap {
     left: AtomicI64,
 }
 
 impl Trap {
-    /// Makes the n-th call from now on fail, counted from 1; 0 for none.
+    /// Makes the call number `calls` from now on fail, counted from 1; 0 means no call.
     pub(crate) fn set(&self, calls: i64) {
         self.left.store(calls, SeqCst);
     }
 
-    /// Whether the failing call was reached.
+    /// Whether the call that had to fail was made.
     pub(crate) fn has_sprung(&self) -> bool {
         self.left.load(SeqCst) <= 0
     }
@@ -178,7 +178,7 @@ impl Before for Trap {
     }
 }
 
-/// Holds every call about some keys until it is opened.
+/// A hook that makes calls about some keys wait until the gate is opened.
 pub(crate) struct Gate {
     holds: fn(&str) -> bool,
     waiting: AtomicUsize,
@@ -196,12 +196,12 @@ impl Gate {
         }
     }
 
-    /// Returns how many calls have arrived at the gate so far.
+    /// Returns how many calls have come to the gate so far.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(SeqCst)
     }
 
-    /// Lets all calls continue.
+    /// Opens the gate, so that no call waits any more.
     pub(crate) fn open(&self) {
         *self.open.lock().unwrap() = true;
         self.opened.notify_all();

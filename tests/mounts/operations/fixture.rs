@@ -11,7 +11,7 @@ use zarrfs_store::{Store, StoreConfig};
 
 use crate::common::{BothViews, sample, views_of};
 
-/// The time limit of requests in tests where nothing hangs on purpose.
+/// The time limit of requests in tests where no request hangs on purpose.
 pub(crate) const PATIENT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Fixture {
@@ -20,12 +20,12 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// Writes the sample store and opens it.
+    /// Creates the sample store in a new folder, and opens its views.
     pub(crate) fn new() -> Fixture {
         Fixture::with(sample::put_store)
     }
 
-    /// Opens a store that `put` writes into a folder.
+    /// Creates a store in a new folder with `put`, and opens its views.
     pub(crate) fn with(put: impl FnOnce(&Path)) -> Fixture {
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("store");
@@ -35,12 +35,10 @@ impl Fixture {
         Fixture { folder, views }
     }
 
-    /// Returns the folder that is the store.
     pub(crate) fn store(&self) -> PathBuf {
         self.folder.path().join("store")
     }
 
-    /// Returns the names at the root of the store, as stored on disk.
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.store()).unwrap();
         entries
@@ -48,7 +46,7 @@ impl Fixture {
             .collect()
     }
 
-    /// Returns a path next to the store.
+    /// Returns a path in the parent folder of the store.
     pub(crate) fn beside(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -58,12 +56,12 @@ pub(crate) fn local(folder: &Path) -> Arc<dyn Store> {
     Arc::new(LocalStore::open(folder, &StoreConfig::default()).unwrap())
 }
 
-/// Returns the name of an array, from which the names of its files derive.
+/// Returns the last name of an array's path, which is part of the names of its files.
 pub(crate) fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap()
 }
 
-/// Waits for a condition to become true, for at most the three seconds in which any change has to show.
+/// Waits until a condition is true, for at most three seconds; returns whether it is.
 pub(crate) fn soon(mut is_true: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(3);
     while Instant::now() < end {

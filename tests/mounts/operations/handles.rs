@@ -10,14 +10,14 @@ use crate::operations::backend::{Backend, Enter};
 use crate::operations::fixture::{Fixture, name, soon};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Returns how many descriptors of this process refer to files below a folder; other tests have their own.
+/// Counts the descriptors of this process for files below a folder, because other tests open other files.
 fn descriptors(folder: &Path) -> usize {
     let entries = fs::read_dir("/proc/self/fd").unwrap();
     let targets = entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
     targets.filter(|target| target.starts_with(folder)).count()
 }
 
-/// Opens files and directories of both views and reads a little.
+/// Opens a file and lists a directory in each view, and reads some bytes.
 fn use_once(backend: &dyn Backend, round: usize) {
     let arrays = arrays();
     let (path, _) = &arrays[round % arrays.len()];
@@ -46,13 +46,13 @@ pub(crate) fn descriptors_of_the_store_are_closed_after_use(enter: &Enter) {
     let backend = enter(fixture.views.stored.clone());
     let folder = fixture.store().canonicalize().unwrap();
     let held = backend.open(&UNLIMITED, "plain/zarr.json").unwrap();
-    // Descriptors that may stay open (stored chunks of arrays in use) are open after the first rounds.
+    // The first rounds open descriptors that may stay open, such as those of chunks of arrays in use.
     (0..50).for_each(|round| use_once(&*backend, round));
     drop(held);
     let usual = descriptors(&folder);
     assert!(usual > 0, "the store itself is open");
     (0..1000).for_each(|round| use_once(&*backend, round));
-    // The kernel releases files asynchronously.
+    // Wait, because the kernel releases files asynchronously.
     assert!(
         soon(|| descriptors(&folder) <= usual),
         "{} descriptors, before {usual}",

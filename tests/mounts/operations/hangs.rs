@@ -1,6 +1,6 @@
 //! A store that hangs under some keys: other requests succeed, waiting ones return EIO.
 //!
-//! Requests return EIO after the time limit. Unmounting waits for no request.
+//! A request about such a key fails with EIO after the time limit. An unmount does not wait for requests.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -23,15 +23,15 @@ use zarrfs_store::request_context::UNLIMITED;
 
 const EIO: Errno = Errno::IO;
 
-/// The time limit of requests: long enough for a busy machine to answer all other requests before it.
+/// The time limit of requests, long enough for a busy machine to answer the requests that do not hang.
 const LIMIT: Duration = Duration::from_secs(4);
 
-/// The number of threads that wait, each for an array of its own: in the kernel, readers of one page and lookups of
-/// one name wait for each other.
+/// Number of threads with a hanging request, each for its own array: the kernel lets readers of the same page or name
+/// wait for each other.
 const WAITING: usize = 12;
 
-/// Returns the views of the sample store and of the arrays `slow0`, ...; calls under the keys that `holds` selects
-/// hang until the gate opens.
+/// Returns the views of the sample store with the arrays `slow0`, `slow1`, and so on. Calls under the keys that `holds`
+/// selects hang until the gate opens.
 fn hanging(holds: fn(&str) -> bool, timeout: Duration) -> (BothViews, Arc<Gate>) {
     let memory = MemoryStore::default();
     put_store(&memory);
@@ -53,7 +53,7 @@ fn slow() -> Sample {
     Sample::new(&[6, 8], &[1, 8], Form::Packed)
 }
 
-/// Reads all that does not hang: every array, every directory.
+/// Uses all arrays and directories whose requests do not hang.
 fn use_the_rest(backend: &dyn Backend) {
     for (path, sample) in arrays() {
         let read = backend.read_whole(&UNLIMITED, &format!("{path}/{}.raw", name(path)));
@@ -74,7 +74,7 @@ fn use_the_rest(backend: &dyn Backend) {
     assert!(backend.read_whole(&UNLIMITED, ".zarrfs/stats.json").is_ok());
 }
 
-/// Runs `hang` in many threads and uses the rest of the store at the same time; each `hang` must fail with EIO.
+/// Runs `hang` in many threads, which must all fail with EIO, and uses the rest of the store at the same time.
 fn hang_beside(mount: &Mounted, gate: &Gate, hang: impl Fn(&Mounted, usize) -> i32 + Sync) {
     let started = Instant::now();
     thread::scope(|scope| {
@@ -168,7 +168,7 @@ fn control_files_answer_while_the_whole_store_hangs() {
     }
 }
 
-/// Reads the control files of the mount.
+/// Reads the control files of the mount, which must not need the store.
 fn check_control(mount: &Mounted) {
     for name in ["stats.json", "mount.json", "errors"] {
         let path = format!(".zarrfs/{name}");
@@ -197,7 +197,7 @@ fn unmounting_does_not_wait_for_hanging_readers() {
         );
         let reader = thread::spawn(move || std::fs::read(file));
         assert!(soon(|| gate.waiting() > 0));
-        // The session ends when the reader, cut off by the time limit, closes the file.
+        // The session still runs: it ends when the reader gets its error and closes the file.
         assert!(!mount.end_within(Duration::ZERO));
         assert!(mountinfo::top_at(&dir).unwrap().is_none(), "still mounted");
         assert!(

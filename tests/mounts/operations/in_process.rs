@@ -1,6 +1,7 @@
 //! Sends requests to a `Vfs` as the kernel would, without a mount.
 //!
-//! It looks paths up name by name, asks the memory first, follows links itself, and retries once after ESTALE.
+//! It looks up each name of a path, asks first without waiting for the store, follows links, and retries once after
+//! ESTALE.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ struct InProcess {
     vfs: Vfs,
 }
 
-/// Makes a backend from a view, without the kernel.
+/// Makes a backend that sends requests to a view without the kernel.
 pub(crate) fn enter(view: Arc<dyn View>) -> Box<dyn Backend> {
     let config = VfsConfig {
         uid: 0,
@@ -31,10 +32,10 @@ pub(crate) fn enter(view: Arc<dyn View>) -> Box<dyn Backend> {
     })
 }
 
-/// The kernel's limit of links in one path walk (MAXSYMLINKS).
+/// The kernel's maximum number of symbolic links in one path lookup (MAXSYMLINKS).
 const MOST_LINKS: usize = 40;
 
-/// Roughly the number of names in one READDIR reply.
+/// The approximate number of names in a READDIR reply of the kernel's size.
 const PAGE: usize = 500;
 
 impl InProcess {
@@ -50,7 +51,7 @@ impl InProcess {
         attr.map_err(|error| error.errno())
     }
 
-    /// Walks a path; `follow` says whether a link at its end is followed.
+    /// Looks up a path. `follow` tells whether a symbolic link at its end is followed.
     fn walk(&self, path: &str, follow: bool) -> Answer<(Ino, Attr)> {
         let names = |path: &[u8]| -> Vec<Vec<u8>> {
             let names = path.split(|&byte| byte == b'/');
@@ -96,12 +97,12 @@ impl InProcess {
     }
 }
 
-/// Returns this thread as the caller of the requests.
+/// Returns this thread as the caller that the kernel would name in a request.
 fn caller() -> Caller {
     Caller(rustix::thread::gettid().as_raw_pid().unsigned_abs())
 }
 
-/// Retries once if a name was replaced or changed between its lookup and the request for its inode.
+/// Retries once after ESTALE as the kernel does, because a name may be replaced after its lookup.
 fn again_if_stale<T>(ask: impl Fn() -> Answer<T>) -> Answer<T> {
     match ask() {
         Err(errno) if errno == Errno::STALE.raw_os_error() => ask(),
@@ -115,7 +116,7 @@ impl Backend for InProcess {
             let (ino, found) = self.walk(path, false)?;
             let attr = self.attributes(ino)?;
             if (attr.kind, attr.size) != (found.kind, found.size) {
-                // The file changed between the lookup and this request.
+                // Return ESTALE, because the file changed between its lookup and this request.
                 return Err(Errno::STALE.raw_os_error());
             }
             Ok(Stat {
@@ -129,7 +130,7 @@ impl Backend for InProcess {
     fn list_after(&self, context: &RequestContext, path: &str, cursor: u64) -> Answer<Vec<Listed>> {
         let fh = again_if_stale(|| {
             let (ino, attr) = self.walk(path, true)?;
-            // The kernel sends OPENDIR for directories only.
+            // Refuse other files, because the kernel sends OPENDIR for directories only.
             if attr.kind != EntryKind::Directory {
                 return Err(Errno::NOTDIR.raw_os_error());
             }

@@ -22,16 +22,15 @@ use crate::operations::fixture::{PATIENT, soon};
 use crate::operations::mounted::{Mounted, errno};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// The time limit of requests.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// How long the test waits for a request that timed out to do something after all.
+/// How long a test waits to see whether a request that timed out still changes something.
 const MOMENT: Duration = Duration::from_millis(400);
 
-/// The TTL of the kernel's caches: longer than the test takes.
+/// The TTL of the kernel's caches, which is longer than the test takes.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Whether the store hangs for all keys below `slow`.
+/// Whether the store hangs for all keys that begin with `slow`.
 static HANGS: AtomicBool = AtomicBool::new(false);
 
 /// Whether the store hangs for chunks.
@@ -76,7 +75,7 @@ impl Hanging {
         }
     }
 
-    /// Makes the store hang, after the kernel has cached all names.
+    /// Makes the store hang after all names were looked up, so that the kernel has them in its cache.
     fn hang(&self) {
         for name in ["slow", "slow/a", "slow/b", "slow/d", "slow/d/x"] {
             fs::metadata(self.mount.path(name)).unwrap();
@@ -85,7 +84,8 @@ impl Hanging {
     }
 }
 
-/// A change, given the folder that hangs and a file in it that is open for writing.
+/// A change of the mount. Its arguments are the folder for which the store hangs, and a file in it that is open for
+/// writing.
 type Change = fn(&Path, &File) -> std::io::Result<()>;
 
 const CHANGES: [(&str, Change); 10] = [
@@ -139,7 +139,7 @@ fn a_refused_change_is_not_made_later() {
         assert!(soon(
             || fs::read(path.join("a")).is_ok_and(|bytes| bytes == b"of the store")
         ));
-        // A request within the time limit succeeds.
+        // The same change succeeds if the store answers within the time limit.
         fs::write(path.join("a"), "in time").unwrap();
         assert_eq!(
             hanging.overlay.changes(&UNLIMITED).unwrap().keys.len(),
@@ -151,7 +151,7 @@ fn a_refused_change_is_not_made_later() {
 
 /// Invariant of `a_refused_change_is_not_made_later`.
 ///
-/// A write to a part of a chunk, which has to be read first.
+/// A program writes a part of a chunk, and the read of the chunk that this needs hangs.
 #[test]
 fn refused_elements_are_not_written_later() {
     if !needs::mounts() {
@@ -169,7 +169,7 @@ fn refused_elements_are_not_written_later() {
     let path = mount.path("slow/slow.raw");
     let open = OpenOptions::new().write(true).open(&path).unwrap();
     CHUNKS_HANG.store(true, SeqCst);
-    // In both chunks.
+    // The range covers parts of two chunks.
     let refused = open.write_all_at(&[7; 12], 44).unwrap_err();
     assert_eq!(errno(refused), libc::EIO);
     assert!(gate.waiting() > 0);

@@ -26,16 +26,16 @@ fn join(folder: &str, name: &[u8]) -> String {
         .to_string()
 }
 
-/// Compares an entry with the result of `stat`.
+/// Checks that a directory entry has the kind and inode that `stat` returns.
 fn compare(backend: &dyn Backend, folder: &str, entry: &Listed) {
     let path = join(folder, &entry.name);
     let stat = backend.stat(&path).unwrap();
     assert_eq!((stat.kind, stat.ino), (entry.kind, entry.ino), "{path}");
 }
 
-/// Calls `visit` with each directory below a path and its entries.
+/// Calls `visit` with each directory at and below a path and with its entries.
 fn walk(backend: &dyn Backend, folder: &str, visit: &mut dyn FnMut(&str, &[Listed])) {
-    // The broken node of the sample does not list.
+    // Skip the broken node of the sample store, which cannot be listed.
     let Ok(entries) = backend.list(&UNLIMITED, folder) else {
         return;
     };
@@ -66,8 +66,8 @@ pub(crate) fn directories_have_the_kind_and_inode_of_stat(enter: &Enter) {
     }
 }
 
-/// Returns the names and cursors of the entries. Inodes are left out: an inode that nobody looked up may be
-/// renumbered.
+/// Returns names and cursors of entries. Inodes are left out, because an inode that was never looked up may get another
+/// number.
 fn order(entries: &[Listed]) -> Vec<(&[u8], u64)> {
     entries
         .iter()
@@ -75,7 +75,7 @@ fn order(entries: &[Listed]) -> Vec<(&[u8], u64)> {
         .collect()
 }
 
-/// Makes a store with other files next to its nodes, and with links to nodes and to other places.
+/// Creates a store with files that belong to no node, and with symbolic links to nodes and to other places.
 fn littered(store: &Path) {
     let array = Sample::new(&[4], &[2], Form::Plain);
     store.put("zarr.json", GROUP.as_bytes());
@@ -105,15 +105,15 @@ fn littered(store: &Path) {
     link(&outside.join("a/zarr.json"), "out-to-file");
 }
 
-/// The files view shows nodes and the files derived from them: folders are groups, links that lead to no node of the
-/// store are hidden.
+/// The files view shows only nodes and files that are derived from them. A folder is shown as a group, and a symbolic
+/// link is hidden unless it leads to a node of the store.
 pub(crate) fn listings_and_lookups_show_the_same_names(enter: &Enter) {
     let fixture = Fixture::with(littered);
     let backend = enter(fixture.views.files.clone());
     let mut count = 0;
     walk(&*backend, "", &mut |folder, entries| {
         for entry in entries {
-            // A document that is a named pipe exists and has no length.
+            // A metadata document that is a named pipe is listed, but has no length and cannot be looked up.
             if folder == "pipes" && entry.name == b"stored.zarr.json" {
                 assert!(backend.stat("pipes/stored.zarr.json").is_err());
                 continue;
@@ -126,7 +126,7 @@ pub(crate) fn listings_and_lookups_show_the_same_names(enter: &Enter) {
     let listed = backend.names(&UNLIMITED, "").unwrap();
     for name in fixture.names() {
         let found = backend.stat(&name).is_ok();
-        // The document of the plain v3 store opens by name.
+        // The root's `zarr.json` can be opened by name, although it is not listed.
         let is_shown = listed.contains(&name) || name == "zarr.json";
         assert_eq!(found, is_shown, "{name}");
     }
@@ -182,7 +182,7 @@ pub(crate) fn a_listing_continues_after_any_cursor(enter: &Enter) {
     }
 }
 
-/// Compares a large directory with the expected names, and some of its entries with `stat`.
+/// Checks that a large directory has the expected names, and that `stat` agrees with some of its entries.
 fn compare_large(backend: &dyn Backend, folder: &str, expected: &HashSet<String>) {
     let entries = backend.list(&UNLIMITED, folder).unwrap();
     let names: HashSet<&[u8]> = entries.iter().map(|entry| entry.name.as_slice()).collect();
@@ -224,7 +224,7 @@ pub(crate) fn a_hundred_thousand_chunks_are_listed_completely(enter: &Enter) {
     compare_large(&*backend, "many/chunks", &expected.collect());
 }
 
-/// Fills a folder with many names of few files: hard links are faster to make than files.
+/// Creates many names in a folder as hard links of few files, because this is faster than files.
 fn fill(folder: &Path, names: &HashSet<String>) {
     const LINKS_OF_A_FILE: usize = 20_000;
     fs::create_dir(folder).unwrap();
@@ -240,7 +240,7 @@ fn fill(folder: &Path, names: &HashSet<String>) {
     }
 }
 
-/// One folder for both places, since it takes long to make.
+/// The tests with and without a mount share one folder, because it takes long to create.
 #[test]
 fn two_hundred_thousand_keys_are_listed_completely() {
     let odd = |number: usize| format!("{}key{number}", "long ".repeat(number % 5));

@@ -1,7 +1,7 @@
 //! File operations of programs, on a `Vfs` in this process and on a mount.
 //!
-//! Both run one list of cases. Operations that need a kernel (writes, programs such as tar) and stores that fail or
-//! hang have tests of their own.
+//! Most test cases run in both ways. Operations that need a kernel (writes, programs such as tar) and stores that fail
+//! or hang have tests of their own.
 //!
 //! Mounts need root and /dev/fuse (`common/needs.rs`).
 
@@ -27,7 +27,7 @@ mod tools;
 mod without_waiting;
 mod writes;
 
-/// Makes two tests of each case: one in this process, one on a mount.
+/// Defines two tests for each case: one on a `Vfs` in this process, and one on a mount.
 macro_rules! on_both {
     ($($part:ident: $($case:ident)+;)+) => {
         mod without_kernel {

@@ -31,7 +31,7 @@ pub(crate) struct Mounted {
     ended: Mutex<mpsc::Receiver<()>>,
 }
 
-/// Mounts a view.
+/// Makes a backend from a view by mounting it.
 pub(crate) fn enter(view: Arc<dyn View>) -> Box<dyn Backend> {
     Box::new(Mounted::new(view, Duration::from_secs(60), false))
 }
@@ -40,12 +40,12 @@ pub(crate) fn enter(view: Arc<dyn View>) -> Box<dyn Backend> {
 pub(crate) const UMASK: u32 = 0o027;
 
 impl Mounted {
-    /// Mounts a view; a request that waits longer than `timeout` is answered EIO.
+    /// Mounts a view. A request that takes longer than `timeout` fails with EIO.
     pub(crate) fn new(view: Arc<dyn View>, timeout: Duration, read_only: bool) -> Mounted {
         Mounted::serving(view, timeout, (read_only, false), true)
     }
 
-    /// Mounts a view, read-only; `is_local` says whether the store counts as a local one.
+    /// Mounts a view read-only. `is_local` tells whether its store counts as a local folder.
     pub(crate) fn of(view: Arc<dyn View>, timeout: Duration, is_local: bool) -> Mounted {
         Mounted::serving(view, timeout, (true, false), is_local)
     }
@@ -55,7 +55,7 @@ impl Mounted {
         Mounted::writable_within(view, Duration::from_secs(60))
     }
 
-    /// Mounts a view whose files can be changed, with a time limit of requests.
+    /// Mounts a view whose files can be changed. A request that takes longer than `timeout` fails with EIO.
     pub(crate) fn writable_within(view: Arc<dyn View>, timeout: Duration) -> Mounted {
         Mounted::serving(view, timeout, (false, true), true)
     }
@@ -100,7 +100,6 @@ impl Mounted {
         }
     }
 
-    /// Returns the mountpoint.
     pub(crate) fn dir(&self) -> &Path {
         self.folder.path()
     }
@@ -109,7 +108,7 @@ impl Mounted {
         self.dir().join(path)
     }
 
-    /// Unmounts; returns whether the session ends within `time`.
+    /// Unmounts the view; returns whether the session ends within `time`.
     pub(crate) fn end_within(&mut self, time: Duration) -> bool {
         drop(self.session.take());
         self.ended.lock().unwrap().recv_timeout(time).is_ok()

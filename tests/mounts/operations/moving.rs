@@ -24,10 +24,10 @@ const MAKER: Credentials = Credentials {
     mode: 0o755,
 };
 
-/// How often the folder moves.
+/// How many times a test renames the folder.
 const MOVES: usize = 3000;
 
-/// Opens a store that can be changed, with `a/x/file` in it.
+/// Opens a view with an overlay, over a store with the file `a/x/file`.
 fn opened(folder: &Path) -> Vfs {
     let (store, upper) = (folder.join("store"), folder.join("upper"));
     std::fs::create_dir_all(store.join("a/x")).unwrap();
@@ -57,7 +57,7 @@ fn look_up(vfs: &Vfs, parent: Ino, name: &str, caller: Caller) -> Option<Ino> {
     found.unwrap().map(|entry| entry.ino)
 }
 
-/// Runs `ask` with the inode of the folder in a loop, while it moves between `a/x` and `a/y`.
+/// Calls `ask` in a loop with the inode of a folder, while the folder is renamed between `a/x` and `a/y`.
 fn beside_moves(ask: impl Fn(&Vfs, Ino, Caller) + Sync) {
     let move_it = |vfs: &Vfs, above: Ino, number: usize| {
         let names: (&[u8], &[u8]) = if number.is_multiple_of(2) {
@@ -72,8 +72,8 @@ fn beside_moves(ask: impl Fn(&Vfs, Ino, Caller) + Sync) {
     beside(move_it, ask);
 }
 
-/// Runs `ask` with the inode of `a/x` in a loop, while `rename` is called with the inode of `a`. The folder `a/full`
-/// with the file `kept` exists as well.
+/// Calls `ask` in a loop with the inode of `a/x`, while `rename` is called with the inode of `a`. There is also the
+/// file `a/full/kept`.
 fn beside(rename: impl Fn(&Vfs, Ino, usize), ask: impl Fn(&Vfs, Ino, Caller) + Sync) {
     let folder = tempfile::tempdir().unwrap();
     let vfs = opened(folder.path());
@@ -82,7 +82,7 @@ fn beside(rename: impl Fn(&Vfs, Ino, usize), ask: impl Fn(&Vfs, Ino, Caller) + S
     beside_in((&vfs, above, moved), rename, ask);
 }
 
-/// The same as `beside`, with the view, the folder that has both names, and the folder that moves.
+/// Calls `ask` in a loop with the inode of a folder, while `rename` is called with its parent's inode.
 fn beside_in(
     (vfs, above, moved): (&Vfs, Ino, Ino),
     rename: impl Fn(&Vfs, Ino, usize),
@@ -106,7 +106,7 @@ fn beside_in(
     });
 }
 
-/// Returns an answer other than `Changed`, as the kernel gets it: it retries once.
+/// Returns an answer as the kernel gives it to programs: after the error `Changed` (ESTALE), it asks once more.
 fn answer<T>(ask: impl Fn() -> Result<T>) -> T {
     match ask() {
         Err(error) if error.kind() == Kind::Changed => ask().unwrap(),
@@ -196,8 +196,8 @@ fn a_failed_rename_onto_a_folder_does_not_mix_their_children() {
     });
 }
 
-/// The kernel walks a path twice. The second walk gets the current state, also if the folder has lost its name again:
-/// it was removed and made anew.
+/// After ESTALE the kernel looks up the path again. It must then get the current state, also if the folder was removed
+/// and created again.
 #[test]
 fn a_second_path_walk_gets_the_current_state() {
     let folder = tempfile::tempdir().unwrap();
@@ -233,7 +233,7 @@ fn a_second_path_walk_gets_the_current_state() {
     assert_eq!(second.kind(), Kind::NotFound);
 }
 
-/// C libraries ask for the attributes of each directory that they have opened.
+/// C libraries call `fstat` for each directory that they have opened, so a removed directory must have attributes.
 #[test]
 fn a_removed_folder_has_attributes_while_it_is_open() {
     let folder = tempfile::tempdir().unwrap();

@@ -53,7 +53,7 @@ pub(crate) fn a_broken_node_does_not_affect_other_nodes(enter: &Enter) {
     }
 }
 
-/// Every request of the kernel about a broken node has an answer.
+/// All requests that the kernel makes about a broken node must succeed or fail properly.
 pub(crate) fn a_broken_node_lists_its_documents_and_the_error(enter: &Enter) {
     let fixture = Fixture::with(|store| {
         let array = r#"{"zarr_format": 3, "node_type": "array", "shape": "long"}"#;
@@ -150,7 +150,7 @@ pub(crate) fn the_control_directory_resolves_and_is_not_listed(enter: &Enter) {
                 .len(),
             2
         );
-        // The control directory exists at the root only.
+        // The control directory exists only at the root of a mount.
         let missing = Errno::NOENT.raw_os_error();
         for nowhere in [
             "plain/.zarrfs",
@@ -225,7 +225,7 @@ pub(crate) fn folders_without_documents_are_groups(enter: &Enter) {
     assert_eq!(backend.stat(".zarrfs/store/deep/zarr.json"), Err(missing));
 }
 
-/// Makes a store with links to places inside it and outside it.
+/// Creates a store with symbolic links to places inside and outside the store.
 fn linked(store: &Path) {
     std::fs::create_dir_all(store.join("a/b")).unwrap();
     std::fs::write(store.join("a/b/x"), "inside").unwrap();

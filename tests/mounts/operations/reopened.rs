@@ -1,6 +1,7 @@
 //! Names that are replaced between a lookup and the open after it.
 //!
-//! The kernel then has the length of another content than the opened one. Here its requests come in the worst order.
+//! The kernel then has the length of an older content than the one that is opened. These tests send the requests in the
+//! worst order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,7 +30,7 @@ const APPENDS: OpenOptions = OpenOptions {
     ..READS
 };
 
-/// A tree with one file that other programs replace, and the operations on it.
+/// A tree with one file, which other programs replace, and the view that has the tree.
 struct Replaced {
     tree: Arc<SwappedTree>,
     vfs: Vfs,
@@ -68,7 +69,7 @@ impl Replaced {
         }
     }
 
-    /// Opens the file by an inode whose lookup found another content, after the kernel's second path walk.
+    /// Opens the file with an inode whose lookup found an older content, after the kernel's second lookup of the path.
     fn open_replaced(&self, mode: OpenOptions) -> (Ino, OpenReply) {
         let first = self.look_up();
         self.tree.put("file", b"another");
@@ -80,7 +81,7 @@ impl Replaced {
     }
 }
 
-/// The kernel takes the length of its last lookup for the end of the file.
+/// The kernel appends at the length that its last lookup has returned, which may belong to an older content.
 #[test]
 fn a_file_replaced_after_its_lookup_is_appended_at_its_end() {
     let replaced = Replaced::new();
@@ -104,7 +105,7 @@ fn no_reader_relies_on_the_length_of_another_content() {
     let (ino, first) = replaced.open_replaced(READS);
     assert_ne!(late, ino);
     assert!(first.direct);
-    // Other programs open the inode after a lookup that found the second content, or the last one.
+    // Other programs open the same inode, after lookups that found the second or the last content.
     let second = replaced.open(ino, 2, READS).unwrap();
     assert_eq!(replaced.look_up(), ino);
     let appending = replaced.open(ino, 3, APPENDS).unwrap();
@@ -116,13 +117,14 @@ fn no_reader_relies_on_the_length_of_another_content() {
     for opened in [first, second, appending] {
         vfs.release(&UNLIMITED, opened.fh);
     }
-    // The kernel may still have that length: a new lookup of the name now gets another inode.
+    // The kernel may still have an older content's length for the inode, so a new lookup returns another inode.
     let fresh = replaced.look_up();
     assert_ne!(fresh, ino);
     assert!(!replaced.open(fresh, 4, READS).unwrap().direct);
 }
 
-/// The kernel discards a lookup whose answer was another inode than its own, and continues to use the one it had.
+/// If a lookup returns another inode than the kernel has, the kernel may discard the answer and use the inode that it
+/// had.
 #[test]
 fn a_lookup_taken_back_does_not_invalidate_the_length_again() {
     let replaced = Replaced::new();
@@ -143,7 +145,7 @@ fn a_lookup_taken_back_does_not_invalidate_the_length_again() {
     replaced.vfs.release(&UNLIMITED, held.fh);
 }
 
-/// A view whose answers the kernel may cache.
+/// A view of a store that lets the kernel cache its answers for a long time.
 struct LongKept(StoreView);
 
 const LONG: Duration = Duration::from_secs(600);
@@ -174,8 +176,8 @@ impl View for LongKept {
     }
 }
 
-/// The kernel stores the attributes of an answer one by one: a program that asks in between, and finds them fresh,
-/// would see the length of the other content.
+/// The kernel stores the attributes of an answer one by one. If it could cache them, a program that calls stat at the
+/// same time might get the length of the other content.
 #[test]
 fn attributes_of_an_inode_with_a_new_content_are_not_cached() {
     let store = MemoryStore::default();

@@ -1,6 +1,6 @@
 //! Names that are replaced while programs use them, on kernel mounts.
 //!
-//! A program that has a file open keeps its content; a new open of the name gets the current one.
+//! A program that has a file open keeps its content; a later open of the name gets the current content.
 
 use std::fs;
 use std::fs::{File, OpenOptions};
@@ -26,7 +26,7 @@ use crate::operations::mounted::Mounted;
 use crate::operations::swapping::SwappedTree;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Opens the views of a fixture's store with an overlay.
+/// Opens the views of a fixture's store, with an overlay for writes.
 pub(crate) fn overlaid(fixture: &Fixture) -> Views {
     let how = OverlayConfig {
         uid: 0,
@@ -50,28 +50,28 @@ pub(crate) fn overlaid(fixture: &Fixture) -> Views {
     open_views(&config, &Arc::default()).unwrap()
 }
 
-/// Returns the content of a turn: one letter, repeated; each letter has its own length.
+/// Returns the content number `turn` of a file: one letter, repeated. Each letter has its own length.
 fn content(turn: u64) -> Vec<u8> {
     let letter = turn % 26;
     vec![b'a' + letter as u8; 5000 + 700 * letter as usize]
 }
 
-/// Whether `bytes` is the content of some turn.
+/// Whether `bytes` is one of the contents that `content` returns, and not a mixture.
 fn is_content(bytes: &[u8]) -> bool {
     bytes
         .first()
         .is_some_and(|first| bytes == content(u64::from(first - b'a')))
 }
 
-/// Readers of a name that is replaced repeatedly.
+/// Threads that use a name while it is replaced repeatedly.
 struct Readers {
     is_over: AtomicBool,
     looks: AtomicU64,
 }
 
 impl Readers {
-    /// Runs `replace` for `turns` turns, next to threads that run each of `looks` in a loop. Continues until they have
-    /// looked at a tenth of the turns.
+    /// Calls `replace` for `turns` turns, while threads call each of `looks` in a loop. Continues until they have made
+    /// a tenth as many calls.
     fn beside(turns: u64, replace: impl Fn(u64), looks: &[&(dyn Fn() + Sync)]) {
         let readers = Readers {
             is_over: AtomicBool::new(false),
@@ -101,7 +101,7 @@ impl Readers {
     }
 }
 
-/// Ends all threads when one of them is done or has failed.
+/// Ends all threads when it is dropped, because one thread is done or has failed.
 struct Over<'a>(&'a Readers);
 
 impl Drop for Over<'_> {
@@ -136,7 +136,7 @@ fn read_whole(path: &Path) {
 
 const TURNS: u64 = 4000;
 
-/// On a busy machine the readers may need more turns; at most this factor more.
+/// Maximum factor by which a test runs longer, because threads on a busy machine may come late.
 const MAX_FACTOR: u64 = 100;
 
 /// Invariant (mount): An inode has one content: a name that is being replaced always exists, and no handle reads a
@@ -203,7 +203,7 @@ fn concurrent_creates_succeed_but_only_one_exclusive_create() {
     let views = overlaid(&fixture);
     let mount = Mounted::writable(views.view(ViewKind::Store));
     let path = mount.path("file");
-    // All at once, so that most of them find no such name and create it.
+    // Open the file in eight threads at once, so that most of them find no file and try to create it.
     let opened = |options: &OpenOptions| {
         let start = std::sync::Barrier::new(8);
         let open = || {
@@ -242,7 +242,7 @@ fn a_writer_of_a_discarded_file_does_not_show_in_the_store_view() {
         .discard(&UNLIMITED, &Key::new("file").unwrap())
         .unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"of the store");
-    // The program learns that its further writes are not kept.
+    // A further write fails with ESTALE, so that the program learns that its writes are lost.
     let refused = old.write_all(b" and written again").unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(libc::ESTALE));
     let mut kept = vec![0; 12];
@@ -286,7 +286,7 @@ fn new_openers_get_the_new_file_while_the_old_one_is_open() {
             .step_by(4096)
             .all(|place| mapping.byte(place) == b'o')
     );
-    // Writes to the new file do not show in the old one, nor the reverse.
+    // Writes to the new file must not appear in the old file, and the other way around.
     new.write_all_at(b"x", 0).unwrap();
     OpenOptions::new()
         .append(true)
@@ -350,7 +350,7 @@ fn open_descriptors_and_mappings_keep_their_content() {
     assert!(half == first[..SIZE / 2]);
     fs::write(fixture.beside("arriving"), &second).unwrap();
     fs::rename(fixture.beside("arriving"), fixture.store().join("big")).unwrap();
-    // A third program opens the name, and another one asks for its length.
+    // Another program opens the new file and asks for its length, which must not affect the old file.
     assert!(fs::read(&path).unwrap() == second);
     assert_eq!(fs::metadata(&path).unwrap().len(), SIZE as u64);
     old.read_exact_at(&mut half, SIZE as u64 / 2).unwrap();

@@ -15,7 +15,7 @@ use crate::operations::mounted::{Mounted, errno};
 use crate::operations::replaced::overlaid;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Makes a store with one group, `name`, next to the fixture's store.
+/// Creates a store in a folder of its own, with one group of the given name.
 fn other_store(fixture: &Fixture, name: &str) -> std::path::PathBuf {
     let store = fixture.beside(&format!("store of {name}"));
     fs::create_dir_all(store.join(name)).unwrap();
@@ -36,7 +36,7 @@ fn names(dir: &Path) -> Result<Vec<String>, i32> {
     Ok(names)
 }
 
-/// The name of a node's metadata in the store view and in the files view.
+/// The name of a node's metadata document in the store view and in the files view.
 const DOCUMENTS: [&str; 2] = ["zarr.json", "metadata.json"];
 
 fn has(dir: &Path, name: &str) -> bool {
@@ -65,15 +65,15 @@ fn a_replaced_root_shows_the_new_store() {
     for mount in &mounts {
         assert!(has(mount.dir(), "plain"));
     }
-    // The root is moved away, and another one takes its place.
+    // The store's folder is renamed, and another folder takes its name.
     fs::rename(&store, fixture.beside("old")).unwrap();
     fs::rename(other_store(&fixture, "first"), &store).unwrap();
     show("first", "plain");
-    // The root is removed and made again.
+    // The store's folder is removed, and another folder takes its name.
     fs::remove_dir_all(&store).unwrap();
     fs::rename(other_store(&fixture, "second"), &store).unwrap();
     show("second", "first");
-    // The root is replaced by a link, which then changes its target.
+    // The store's folder is replaced by a symbolic link, whose target is then changed.
     fs::remove_dir_all(&store).unwrap();
     symlink(other_store(&fixture, "third"), &store).unwrap();
     show("third", "second");
@@ -151,8 +151,8 @@ fn changes_below_a_replaced_root_are_conflicts() {
     assert_eq!(fs::read(other.join("file")).unwrap(), b"theirs");
 }
 
-/// Links to a folder above themselves, in the store and in the upper folder, are no nodes: a walk ends without an
-/// error.
+/// A symbolic link to a folder above itself, in the store or in the upper folder, is not a node. So a walk of the tree
+/// ends without an error.
 #[test]
 fn links_to_a_parent_folder_are_not_shown_as_nodes() {
     if !needs::mounts() {

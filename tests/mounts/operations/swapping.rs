@@ -12,7 +12,7 @@ use zarrfs_store::tree::{
 };
 use zarrfs_store::{EntryKind, Key, Meta, Tree, Version};
 
-/// The files of one directory.
+/// A tree with one directory of files.
 #[derive(Default)]
 pub(crate) struct SwappedTree {
     files: Mutex<BTreeMap<Key, Arc<SwappedFile>>>,
@@ -26,7 +26,7 @@ struct SwappedFile {
 }
 
 impl SwappedTree {
-    /// Gives a name a new file with these bytes, as another program would.
+    /// Replaces a file by a new one with these bytes, as another program would.
     pub(crate) fn put(&self, path: &str, bytes: &[u8]) {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let file = SwappedFile {

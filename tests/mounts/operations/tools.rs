@@ -9,7 +9,7 @@ use crate::common::sample::{Sample, arrays, places};
 use crate::operations::fixture::{Fixture, PATIENT, name};
 use crate::operations::mounted::Mounted;
 
-/// Runs a program in a folder; `more` are paths after its arguments.
+/// Runs a program in a folder. The paths in `more` follow its arguments.
 fn run(folder: &Path, command: &str, more: &[&Path]) -> Output {
     let mut words = command.split(' ');
     let mut program = Command::new(words.next().unwrap());
@@ -74,7 +74,7 @@ fn programs_copy_decoded_files() {
     let fixture = Fixture::new();
     let mount = Mounted::new(fixture.views.files.clone(), PATIENT, false);
     let (copied, unpacked) = (fixture.beside("copied"), fixture.beside("unpacked"));
-    // Arrays that do not decode and broken nodes cannot be copied; everything else is.
+    // Everything can be copied, except for arrays that cannot be decoded (`strange`) and broken nodes.
     let output = run(mount.dir(), "cp -r .", &[&copied]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1));

@@ -28,7 +28,7 @@ const ARRAY: &str = r#"{"zarr_format": 3, "node_type": "array", "shape": [4], "d
     "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
     "chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes"}]}"#;
 
-/// A hook that fails the test when the stuck store is called.
+/// A hook that fails the test if the store is called while it is stuck.
 #[derive(Default)]
 struct Stuck(AtomicBool);
 
@@ -41,7 +41,8 @@ impl Before for Stuck {
 
 type NamedViews = Vec<(&'static str, Arc<dyn View>)>;
 
-/// Returns each view of a store that becomes stuck on demand; one of them has an overlay in `folder`.
+/// Returns each view of a store, and a switch after which calls of the store fail the test. One view has an overlay in
+/// `folder`.
 fn views(folder: &Path) -> (NamedViews, Arc<Stuck>) {
     let memory = MemoryStore::default();
     for (key, text) in [
@@ -100,7 +101,7 @@ fn a_view_request_that_may_not_wait_makes_no_store_call() {
                 view.child(context, &dir, &child)
             });
             assert!(!is_answer(&child), "{name}: {path}");
-            // These may be known without the store, which must not be called.
+            // The answers may be known or not, but the store must not be called for them.
             let _ = view.attribute(context, &place, b"user.zarrfs.files");
             let _ = view.attribute(context, &place, b"user.zarrfs.shape");
             let _ = view.read_link(context, &place);
@@ -131,7 +132,7 @@ fn an_operation_that_may_not_wait_makes_no_store_call() {
             _ => find(array, b"zarr.json"),
         };
         let document = document.unwrap().expect(name).ino;
-        // In the decoded file, the part after its header.
+        // Write to the elements of the decoded file, behind its header, and not to the header.
         let (chunk, start) = if name == "files" {
             (find(array, b"a.npy").unwrap().unwrap().ino, 128)
         } else {

@@ -13,7 +13,7 @@ use crate::common::needs;
 use crate::operations::fixture::{Fixture, PATIENT};
 use crate::operations::mounted::{Mounted, UMASK, errno};
 
-/// Tries to change files and directories; returns each operation and its outcome.
+/// Tries to change files and directories of a mount. Returns the names of the operations and their results.
 fn attempts(mount: &Mounted, folder: &str) -> Vec<(&'static str, io::Result<()>)> {
     let place = |name: &str| mount.path(folder).join(name);
     let is_files = folder.starts_with(".zarrfs/files");

@@ -1,6 +1,6 @@
 //! Owner, mode, times and extended attributes are kept without a copy of the content.
 //!
-//! So the content that other programs write to the store still shows.
+//! So the mount still shows the content that other programs write to the store.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -27,7 +27,7 @@ fn time(seconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(seconds)
 }
 
-/// A mount of a store that other programs change without it.
+/// An overlay over a store that other programs change at the same time.
 struct Mount {
     folder: TempDir,
     lower: Arc<dyn Store>,
@@ -59,7 +59,7 @@ impl Mount {
         mount
     }
 
-    /// Calls `test` with a mount of each kind of store.
+    /// Calls `test` with overlays of a store in memory and of a local folder, with and without write-through.
     fn each(test: impl Fn(Mount)) {
         for lower in [Lower::Memory, Lower::Local] {
             for write_through in [false, true] {
@@ -158,7 +158,7 @@ impl Mount {
         outcome
     }
 
-    /// The keys whose content is in the upper folder.
+    /// Returns the keys whose content is in the upper folder.
     fn held(&self) -> Vec<String> {
         let mut held = Vec::new();
         let mut folders = vec![self.upper().join("keys"), self.upper().join("pending")];
@@ -175,7 +175,7 @@ impl Mount {
         held
     }
 
-    /// The keys whose attributes are listed by `status`.
+    /// Returns the keys whose attributes were set and are listed by `status`.
     fn kept(&self) -> Vec<Key> {
         let changes = self.overlay().changes(&UNLIMITED).unwrap();
         let what = "owner, mode, times or extended attributes";
@@ -190,7 +190,7 @@ impl Mount {
 
 type Setter = (&'static str, fn(&Mount));
 
-/// Ways to set attributes of `b`.
+/// The ways to set attributes of the file `b`.
 const SETTERS: [Setter; 5] = [
     ("touch", |mount| {
         let modified = Some(Time::Now);
@@ -304,7 +304,7 @@ fn attributes_survive_store_writes_commits_and_remounts() {
     });
 }
 
-/// A time that was set belongs to one content.
+/// A modification time that a program has set belongs to one content, and is not shown for a later one.
 #[test]
 fn a_time_that_was_set_is_shown_until_the_content_changes() {
     Mount::each(|mut mount| {
@@ -342,13 +342,13 @@ fn a_time_that_was_set_is_shown_until_the_content_changes() {
         let posix = stat.posix.unwrap();
         assert_eq!((posix.mode & 0o7777, posix.accessed), (0o600, stored));
         assert!(posix.changed >= stored);
-        // Setting another attribute does not restore the time of the old content.
+        // Setting another attribute does not restore the time that was set for the old content.
         mount.set_mode("b", 0o644);
         assert_eq!(mount.stat("b").meta.modified, stored);
     });
 }
 
-/// A commit with a conflict leaves the content of a file frozen.
+/// The commit has a conflict, so the file remains in the frozen layer.
 #[test]
 fn a_removed_attribute_of_a_frozen_file_stays_removed() {
     for lower in [Lower::Memory, Lower::Local] {
@@ -403,7 +403,7 @@ fn a_write_keeps_the_attributes_set_before() {
                 assert_eq!(mount.kept(), [], "{name}: it has a content");
                 mount.remount();
             }
-            // An attribute that is set now belongs to the file in the layer.
+            // A later change of attributes is made on the file in the upper folder, and not recorded in the journal.
             mount.set_mode(name, 0o604);
             assert_eq!((mount.mode(name), mount.kept()), (Some(0o604), Vec::new()));
         }
@@ -443,7 +443,7 @@ fn attributes_move_with_a_rename() {
             }
             mount.remount();
         }
-        // Neither the old name nor a file that is renamed over the new name has these attributes.
+        // The attributes must be shown neither at the old name nor for another file that is renamed over the new name.
         mount.write_to_store("a/0", b"by others");
         assert_eq!(mount.mode("a/0"), None);
         mount.write_to_store("d", b"plain");
@@ -517,7 +517,7 @@ fn a_hard_link_has_the_attributes_of_its_source() {
     });
 }
 
-/// The program is killed after a new content has taken over the attributes, but before a sync.
+/// The process is killed after a new file has taken over recorded attributes, and before a sync.
 #[test]
 fn attributes_kept_beside_a_written_file_are_dropped_at_mount() {
     let mut mount = Mount::new(Lower::Local, false);
@@ -545,7 +545,7 @@ fn attributes_kept_beside_a_written_file_are_dropped_at_mount() {
     assert_eq!(found.posix, None, "the store has the content");
 }
 
-/// A new content takes over the attributes, and a commit, a discard or a write-through removes it before a sync.
+/// A new file takes over recorded attributes. Then a commit, a discard or write-through removes the file before a sync.
 #[test]
 fn attributes_do_not_come_back_after_a_commit_or_discard() {
     Mount::each(|mut mount| {
@@ -570,7 +570,7 @@ fn attributes_do_not_come_back_after_a_commit_or_discard() {
     });
 }
 
-/// Makes the next put of a key fail.
+/// A hook that makes the next put of a key fail.
 struct RefusedPut(Key, AtomicBool);
 
 impl Hook for RefusedPut {
@@ -582,7 +582,7 @@ impl Hook for RefusedPut {
     }
 }
 
-/// The content was copied only for the put, so it is not a change of the file.
+/// The content was copied to the upper folder only for the put, so the copy is not a change of the file.
 #[test]
 fn attributes_survive_a_rename_that_the_store_refuses() {
     for is_mounted_again in [false, true] {
@@ -642,7 +642,7 @@ fn attributes_survive_a_rename_that_the_store_refuses() {
     }
 }
 
-/// A journal of an older version, which copied the content when attributes were set: that is a change of the content.
+/// An older version copied the content when attributes were set. In its journal, this is a change of the content.
 #[test]
 fn a_journal_of_an_older_version_is_read() {
     let mut mount = Mount::new(Lower::Memory, false);
@@ -666,7 +666,7 @@ fn a_journal_of_an_older_version_is_read() {
     assert_eq!(mount.held(), [""; 0]);
 }
 
-/// Sets a mode while the store's content is read for the copy-up.
+/// A hook that sets a file's mode while the file's content is copied from the store.
 #[derive(Default)]
 struct ModeDuringCopy(Mutex<Option<Overlay>>);
 

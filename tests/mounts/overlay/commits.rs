@@ -28,7 +28,7 @@ const HELD: [(&str, &[u8]); 9] = [
     ("folder/x", b"4"),
 ];
 
-/// Metadata documents and copies of them.
+/// Metadata documents, and consolidated metadata with copies of them.
 const COPIED: [(&str, &[u8]); 10] = [
     (
         "zarr.json",
@@ -48,10 +48,10 @@ const COPIED: [(&str, &[u8]); 10] = [
     ("f/0", b"chunk"),
 ];
 
-/// Makes the fixture of a store whose calls are counted by a trap.
+/// Makes a fixture whose store has a hook that makes one call fail.
 type MakeFixture = fn(Lower, &Arc<Trap>) -> Fixture;
 
-/// Returns a fixture of a store that holds these objects.
+/// Returns a fixture whose store has the given objects, and a hook that makes one call fail.
 fn trapped(lower: Lower, trap: &Arc<Trap>, held: &[(&str, &[u8])]) -> Fixture {
     let plain = Fixture::new(lower, held);
     let (folder, inner) = (crate::overlay::fixture::folder(), plain.lower.clone());
@@ -61,7 +61,7 @@ fn trapped(lower: Lower, trap: &Arc<Trap>, held: &[(&str, &[u8])]) -> Fixture {
     fixture
 }
 
-/// Returns a fixture with changes of documents that have copies.
+/// Returns a fixture with changes of metadata documents that have copies in consolidated metadata.
 fn changed_documents(lower: Lower, trap: &Arc<Trap>) -> Fixture {
     let mut fixture = trapped(lower, trap, &COPIED);
     let path = |text: &str| text.to_string();
@@ -95,7 +95,7 @@ fn changed_documents(lower: Lower, trap: &Arc<Trap>) -> Fixture {
     fixture
 }
 
-/// Returns a fixture with every kind of change.
+/// Returns a fixture with one change of every kind.
 fn changed(lower: Lower, trap: &Arc<Trap>) -> Fixture {
     let mut fixture = trapped(lower, trap, &HELD);
     let path = |text: &str| text.to_string();
@@ -133,7 +133,7 @@ fn files(tree: Tree) -> Tree {
     files.filter(|(_, shown)| *shown != Shown::Folder).collect()
 }
 
-/// Makes each call of a commit fail in turn, and commits again; returns the number of calls.
+/// For each call of a commit, makes this call fail and then commits again. Returns the number of calls of a commit.
 fn each_call_fails(
     make: MakeFixture,
     lower: Lower,
@@ -187,7 +187,7 @@ fn a_failed_commit_of_consolidated_documents_can_be_retried() {
     each_call_fails(make, Lower::Local, true, &|fixture| fixture.remount());
 }
 
-/// Metadata is put after the chunks that it describes, and removed before them.
+/// Checks the order of a commit: metadata is put after its chunks, and removed before them.
 #[test]
 fn chunks_are_put_before_metadata_and_removed_after_it() {
     use std::sync::Mutex;
@@ -232,7 +232,7 @@ fn chunks_are_put_before_metadata_and_removed_after_it() {
     }
 }
 
-/// Signals that a key is about to be put, and waits long enough for a discard to come between.
+/// A hook that waits when a key is about to be put, long enough for a discard to run if nothing blocks it.
 struct Slow {
     is_putting: Barrier,
     is_discarded: AtomicBool,

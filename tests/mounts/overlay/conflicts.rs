@@ -62,8 +62,8 @@ fn files(tree: Tree) -> Tree {
     files.filter(|(_, shown)| *shown != Shown::Folder).collect()
 }
 
-/// Makes the changes `ours` on the overlay, then `theirs` in the store. The commit must report the keys `expected` and
-/// leave the store unchanged; a forced one must make the store equal to the mount.
+/// Makes the changes `ours` on the overlay, then `theirs` in the store. A commit must report the keys `expected` and
+/// leave the store unchanged. A forced commit must make the store equal to the mount.
 fn clash(ours: &[Step], theirs: &dyn Fn(&dyn Store), expected: &[&str]) {
     for kind in KINDS {
         let mut fixture = Fixture::new(kind, &HELD);
@@ -160,7 +160,8 @@ fn a_key_changed_under_its_old_name_is_a_conflict() {
     clash(&[file, open, write], &theirs, &["a/1"]);
 }
 
-/// Changes of another program in a folder that is renamed here show under the new name.
+/// If a folder is renamed on the mount and another program changes objects in it, the changes are visible under the new
+/// name.
 #[test]
 fn writes_of_others_to_a_renamed_folder_are_renamed_too() {
     for kind in KINDS {
@@ -192,12 +193,12 @@ fn the_same_change_by_another_program_is_no_conflict() {
     );
 }
 
-/// Another program: writes to the store once, immediately before a call.
+/// A hook that plays another program: it writes to the store once, immediately before a certain call.
 struct Meddler {
     store: Arc<dyn Store>,
     call: &'static str,
     key: &'static str,
-    /// The bytes to write; `None` to erase the key.
+    /// The bytes that the other program writes; `None` if it removes the key.
     bytes: Option<&'static [u8]>,
     is_done: Mutex<bool>,
 }
@@ -216,8 +217,8 @@ impl Hook for Meddler {
     }
 }
 
-/// Another program changes a key between the commit's comparison and its change: this commit and the next one must
-/// report the key.
+/// Another program changes a key after the commit has compared it, and before the commit puts it. This commit and the
+/// next one must report a conflict.
 fn race(ours: &[Step], call: &'static str, key: &'static str, bytes: Option<&'static [u8]>) {
     for kind in KINDS {
         let plain = Fixture::new(kind, &HELD);
@@ -281,7 +282,7 @@ fn a_commit_and_a_discard_without_changes_do_nothing() {
     let trap = Arc::new(Trap::new(false));
     let hooked = Hooked::new(plain.lower.clone(), trap.clone());
     let fixture = Fixture::over(folder(), Arc::new(hooked));
-    // Any request to the store fails.
+    // Make any request to the store fail, because none is necessary.
     trap.set(1);
     let nothing = commit(&fixture, false).unwrap();
     assert_eq!(
@@ -296,9 +297,9 @@ fn a_commit_and_a_discard_without_changes_do_nothing() {
     assert!(!trap.has_sprung(), "a request to the store");
 }
 
-/// A program reads a content of the upper folder, a commit stores that content, and the program puts a content derived
-/// from it. The version that the program has read is not a version of the store, so the commit must not expect it
-/// there.
+/// A program reads an object from the upper folder, and a commit puts that object into the store. Then the program puts
+/// an object that it has derived from what it read. The version that it read is not a version of the store, so the put
+/// fails.
 #[test]
 fn a_version_of_the_upper_folder_does_not_match_the_store() {
     for kind in KINDS {
@@ -328,7 +329,7 @@ fn a_version_of_the_upper_folder_does_not_match_the_store() {
     }
 }
 
-/// A handle that stays open over a commit has the store's version of its content.
+/// A file that stays open during its commit gets the version that the store has afterwards.
 #[test]
 fn a_file_that_stays_open_over_a_commit_has_the_version_of_the_store() {
     for kind in KINDS {
@@ -357,8 +358,8 @@ fn a_file_that_stays_open_over_a_commit_has_the_version_of_the_store() {
     }
 }
 
-/// A commit that finds a conflict during its puts reports which changes are stored and which are not; a discard of the
-/// rest does, too.
+/// A commit that finds a conflict during its puts reports which changes are in the store and which are not. A discard
+/// of the rest reports the same.
 #[test]
 fn a_commit_with_a_conflict_reports_the_stored_changes() {
     let plain = Fixture::new(Lower::Memory, &HELD);

@@ -20,7 +20,7 @@ use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 pub(crate) const KINDS: [Lower; 2] = [Lower::Memory, Lower::Local];
 
-/// Returns the metadata document of the array `a`, with `members` changed.
+/// Returns the metadata document of the array `a`. `members` replaces members of the document.
 fn array(members: Value) -> String {
     let mut document = json!({
         "zarr_format": 3, "node_type": "array", "shape": [8], "data_type": "float32",
@@ -39,7 +39,7 @@ fn plain() -> String {
     array(json!({}))
 }
 
-/// Arrays with other metadata, each of which would decode the chunks to other elements.
+/// Returns metadata documents that differ from that of `a` so that they decode its chunks to other elements.
 pub(crate) fn others() -> Vec<(&'static str, String)> {
     let bytes = |endian: &str| json!({"name": "bytes", "configuration": {"endian": endian}});
     let zstd = json!({"name": "zstd", "configuration": {"level": 1, "checksum": false}});
@@ -109,13 +109,13 @@ pub(crate) fn stored(store: &dyn Store, at: &str) -> Vec<u8> {
         .bytes
 }
 
-/// Reads a file as a program does.
+/// Reads a file through an open handle, so that the overlay knows what the program has read.
 pub(crate) fn read(overlay: &Overlay, at: &str) -> Vec<u8> {
     let file = zarrfs_store::Tree::open(overlay, &UNLIMITED, &key(at), OpenMode::Read).unwrap();
     file.read_at(&UNLIMITED, 0, 1 << 16).unwrap()
 }
 
-/// Writes a temporary file and renames it, as zarr-python does.
+/// Replaces a file as zarr-python does: writes a temporary file and renames it.
 fn replace(overlay: &Overlay, at: &str, bytes: &[u8]) -> Result<()> {
     let temporary = key(&format!("{at}.0123.partial"));
     let file = overlay.create(&UNLIMITED, &temporary, &MAKER)?;
@@ -147,7 +147,8 @@ fn conflicts(fixture: &Fixture) -> Vec<String> {
     found
 }
 
-/// Expects that the chunk `a/c/0` is in conflict until a forced commit, also after the overlay is reopened.
+/// Checks that a commit reports a conflict of the chunk `a/c/0`, also after a remount, and that a forced commit puts
+/// the chunk.
 fn is_conflict(mut fixture: Fixture, kind: &str) {
     for _ in 0..2 {
         let outcome = commit(&fixture, true, false);
@@ -187,7 +188,8 @@ fn chunks_of_a_replaced_array_are_a_conflict() {
 
 /// Invariant of `chunks_of_a_replaced_array_are_a_conflict`.
 ///
-/// The program that writes the chunk knows the array as it was at its open.
+/// The program has read the array's metadata before another program replaced the array, and writes the chunk
+/// afterwards.
 #[test]
 fn chunks_written_by_outdated_metadata_are_a_conflict() {
     let consolidated = json!({"zarr_format": 3, "node_type": "group", "consolidated_metadata": {
@@ -252,7 +254,8 @@ fn metadata_changes_that_do_not_affect_chunks_are_no_conflict() {
     }
 }
 
-/// Other file names are not chunks, and content that the store already has is not a conflict.
+/// If an array is replaced, a file whose name does not look like a chunk is no conflict. Neither is a chunk that the
+/// store already has.
 #[test]
 fn other_files_of_a_replaced_array_are_no_conflict() {
     for kind in KINDS {
@@ -269,7 +272,7 @@ fn other_files_of_a_replaced_array_are_no_conflict() {
 
 /// Invariant of `chunks_of_a_replaced_array_are_a_conflict`.
 ///
-/// A program may replace an array on the mount, in any way, without a conflict.
+/// If an array is replaced on the mount, whichever way, its chunks are not in conflict.
 #[test]
 fn an_array_replaced_on_the_mount_is_no_conflict() {
     let other = &others()[0].1;
@@ -303,7 +306,7 @@ fn an_array_replaced_on_the_mount_is_no_conflict() {
             }
             fixture.write("a/c/1", &[3; 16]);
             assert!(conflicts(&fixture).is_empty(), "{way}");
-            // After the commit, the program still knows the array that it wrote.
+            // The program still encodes with the metadata that it wrote, so the store's other array is a conflict.
             put(&*fixture.lower, "a/zarr.json", plain().as_bytes());
             fixture.write("a/c/1", &[4; 16]);
             assert_eq!(conflicts(&fixture), ["a/c/1"], "{way}");
@@ -311,8 +314,8 @@ fn an_array_replaced_on_the_mount_is_no_conflict() {
     }
 }
 
-/// A document that is open when the commit begins is committed by the next one, and the chunks that were written for
-/// it are not in conflict.
+/// A metadata document that is open for writing is committed by the next commit. Chunks that were written for that
+/// document are not in conflict until then.
 #[test]
 fn a_document_open_during_a_commit_is_committed_by_the_next() {
     let other = &others()[0].1;
@@ -334,8 +337,8 @@ fn a_document_open_during_a_commit_is_committed_by_the_next() {
     }
 }
 
-/// Another program has replaced the array. An edit of its attributes on the mount must not store a chunk of the old
-/// array in the new one.
+/// Another program has replaced an array. If the array's attributes are edited on the mount, a chunk of the old array
+/// must not be put into the new array.
 #[test]
 fn an_attribute_edit_stores_no_old_chunk_in_a_new_array() {
     let other = json!({"data_type": "int32", "fill_value": 0});
@@ -357,7 +360,7 @@ fn an_attribute_edit_stores_no_old_chunk_in_a_new_array() {
         )
         .unwrap();
         assert_eq!(conflicts(&fixture), ["a/c/0"]);
-        // Chunks that were written with knowledge of the new array are not in conflict.
+        // A chunk is not in conflict if its program has read the new array's metadata.
         fixture.write("a/c/1", &[3; 16]);
         assert_eq!(conflicts(&fixture), ["a/c/0"]);
         fixture
@@ -370,7 +373,7 @@ fn an_attribute_edit_stores_no_old_chunk_in_a_new_array() {
     }
 }
 
-/// A chunk that is rewritten for the new array is no longer in conflict.
+/// A chunk of a replaced array is not in conflict any more after it is rewritten with the new metadata.
 #[test]
 fn a_chunk_rewritten_for_the_new_array_is_no_conflict() {
     for kind in KINDS {
@@ -410,7 +413,7 @@ fn a_renamed_array_keeps_the_condition_of_its_chunks() {
     }
 }
 
-/// A file that is open during a commit moves to the next layer, together with the metadata that it was encoded by.
+/// A file that is open during a commit moves to the next layer, and so does the record of its array's metadata.
 #[test]
 fn a_chunk_open_during_a_commit_keeps_the_metadata_of_its_array() {
     for kind in KINDS {
@@ -456,7 +459,7 @@ fn a_write_through_refuses_chunks_of_a_replaced_array() {
             assert_eq!(error.kind(), Kind::Changed, "{name}");
             assert!(error.to_string().contains("the array was"), "{error}");
             assert_eq!(stored(lower, "a/c/0"), [2; 16]);
-            // A change of the attributes alone is no conflict: the array is the one that the program has read.
+            // It is no conflict if only the array's attributes have changed since the program read the metadata.
             put(
                 lower,
                 "a/zarr.json",
@@ -468,7 +471,7 @@ fn a_write_through_refuses_chunks_of_a_replaced_array() {
     }
 }
 
-/// Chunks left over from an array that was replaced do not block writes to the new one.
+/// With write-through, chunks of a replaced array that were refused do not prevent writes to the new array.
 #[test]
 fn a_write_through_continues_with_the_new_array() {
     for kind in KINDS {
@@ -487,8 +490,8 @@ fn a_write_through_continues_with_the_new_array() {
     }
 }
 
-/// A program that copies chunks without reading metadata: the metadata in the store at its first change after a commit
-/// counts.
+/// If a program writes chunks without reading metadata, the metadata that the store has at the first such write after a
+/// commit counts.
 #[test]
 fn chunks_belong_to_the_array_stored_at_their_first_change() {
     let other = &others()[0].1;
@@ -512,7 +515,7 @@ fn chunks_belong_to_the_array_stored_at_their_first_change() {
     }
 }
 
-/// Libraries write the same metadata in another form when they consolidate metadata or change attributes.
+/// Libraries write the same metadata in another form, for example when they consolidate metadata.
 #[test]
 fn equivalent_metadata_describe_the_same_array() {
     let zstd = |configuration: Value| {
@@ -539,12 +542,12 @@ fn equivalent_metadata_describe_the_same_array() {
     }
 }
 
-/// Counts the requests to a store by call and key.
+/// A hook that counts the requests to a store by call and key.
 #[derive(Default)]
 struct Counter(Mutex<BTreeMap<String, usize>>);
 
 impl Counter {
-    /// Returns the requests since the last call: the number for metadata documents, then the number for other keys.
+    /// Returns the number of requests for metadata documents and for other keys since it was last called.
     fn take(&self) -> (usize, usize) {
         let asked = std::mem::take(&mut *self.0.lock().unwrap());
         let is_document = |what: &str| what.ends_with(".json") || what.contains("/.z");
@@ -569,7 +572,8 @@ impl Hook for Counter {
     }
 }
 
-/// A close makes two requests for the array. A commit makes two for each array, for any number of chunks.
+/// Closing a chunk's file makes two requests for the array's metadata. A commit makes two for each array, however many
+/// chunks it has.
 #[test]
 fn a_close_and_a_commit_make_two_requests_for_an_array() {
     let (fixture, counter) = (fixture(Lower::Memory), Arc::new(Counter::default()));
@@ -608,7 +612,7 @@ fn a_close_and_a_commit_make_two_requests_for_an_array() {
     assert_eq!(counter.take().0, 2);
 }
 
-/// The metadata documents of v2 and N5 are compared as well.
+/// The metadata documents of Zarr v2 and N5 are compared with the chunks' metadata, too.
 #[test]
 fn chunks_of_replaced_arrays_of_v2_and_n5_are_a_conflict() {
     let v2 = |dtype: &str| {

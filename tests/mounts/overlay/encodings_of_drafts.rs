@@ -1,6 +1,6 @@
 //! Another program replaces an array of a version 3 draft.
 //!
-//! The metadata documents of these drafts are not in a folder above the chunks.
+//! In these drafts of Zarr v3, the metadata documents are not in a folder above the chunks.
 
 use serde_json::{Value, json};
 use zarr_format::error::Kind;
@@ -11,17 +11,17 @@ use crate::overlay::encodings::{KINDS, commit, put, read, stored, write};
 use crate::overlay::fixture::{Fixture, Lower, MAKER, key, opened_with};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// A hierarchy with one array.
+/// A hierarchy of a Zarr v3 draft with one array.
 struct Hierarchy {
     name: &'static str,
-    /// The entry point, if the draft has one.
+    /// The hierarchy's entry point document (`zarr.json`), if the draft has one.
     entry: Option<Value>,
     document: &'static str,
     array: Value,
     chunks: [&'static str; 2],
 }
 
-/// Returns the same array in the layout of each draft, in the root or below it.
+/// Returns hierarchies with the same array, as each draft of Zarr v3 stores it, at the root or below it.
 fn hierarchies() -> Vec<Hierarchy> {
     let uri = "https://purl.org/zarr/spec/protocol/core/3.0";
     let grid = json!({"type": "regular", "chunk_shape": [4], "separator": "/"});
@@ -119,7 +119,7 @@ impl Hierarchy {
         array.to_string()
     }
 
-    /// Arrays that would decode the chunks to other elements.
+    /// Returns metadata documents of arrays that would decode the chunks to other elements.
     fn others(&self) -> Vec<String> {
         let grid = json!({"type": "regular", "chunk_shape": [2], "separator": "/"});
         [
@@ -135,7 +135,7 @@ impl Hierarchy {
     }
 }
 
-/// Expects that these keys are in conflict.
+/// Checks that a commit, and a dry run of it, report exactly the given keys as conflicts with their arrays.
 fn expect_conflicts(fixture: &Fixture, keys: &[&str], why: &str) {
     for dry_run in [true, false] {
         let outcome = commit(fixture, dry_run, false);
@@ -178,7 +178,7 @@ fn chunks_of_a_replaced_draft_array_are_a_conflict() {
         let lower = &fixture.lower;
         lower.erase(&UNLIMITED, &document, &Condition::Any).unwrap();
         expect_conflicts(&fixture, &[chunk], hierarchy.name);
-        // Attributes and the shape do not count.
+        // Other attributes or another shape are no conflict, because they do not affect how chunks are decoded.
         let same = hierarchy.other(&json!({"attributes": {}, "shape": [16]}));
         put(&**lower, hierarchy.document, same.as_bytes());
         fixture.write(other_chunk, &[3; 16]);
@@ -214,7 +214,7 @@ fn a_write_through_refuses_chunks_of_a_replaced_draft_array() {
 
 /// Invariant of `chunks_of_a_replaced_array_are_a_conflict`.
 ///
-/// A program may replace, remove or rename an array on the mount without a conflict.
+/// If an array is replaced, removed or renamed on the mount, its chunks are not in conflict.
 #[test]
 fn a_draft_array_changed_on_the_mount_is_no_conflict() {
     Hierarchy::each(|hierarchy, kind| {
@@ -284,7 +284,7 @@ fn a_draft_array_changed_on_the_mount_is_no_conflict() {
     });
 }
 
-/// The whole hierarchy is renamed: the condition of its arrays is kept.
+/// After a rename of the whole hierarchy, chunks are still compared with the metadata that they were encoded with.
 #[test]
 fn a_renamed_draft_hierarchy_keeps_the_condition_of_its_chunks() {
     for hierarchy in hierarchies().iter().filter(|found| found.entry.is_some()) {

@@ -211,7 +211,7 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        // This may fail, because another thread removes committed files from the folder.
+        // Ignore a failure, because a thread may be removing a committed layer from the folder at the same time.
         let _ = std::fs::remove_dir_all(&self.upper);
     }
 }
@@ -223,7 +223,7 @@ impl ScenarioReader {
 }
 
 impl ScenarioWriter {
-    /// Writes; returns `false` if the write is refused.
+    /// Writes to the file; returns `false` if the write is refused, because the file was replaced.
     pub(super) fn write(&self, content: u8) -> bool {
         match self.0.write_at(&UNLIMITED, 0, &[content]) {
             Err(error) if error.kind() == Kind::Changed => false,
@@ -236,11 +236,11 @@ impl ScenarioWriter {
     }
 }
 
-/// Runs each thread for some steps before it switches to a random one: many faults need one thread to progress far
-/// while another is stopped.
+/// A scheduler that runs each thread for many steps before it switches to a random other thread. Many faults show only
+/// if one thread makes much progress while another is stopped.
 struct Bursts {
     random: RandomScheduler,
-    /// Average number of steps that a thread runs.
+    /// Average number of steps that a thread runs before the switch.
     length: u64,
 }
 
@@ -277,7 +277,7 @@ impl Scheduler for Bursts {
 }
 
 impl Scenario {
-    /// Three actors that do nothing, and neither files nor objects.
+    /// A scenario without files and objects, whose threads do nothing.
     pub(super) const EMPTY: Scenario = Scenario {
         files: &[],
         is_large: false,
@@ -288,12 +288,13 @@ impl Scenario {
         is_right: |_, _| true,
     };
 
-    /// Runs the scenario in many schedules, or only in `ZARRFS_SCHEDULE`, as printed by a failure.
+    /// Runs the scenario in many schedules, or only in the schedule in `ZARRFS_SCHEDULE`, which a failed run has
+    /// printed.
     pub(super) fn explore(self) {
         let run = move || self.run();
         let mut config = Config::new();
         config.stack_size = 1 << 20;
-        // Far more steps than any scenario needs: a schedule that exceeds them is a livelock.
+        // A schedule with this many steps is a livelock, because scenarios need far fewer.
         config.max_steps = MaxSteps::FailAfter(100_000);
         if let Ok(schedule) = std::env::var("ZARRFS_SCHEDULE") {
             let scheduler = ReplayScheduler::new_from_encoded(&schedule);
@@ -301,7 +302,8 @@ impl Scenario {
             return;
         }
         Runner::new(Bursts::new(150), config.clone()).run(run);
-        // Probabilistic concurrency testing: at most 3 preemptions, besides the points where a thread waits.
+        // Probabilistic concurrency testing switches threads at random at most 3 times, besides where a thread must
+        // wait.
         Runner::new(PctScheduler::new(3, 500), config).run(run);
     }
 
