@@ -28,7 +28,7 @@ pub(crate) const FORMATS_PAGE: &str = "docs/reference/formats.md";
 const MOUNT_PAGE: &str = "man/zarrfs-mount.1";
 pub(crate) const INVARIANTS: &str = "docs/invariants.md";
 
-/// Folders with sources and documents; `target`, `.git` and `.venv` are left out.
+/// The folders with sources and documents. Others, such as `target` and `.git`, are left out.
 const FOLDERS: [&str; 9] = [
     ".ci",
     "crates",
@@ -49,7 +49,6 @@ pub(crate) fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Returns the files below `folder` by their paths from the root, sorted.
 pub(crate) fn files_below(folder: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![root().join(folder)];
@@ -79,7 +78,7 @@ pub(crate) fn section<'a>(text: &'a str, heading: &str) -> &'a str {
     &text[start..end.map_or(text.len(), |end| start + end)]
 }
 
-/// Returns the cells of the rows of a table in Markdown, without the heading; code loses its backticks.
+/// Returns the cells of a Markdown table by row, without the heading and without backticks.
 pub(crate) fn table_rows(text: &str) -> Vec<Vec<String>> {
     let rows = text.lines().filter(|line| line.starts_with("| "));
     let rows = rows.map(|row| {
@@ -95,14 +94,14 @@ pub(crate) fn table_rows(text: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// Returns the words of a manual page; punctuation and escapes separate words, `_` and `-` do not.
+/// Returns the words of a manual page. A word may contain letters, digits, `_`, `-` and `.`.
 fn words(text: &str) -> BTreeSet<&str> {
     text.split(|c: char| !(c.is_alphanumeric() || "_-.".contains(c)))
         .map(|word| word.trim_end_matches('.'))
         .collect()
 }
 
-/// Returns the quoted parts of a text.
+/// Returns the parts of a text that stand between quotes.
 fn quoted(text: &str, quote: char) -> Vec<&str> {
     text.split(quote).skip(1).step_by(2).collect()
 }
@@ -161,7 +160,7 @@ fn the_errno_table_matches_the_program() {
     assert_eq!(rows.collect::<Vec<_>>(), program);
 }
 
-/// Returns the rows of the table of data types: type, `descr`, bytes.
+/// Returns the type, `descr` and number of bytes of each data type in a document's table.
 fn data_types(page: &str) -> Vec<(String, String, usize)> {
     let rows = table_rows(section(page, "## Data types")).into_iter();
     let rows = rows.filter_map(|cells| {
@@ -212,7 +211,7 @@ fn every_counter_is_documented() {
     assert_eq!(entries, counters);
 }
 
-/// Returns the names in a list of `src/cli/options.rs`.
+/// Returns the strings in a constant list of `src/cli/options.rs`.
 fn options(list: &str) -> Vec<String> {
     let source = read("src/cli/options.rs");
     let start = source.find(&format!("const {list}: ")).expect(list);
@@ -239,7 +238,8 @@ fn every_mount_option_is_documented() {
     }
 }
 
-/// Collects the names below a directory: an array's own name as NAME, a group's as GROUP, chunk indices as 0.3.1.
+/// Collects the names of a view. An array's own name becomes NAME, a group's becomes GROUP, and chunk indices become
+/// 0.3.1.
 fn collect_names(view: &dyn View, path: &Key, found: &mut BTreeSet<String>) {
     let mut listing = view.list(&UNLIMITED, path).unwrap();
     let names = std::iter::from_fn(|| listing.next(&UNLIMITED).unwrap());
@@ -351,7 +351,7 @@ fn has_test(path: &str, name: &str) -> bool {
         return name.starts_with("test_") && text.contains(&format!("def {name}("));
     }
     let before = text.split(&format!("fn {name}(")).next().unwrap();
-    // Operations run on several backends; a table calls them.
+    // Operations on mounts lack `#[test]`, because a table calls them for each backend.
     let is_called = path.starts_with("tests/mounts/operations/");
     before.len() < text.len() && (is_called || before.trim_end().ends_with("#[test]"))
 }
@@ -363,13 +363,13 @@ fn paragraphs(page: &str, from: &str, to: Option<&str>) -> Vec<String> {
         page.find(&format!("\n## {to}\n")).expect(to)
     });
     let code = page[begin..end].split("\n```");
-    // Every second part is code; its first line has the language.
+    // After the split, every second part is a code block.
     let text: String = code.step_by(2).collect::<Vec<_>>().join("\n\n");
     let mut paragraphs: Vec<String> = Vec::new();
     for part in text.replace("\n- ", "\n\n- ").split("\n\n") {
         let part = part.trim();
         match paragraphs.last_mut() {
-            // Comments belong to the paragraph before them.
+            // Add a comment to the paragraph before it, for which it names the tests.
             Some(last) if part.starts_with("<!--") => *last += part,
             _ if part.is_empty() || part.starts_with(['#', '|']) => {}
             _ => paragraphs.push(part.to_string()),
@@ -378,7 +378,8 @@ fn paragraphs(page: &str, from: &str, to: Option<&str>) -> Vec<String> {
     paragraphs
 }
 
-/// Each paragraph that promises something about writing names its tests in comments: a file, and a test in it.
+/// Checks that each paragraph about writing that promises something names its tests in comments: a file, and a test in
+/// it.
 #[test]
 fn every_promise_about_writing_names_a_test() {
     check_promises(
@@ -388,7 +389,7 @@ fn every_promise_about_writing_names_a_test() {
     );
 }
 
-/// Each paragraph that promises something about missing keys names its tests in comments.
+/// Checks that each paragraph about missing keys that promises something names its tests in comments.
 #[test]
 fn every_promise_about_missing_keys_names_a_test() {
     let page = read("docs/reference/stores.md");
@@ -407,7 +408,7 @@ fn check_promises(page: &str, from: &str, to: Option<&str>) {
     }
 }
 
-/// Every test that a comment of a document names exists.
+/// Checks that each test that a document's comment names exists.
 #[test]
 fn every_named_test_exists() {
     let mut count = 0;
@@ -425,10 +426,10 @@ fn every_named_test_exists() {
     assert!(count > 100, "{count}");
 }
 
-/// Files that are no text: pictures, samples of other formats, and seeds that proptest writes.
+/// Endings of files that are not checked because they are no text, or are written by proptest.
 const BINARY: [&str; 4] = [".png", ".parq", ".tar.gz", ".proptest-regressions"];
 
-/// Returns every document and source of the project.
+/// Returns the paths of all documents and sources of the project.
 fn texts() -> Vec<String> {
     let beside = fs::read_dir(root()).unwrap().filter_map(|entry| {
         let entry = entry.unwrap();

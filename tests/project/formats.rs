@@ -12,7 +12,7 @@ use zarrfs_store::request_context::UNLIMITED;
 
 use super::documents::{FORMATS_PAGE, read, section, table_rows};
 
-/// Returns an array; tests replace its type and shape.
+/// Returns an array whose type and shape the tests replace.
 fn any_array() -> Array {
     let document = json!({
         "zarr_format": 3, "node_type": "array", "shape": [2], "data_type": "uint8",
@@ -25,7 +25,7 @@ fn any_array() -> Array {
     node.unwrap().unwrap().array().unwrap().clone()
 }
 
-/// Returns the data types in the table, with their names there.
+/// Returns the data types that the table of formats names, with those names.
 fn types() -> Vec<(String, DataType)> {
     let numbers = |letter: &str, of: fn(usize) -> DataType, sizes: &[usize]| {
         let sizes = sizes
@@ -56,7 +56,7 @@ fn types() -> Vec<(String, DataType)> {
     .concat()
 }
 
-/// Whether a cell of the table, such as `bool i1-i8 f4`, names a type.
+/// Whether a cell of the table of formats, such as `bool i1-i8 f4`, includes a type.
 fn names_type(cell: &str, name: &str) -> bool {
     cell.split([' ', ','])
         .any(|word| match word.split_once('-') {
@@ -69,7 +69,7 @@ fn names_type(cell: &str, name: &str) -> bool {
         })
 }
 
-/// Returns the numbers of dimensions in a cell of the table.
+/// Returns the numbers of dimensions that a cell of the table of formats allows.
 fn ranks(cell: &str) -> Vec<usize> {
     let words: Vec<&str> = cell.split(' ').collect();
     let number = |word: &str| word.parse::<usize>().unwrap();
@@ -83,7 +83,7 @@ fn ranks(cell: &str) -> Vec<usize> {
     }
 }
 
-/// Returns the numbers of dimensions that a format supports for arrays of a type.
+/// Returns the numbers of dimensions for which a format supports arrays of a data type.
 fn ranks_of(format: &Format, like: &Array, data_type: &DataType) -> Vec<usize> {
     let holds = |rank: &usize| {
         let array = Array {
@@ -135,7 +135,7 @@ fn the_table_of_formats_matches_the_program() {
             assert_eq!(found, expected, "{name}: {of_type}");
         }
     }
-    // The text describes these formats, not the table.
+    // Formats that are not in the table, because the text above it describes them.
     let named = ["npy", "raw", "txt", "f.npy"];
     for format in FORMATS {
         let name = format.extension;

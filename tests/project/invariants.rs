@@ -1,7 +1,8 @@
 //! Generates `docs/invariants.md` from the tests that hold the invariants.
 //!
-//! A comment above a test says what always holds: `/// Invariant (overlay): ...` up to the end of its paragraph, in
-//! Python `# Invariant (overlay): ...`. Further tests of it say ``/// Invariant of `first_test`.`` above them.
+//! The comment above a test states an invariant: `/// Invariant (overlay): ...` up to the end of the paragraph, in
+//! Python `# Invariant (overlay): ...`. Further tests of the same invariant have ``/// Invariant of `first_test`.``
+//! above them.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -9,7 +10,7 @@ use std::fs;
 
 use crate::documents::{INVARIANTS, files_below, read, root};
 
-/// The sections of the document: the word in a comment, and the heading.
+/// The sections of the document: the word that a comment uses, and the heading.
 const SECTIONS: [(&str, &str); 12] = [
     ("texts", "The sources and the texts"),
     ("reading", "Reading decoded files"),
@@ -31,27 +32,26 @@ What always holds, and the tests that fail where it does not. Made from the comm
 `BLESS=1 cargo test --test project` writes this file. `ARCHITECTURE.md` has the invariants that a newcomer needs.
 ";
 
-/// A test that holds an invariant.
 struct Test {
     file: String,
     name: String,
 }
 
-/// An invariant: its section, its sentence, and its tests by file.
+/// An invariant with its section, its sentence and the tests that check it.
 struct Invariant {
     section: String,
     sentence: String,
     tests: Vec<Test>,
 }
 
-/// A sentence above a test.
+/// The comment above a test that states or names an invariant.
 struct Comment {
     text: String,
     file: String,
     test: String,
 }
 
-/// Returns the comments about invariants in a file.
+/// Returns the comments of a file that state or name an invariant.
 fn comments(file: &str, mark: &str, function: &str) -> Vec<Comment> {
     let is_first =
         |line: &str| line.starts_with("Invariant (") || line.starts_with("Invariant of ");
@@ -130,7 +130,7 @@ fn invariants() -> Vec<Invariant> {
     found
 }
 
-/// Breaks a text into lines of at most 120 characters, all but the first indented.
+/// Formats a text as a Markdown list item with lines of at most 120 characters.
 fn wrapped(text: &str) -> String {
     let mut lines = String::from("-");
     let mut length = lines.len();

@@ -11,13 +11,13 @@ use std::process::Command;
 use clap_mangen::Man;
 use zarrfs::cli;
 
-/// Commands that open stores, which may be remote.
+/// The commands that open stores, whose pages describe environment variables and exit codes of remote stores.
 const OPEN_STORES: [&str; 13] = [
     "mount", "status", "diff", "commit", "discard", "tree", "ls", "info", "cat", "cp", "map",
     "preview", "check",
 ];
 
-/// Variables that commands on stores read.
+/// The environment variables that the pages of these commands list: names and descriptions.
 const ENVIRONMENT: [(&str, &str); 6] = [
     (
         "AWS_PROFILE, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL",
@@ -39,7 +39,7 @@ const ENVIRONMENT: [(&str, &str); 6] = [
     ("NO_COLOR", "Print without colours."),
 ];
 
-/// Options that only `-o` has, and what it accepts from fstab(5).
+/// Options that only `-o` accepts, including those from fstab(5), with their descriptions.
 const MOUNT_OPTIONS: [(&str, &str); 8] = [
     (
         "NAME, NAME=VALUE",
@@ -72,7 +72,7 @@ const MOUNT_OPTIONS: [(&str, &str); 8] = [
     ),
 ];
 
-/// Further pages, by command.
+/// Further pages that the page of a command refers to.
 const OTHERS: [(&str, &[&str]); 6] = [
     (
         "mount",
@@ -104,7 +104,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("man")
 }
 
-/// Returns the command-line definitions of the program and of each command, by page name.
+/// Returns the program and each command as clap defines it, with the name of its manual page.
 fn commands() -> Vec<(String, clap::Command)> {
     let mut command = cli::command();
     command.build();
@@ -118,7 +118,7 @@ fn commands() -> Vec<(String, clap::Command)> {
         .collect()
 }
 
-/// Returns the file names of the pages and their contents.
+/// Returns the file name and the content of each manual page.
 fn pages() -> Vec<(String, Vec<u8>)> {
     commands()
         .into_iter()
@@ -130,7 +130,7 @@ fn page(name: &str, command: clap::Command) -> Vec<u8> {
     let has_subcommands = command.has_subcommands();
     let short = name.trim_start_matches("zarrfs-").to_string();
     let (synopsis, examples) = (synopsis(&command), examples(&command));
-    // The page has what `-h` leaves out.
+    // Show all options, including those that `-h` leaves out.
     let command = command.mut_args(|argument| argument.hide_short_help(false));
     let man = Man::new(command).date("").manual("zarrfs");
     let mut text = Vec::new();
@@ -160,7 +160,7 @@ fn escaped(text: &str) -> String {
         .replace('\'', "\\(aq")
 }
 
-/// Formats a list of names with their descriptions.
+/// Formats names and their descriptions as troff list entries.
 fn entries(list: &[(&str, &str)]) -> String {
     let entries = list
         .iter()
@@ -168,7 +168,7 @@ fn entries(list: &[(&str, &str)]) -> String {
     entries.collect()
 }
 
-/// Formats the synopsis: the options of `-h` with the names of their values, and the arguments.
+/// Formats the synopsis of a command: the options that `-h` shows with their values, and the arguments.
 fn synopsis(command: &clap::Command) -> String {
     if command.has_subcommands() {
         let lines = "zarrfs COMMAND [OPTIONS] ...\n.br\nzarrfs STORE DIR [OPTIONS]";
@@ -204,7 +204,7 @@ fn synopsis(command: &clap::Command) -> String {
             format!("[{name}]")
         });
     }
-    // Words with a blank in them stay on a line.
+    // Keep an option and its value on one line with an unbreakable space.
     let words: Vec<String> = words
         .iter()
         .map(|word| escaped(word).replace(' ', "\\~"))
@@ -212,7 +212,7 @@ fn synopsis(command: &clap::Command) -> String {
     format!(".SH SYNOPSIS\n{}\n", words.join(" "))
 }
 
-/// Returns the command lines in the help of a command.
+/// Returns the example command lines in the long help of a command.
 fn examples_of(command: &clap::Command) -> Vec<String> {
     let help = command
         .get_after_long_help()
@@ -270,7 +270,7 @@ fn manual_pages_match_the_command_line() {
     assert_eq!(count, pages().len(), "a page of no command");
 }
 
-/// The page of all commands in the book is made of their helps.
+/// Checks the page of all commands in the book, which is generated from the commands' help.
 #[test]
 fn the_commands_page_has_the_help_of_each_command() {
     let mut text = String::from(
@@ -296,7 +296,7 @@ fn the_commands_page_has_the_help_of_each_command() {
     );
 }
 
-/// Returns the zarrfs command lines in the code blocks of a document, without prompt, comments and redirections.
+/// Returns the zarrfs command lines in a document, without prompt, comments and redirections.
 pub(crate) fn typed_commands(text: &str) -> Vec<String> {
     text.replace("\\\n", " ")
         .lines()

@@ -1,5 +1,7 @@
-//! Encodes chunks for `test_numcodecs.py`: each folder of a store holds `.zarray` and `decoded`, the bytes of
-//! the only chunk in C order and little-endian; the chunk is written beside them.
+//! Encodes chunks for `test_numcodecs.py` as `.zarray` files describe them.
+//!
+//! Each folder of the store has `.zarray` and `decoded`, the bytes of the only chunk in C order and little-endian. The
+//! encoded chunk is written to the same folder.
 //!
 //!     encode_chunks STORE
 

@@ -317,7 +317,7 @@ fn a_renamed_draft_hierarchy_keeps_the_condition_of_its_chunks() {
     }
 }
 
-/// A new array, whose document is written before its chunks, under a temporary name.
+/// A new array, whose metadata document is written under a temporary name before its chunks.
 #[test]
 fn a_new_draft_array_is_no_conflict_until_it_is_replaced() {
     for hierarchy in hierarchies()
@@ -347,7 +347,7 @@ fn a_new_draft_array_is_no_conflict_until_it_is_replaced() {
     }
 }
 
-/// A program that has opened the hierarchy through its consolidated metadata.
+/// A program has read the hierarchy's consolidated metadata and not the array's own document.
 #[test]
 fn consolidated_metadata_of_a_draft_count_as_its_documents() {
     let hierarchies = hierarchies();

@@ -23,7 +23,7 @@ pub(crate) const MAKER: Credentials = Credentials {
     mode: 0o644,
 };
 
-/// Returns a new folder, in memory if there is a tmpfs, because steps sync.
+/// Returns a new folder, in memory if possible, because syncs on a disk are slow.
 pub(crate) fn folder() -> TempDir {
     let memory = tempfile::tempdir_in("/dev/shm");
     memory.or_else(|_| tempfile::tempdir()).unwrap()
@@ -33,12 +33,13 @@ pub(crate) fn key(text: &str) -> Key {
     Key::new(text).unwrap()
 }
 
-/// Opens an overlay. A process that another test has just started may still hold the lock of a closed overlay.
+/// Opens an overlay. It retries if the lock of a closed overlay is still held by a process that another test has
+/// started.
 pub(crate) fn opened(upper: &Path, lower: &Arc<dyn Store>, name: &str) -> Result<Overlay> {
     opened_with(upper, lower, name, false)
 }
 
-/// The same, with or without write-through.
+/// Opens an overlay with or without write-through. It retries if the folder's lock is still held.
 pub(crate) fn opened_with(
     upper: &Path,
     lower: &Arc<dyn Store>,
@@ -61,25 +62,24 @@ pub(crate) fn opened_with(
     Overlay::open(upper, lower.clone(), name, config)
 }
 
-/// The kind of store below the overlay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Lower {
     Memory,
     Local,
 }
 
-/// A store, an upper folder, and the open files.
+/// An overlay with its store, its upper folder, and the files that a test has open.
 pub(crate) struct Fixture {
     pub(crate) folder: TempDir,
     pub(crate) lower: Arc<dyn Store>,
     overlay: Option<Overlay>,
-    /// Folders that must live as long as the fixture.
+    /// Folders of other fixtures, which must exist as long as this fixture.
     kept: Vec<TempDir>,
     pub(crate) open: [Option<Arc<dyn TreeFile>>; SLOTS],
 }
 
 impl Fixture {
-    /// Returns a fixture whose store holds these objects.
+    /// Returns a fixture whose store has the given objects.
     pub(crate) fn new(lower: Lower, objects: &[(&str, &[u8])]) -> Fixture {
         let folder = folder();
         let lower: Arc<dyn Store> = match lower {
@@ -103,7 +103,7 @@ impl Fixture {
         Fixture::over(folder, lower)
     }
 
-    /// Returns a fixture over a store; the upper folder is in `folder`.
+    /// Returns a fixture over the store `lower`, with the upper folder in `folder`.
     pub(crate) fn over(folder: TempDir, lower: Arc<dyn Store>) -> Fixture {
         let mut fixture = Fixture {
             folder,
@@ -116,7 +116,7 @@ impl Fixture {
         fixture
     }
 
-    /// Keeps the folder of another fixture for as long as this one lives.
+    /// Lets the folder of another fixture exist as long as this fixture.
     pub(crate) fn keep(&mut self, other: Fixture) {
         self.kept.push(other.folder);
     }
@@ -129,7 +129,7 @@ impl Fixture {
         self.overlay.as_ref().unwrap()
     }
 
-    /// Closes the open files and the overlay without a flush.
+    /// Closes the overlay and all open files without a flush.
     pub(crate) fn close(&mut self) {
         self.open = Default::default();
         self.overlay = None;
@@ -141,7 +141,7 @@ impl Fixture {
         self.overlay = Some(overlay.unwrap());
     }
 
-    /// Writes a whole file, as programs do.
+    /// Writes a whole file and flushes it, as programs do.
     pub(crate) fn write(&self, path: &str, bytes: &[u8]) {
         let (overlay, path) = (self.overlay(), key(path));
         let file = match overlay.stat(&UNLIMITED, &path).unwrap() {
@@ -165,12 +165,12 @@ impl Fixture {
         }
     }
 
-    /// Flushes and closes all open files, as programs close files.
+    /// Flushes and closes all open files, as a program's close(2) does.
     pub(crate) fn close_files(&mut self) {
         (0..SLOTS).for_each(|slot| self.put_open(slot, None));
     }
 
-    /// Performs a step.
+    /// Makes one operation of a random test on the overlay.
     pub(crate) fn take(&mut self, step: &Step) -> Result<()> {
         let resized = |size| AttrChange {
             size: Some(size),
@@ -224,7 +224,7 @@ impl Fixture {
         Ok(())
     }
 
-    /// Puts a file into a slot; the file that was in it is closed as programs close files.
+    /// Sets the open file number `slot`. The file that had this number is flushed and closed.
     pub(crate) fn put_open(&mut self, slot: usize, file: Option<Arc<dyn TreeFile>>) {
         if let Some(old) = std::mem::replace(&mut self.open[slot], file) {
             old.flush(&UNLIMITED).unwrap();
@@ -288,12 +288,11 @@ impl Fixture {
         }
     }
 
-    /// Returns the whole tree of the overlay, checked by every way to ask.
+    /// Returns the whole tree of the overlay, after a check that listings, lookups and reads agree.
     pub(crate) fn shown(&self) -> Tree {
         shown(self.overlay(), true)
     }
 
-    /// Returns the contents of the open files.
     pub(crate) fn held_open(&self) -> Vec<Option<Vec<u8>>> {
         let read = |file: &Arc<dyn TreeFile>| {
             let size = file.stat(&UNLIMITED).unwrap().meta.size as usize;
@@ -308,7 +307,7 @@ impl Fixture {
     }
 }
 
-/// Returns the whole tree of a store. If `closely`, every way to ask must give the same result.
+/// Returns the whole tree of a store. If `closely`, checks that listings, lookups and reads agree.
 pub(crate) fn shown(store: &dyn Store, closely: bool) -> Tree {
     let mut tree = Tree::new();
     let mut folders = vec![Key::root()];

@@ -1,6 +1,6 @@
 //! An upper folder on a full disk: writers get the error, no content is truncated.
 //!
-//! Removing still works.
+//! Files can still be removed.
 
 use std::fs;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use zarrfs_store::request_context::UNLIMITED;
 
 const MIB: u64 = 1 << 20;
 
-/// An overlay on a 4 MiB disk, over a store with one small object.
+/// An overlay whose upper folder is on a 4 MiB disk. The store has one small object.
 struct Small {
     overlay: Option<Overlay>,
     lower: Arc<dyn Store>,
@@ -67,7 +67,7 @@ impl Small {
         zarrfs_store::Tree::open(self.overlay(), &UNLIMITED, &key(name), mode).unwrap()
     }
 
-    /// Commits, and returns the content that the store then has for a key.
+    /// Commits all changes; returns the content that the store then has for a key.
     fn committed(&self, name: &str) -> Option<Vec<u8>> {
         let done = self
             .overlay()
@@ -79,7 +79,7 @@ impl Small {
     }
 }
 
-/// Writes until the disk is full; returns the number of bytes written.
+/// Writes to a file until the disk is full; returns the number of bytes that were written.
 fn write_too_much(file: &dyn TreeFile) -> u64 {
     for piece in 0.. {
         if let Err(error) = file.write_at(&UNLIMITED, piece * MIB / 4, &vec![7; MIB as usize / 4]) {
@@ -121,7 +121,7 @@ fn an_incomplete_new_file_is_shown_but_not_committed() {
     no_room(&*file);
     drop(file);
     assert_eq!(small.committed("new"), None);
-    // Nor after it was opened again, or renamed.
+    // The incomplete file cannot be published either after it was opened again or renamed.
     let again = small.open("new", false);
     no_room(&*again);
     let size = again.stat(&UNLIMITED).unwrap().meta.size;
@@ -139,7 +139,7 @@ fn an_incomplete_new_file_is_shown_but_not_committed() {
     no_room(&*small.open("other", false));
     let kept = small.overlay().changes(&UNLIMITED).unwrap().uncommittable;
     assert!(kept[0].1.contains("incomplete file"), "{kept:?}");
-    // A reopened upper folder has moved the file to `rescued`.
+    // When the upper folder is opened again, the incomplete file is moved to `rescued/`.
     small.remount();
     assert_eq!(
         small.overlay().stat(&UNLIMITED, &key("other")).unwrap(),
@@ -152,7 +152,8 @@ fn an_incomplete_new_file_is_shown_but_not_committed() {
 #[test]
 fn a_file_completed_after_a_full_disk_is_committed() {
     for name in ["a", "new"] {
-        // A disk for each case: a thread removes the files of a commit, which frees space at any time.
+        // Use a new disk for each case, because a thread removes the files of an earlier commit and frees space at any
+        // time.
         let Some(small) = Small::new() else { return };
         let file = match name {
             "a" => small.open(name, true),
@@ -221,7 +222,7 @@ fn names_can_be_removed_on_a_full_disk() {
     assert_eq!(small.committed("c").unwrap(), b"old");
 }
 
-/// The disk is full at each of the first writes in turn.
+/// The disk is full at the first page that the creation of an upper folder writes, then at the second, and so on.
 #[test]
 fn an_upper_folder_can_be_made_after_a_full_disk_has_space() {
     const PAGE: u64 = 4096;
@@ -249,7 +250,7 @@ fn an_upper_folder_can_be_made_after_a_full_disk_has_space() {
     }
 }
 
-/// An upper folder on a read-only file system, for example a snapshot, shows its changes.
+/// An upper folder on a read-only file system, such as a snapshot, can be opened to see its changes.
 #[test]
 fn a_read_only_upper_folder_shows_its_changes() {
     let Some(mut small) = Small::new() else {

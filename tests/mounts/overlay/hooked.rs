@@ -13,7 +13,7 @@ use zarrfs_store::{
     StoreInfo, Version,
 };
 
-/// A hook before and after each call.
+/// Something to do before and after each call of a store; it may fail, wait or change the store.
 pub(crate) trait Hook: Send + Sync {
     fn before(&self, context: &RequestContext, call: &str, key: &Key) -> Result<()>;
     fn after(&self) -> Result<()> {
@@ -36,7 +36,6 @@ impl Hooked {
         Hooked { inner, hook, info }
     }
 
-    /// Returns the same store with a limit of concurrent requests.
     pub(crate) fn with_concurrency(mut self, concurrency: usize) -> Hooked {
         self.info.concurrency = concurrency;
         self
@@ -171,7 +170,7 @@ impl Listing for Names {
     }
 }
 
-/// Fails one call, the n-th after it was set, either before or after it is done.
+/// A hook that makes one call of a store fail, either before the call is made or after it.
 #[derive(Default)]
 pub(crate) struct Trap {
     left: AtomicI64,
@@ -179,18 +178,18 @@ pub(crate) struct Trap {
 }
 
 impl Trap {
-    /// Returns a trap. If `is_late`, the call is done and its answer is lost; otherwise the call is not done.
+    /// Returns a trap. If `is_late`, the store makes the call and its answer is lost; otherwise the call is not made.
     pub(crate) fn new(is_late: bool) -> Trap {
         let left = AtomicI64::new(i64::MAX);
         Trap { left, is_late }
     }
 
-    /// Makes the n-th call from now on fail, counted from 1.
+    /// Makes the call number `calls` from now on fail, counted from 1.
     pub(crate) fn set(&self, calls: i64) {
         self.left.store(calls, SeqCst);
     }
 
-    /// Whether the failing call was reached.
+    /// Whether the call that had to fail was made.
     pub(crate) fn has_sprung(&self) -> bool {
         self.left.load(SeqCst) <= 0
     }

@@ -1,7 +1,7 @@
 //! Attributes, links and folders that no store can hold, during repeated commits.
 //!
-//! Each commit freezes the layer and drops it. Attributes that programs set show at once, and links and folders exist
-//! all the time.
+//! Each commit freezes a layer of changes and drops it at the end. During all this, attributes that programs set must
+//! be shown at once, and links and folders must exist.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use zarrfs_store::request_context::UNLIMITED;
 
 const TURNS: u32 = 20_000;
 
-/// Runs `work` on a file that is only read, while another file is committed repeatedly.
+/// Runs `work`, which uses the file `x`, while another file is written and committed repeatedly.
 fn beside_commits(work: impl Fn(&Fixture, u32)) {
     let fixture = Fixture::new(Lower::Memory, &[("x", b"old"), ("y", b"old")]);
     let (fixture, is_over) = (&fixture, &AtomicBool::new(false));
@@ -37,7 +37,7 @@ fn beside_commits(work: impl Fn(&Fixture, u32)) {
     });
 }
 
-/// Ends the commits, also if `work` fails.
+/// Ends the commits of the other thread when it is dropped, also if `work` fails.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {

@@ -17,11 +17,12 @@ use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 thread_local! {
     static IS_LATE: Cell<bool> = const { Cell::new(false) };
-    /// Whether this call opens the file.
+    /// Whether the current call of the store opens the file that will be replaced.
     static OPENS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Lets the late program open the store's old object, and continue only after the object is replaced.
+/// A hook that lets a slow program open the store's old object. The program continues only after the object was
+/// replaced.
 #[derive(Default)]
 struct Meeting {
     is_opened: Event,

@@ -1,6 +1,6 @@
 //! Open files that a commit leaves out, closed while the frozen layer still exists.
 //!
-//! They are in the layer above, whatever happens to the frozen one.
+//! The files are in the layer above the frozen layer, and must not depend on what happens to the frozen layer.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use zarrfs_store::{Condition, PutBody, Store, Tree};
 use crate::overlay::fixture::{Fixture, Lower, MAKER, folder, key};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Freezes the layer by a commit that ends with a conflict, so that the frozen layer stays.
+/// Runs a commit that ends with a conflict, so that its frozen layer stays.
 fn freeze(fixture: &Fixture, lower: &dyn Store) {
     let theirs = PutBody::Bytes(b"theirs");
     lower
@@ -66,7 +66,7 @@ fn a_file_closed_after_a_freeze_survives_a_crash() {
     assert_eq!(stored.bytes, b"half and half");
 }
 
-/// A file that was not closed must not show as if it were complete.
+/// A file that was not closed before a crash must not appear as a complete file.
 #[test]
 fn a_file_left_open_after_a_freeze_is_moved_to_rescued() {
     let lower = Arc::new(MemoryStore::default());
@@ -80,7 +80,7 @@ fn a_file_left_open_after_a_freeze_is_moved_to_rescued() {
     file.write_at(&UNLIMITED, 0, b"half").unwrap();
     freeze(&fixture, &*lower);
     file.write_at(&UNLIMITED, 4, b", no more").unwrap();
-    // The state that a killed process leaves.
+    // Dropping the file must leave the journal as a killed process leaves it.
     let journal = fixture.upper().join("journal");
     let before = std::fs::read(&journal).unwrap();
     drop(file);

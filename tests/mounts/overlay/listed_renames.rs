@@ -16,7 +16,7 @@ use crate::overlay::fixture::{folder, key, opened};
 use crate::overlay::hooked::{Hook, Hooked};
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
-/// A one-time event that other threads wait for.
+/// An event that happens once, and that other threads can wait for.
 #[derive(Default)]
 pub(crate) struct Event {
     has_happened: Mutex<bool>,
@@ -40,22 +40,23 @@ impl Event {
     }
 }
 
-/// The task of a thread.
+/// What the current thread does, so that the hook can tell whose call it sees.
 #[derive(Clone, Copy)]
 enum Doing {
     Nothing,
-    /// It commits; the layer is frozen before the first store call.
+    /// The thread commits. The commit freezes the layer before its first call of the store.
     Commit,
     List,
 }
 
 thread_local! {
     static DOES: Cell<Doing> = const { Cell::new(Doing::Nothing) };
-    /// Whether this call removes the old name.
+    /// Whether the current call of the store removes the renamed file's old name.
     static REMOVES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Lets the listing ask for the old name before the commit begins, and get its answer after the commit has removed it.
+/// A hook that lets a listing ask for the old name before a commit begins. The listing gets its answer after the commit
+/// has removed that name.
 #[derive(Default)]
 struct Meeting {
     is_committing: Event,

@@ -1,6 +1,6 @@
 //! Puts and removals that reach the store while their answers are lost.
 //!
-//! The next change of the key is made to our own content, not to a content of another program.
+//! If the key is then changed again, the store's content must count as this mount's own, and not as another program's.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -18,12 +18,12 @@ use crate::overlay::hooked::{Hook, Hooked};
 use crate::overlay::reference::Shown;
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
-/// Loses the answer of the next put or removal, or of the next call of any kind.
+/// A hook that loses the answer of the next put or removal, or of the next call of any kind.
 #[derive(Default)]
 struct LostAnswer {
     is_set: AtomicBool,
     is_of_any_call: AtomicBool,
-    /// Number of answers that arrive before the lost one.
+    /// Number of answers that arrive before one is lost.
     skipped: AtomicUsize,
     may_be_lost: AtomicBool,
     puts: AtomicUsize,
@@ -61,7 +61,7 @@ struct Fixture {
     write_through: bool,
 }
 
-/// The content of the store before the write.
+/// Whether the store has an object of the key before the first write.
 #[derive(Clone, Copy, Debug)]
 enum Before {
     Nothing,
@@ -69,7 +69,7 @@ enum Before {
 }
 
 impl Fixture {
-    /// Returns an overlay with write-through over these objects.
+    /// Returns an overlay with write-through, over a store with the given objects.
     fn new(objects: &[(&str, &str)]) -> Fixture {
         Fixture::over(objects, true)
     }
@@ -93,7 +93,7 @@ impl Fixture {
         fixture
     }
 
-    /// Returns an overlay after a write of `k`: the store has the content, but its answer was lost.
+    /// Returns an overlay after a write of the key `k` whose answer was lost, although the store has the content.
     fn after_lost_put(before: Before) -> Fixture {
         let fixture = match before {
             Before::Nothing => Fixture::new(&[]),
@@ -121,7 +121,7 @@ impl Fixture {
         self.overlay.as_ref().unwrap()
     }
 
-    /// Writes a whole file, and closes it.
+    /// Writes a whole file and flushes it, as a close does.
     fn write(&self, name: &str, content: &[u8]) -> Result<()> {
         let (overlay, name) = (self.overlay(), key(name));
         let file = match overlay.stat(&UNLIMITED, &name)? {
@@ -138,7 +138,7 @@ impl Fixture {
             .and_then(Outcome::or_failed)
     }
 
-    /// Returns the content of the store as `name=content` strings.
+    /// Returns the store's objects as strings `name=content`.
     fn stored(&self) -> Vec<String> {
         let all = shown(&*self.store, false).into_iter();
         let text = |(name, shown)| match shown {
@@ -219,7 +219,7 @@ fn a_put_of_another_program_after_an_unanswered_one_is_a_conflict() {
 
 /// Invariant of `a_rename_after_an_unanswered_put_leaves_one_name`.
 ///
-/// The removal of the old name is the last step of a rename.
+/// A rename ends with the removal of the old name, whose answer is lost here.
 #[test]
 fn a_key_can_be_made_again_after_an_unanswered_removal() {
     for is_back in [false, true] {

@@ -1,4 +1,4 @@
-//! The same steps through the kernel: a --cow mount behaves as a plain directory.
+//! Random operations through the kernel: a --cow mount behaves as a plain directory.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,7 +17,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_zarrfs");
 const TURN: usize = 100;
 const RUNS: u32 = 8;
 
-/// A store, its mount, and a directory that must show the same tree.
+/// A mount of a store with an upper folder, and a plain directory that must have the same tree.
 struct Mounted {
     folder: TempDir,
     mount: Reference,
@@ -93,7 +93,7 @@ impl Drop for Mounted {
         self.mount.open = Default::default();
         let mut command = Command::new("umount");
         command.arg("-l").arg(self.place("mount"));
-        // Fails if it is not mounted any more.
+        // Ignore a failure, because the test may have unmounted it already.
         let _ = command.output();
     }
 }
@@ -142,7 +142,7 @@ fn links_have_no_extended_attributes() {
     let mounted = Mounted::new(&[]);
     let place = |name: &str| mounted.place("mount").join(name);
     std::os::unix::fs::symlink("nowhere", place("link")).unwrap();
-    // The kernel itself refuses user attributes on links, on every file system.
+    // Use a `trusted.` attribute: the kernel itself refuses `user.` attributes of symbolic links.
     let (path, attribute) = (place("link"), "trusted.x");
     let set = rustix::fs::lsetxattr(&path, attribute, b"1", XattrFlags::empty());
     assert_eq!(set, Err(Errno::OPNOTSUPP));
@@ -153,8 +153,7 @@ fn links_have_no_extended_attributes() {
     assert_eq!(rustix::fs::llistxattr(&path, &mut [0; 10][..]), Ok(0));
 }
 
-/// Kinds of files that a store cannot hold are refused with the error of Linux file systems for unsupported
-/// operations.
+/// Files and renames that a store cannot hold are refused with the same errno as on other Linux file systems.
 #[test]
 fn unsupported_nodes_modes_and_exchanges_are_refused() {
     use rustix::fs::{CWD, FileType, RenameFlags};
@@ -187,7 +186,7 @@ fn unsupported_nodes_modes_and_exchanges_are_refused() {
         std::fs::metadata(place("a")).unwrap().mode() & 0o7777,
         0o1640
     );
-    // Copies of group-shared folders set the setgid bit on each folder, so it is dropped without an error.
+    // Programs that copy group-shared folders set the setgid bit of each folder, so it is dropped without an error.
     std::fs::create_dir(place("shared")).unwrap();
     set("shared", 0o2775).unwrap();
     let shared = std::fs::metadata(place("shared")).unwrap();
@@ -237,7 +236,7 @@ fn a_hard_link_is_a_second_key_with_the_same_bytes() {
 
 /// Invariant of `a_hard_link_is_a_second_key_with_the_same_bytes`.
 ///
-/// Of all concurrent link calls, one puts its bytes under the name.
+/// If several threads link different files to the same name at once, exactly one succeeds.
 #[test]
 fn of_concurrent_links_to_one_name_one_succeeds() {
     if !crate::common::needs::mounts() {

@@ -14,7 +14,7 @@ use crate::overlay::fixture::{NAME, folder, key, opened_with};
 
 const NOBODY: u32 = 65534;
 
-/// Makes this thread act as an ordinary user, who owns the folder.
+/// Changes the user of this thread to an ordinary user, who becomes the owner of the folder.
 fn become_nobody(folder: &std::path::Path) {
     if rustix::process::geteuid().is_root() {
         chown(folder, Some(NOBODY), None).unwrap();
@@ -22,7 +22,7 @@ fn become_nobody(folder: &std::path::Path) {
     }
 }
 
-/// `shutil.copystat` to a read-only file with an extended attribute; then chmod and touch.
+/// Sets attributes of a read-only file as `shutil.copystat`, chmod and touch do.
 fn set_attributes_of_a_read_only_file() {
     let folder = folder();
     become_nobody(folder.path());
@@ -65,7 +65,7 @@ fn set_attributes_of_a_read_only_file() {
 
 #[test]
 fn the_owner_of_a_read_only_file_can_set_its_attributes() {
-    // Only the thread changes its user, not the process.
+    // Run the test in a thread of its own, because it changes the thread's user.
     let done = std::thread::spawn(set_attributes_of_a_read_only_file).join();
     done.unwrap();
 }

@@ -13,10 +13,10 @@ use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
 const CONCURRENCY: usize = 40;
 
-/// One request in eight is reserved for readers.
+/// Number of parallel puts that a commit makes: the store's 40 parallel requests, less one in eight for readers.
 const AT_ONCE: usize = 35;
 
-/// Makes each call of one kind wait until `AT_ONCE` calls have arrived.
+/// A hook that lets calls of one kind wait until `AT_ONCE` of them have arrived.
 struct Meeting {
     call: &'static str,
     arrived: Mutex<usize>,

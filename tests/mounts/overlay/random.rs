@@ -14,10 +14,10 @@ use crate::overlay::steps;
 use crate::overlay::steps::{Held, Step, first_bytes};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Steps between two remounts, and the maximum in a whole run.
+/// Number of steps between two remounts, and maximum number of steps in a run.
 const TURN: usize = 100;
 const STEPS: usize = 250;
-/// Runs for each kind of store; $ZARRFS_TEST_RUNS changes the number, $ZARRFS_TEST_SEED the seed.
+/// Number of runs for each kind of store. $ZARRFS_TEST_RUNS overrides it, and $ZARRFS_TEST_SEED sets the seed.
 const RUNS: u32 = 40;
 
 fn number_of(variable: &str, default: u32) -> u32 {
@@ -25,7 +25,8 @@ fn number_of(variable: &str, default: u32) -> u32 {
     value.map_or(default, |value| value.parse().unwrap())
 }
 
-/// Runs random steps, the same ones for the same seed; a failing run is shrunk and printed.
+/// Runs `test` with random stores and steps, which depend only on the seed. If a run fails, its steps are reduced and
+/// printed.
 pub(crate) fn run(runs: u32, step: impl Strategy<Value = Step>, test: &dyn Fn(&[Held], &[Step])) {
     let mut seed = [0; 32];
     seed[..4].copy_from_slice(&number_of("ZARRFS_TEST_SEED", 1).to_le_bytes());
@@ -48,7 +49,7 @@ pub(crate) fn run(runs: u32, step: impl Strategy<Value = Step>, test: &dyn Fn(&[
     }
 }
 
-/// Returns the panic message of a run, or `None` if it passed.
+/// Runs a test; returns its panic message, or `None` if it passed.
 fn failure(test: &dyn Fn(&[Held], &[Step]), held: &[Held], steps: &[Step]) -> Option<String> {
     let done = catch_unwind(AssertUnwindSafe(|| test(held, steps)));
     let why = done.err()?;
@@ -56,7 +57,7 @@ fn failure(test: &dyn Fn(&[Held], &[Step]), held: &[Held], steps: &[Step]) -> Op
     Some(text.unwrap_or_else(|| format!("{:?}", why.downcast_ref::<&str>())))
 }
 
-/// Shrinks a list: removes parts for as long as the rest still fails.
+/// Removes parts of a list as long as `fails` is still true for the rest, to find a minimal failing case.
 fn shrunk<T: Clone>(mut list: Vec<T>, fails: &mut dyn FnMut(&[T]) -> bool) -> Vec<T> {
     let mut size = list.len() / 2;
     while size > 0 {
@@ -71,7 +72,7 @@ fn shrunk<T: Clone>(mut list: Vec<T>, fails: &mut dyn FnMut(&[T]) -> bool) -> Ve
     list
 }
 
-/// An overlay, and a directory that must show the same tree.
+/// An overlay, and a plain directory that must have the same tree.
 struct Pair {
     kind: Lower,
     fixture: Fixture,
@@ -100,7 +101,7 @@ impl Pair {
         }
     }
 
-    /// Performs a step on both, and compares them.
+    /// Makes a step on the overlay and on the directory, and compares them.
     fn take(&mut self, step: &Step) {
         match step {
             Step::Remount => {
@@ -151,7 +152,7 @@ impl Pair {
             return;
         }
         if let Step::Put(path, ..) = step {
-            // Writes to a file that was replaced in this way are refused.
+            // Close a file that the put replaces, because further writes to it are refused.
             for slot in self.model.close_file_of(path) {
                 self.fixture.put_open(slot, None);
             }
@@ -212,7 +213,8 @@ impl Pair {
         assert_eq!(left.keys, []);
     }
 
-    /// A key-only store has no empty folders: a folder is gone with its last key.
+    /// Removes empty folders from the directory if the overlay does not have them, because a bucket's folder is gone
+    /// with its last key.
     fn forget_empty_folders(&mut self) {
         if self.kind == Lower::Local {
             return;
@@ -221,13 +223,13 @@ impl Pair {
         let model = self.model.shown();
         for (path, shown) in model.iter().rev() {
             if *shown == Shown::Folder && !found.contains_key(path) {
-                // Only an empty folder can be removed.
+                // The call fails if the folder is not empty, so the test would fail.
                 std::fs::remove_dir(self.model.root.join(path)).unwrap();
             }
         }
     }
 
-    /// Discarded keys are as in the store; all others are unchanged.
+    /// Discards the changes of a path. Afterwards its keys must be as in the store, and all others unchanged.
     fn discard(&mut self, path: &str) {
         self.close_files();
         if self
@@ -250,7 +252,7 @@ impl Pair {
     }
 }
 
-/// Fails with the first path at which two trees differ.
+/// Compares two trees; panics with the first path at which they differ.
 pub(crate) fn assert_same(found: &Tree, expected: &Tree) {
     for (path, expected) in expected {
         assert_eq!(found.get(path), Some(expected), "{path}");

@@ -1,6 +1,6 @@
 //! A plain directory that performs the steps: the model of the overlay.
 //!
-//! It also performs the steps on a mount.
+//! It can also be a directory on a mount, where it makes the steps through the kernel.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use rustix::fs::{CWD, RenameFlags};
 
 use crate::overlay::steps::{SLOTS, Step};
 
-/// The kind and content of a path.
+/// The kind of a file, with its content.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Shown {
     Folder,
@@ -34,10 +34,10 @@ impl std::fmt::Debug for Shown {
     }
 }
 
-/// A whole tree.
+/// All files of a tree by their paths.
 pub(crate) type Tree = BTreeMap<String, Shown>;
 
-/// A directory with its open files.
+/// A directory with the files that a test has open in it.
 pub(crate) struct Reference {
     pub(crate) root: PathBuf,
     pub(crate) open: [Option<File>; SLOTS],
@@ -55,7 +55,7 @@ impl Reference {
         self.root.join(path)
     }
 
-    /// Whether the parent of a path is a directory: if it is not, the kernel sends no request to a file system.
+    /// Whether all parents of a path are directories. If not, the kernel fails without a request to the file system.
     pub(crate) fn has_folder_for(&self, path: &str) -> bool {
         let mut folder = self.root.clone();
         let mut names: Vec<&str> = path.split('/').collect();
@@ -66,7 +66,7 @@ impl Reference {
         })
     }
 
-    /// Whether all existing ancestors of a path are folders.
+    /// Whether a file can be created at a path, because no parent of it is something else than a folder.
     pub(crate) fn can_hold(&self, path: &str) -> bool {
         let above = path
             .match_indices('/')
@@ -92,7 +92,7 @@ impl Reference {
         file.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Performs a step; steps that only an overlay knows do nothing.
+    /// Makes one step on the directory. A step that only an overlay supports does nothing.
     pub(crate) fn take(&mut self, step: &Step) -> io::Result<()> {
         match step {
             Step::Create(path, slot) => {
@@ -164,14 +164,12 @@ impl Reference {
         fs::rename(arriving, at)
     }
 
-    /// Returns the whole tree.
     pub(crate) fn shown(&self) -> Tree {
         let mut tree = Tree::new();
         shown_below(&self.root, "", &mut tree);
         tree
     }
 
-    /// Returns the contents of the open files.
     pub(crate) fn held_open(&self) -> Vec<Option<Vec<u8>>> {
         let read = |file: &File| {
             let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
@@ -184,7 +182,7 @@ impl Reference {
             .collect()
     }
 
-    /// Makes the directory equal to `tree`; open files stay open.
+    /// Makes the directory's content equal to `tree`. Open files stay open.
     pub(crate) fn become_like(&self, tree: &Tree) {
         for entry in fs::read_dir(&self.root).unwrap() {
             let path = entry.unwrap().path();
@@ -206,7 +204,7 @@ impl Reference {
         }
     }
 
-    /// Closes the open files of the file at a path; returns their slots.
+    /// Closes the open files that are the file at a path; returns their numbers.
     pub(crate) fn close_file_of(&mut self, path: &str) -> Vec<usize> {
         let inode = fs::symlink_metadata(self.at(path)).map(|found| found.ino());
         let is_open = |open: &Option<File>| {
@@ -221,7 +219,7 @@ impl Reference {
     }
 }
 
-/// link(2) as the overlay does it: a copy of the file under the second name.
+/// Creates a hard link as the overlay does, which is a copy of the file under the second name.
 fn link(from: &Path, to: &Path) -> io::Result<()> {
     fs::hard_link(from, to)?;
     fs::remove_file(to)?;

@@ -13,11 +13,11 @@ use crate::overlay::encodings::{KINDS, commit, fixture, others, put, read, store
 use crate::overlay::fixture::{Fixture, folder, key, opened_with};
 use crate::overlay::hooked::{Hook, Hooked};
 
-/// Another program: replaces the array immediately before a chunk is put.
+/// A hook that plays another program: it replaces the array immediately before a chunk is put.
 struct Meddler {
     store: Arc<dyn Store>,
     is_done: Mutex<bool>,
-    /// Whether the next put of `b` fails.
+    /// Whether the next put of the key `b` fails.
     fails: Mutex<bool>,
 }
 
@@ -35,7 +35,8 @@ impl Hook for Meddler {
     }
 }
 
-/// A commit that ended early has put the chunks: the next commit finds that their array was replaced.
+/// A commit has put the chunks and then failed. The next commit must notice that the array was replaced during the
+/// puts.
 #[test]
 fn an_array_replaced_during_a_failed_commit_is_a_conflict() {
     for kind in KINDS {
@@ -93,7 +94,7 @@ fn an_array_replaced_during_a_commit_is_a_conflict() {
 
 /// Invariant of `chunks_of_a_replaced_array_are_a_conflict`.
 ///
-/// The chunk is in the store, and the program gets an error because the array was replaced.
+/// The array is replaced during the put of a chunk. The store then has the chunk, and the program gets an error.
 #[test]
 fn a_close_fails_if_the_array_was_replaced_during_its_put() {
     for kind in KINDS {
@@ -122,7 +123,7 @@ fn a_close_fails_if_the_array_was_replaced_during_its_put() {
                 "{said}"
             );
             assert_eq!(stored(&*plain.lower, "a/c/0"), [2; 16]);
-            // Nothing is left in the upper folder that would hide the store's content.
+            // The upper folder must not have anything left that hides the store's object.
             assert_eq!(overlay.changes(&UNLIMITED).unwrap().keys, []);
             put(&*plain.lower, "a/c/0", &[5; 16]);
             assert_eq!(read(&overlay, "a/c/0"), [5; 16]);
@@ -130,7 +131,7 @@ fn a_close_fails_if_the_array_was_replaced_during_its_put() {
     }
 }
 
-/// Fails reads of the array's metadata after a chunk was put.
+/// A hook that makes reads of the array's metadata fail after a chunk was put.
 struct Unreachable {
     is_put: AtomicBool,
     is_failing: AtomicBool,
@@ -149,8 +150,8 @@ impl Hook for Unreachable {
     }
 }
 
-/// The program gets an error because the state of the array is unknown; the chunk is in the store, and nothing hides
-/// the store's content.
+/// After the put of a chunk, the array's metadata cannot be read, so the close fails. The store has the chunk, and
+/// nothing hides it.
 #[test]
 fn a_close_fails_if_metadata_are_unreadable_after_its_put() {
     for kind in KINDS {

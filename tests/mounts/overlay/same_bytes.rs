@@ -1,6 +1,6 @@
 //! Another program leaves or rewrites the same bytes of a key: no conflict.
 //!
-//! Different bytes are a conflict, even if everything else is unchanged.
+//! Different bytes are a conflict, even if everything else of the object is unchanged.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -23,18 +23,18 @@ use zarrfs_store::{
 use crate::overlay::fixture::{MAKER, NAME, folder, key, opened, opened_with};
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
-/// The changed keys, one for each way to change a key.
+/// The keys that are changed on the mount, one for each way to change a key.
 const CHANGED: [&str; 6] = ["edited", "emptied", "replaced", "removed", "put", "renamed"];
 
-/// Objects of at least this length are not read when they are replaced or removed.
+/// A length in bytes at which a replaced or removed object is not read to record its digest.
 const LARGE: usize = (16 << 20) + 1;
 
 fn local(path: &Path) -> Arc<dyn Store> {
     Arc::new(LocalStore::open(path, &StoreConfig::default()).unwrap())
 }
 
-/// Makes a store with keys of this length, and an upper folder with changes of all of them; returns the folder with
-/// both.
+/// Creates a store with objects of `length` bytes, and an upper folder with a change of each object. Returns the parent
+/// folder of both.
 fn changed(length: usize) -> TempDir {
     let folder = folder();
     let path = folder.path().join("store");
@@ -90,7 +90,7 @@ fn commit(overlay: &Overlay, dry_run: bool) -> Vec<String> {
     keys
 }
 
-/// Checks that a commit from a folder finds no conflict and stores the changes.
+/// Checks that a commit finds no conflict and puts all changes into the store.
 fn assert_commits(folder: &Path, name: &str) {
     let store = folder.join("store");
     let overlay = opened(&folder.join("upper"), &local(&store), NAME).unwrap();
@@ -111,7 +111,7 @@ fn run(program: &str, words: &[&Path]) {
 
 type Cause = (&'static str, fn(&Path));
 
-/// Operations of other programs on a file that keep its bytes.
+/// What other programs may do with a file of the store without a change of its bytes.
 const HARMLESS: [Cause; 7] = [
     ("a hard link", |path| {
         fs::hard_link(path, path.with_extension("link")).unwrap();
@@ -142,7 +142,7 @@ const HARMLESS: [Cause; 7] = [
 fn a_new_version_with_the_same_bytes_is_no_conflict() {
     for (name, cause) in HARMLESS {
         let folder = changed(3);
-        // File times have a limited resolution: a change within one tick might not be seen.
+        // Wait, because file times have a limited resolution and would be unchanged otherwise.
         std::thread::sleep(std::time::Duration::from_millis(10));
         for name in CHANGED {
             cause(&folder.path().join("store").join(name));
@@ -188,7 +188,8 @@ fn other_bytes_of_the_same_length_and_time_are_a_conflict() {
     assert_eq!(commit(&overlay, false), expected);
 }
 
-/// Large keys are not read for a digest when they are replaced or removed: any sign of a change is a conflict.
+/// The digest of a large object is not recorded when it is replaced or removed. Any change of its version is then a
+/// conflict.
 #[test]
 fn any_change_of_an_unread_large_key_is_a_conflict() {
     let (_, chmod) = HARMLESS[1];
@@ -206,8 +207,8 @@ fn any_change_of_an_unread_large_key_is_a_conflict() {
     }
 }
 
-/// A commit with a conflict has copied another program's content of a renamed key; then that program writes the old
-/// bytes again.
+/// A renamed object was changed by another program, and a commit with a conflict has copied it. Then the other program
+/// restores the old bytes.
 #[test]
 fn a_renamed_key_that_was_changed_and_restored_is_a_conflict() {
     let folder = folder();
@@ -223,12 +224,12 @@ fn a_renamed_key_that_was_changed_and_restored_is_a_conflict() {
     assert_eq!(commit(&overlay, false), ["f"]);
     assert_eq!(fs::read(path.join("f")).unwrap(), b"old");
     assert!(!path.join("g").exists());
-    // A commit would put the copied content, which the store has lost again.
+    // The overlay still has the copied content, which the store no longer has.
     let found = overlay.get(&UNLIMITED, &key("g"), 99).unwrap().unwrap();
     assert_eq!(found.bytes, b"other");
 }
 
-/// The content that a commit has put is the base of the next change, also for a file that stays open.
+/// After a commit, the next change is compared with the committed content, also if a file stays open.
 #[test]
 fn the_committed_content_is_the_base_of_the_next_change() {
     let folder = folder();
@@ -256,7 +257,7 @@ fn the_committed_content_is_the_base_of_the_next_change() {
     assert_eq!(reader.read_at(&UNLIMITED, 0, 9).unwrap(), b"two");
 }
 
-/// Changes with write-through need no digest. If the store refuses such a change, any change in the store is a
+/// With write-through no digest is recorded. So if the store refuses a change, any new version of the object is a
 /// conflict.
 #[test]
 fn a_write_through_computes_no_digest() {
@@ -275,7 +276,7 @@ fn a_write_through_computes_no_digest() {
     );
 }
 
-/// A store that reports only the size of an object, like a server without ETags.
+/// A store whose versions tell only the size of an object, like a server without ETags.
 struct WithoutETags(Arc<dyn Store>, StoreInfo, AtomicU64);
 
 impl WithoutETags {
@@ -287,14 +288,14 @@ impl WithoutETags {
         WithoutETags(inner, info, AtomicU64::new(0))
     }
 
-    /// Returns a new version each time, with only the size in common.
+    /// Returns a new version for each request. Versions of objects with the same size may be the same.
     fn version_of(&self, size: u64) -> Version {
         let moment = self.2.fetch_add(1, Ordering::SeqCst);
         Version::numbered(0xffff << 48 | size << 24 | moment)
     }
 }
 
-/// An open object of such a store, with the version of its open.
+/// An open object of a store without ETags, with its version at the open.
 struct Opened(Arc<dyn Reader>, Meta);
 
 impl Reader for Opened {

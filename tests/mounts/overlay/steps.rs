@@ -1,14 +1,14 @@
 //! Steps of the random tests: operations on a file tree, generated and shrunk.
 //!
-//! There are few names, so that steps meet. A step that makes no sense where it comes is tried all the same, and must
-//! be refused as a plain directory refuses it.
+//! There are few names, so that operations often affect the same file. An operation that is impossible is tried too,
+//! and must be refused as on a plain directory.
 
 use proptest::prelude::*;
 
-/// A path with at most three names.
+/// A path of one to three names.
 pub(crate) type Path = String;
 
-/// A file of the store before the first step, and its length.
+/// Path and length of a file that the store has at the start.
 pub(crate) type Held = (Path, usize);
 
 /// Maximum number of open files.
@@ -33,12 +33,12 @@ pub(crate) enum Step {
     Link(Path, Path),
     Symlink(Path, Path),
     Chmod(Path, u32),
-    /// Puts a whole object without an open file, as array and attribute changes do.
+    /// Puts a whole object without an open file, as edits of metadata do.
     Put(Path, usize, u8),
     Erase(Path),
-    /// Closes and reopens the overlay.
+    /// Closes the overlay and opens it again.
     Remount,
-    /// Commits; whether all files are closed before.
+    /// Commits all changes. If the value is true, all files are closed before.
     Commit(bool),
     Discard,
     DiscardPath(Path),
@@ -105,17 +105,17 @@ fn turns() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Steps that a plain directory supports, too.
+/// Generates operations that a plain directory supports too.
 pub(crate) fn of_programs() -> impl Strategy<Value = Step> {
     prop_oneof![files(), names()]
 }
 
-/// All steps.
+/// Generates all kinds of operations.
 pub(crate) fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![20 => files(), 20 => names(), 3 => stores(), 2 => turns()]
 }
 
-/// The content of a store before the first step: paths that are not below each other, and the sizes of the files.
+/// Generates the files of a store at the start, none of which is below another one.
 pub(crate) fn held() -> impl Strategy<Value = Vec<Held>> {
     let some = prop::collection::btree_map(path(), 0usize..5000, 0..16);
     some.prop_map(|some| {
@@ -130,7 +130,6 @@ pub(crate) fn held() -> impl Strategy<Value = Vec<Held>> {
     })
 }
 
-/// Returns the bytes that a file of the store has before the first step.
 pub(crate) fn first_bytes(path: &str, size: usize) -> Vec<u8> {
     let letters = path.bytes().chain([b'\n']).cycle();
     letters.take(size).collect()

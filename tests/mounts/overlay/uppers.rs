@@ -1,6 +1,6 @@
 //! The upper folder itself: one owner, one store, and damage.
 //!
-//! A damaged folder is refused, or shows an exact earlier state.
+//! A damaged upper folder is refused, or has exactly its state after an earlier change.
 
 use std::fs;
 
@@ -38,7 +38,7 @@ fn an_upper_folder_has_one_owner_and_one_store() {
 
 /// Invariant (mount): An upper folder in another format is refused and not changed.
 ///
-/// The folder has the form that zarrfs 0.1 leaves after a write, a removal and a hard link.
+/// The folder is as zarrfs 0.1 leaves it after a write, a removal and a hard link.
 #[test]
 fn an_upper_folder_of_zarrfs_0_1_is_refused_and_unchanged() {
     let folder = tempfile::tempdir().unwrap();
@@ -84,7 +84,7 @@ fn copied(from: &std::path::Path, to: &std::path::Path) {
     assert!(done.success());
 }
 
-/// The journal is truncated at each offset, or one of its bytes is changed.
+/// Truncates the journal at each offset and changes each of its bytes, as damage would.
 #[test]
 fn a_damaged_journal_is_refused_or_shows_an_earlier_state() {
     let mut fixture = Fixture::new(Lower::Memory, &[("a/x", b"1"), ("b", b"2"), ("c", b"3")]);
@@ -95,7 +95,7 @@ fn a_damaged_journal_is_refused_or_shows_an_earlier_state() {
     fixture.close();
     let (upper, copy) = (fixture.upper(), fixture.folder.path().join("copy"));
     let journal = fs::read(upper.join("journal")).unwrap();
-    // The tree that was shown after each line.
+    // The tree that the overlay had after each line of the journal.
     let ends = (0..=journal.len()).filter(|&end| end == 0 || journal[end - 1] == b'\n');
     let mut earlier: Vec<Tree> = Vec::new();
     let look = |bytes: &[u8]| -> Option<Tree> {
@@ -136,7 +136,7 @@ fn a_damaged_journal_is_refused_or_shows_an_earlier_state() {
     );
 }
 
-/// Writers that replace a file repeatedly: the journal of a long-running mount must not grow without limit.
+/// A program replaces a file repeatedly for a long time. The journal must not grow without limit.
 #[test]
 fn a_journal_is_compacted_while_the_overlay_is_open() {
     const LARGEST: u64 = (1 << 20) + (64 << 10);

@@ -1,6 +1,6 @@
 //! Makes stores in buckets on SeaweedFS, moto, Azurite and fake-gcs-server, as `scripts/servers` runs them.
 //!
-//! Every store has a prefix of its own in one shared bucket. The tests' own client puts the objects.
+//! Each store is a prefix of its own in one shared bucket. Objects are put by a client of the tests, not by zarrfs.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +40,7 @@ const PLAIN: Kind = Kind {
     holding: seaweedfs,
 };
 
-/// Bytes that object_store cannot send in a name.
+/// Bytes that the crate object_store cannot send in a name.
 pub(crate) const CONTROL: &[u8] = b"\x01\x02\x03\x04\x05\x06\x07\x08\t\n\x0b\x0c\r\x0e\x0f\
     \x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f\x7f";
 
@@ -48,7 +48,7 @@ pub(crate) const CONTROL: &[u8] = b"\x01\x02\x03\x04\x05\x06\x07\x08\t\n\x0b\x0c
 const BACKSLASH: &[u8] = b"\\\x01\x02\x03\x04\x05\x06\x07\x08\t\n\x0b\x0c\r\x0e\x0f\
     \x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f\x7f";
 
-/// SeaweedFS stores keys as files in folders: a key cannot be an object and a prefix at once.
+/// SeaweedFS stores keys as files in folders, so a key cannot be an object and a prefix at once.
 pub(crate) const SEAWEEDFS: Kind = Kind {
     name: "s3, SeaweedFS",
     both: false,
@@ -61,7 +61,7 @@ pub(crate) const SEAWEEDFS: Kind = Kind {
 
 pub(crate) const MOTO: Kind = Kind {
     name: "s3, moto",
-    // moto has threads and no locks.
+    // moto checks a condition without a lock, while other threads may write.
     writes: Writes::Racing,
     variable: Some("ZARRFS_TEST_MOTO"),
     holding: moto,
@@ -78,7 +78,7 @@ pub(crate) const AZURITE: Kind = Kind {
 
 pub(crate) const FAKE_GCS: Kind = Kind {
     name: "gs, fake-gcs-server",
-    // `crates/zarrfs-store/src/backend/bucket/tests/writes.rs` has writes, with a server of its own.
+    // Writes are tested in `crates/zarrfs-store/src/backend/bucket/tests/writes.rs`, with another server.
     writes: Writes::Elsewhere,
     variable: Some("ZARRFS_TEST_GCS"),
     holding: fake_gcs,
@@ -118,7 +118,7 @@ impl<T: ObjectStore> Client for T {
     }
 }
 
-/// Google's JSON API; fake-gcs-server accepts uploads by no other API.
+/// A client of Google's JSON API, because fake-gcs-server accepts uploads by no other API.
 struct Json {
     http: HttpClient,
     endpoint: String,
@@ -166,7 +166,7 @@ impl Client for Json {
     }
 }
 
-/// A prefix in a bucket.
+/// A prefix in a bucket, where a test may change objects.
 struct Place {
     client: Box<dyn Client>,
     prefix: String,
@@ -196,7 +196,7 @@ impl Writer for Place {
     }
 }
 
-/// Makes a prefix with these objects, and opens it.
+/// Puts the given objects under a new prefix of the bucket, and opens the prefix as a store.
 fn holding(
     scheme: &str,
     client: Box<dyn Client>,
@@ -207,7 +207,7 @@ fn holding(
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let prefix = format!("rust-{}-{count}", std::process::id());
     let place = Place { client, prefix };
-    // In parallel, since a server is slow for each object.
+    // Put the objects in parallel, because each request to a server is slow.
     std::thread::scope(|scope| {
         for part in objects.chunks(objects.len().div_ceil(16).max(1)) {
             let place = &place;
@@ -218,7 +218,7 @@ fn holding(
             });
         }
     });
-    // A prefix exists only while there is a key below it.
+    // Put a stand-in if there are no objects, because a prefix cannot be opened without a key.
     let stand_in = Key::new("stand-in").unwrap();
     if objects.is_empty() {
         place.replace(&stand_in, b"");
@@ -230,7 +230,7 @@ fn holding(
     Fixture::new(store, Box::new(place))
 }
 
-/// Opens a prefix of the bucket.
+/// Opens a prefix of the test bucket as a store.
 fn open(scheme: &str, prefix: &str, remote: RemoteConfig) -> Arc<dyn Store> {
     let config = StoreConfig {
         remote,
@@ -240,7 +240,7 @@ fn open(scheme: &str, prefix: &str, remote: RemoteConfig) -> Arc<dyn Store> {
     zarrfs_store::open(&UNLIMITED, &url, &config, &Arc::new(Stats::default())).unwrap()
 }
 
-/// Opens the bucket on an S3 server, with credentials or anonymously.
+/// Opens the test bucket on an S3 server, with credentials or anonymously.
 pub(crate) fn open_s3(endpoint: String, signs: bool) -> Arc<dyn Store> {
     let pairs: &[_] = if signs {
         &S3_OPTIONS
@@ -250,7 +250,7 @@ pub(crate) fn open_s3(endpoint: String, signs: bool) -> Arc<dyn Store> {
     open("s3", "", remote(endpoint, pairs))
 }
 
-/// Opens a prefix of moto's bucket.
+/// Opens a prefix of the test bucket on moto.
 pub(crate) fn open_moto(prefix: &str) -> Arc<dyn Store> {
     open(
         "s3",
@@ -268,7 +268,7 @@ fn options(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     pairs.iter().map(owned).collect()
 }
 
-/// Caches no answers, so that changes show at once.
+/// Returns options for a server. Metadata is not cached, so that changes are visible at once.
 fn remote(endpoint: String, pairs: &[(&str, &str)]) -> RemoteConfig {
     RemoteConfig {
         options: options(pairs),
@@ -286,7 +286,7 @@ fn moto(objects: Objects) -> Fixture {
     s3(server("ZARRFS_TEST_MOTO"), objects)
 }
 
-/// HTTP clients other than zarrfs's own need a default rustls provider, if they are the first in the process.
+/// Sets a default rustls provider, because an HTTP client other than zarrfs's own may be the first in the process.
 fn choose_cryptography() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }

@@ -17,10 +17,10 @@ use super::odd_servers::open;
 use crate::common::scripted::{Answer, Request, Scripted, answer};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Longer than any test.
+/// A TTL that is longer than any test.
 const FOR_EVER: Duration = Duration::from_secs(1 << 30);
 
-/// The number of chunks of each array; only the first one is stored.
+/// Number of chunks of each array, of which only the first is stored.
 const CHUNKS: usize = 4;
 
 pub(super) type Objects = BTreeMap<String, Vec<u8>>;
@@ -39,7 +39,7 @@ fn arrays() -> Vec<String> {
     (0..10).map(number).collect()
 }
 
-/// A v2 store with consolidated metadata as zarr-python writes it.
+/// Returns the objects of a v2 store with consolidated metadata, as zarr-python writes it.
 pub(super) fn v2() -> Objects {
     let group = json!({"zarr_format": 2});
     let array = json!({
@@ -96,7 +96,7 @@ pub(super) fn v3() -> Objects {
     objects
 }
 
-/// Answers with an object or, if the server lists, with the index page of a folder.
+/// Answers a request with an object. If the server lists, the answer for a folder is its index page.
 pub(super) fn page_or_object(objects: &Objects, lists: bool, request: &Request) -> Answer {
     let name = request.target.trim_start_matches('/');
     if request.method == "PROPFIND" {
@@ -130,7 +130,7 @@ pub(super) fn page_or_object(objects: &Objects, lists: bool, request: &Request) 
     }
 }
 
-/// Returns the views of a store on a web server.
+/// Opens the views of a store on a web server.
 pub(super) fn views_at(url: &str, metadata_ttl: Duration, consolidated: bool) -> Views {
     let config = ViewsConfig {
         source: url.to_string(),
@@ -158,7 +158,7 @@ pub(super) fn views_at(url: &str, metadata_ttl: Duration, consolidated: bool) ->
     open_views(&config, &Arc::default()).unwrap()
 }
 
-/// A store on a web server, mounted.
+/// The views of a store on a web server, with the server's log of requests.
 struct Mounted {
     server: Scripted,
     views: Views,
@@ -172,7 +172,7 @@ impl Mounted {
         Mounted { server, views }
     }
 
-    /// Returns the requests since the last call, sorted.
+    /// Returns the requests since it was last called, sorted.
     fn requests(&self) -> Vec<String> {
         let requests = std::mem::take(&mut *self.server.requests.lock().unwrap());
         let line = |request: &Request| format!("{} {}", request.method, request.target);
@@ -181,7 +181,7 @@ impl Mounted {
         lines
     }
 
-    /// Walks a view as `ls -lR` does and reads all files except chunks; returns the number of names.
+    /// Walks a view as `ls -lR` does, and reads all files except chunks. Returns the number of names.
     fn walk(&self, kind: ViewKind) -> usize {
         let view = self.views.view(kind);
         let mut folders = vec![Key::root()];
@@ -332,7 +332,7 @@ fn an_immutable_store_is_never_asked_twice() {
         let requests = mounted.requests();
         let once: BTreeSet<_> = requests.iter().collect();
         assert_eq!(once.len(), requests.len(), "{requests:?}");
-        // Headers beside the elements that were read are listed now, and ask for the place of a map.
+        // The first call may have caused new requests, because headers are listed after the elements were read.
         look();
         mounted.requests();
         look();
@@ -400,7 +400,7 @@ fn a_key_that_expired_credentials_refuse_is_not_missing() {
     );
 }
 
-/// Attributes that nest too deep to be parsed make neither their array nor the others unreadable.
+/// If an array's attributes in consolidated metadata nest too deep to be parsed, all arrays must still be readable.
 #[test]
 fn deeply_nested_attributes_in_consolidated_metadata_block_no_data() {
     let deep = format!(

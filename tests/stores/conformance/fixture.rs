@@ -26,72 +26,72 @@ use crate::common::zip_writer::Entry;
 use crate::conformance::zipped;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Keys with their bytes.
+/// The objects of a store: keys and bytes.
 pub(crate) type Objects<'a> = &'a [(&'a [u8], &'a [u8])];
 
-/// A kind of store.
+/// A kind of store under test, with its capabilities.
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
-    /// Whether objects can change while the store is open.
+    /// Whether other programs can change objects while the store is open.
     pub(crate) changes: bool,
-    /// Whether names may contain any bytes.
+    /// Whether keys may have bytes that are not UTF-8.
     pub(crate) any_bytes: bool,
-    /// Bytes that this kind allows in no name, even if the name is UTF-8.
+    /// Bytes that keys of this kind of store may not have, besides those that are not UTF-8.
     pub(crate) no_bytes: &'static [u8],
-    /// Whether a key may be both an object and a prefix.
+    /// Whether the same key may be an object and a prefix.
     pub(crate) both: bool,
-    /// The names that a listing contains.
+    /// Which names a listing contains.
     pub(crate) listed: Listed,
-    /// The number of names in a long listing.
+    /// Number of names in the test of a long listing.
     pub(crate) many: usize,
-    /// How the store handles writes.
+    /// How conditional writes work.
     pub(crate) writes: Writes,
     /// Whether tests put objects of many megabytes.
     pub(crate) takes_big: bool,
-    /// The environment variable with the address of its server, if it has one.
+    /// The environment variable with the server's address; `None` if no server is needed.
     pub(crate) variable: Option<&'static str>,
-    /// Makes a store with exactly these objects.
+    /// Creates a store with exactly the given objects.
     pub(crate) holding: fn(Objects) -> Fixture,
 }
 
-/// How a store handles writes.
+/// How a kind of store checks the condition of a write.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Writes {
-    /// Read-only, and reported as such.
+    /// The store is read-only, and says so.
     No,
-    /// This server cannot write, though others of the kind can.
+    /// Writes are not tested with this server.
     Elsewhere,
-    /// The client checks a condition just before the write.
+    /// The client looks at the object just before the write.
     Looking,
-    /// As `Looking`, but under a lock that excludes other zarrfs processes.
+    /// The client looks at the object just before the write, under a lock that excludes other zarrfs processes.
     Alone,
-    /// The server checks a condition, but another write may come between the check and the change.
+    /// The server checks the condition, but another write may come before its change.
     Racing,
-    /// The check of a condition and the change are one atomic step.
+    /// The server checks the condition and makes the change in one atomic step.
     Conditionally,
 }
 
-/// The names that a listing contains.
+/// Which names a listing of a store contains.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Listed {
     All,
-    /// All names except those that begin with a dot and are no metadata document.
+    /// All names except those that begin with a dot, unless they are metadata documents.
     Visible,
-    /// The store cannot list.
+    /// No names, because the store cannot list.
     None,
 }
 
-/// A store under test.
+/// A store under test, with a way to change its objects from outside.
 pub(crate) struct Fixture {
     pub(crate) store: Arc<dyn Store>,
     writer: Option<Box<dyn Writer>>,
 }
 
-/// Changes the contents of a store from outside.
+/// Changes the objects of a store as another program does.
 pub(crate) trait Writer: Send + Sync {
-    /// Replaces the object by a new one.
+    /// Replaces an object by a new one.
     fn replace(&self, key: &Key, bytes: &[u8]);
-    /// Overwrites the object in place, as a program does that keeps the file open.
+    /// Overwrites an object in place, as a program that has the file open.
     fn overwrite(&self, key: &Key, bytes: &[u8]);
     fn erase(&self, key: &Key);
 }
@@ -142,14 +142,14 @@ pub(crate) const COUNTED_MEMORY: Kind = Kind {
     ..MEMORY
 };
 
-/// Prefetching over a store in memory.
+/// A store in memory with prefetching.
 pub(crate) const AHEAD: Kind = Kind {
     name: "memory, fetched ahead",
     holding: |objects| ahead((MEMORY.holding)(objects)),
     ..MEMORY
 };
 
-/// A metadata cache with a TTL of zero, so that changes show at once.
+/// A store in memory with a metadata cache whose TTL is zero, so that changes are visible at once.
 pub(crate) const MEMO_OF_NOTHING: Kind = Kind {
     name: "memory, remembered for no time",
     holding: |objects| remembered((MEMORY.holding)(objects), Duration::ZERO),
@@ -171,7 +171,7 @@ pub(crate) const KEPT_MEMORY: Kind = Kind {
 
 pub(crate) const ZIP: Kind = Kind {
     name: "zip",
-    // A backslash is a separator on other systems.
+    // Names in an archive cannot contain a backslash, which is a separator on other systems.
     no_bytes: b"\\",
     both: false,
     writes: Writes::No,
@@ -207,14 +207,14 @@ pub(crate) const OVERLAY_UPPER: Kind = Kind {
     ..MEMORY
 };
 
-/// An overlay whose upper folder is empty.
+/// An overlay whose store has every object.
 pub(crate) const OVERLAY_LOWER: Kind = Kind {
     name: "overlay, all in the store",
     holding: |objects| overlaid(objects, |_| false, memory(objects)),
     ..OVERLAY_UPPER
 };
 
-/// An overlay over a folder; each of the two has every other object.
+/// An overlay whose upper folder and store (a local folder) each have every other object.
 pub(crate) const OVERLAY_HALF: Kind = Kind {
     name: "overlay, half in a folder",
     holding: |objects| {
@@ -240,12 +240,12 @@ pub(crate) fn pattern(length: usize) -> Vec<u8> {
 }
 
 impl Kind {
-    /// Whether the server of this kind is available, or none is needed.
+    /// Whether tests of this kind can run, because its server is available or it needs none.
     pub(crate) fn is_here(&self) -> bool {
         self.variable.is_none_or(needs::server)
     }
 
-    /// Returns the number of repetitions for a step that costs one request: fewer if the kind has a server.
+    /// Reduces a number of requests to a fortieth if this kind of store needs a server.
     pub(crate) fn fewer(&self, times: usize) -> usize {
         match self.variable {
             Some(_) => times / 40,
@@ -253,7 +253,7 @@ impl Kind {
         }
     }
 
-    /// Returns the odd names that this kind can store.
+    /// Returns the odd names that this kind of store can have as keys.
     pub(crate) fn names(&self) -> Vec<Vec<u8>> {
         let mut names = crate::conformance::names::odd_names();
         if !self.any_bytes {
@@ -264,12 +264,12 @@ impl Kind {
         names
     }
 
-    /// Whether the server has folders of its own, which stay for a while when they are empty.
+    /// Whether the server has real folders, which remain for a while when they are empty.
     pub(crate) fn keeps_folders(&self) -> bool {
         self.variable == Some("ZARRFS_TEST_S3")
     }
 
-    /// Whether the store can list; prints a line if not.
+    /// Whether this kind of store can list; prints a line if not.
     pub(crate) fn lists(&self) -> bool {
         let lists = self.listed != Listed::None;
         if !lists {
@@ -278,7 +278,7 @@ impl Kind {
         lists
     }
 
-    /// Whether a listing contains a name.
+    /// Whether a listing of this kind of store contains a name.
     pub(crate) fn shows(&self, name: &[u8]) -> bool {
         match self.listed {
             Listed::All => true,
@@ -287,7 +287,8 @@ impl Kind {
         }
     }
 
-    /// Returns a store that can be changed from outside; prints a line and returns `None` if the kind cannot change.
+    /// Returns a store whose objects can be changed from outside. Prints a line and returns `None` if this kind has
+    /// none.
     pub(crate) fn changing(&self, objects: Objects) -> Option<Fixture> {
         if !self.changes {
             println!("skipped: objects of {} do not change", self.name);
@@ -303,13 +304,13 @@ impl Fixture {
         Fixture { store, writer }
     }
 
-    /// Returns the outside writer; only kinds with `changes` have one.
+    /// Returns the writer that changes objects from outside. Only kinds of stores with `changes` have one.
     pub(crate) fn writer(&self) -> &dyn Writer {
         self.writer.as_deref().unwrap()
     }
 }
 
-/// Puts an upper folder over a store; it gets the objects whose index satisfies `is_upper`.
+/// Opens an overlay over a store. Objects whose index satisfies `is_upper` are put into the upper folder.
 fn overlaid(objects: Objects, is_upper: fn(usize) -> bool, lower: Fixture) -> Fixture {
     let folder = tempfile::tempdir().unwrap();
     let config = OverlayConfig {
@@ -358,7 +359,7 @@ fn remembered(fixture: Fixture, ttl: Duration) -> Fixture {
     Fixture { store, ..fixture }
 }
 
-/// Puts a disk cache over a store.
+/// Opens a store with a disk cache.
 fn kept(fixture: Fixture) -> Fixture {
     let folder = tempfile::tempdir().unwrap();
     let cache_dir = CacheDir::open(folder.path(), 64 << 20, &Arc::new(Stats::default())).unwrap();
@@ -373,7 +374,7 @@ fn kept(fixture: Fixture) -> Fixture {
     Fixture { store, writer }
 }
 
-/// An outside writer, and the folder that has to live as long.
+/// A writer with a folder that is removed when the writer is dropped.
 struct Beside(
     Box<dyn Writer>,
     #[expect(dead_code, reason = "removed when it is dropped")] TempDir,
@@ -436,7 +437,7 @@ fn local(objects: Objects, follow_symlinks: bool) -> Fixture {
     }
 }
 
-/// A folder with the store in `store`; files that are being written are next to it.
+/// A folder with a store in its subfolder `store`, and with temporary files.
 struct Folder(TempDir);
 
 impl Folder {
@@ -450,7 +451,7 @@ impl Folder {
     }
 }
 
-/// Waits until a new write gets another modification time than the writes before.
+/// Waits until a new write gets another time than the writes before.
 pub(crate) fn tick(folder: &Path) {
     let changed = |path: &Path| {
         fs::write(path, "").unwrap();
@@ -482,7 +483,7 @@ impl Writer for Folder {
     }
 }
 
-/// Opens the disk cache that the options of a store name.
+/// Opens the disk cache that the store's options name.
 pub fn cache_of(
     url: &str,
     remote: &RemoteConfig,

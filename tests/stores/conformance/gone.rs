@@ -16,10 +16,10 @@ use zarrfs_store::request_context::UNLIMITED;
 /// A typical TTL for remote metadata, longer than this test.
 const TTL: Duration = Duration::from_secs(60);
 
-/// A little longer than the time for which an array that was found is believed to exist.
+/// A little longer than the time for which zarrfs assumes that an array it has found still exists.
 const LATER: Duration = Duration::from_millis(1200);
 
-/// Reads an array with only its first chunk stored, before and after its server has lost everything.
+/// Reads an array of which only the first chunk is stored, before and after all of the server's objects are gone.
 fn read_while_it_goes(objects: Objects, consolidated: bool) {
     let is_there = Arc::new(AtomicBool::new(true));
     let there = is_there.clone();
@@ -60,10 +60,10 @@ fn a_chunk_of_a_deleted_array_is_an_error_and_not_the_fill_value() {
     }
 }
 
-/// A TTL after which metadata are requested again almost at once.
+/// A TTL so short that metadata are requested again almost at once.
 const SHORT: Duration = Duration::from_millis(50);
 
-/// Checks that both views report `Gone` for everything below the root; the root itself stays a directory.
+/// Checks that lookups of everything below the root fail with `Gone`, and that the root is still a directory.
 fn check_that_all_nodes_are_gone(views: &Views, when: &str) {
     for kind in [ViewKind::Store, ViewKind::Files] {
         let view = views.view(kind);
@@ -95,7 +95,6 @@ fn check_that_all_nodes_are_gone(views: &Views, when: &str) {
     }
 }
 
-/// Returns the names in the root of a view.
 fn root_names(views: &Views, kind: ViewKind) -> Vec<String> {
     let view = views.view(kind);
     let mut listing = view.list(&UNLIMITED, &key("")).unwrap();

@@ -23,8 +23,8 @@ use crate::common::zip_writer::{Archive as ZipArchive, Entry};
 
 const LENGTH: usize = 1000;
 
-/// Answers the requests of one connection: a HEAD with the length of the object, a GET with half of it; as a range
-/// if one was requested and `has_ranges`.
+/// Answers the requests of one connection. A HEAD returns the object's length; a GET returns only half of the object,
+/// as a range if `has_ranges`.
 fn answer(mut stream: TcpStream, has_ranges: bool) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     loop {
@@ -69,7 +69,6 @@ fn answer(mut stream: TcpStream, has_ranges: bool) -> Option<()> {
     }
 }
 
-/// Returns the begin and the end of the range in a header.
 fn range_of(header: &str) -> Option<(usize, usize)> {
     let (start, last) = header
         .strip_prefix("range: bytes=")?
@@ -78,7 +77,7 @@ fn range_of(header: &str) -> Option<(usize, usize)> {
     Some((start.parse().ok()?, last.parse::<usize>().ok()? + 1))
 }
 
-/// Serves until the process ends; returns the URL.
+/// Starts the proxy, which runs until the process ends; returns its URL.
 fn serve(has_ranges: bool) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -118,7 +117,7 @@ fn a_truncated_object_is_an_error() {
     }
 }
 
-/// Returns the metadata and the chunk or shard of an array of 64 bytes.
+/// Returns the metadata of an array of 64 bytes, and its chunk or shard.
 fn array(is_sharded: bool) -> (Vec<u8>, Vec<u8>) {
     let data: Vec<u8> = (1..65).collect();
     let bytes = serde_json::json!({"name": "bytes"});
@@ -139,8 +138,8 @@ fn array(is_sharded: bool) -> (Vec<u8>, Vec<u8>) {
     (document.to_string().into_bytes(), stored)
 }
 
-/// A server behind a proxy that truncates the next GET of the path `cut` to half of the object, with the correct
-/// length of that half and the original ETag.
+/// Starts a server behind a proxy that truncates bodies. The next GET of the path `cut` returns half of the object,
+/// with that half's length and the original ETag.
 fn cutting(objects: Vec<(&'static str, Vec<u8>)>, cut: Arc<Mutex<&'static str>>) -> Scripted {
     Scripted::start(move |_, request| {
         let tag = || vec![("etag", "\"x\"".to_string())];
@@ -157,7 +156,6 @@ fn cutting(objects: Vec<(&'static str, Vec<u8>)>, cut: Arc<Mutex<&'static str>>)
     })
 }
 
-/// A configuration with a disk cache in `folder`.
 fn kept_in(folder: &Path) -> RemoteConfig {
     RemoteConfig {
         cache_dir: Some(folder.to_path_buf()),
@@ -166,10 +164,10 @@ fn kept_in(folder: &Path) -> RemoteConfig {
     }
 }
 
-/// The result of opening an array; an error if its metadata cannot be read.
+/// The result of opening an array, which is an error if its metadata cannot be read.
 type FoundArray = Result<Arc<OpenArray>>;
 
-/// Opens the store at a URL as a mount does; returns a function that opens its array.
+/// Opens the store at a URL as a mount does; returns a function that opens the store's array.
 fn opened(url: &str, remote: RemoteConfig) -> impl Fn() -> FoundArray {
     let stats = Arc::new(Stats::default());
     let config = StoreConfig {
@@ -190,7 +188,7 @@ fn opened(url: &str, remote: RemoteConfig) -> impl Fn() -> FoundArray {
     move || arrays.open(&hierarchy.root(&UNLIMITED)?.unwrap())
 }
 
-/// Reads the whole array at a URL `turns` times through one open file; `None` for a read that fails.
+/// Reads the whole array `turns` times through one open file. Reads that fail return `None`.
 fn reads(url: &str, remote: RemoteConfig, turns: usize) -> Vec<Option<Vec<u8>>> {
     let open = opened(url, remote);
     let file = |array| FlatFile::new(array, Region::whole(&[64]));
@@ -216,13 +214,13 @@ fn a_truncated_chunk_or_shard_is_an_error_once() {
     }
 }
 
-/// No cache keeps a truncated object: the next read is complete, by the same mount or the next one.
+/// A truncated object must not be cached: the next read must be complete, on this mount or the next one.
 #[test]
 fn no_cache_dir_keeps_a_truncated_object() {
     let places = [(false, "/c/0"), (true, "/c/0"), (false, "/zarr.json")];
     for (is_sharded, path) in places {
         for remounts in [false, true] {
-            // A mount reads a node again after the TTL.
+            // Skip this case: without a remount, metadata is read again only after the TTL.
             if path == "/zarr.json" && !remounts {
                 continue;
             }
@@ -248,7 +246,7 @@ fn no_cache_dir_keeps_a_truncated_object() {
     }
 }
 
-/// The directory of an archive, and its entries, are read through open files of known length.
+/// The index and the entries of an archive are read with known lengths, so a truncated answer must be noticed.
 #[test]
 fn no_cache_dir_keeps_a_truncated_archive() {
     for remounts in [false, true] {
@@ -286,7 +284,7 @@ fn no_cache_dir_keeps_a_truncated_archive() {
     }
 }
 
-/// A server without ETags, whose version changes while the array is read.
+/// Starts a server that sends no ETags, so slowly that an answer's version expires while the array is read.
 fn without_etags() -> (Scripted, Vec<u8>) {
     let (document, stored) = array(true);
     let whole = stored[..64].to_vec();
@@ -296,7 +294,7 @@ fn without_etags() -> (Scripted, Vec<u8>) {
         match request.target.as_str() {
             "/zarr.json" => answer_of(request, &document, headers),
             "/c/0" => {
-                // A version lasts 100 ms.
+                // Sleep for most of the 100 ms for which a version without an ETag may be used.
                 thread::sleep(Duration::from_millis(60));
                 answer_of(request, &stored, headers)
             }
@@ -306,7 +304,7 @@ fn without_etags() -> (Scripted, Vec<u8>) {
     (server, whole)
 }
 
-/// With this TTL each inner chunk costs a request.
+/// With a TTL of zero, each inner chunk of the shard needs a request of its own.
 #[test]
 fn a_shard_without_etag_is_read_with_a_ttl_of_zero() {
     let (server, whole) = without_etags();

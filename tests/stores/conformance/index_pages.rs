@@ -15,12 +15,12 @@ use super::consolidated::{Objects, key, views_at};
 use crate::common::scripted::{Answer, Request, Scripted, answer};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// A server's form of folder pages.
+/// How a server shows the names in a folder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Server {
-    /// `python3 -m http.server`: lists all names.
+    /// `python3 -m http.server`, whose index pages list all names.
     Python,
-    /// nginx and Apache: list no names that begin with a dot.
+    /// nginx and Apache, whose index pages omit names that begin with a dot.
     HidesDotNames,
     WebDav,
 }
@@ -67,7 +67,7 @@ impl Server {
     }
 }
 
-/// Returns the names in a folder with their lengths; the names of folders end with a slash.
+/// Returns the names in a folder with the lengths of the objects. Names of folders end with a slash.
 fn names_in(objects: &Objects, folder: &str) -> BTreeMap<String, usize> {
     let stem = match folder {
         "" => String::new(),
@@ -119,7 +119,7 @@ fn multistatus(folder: &str, names: &BTreeMap<String, usize>, with_names: bool) 
     answer(207, text.as_bytes())
 }
 
-/// A group and two arrays whose chunk keys are three folders deep.
+/// Returns a v3 store with a group and two arrays, whose chunk keys are three folders deep.
 fn v3() -> Objects {
     let group = json!({"zarr_format": 3, "node_type": "group", "attributes": {}});
     let array = json!({
@@ -141,7 +141,7 @@ fn v3() -> Objects {
     objects
 }
 
-/// The same store in v2, plus an object that belongs to no node.
+/// Returns a v2 store with a group, two arrays, and an object that belongs to no node.
 fn v2() -> Objects {
     let array = json!({
         "zarr_format": 2, "shape": [4, 4, 2], "chunks": [2, 2, 2], "dtype": "|u1", "compressor": null,
@@ -164,7 +164,6 @@ fn v2() -> Objects {
     objects
 }
 
-/// A store on a server, and its views.
 struct Opened {
     server: Scripted,
     views: Views,
@@ -174,7 +173,7 @@ impl Opened {
     fn new(server: Server, objects: Objects) -> Opened {
         let server = server.start(objects);
         let views = views_at(&server.url(""), Duration::from_secs(1 << 30), false);
-        // Documents of the root are prefetched; wait until those requests are done.
+        // Wait until the prefetch of the root's documents is complete, because its requests must not be counted.
         thread::sleep(Duration::from_millis(500));
         Opened { server, views }
     }
@@ -183,7 +182,7 @@ impl Opened {
         self.views.view(kind)
     }
 
-    /// Takes the requests since the last call, each with its method.
+    /// Returns the requests since it was last called, each with its method.
     fn take_requests(&self) -> Vec<String> {
         let requests = std::mem::take(&mut *self.server.requests.lock().unwrap());
         requests
@@ -193,7 +192,7 @@ impl Opened {
     }
 }
 
-/// Walks a view as `find` does, which requests attributes of directories only; returns all paths.
+/// Walks a view as `find` does, which asks for attributes of directories only. Returns all paths.
 fn find(view: &Arc<dyn View>) -> Vec<String> {
     let mut found = Vec::new();
     let mut open = vec![String::new()];
@@ -216,13 +215,12 @@ fn find(view: &Arc<dyn View>) -> Vec<String> {
     found
 }
 
-/// Returns the kind of the entry at a path, as a lookup by the kernel finds it.
 fn kind_of(view: &Arc<dyn View>, path: &str) -> Option<EntryKind> {
     let found = waiting::ask(|context| view.lookup(context, &key(path))).unwrap();
     found.map(|attr| attr.kind)
 }
 
-/// Returns the folders that contain keys, including the root.
+/// Returns the root and all folders that contain keys.
 fn folders(objects: &Objects) -> BTreeSet<String> {
     let folders = objects.keys().flat_map(|key| {
         let slashes = key.match_indices('/');
@@ -254,7 +252,7 @@ fn each_directory_takes_one_request() {
         };
         let mut asked = opened.take_requests();
         asked.sort();
-        // The root is already listed.
+        // The root is not requested again, because it was listed when the store was opened.
         let folders = folders(&v3())
             .into_iter()
             .filter(|folder| !folder.is_empty());

@@ -8,7 +8,7 @@ use zarrfs_store::{EntryKind, Listing, Name, Store};
 use crate::conformance::fixture::{Kind, key};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Reads a listing to its end.
+/// Reads the rest of a listing.
 fn rest(listing: &mut dyn Listing) -> Vec<Name> {
     let mut names = Vec::new();
     while let Some(name) = listing.next(&UNLIMITED).unwrap() {
@@ -22,7 +22,7 @@ fn rest(listing: &mut dyn Listing) -> Vec<Name> {
     names
 }
 
-/// Returns the names and kinds below a prefix; checks that each name is listed once.
+/// Returns the names and kinds below a prefix, after a check that no name is listed twice.
 pub(crate) fn names(store: &dyn Store, prefix: &str) -> BTreeMap<Vec<u8>, EntryKind> {
     let listed = rest(&mut *store.list(&UNLIMITED, &key(prefix)).unwrap());
     let count = listed.len();
@@ -118,7 +118,7 @@ pub(crate) fn a_listing_resumes_after_any_cursor(kind: &Kind) {
     let cursors: HashSet<u64> = all.iter().map(|name| name.cursor).collect();
     assert_eq!(cursors.len(), all.len(), "cursors are distinct");
     assert!(!cursors.contains(&0), "0 is the beginning");
-    // Jumps back and forth, so that no cursor matches the current position by chance.
+    // Jump back and forth, so that no cursor is at the listing's current position by chance.
     for step in 0..kind.fewer(all.len()) {
         let place = step * 997 % all.len();
         listing.seek(&UNLIMITED, all[place].cursor).unwrap();
@@ -136,7 +136,8 @@ pub(crate) fn a_listing_resumes_after_any_cursor(kind: &Kind) {
     assert_eq!(rest(&mut *listing), all);
 }
 
-/// A store without keys lists nothing and has no documents; if empty prefixes do not exist, it reports `Gone`.
+/// A store without keys lists nothing and has no documents. If its root prefix does not exist without keys, it fails
+/// with `Gone`.
 pub(crate) fn an_empty_store_lists_nothing(kind: &Kind) {
     let fixture = (kind.holding)(&[]);
     let root = fixture.store.head(&UNLIMITED, &key("")).unwrap().unwrap();

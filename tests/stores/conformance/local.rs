@@ -17,7 +17,7 @@ use crate::conformance::fixture::{MEMORY, key};
 use crate::conformance::listings;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Makes a store with symbolic links inside it, out of it, broken and circular; a secret is next to the store.
+/// Creates a store with symbolic links inside it, out of it, broken and circular. A secret file is next to the store.
 fn linked(folder: &Path) {
     let store = folder.join("store");
     fs::create_dir_all(store.join("a/b")).unwrap();
@@ -184,7 +184,7 @@ fn requests_and_bytes_are_counted() {
     assert_eq!(counted, [4, 10 + 3 + 2, 1, 1]);
 }
 
-/// A sparse file is put without copying its holes, and takes no space in the store either.
+/// The holes of a sparse file are not copied, and take no space in the store either.
 #[test]
 fn an_object_keeps_the_holes_of_its_file() {
     use std::os::unix::fs::MetadataExt;

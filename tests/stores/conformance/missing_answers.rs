@@ -29,7 +29,7 @@ fn opened(server: &Scripted, remote: RemoteConfig) -> Arc<dyn Store> {
     open(&server.url(""), Duration::from_millis(100), remote).unwrap()
 }
 
-/// Returns the error of each kind of request for a key.
+/// Returns the errors of all kinds of requests for a key.
 fn errors(store: &dyn Store, name: &str) -> [Error; 4] {
     let key = key(name);
     let part = ByteRange::Span(0..1);
@@ -69,7 +69,7 @@ fn a_page_sent_for_a_missing_key_is_an_error_with_advice() {
     assert!(says_so(&error), "{error}");
 }
 
-/// Flask sends this content type by default.
+/// Flask sends the content type of HTML by default, so such an answer may be an object.
 #[test]
 fn objects_typed_as_html_are_read_if_missing_keys_are_404() {
     let (sends_pages, is_busy) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -128,7 +128,7 @@ fn an_odd_status_of_missing_keys_is_named_with_advice() {
     }
 }
 
-/// Answers requests for `c` with ranges whose Content-Range does not give the total length.
+/// Answers range requests for `c` without the object's total length in Content-Range.
 fn part(request: &Request) -> Answer {
     let Some(range) = request.header("range").strip_prefix("bytes=") else {
         return answer(200, CHUNK);
@@ -168,7 +168,7 @@ fn parts_of_objects_of_unknown_length_are_read() {
     }
 }
 
-/// A web folder, and a bucket, whose server is busy at the first request for `c`.
+/// Starts a server that is busy (`status`) at its first request for `c`. It has a web folder and a bucket.
 fn busy(status: u16, pause: impl Fn() -> String + Send + Sync + 'static) -> Scripted {
     let asked = AtomicUsize::new(0);
     Scripted::start(move |_, request| {
@@ -193,7 +193,6 @@ fn busy(status: u16, pause: impl Fn() -> String + Send + Sync + 'static) -> Scri
     })
 }
 
-/// Opens the web folder of a server, or its bucket.
 fn open_busy(server: &Scripted, is_bucket: bool) -> Arc<dyn Store> {
     let remote = RemoteConfig {
         anonymous: true,
@@ -218,7 +217,7 @@ fn a_retry_waits_as_long_as_retry_after_says() {
             let start = Instant::now();
             let found = store.get(&UNLIMITED, &key("c"), 100).unwrap().unwrap();
             assert_eq!(found.bytes, CHUNK);
-            // An HTTP date has no fractions of a second.
+            // The wait is almost a second too short, because an HTTP date has no fractions of a second.
             assert!(
                 start.elapsed() >= Duration::from_millis(1900),
                 "{is_bucket}"

@@ -41,7 +41,7 @@ macro_rules! cases {
     };
 }
 
-/// Generates a module with every case for one kind of store.
+/// Generates a module with the tests of all cases for one kind of store.
 macro_rules! conforms {
     ($module:ident, $kind:path) => {
         mod $module {

@@ -9,7 +9,7 @@ use crate::conformance::fixture::{Kind, key};
 use crate::conformance::listings;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Returns names that are easy to get wrong: each byte, and bytes that have a meaning elsewhere.
+/// Returns names that are easy to get wrong: with each possible byte, and with special meanings elsewhere.
 pub(crate) fn odd_names() -> Vec<Vec<u8>> {
     let bytes = (1..=255u8).filter(|byte| *byte != b'/');
     let mut names: Vec<Vec<u8>> = bytes.map(|byte| vec![byte, b'x', byte]).collect();
@@ -41,7 +41,7 @@ pub(crate) fn names_of_any_bytes_are_listed_and_read(kind: &Kind) {
         .iter()
         .map(|name| [b"d/", name.as_slice()].concat())
         .collect();
-    // Each object contains its own name, so that a mix-up shows.
+    // Each object contains its own name, so that a confusion of two objects is noticed.
     let objects: Vec<(&[u8], &[u8])> = keys
         .iter()
         .zip(&names)
@@ -68,7 +68,7 @@ pub(crate) fn names_of_any_bytes_are_listed_and_read(kind: &Kind) {
 }
 
 pub(crate) fn differently_spelled_names_are_different_keys(kind: &Kind) {
-    // Capitals, composed and decomposed accents, an escape, a trailing space.
+    // Names that differ in case, composed or decomposed accents, percent escapes or a trailing space.
     let names = [
         "Name", "name", "\u{e9}", "e\u{301}", "a b", "a%20b", "a", "a ",
     ];
@@ -114,7 +114,7 @@ pub(crate) fn long_names_and_deep_keys_are_read(kind: &Kind) {
     }
     let shorter = key("n".repeat(254));
     assert_eq!(fixture.store.head(&UNLIMITED, &shorter).unwrap(), None);
-    // Longer than any path may be: no object can exist there.
+    // This key is longer than any path may be, so it can have no object.
     let endless = key(vec!["d"; 3000].join("/"));
     match fixture.store.head(&UNLIMITED, &endless) {
         Ok(found) => assert_eq!(found, None),

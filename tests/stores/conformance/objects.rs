@@ -9,7 +9,7 @@ use crate::conformance::fixture::{Kind, key, pattern};
 use crate::conformance::listings::names;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Checks that every kind of request finds no object at this key.
+/// Checks that no kind of request finds an object at a key.
 fn assert_no_object(store: &dyn Store, missing: &Key) {
     let spans = [ByteRange::Span(0..1), ByteRange::Suffix(1)];
     assert!(
@@ -141,7 +141,7 @@ pub(crate) fn a_key_below_an_object_is_missing(kind: &Kind) {
     }
 }
 
-/// Returns the slice that a range selects, as the Zarr specification defines it.
+/// Returns the bytes that a range selects by the Zarr specification.
 fn slice<'a>(whole: &'a [u8], range: &ByteRange) -> &'a [u8] {
     let clip = |place: u64| whole.len().min(place.try_into().unwrap_or(usize::MAX));
     match range {
@@ -169,12 +169,12 @@ pub(crate) fn every_byte_range_is_that_slice_of_the_object(kind: &Kind) {
     }
 }
 
-/// Both can be reached: the keys below by the directory, the object by its key.
+/// The same key may be a directory and an object: a listing finds the keys below it, and a request finds the object.
 pub(crate) fn a_key_may_be_an_object_and_a_prefix(kind: &Kind) {
     if !kind.both {
         return println!("skipped: a key of {} is one or the other", kind.name);
     }
-    // Names that sort before and after the separator.
+    // The keys `a-` and `a0` sort before and after the separator `/`.
     let keys: [&[u8]; 5] = [b"a", b"a-", b"a/b", b"a/b/c", b"a0"];
     let objects: Vec<(&[u8], &[u8])> = keys.iter().map(|&key| (key, key)).collect();
     let fixture = (kind.holding)(&objects);
@@ -216,12 +216,12 @@ pub(crate) fn a_key_may_be_an_object_and_a_prefix(kind: &Kind) {
     }
 }
 
-/// Checks that two versions may be of one content. Without ETags each request returns another version of it.
+/// Checks that two versions may be of the same content. Without ETags, each request returns a new version.
 pub(crate) fn assert_same(one: Version, other: Version) {
     assert!(one.may_be(other), "{one:?} {other:?}");
 }
 
-/// Returns the version of an object; checks that each kind of request returns the same one.
+/// Returns the version of an object, after a check that all kinds of requests agree.
 fn version(store: &dyn Store, asked: &Key) -> Version {
     let version = store
         .get(&UNLIMITED, asked, 1 << 20)

@@ -32,7 +32,7 @@ fn not_shown(store: &dyn Store) -> Vec<String> {
 
 /// Invariant of `invalid_names_are_removed_from_a_page`.
 ///
-/// The other keys of their folders appear in both kinds of listings, and can be read.
+/// The other keys of the same folders are found in both kinds of listings, and can be read.
 #[test]
 fn keys_that_are_not_valid_paths_are_hidden() {
     let (host, prefix) = (buckets::server("ZARRFS_TEST_MOTO"), "odd-keys");
@@ -71,7 +71,7 @@ fn keys_that_are_not_valid_paths_are_hidden() {
     assert!(store.get(&UNLIMITED, &key("b"), 10).unwrap().is_none());
 }
 
-/// Version 0.1 showed keys with empty parts or dots as fullwidth characters; these are now ordinary letters.
+/// zarrfs 0.1 showed empty names and dots in keys as fullwidth characters, which are now ordinary letters.
 #[test]
 fn fullwidth_characters_in_keys_are_ordinary_letters() {
     let fixture = (buckets::MOTO.holding)(&[(b"plain", b"plain")]);
@@ -97,7 +97,7 @@ fn fullwidth_characters_in_keys_are_ordinary_letters() {
 
 /// Invariant of `invalid_names_are_removed_from_a_page`.
 ///
-/// A page with only such keys does not end a listing.
+/// If all keys of a page are invalid, the listing continues with the next page.
 #[test]
 fn a_listing_continues_after_a_page_of_hidden_keys() {
     let server = Scripted::start(move |_, request| {
@@ -124,7 +124,7 @@ fn page(entries: &str, end: &str) -> Answer {
     answer(200, page.as_bytes())
 }
 
-/// Puts `odd` at a raw path of the bucket; the server checks no signature.
+/// Puts an object with the content `odd` at a raw path of the bucket, on a server that checks no signature.
 fn put_raw(url: &str, path: &str) {
     let host = url.strip_prefix("http://").unwrap();
     let mut server = TcpStream::connect(host).unwrap();

@@ -10,31 +10,31 @@ use zarrfs_store::{EntryKind, Key, RemoteConfig, Store};
 use super::odd_servers::open;
 use crate::common::scripted::{Answer, Request, Scripted, answer};
 
-/// The number of names on a page of the servers.
+/// The number of names that the servers return on one page of a listing.
 const PAGE: usize = 3;
 
-/// A server's behavior for listings.
+/// What a server does when it lists a bucket.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Listings {
-    /// It supports version 1 only, which has markers.
+    /// The server supports only version 1 of the listing API, whose pages end with a marker.
     Version1,
-    /// As `Version1`, without a marker in the answer.
+    /// The server supports only version 1 of the listing API, and sends no marker.
     Version1WithoutMarker,
-    /// It reports truncated pages, and sends only the first one.
+    /// The server says that a page is truncated, and has no way to get the next page.
     CutOff,
-    /// It sends an empty token.
+    /// The server sends an empty continuation token.
     EmptyToken,
-    /// It sends the same token with each page.
+    /// The server sends the same continuation token with each page.
     SameToken,
-    /// It sends a new token and the first page each time.
+    /// The server sends the first page each time, with a new continuation token.
     SamePage,
-    /// It sends pages without names, each with a new token.
+    /// The server sends pages without names, each with a new continuation token.
     EmptyPages,
-    /// It sends the first prefix twice, with a new token each time.
+    /// The server sends the first prefix on two pages, each with a new continuation token.
     PrefixAgain,
-    /// It ignores the delimiter, and supports version 1 only.
+    /// The server supports only version 1 of the listing API, and ignores the delimiter.
     WithoutDelimiter,
-    /// It answers with an HTML page.
+    /// The server sends an HTML page, as a captive portal does.
     WebPage,
 }
 
@@ -54,7 +54,7 @@ fn parameter(request: &Request, name: &str) -> String {
         .unwrap_or_default()
 }
 
-/// Returns the names on a page of version 1, and the marker of the next page.
+/// Returns the names on a page of a version 1 listing, and the marker of the next page.
 fn page(request: &Request, has_delimiter: bool) -> (String, Option<String>) {
     let (prefix, marker) = (parameter(request, "prefix"), parameter(request, "marker"));
     let mut names = BTreeSet::new();
@@ -85,7 +85,6 @@ fn page(request: &Request, has_delimiter: bool) -> (String, Option<String>) {
     (page.iter().map(entry).collect(), next)
 }
 
-/// Answers a listing.
 fn list(kind: Listings, number: usize, request: &Request) -> Answer {
     let (names, next) = page(request, kind != Listings::WithoutDelimiter);
     let members = match (kind, next) {
@@ -116,7 +115,7 @@ fn list(kind: Listings, number: usize, request: &Request) -> Answer {
     )
 }
 
-/// Ends a page after a fixed number of keys, even within a common prefix, so that the next page repeats the prefix.
+/// Answers a listing like a server that ends its page within a common prefix, so that the next page repeats the prefix.
 fn list_prefix_again(request: &Request) -> Answer {
     let passed = parameter(request, "continuation-token")
         .parse()
@@ -205,7 +204,7 @@ fn a_server_that_lists_by_version_1_is_listed_by_folder() {
     }
 }
 
-/// The listing by which a bucket is opened is its first listing, as long as metadata may be cached at all.
+/// Opening a bucket lists its root. This listing is used for the root's first listing too, unless the TTL is zero.
 #[test]
 fn the_root_of_a_bucket_is_listed_once_at_its_open() {
     for (metadata_ttl, first_pages) in [(60, 1), (0, 2)] {

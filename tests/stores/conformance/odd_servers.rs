@@ -21,7 +21,7 @@ fn key(name: &str) -> Key {
     Key::new(name).unwrap()
 }
 
-/// Opens the store at a URL with a TTL of `ttl` for metadata.
+/// Opens the store at a URL; `ttl` is the TTL of its metadata.
 pub(crate) fn open(url: &str, ttl: Duration, remote: RemoteConfig) -> Result<Arc<dyn Store>> {
     let stats = Arc::new(Stats::default());
     let remote = RemoteConfig {
@@ -36,7 +36,7 @@ pub(crate) fn open(url: &str, ttl: Duration, remote: RemoteConfig) -> Result<Arc
     zarrfs_store::open(&UNLIMITED, url, &config, &stats)
 }
 
-/// A server without validators: it has `zarr.json`, and `c` with four equal letters.
+/// Starts a server without ETag and Last-Modified. It has `zarr.json`, and `c` with the same letter four times.
 fn without_validators(letter: Arc<AtomicU8>) -> Scripted {
     Scripted::start(move |_, request| match request.target.as_str() {
         "/zarr.json" => answer(200, b"{}"),
@@ -53,7 +53,6 @@ fn read(store: &Arc<dyn Store>) -> Vec<u8> {
         .bytes
 }
 
-/// Returns the bytes of all files below a folder.
 fn bytes_below(folder: &Path) -> Vec<u8> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap().flatten() {
@@ -138,7 +137,7 @@ fn a_change_of_the_same_size_is_seen_without_validators() {
     assert!(fetched.count() >= 4, "each read is a request");
 }
 
-/// An object is replaced by one of the same length and second, under an empty ETag.
+/// The server sends an empty ETag, and the object is replaced by one with the same length and Last-Modified.
 #[test]
 fn an_object_with_an_empty_etag_is_stale_after_the_ttl() {
     for tag in ["", "\"\"", "W/\"\"", "\" \""] {
@@ -234,7 +233,7 @@ fn a_no_content_status_is_an_error_and_not_an_empty_object() {
     }
 }
 
-/// A missing chunk would read as the fill value, and an empty one as an empty file.
+/// If 416 were taken as a missing key, the chunk would be read as the fill value.
 #[test]
 fn a_416_to_a_request_without_a_range_is_an_error() {
     let server = Scripted::start(|_, request| match request.target.as_str() {
@@ -288,7 +287,7 @@ fn a_mount_retries_a_busy_server() {
     assert!(start.elapsed() < Duration::from_secs(5));
 }
 
-/// A bucket `b` with only a folder marker for `a`.
+/// Starts a server with a bucket `b` that has only a folder marker, `a/`.
 fn with_marker() -> Scripted {
     Scripted::start(|_, request| {
         let marker = "<Contents><Key>a/</Key><Size>0</Size><ETag>\"1\"</ETag>\
@@ -391,7 +390,7 @@ fn a_lost_object_is_an_error_and_not_a_missing_chunk() {
     }
 }
 
-/// A missing chunk would read as the fill value.
+/// If these errors were taken as a missing key, the chunk would be read as the fill value.
 #[test]
 fn other_refusals_than_404_are_errors() {
     for status in [400, 402, 405, 409, 410, 418, 451] {
@@ -451,7 +450,8 @@ fn an_object_for_which_head_says_404_is_read() {
     assert_eq!(reader.read_at(&UNLIMITED, 0, 5).unwrap(), b"chunk");
 }
 
-/// A bucket whose objects are public and cannot be listed, like most public data; once `closed`, it refuses all reads.
+/// Starts a server with a bucket that cannot be listed and whose objects can be read, like most public data. When
+/// `closed`, it refuses all reads.
 fn unlisted(closed: Arc<AtomicBool>) -> Scripted {
     Scripted::start(move |_, request| {
         let path = request.target.split('?').next().unwrap_or_default();
@@ -502,7 +502,8 @@ fn a_403_of_a_bucket_that_does_not_list_is_a_missing_key() {
     assert_eq!(error.kind(), Kind::Denied, "{error}");
 }
 
-/// A bucket and a web folder, with `a` and `.zgroup`, that refuse missing keys; `is_removed` removes `a`.
+/// Starts a server that answers requests for missing keys with 403. It has a bucket and a web folder with `a` and
+/// `.zgroup`; `is_removed` removes `a`.
 fn refusing(is_removed: Arc<AtomicBool>) -> Scripted {
     Scripted::start(move |_, request| {
         let path = request.target.split('?').next().unwrap_or_default();
@@ -520,7 +521,7 @@ fn refusing(is_removed: Arc<AtomicBool>) -> Scripted {
     })
 }
 
-/// Returns the URLs of a server's bucket and of its web folder.
+/// Returns the URLs of a server's bucket and of its web folder, with the options to open them.
 fn as_bucket_and_folder(server: &Scripted) -> [(String, RemoteConfig); 2] {
     let bucket = RemoteConfig {
         anonymous: true,
@@ -568,7 +569,7 @@ fn a_status_given_by_missing_is_takes_one_request_per_key() {
     }
 }
 
-/// If the root document is refused too, no key counts as missing.
+/// If the server refuses the root's metadata document as well, 403 does not mean that a key is missing.
 #[test]
 fn a_store_that_refuses_its_root_too_has_no_missing_keys() {
     let closed = Arc::new(AtomicBool::new(false));
@@ -594,7 +595,7 @@ fn a_store_that_refuses_its_root_too_has_no_missing_keys() {
     assert_eq!(error.kind(), Kind::Gone, "{error}");
 }
 
-/// Without documents there is no sign that a folder refuses missing keys.
+/// If no metadata document is found, nothing shows that 403 may mean a missing key.
 #[test]
 fn a_403_that_may_mean_missing_names_the_option_missing_is() {
     let server = Scripted::start(|_, request| match request.target.as_str() {
@@ -621,7 +622,7 @@ fn a_403_that_may_mean_missing_names_the_option_missing_is() {
     assert!(store.get(&UNLIMITED, &key("c"), 100).unwrap().is_none());
 }
 
-/// The server enforces no conditions, so the client checks a key before it puts it.
+/// The server does not support conditional requests, so the client looks for the key before the put.
 #[test]
 fn a_missing_key_that_a_bucket_answers_with_403_can_be_put() {
     let stored = Arc::new(AtomicBool::new(false));

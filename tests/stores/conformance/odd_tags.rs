@@ -19,11 +19,11 @@ const TTL: Duration = Duration::from_millis(300);
 
 const LENGTH: usize = 300_000;
 
-/// An object `c` of equal letters.
+/// What the object `c` contains: the same letter throughout.
 #[derive(Clone, Copy)]
 struct Content {
     letter: u8,
-    /// The second in its Last-Modified.
+    /// The second in the object's Last-Modified header.
     second: u32,
 }
 
@@ -31,7 +31,7 @@ fn key(name: &str) -> Key {
     Key::new(name).unwrap()
 }
 
-/// Starts a server that has an object; `state` returns its content and ETag for the answer with a given number.
+/// Starts a server with an object. `state` returns the object's content and ETag for the answer with a given number.
 fn server(state: impl Fn(usize) -> (Content, String) + Send + Sync + 'static) -> Scripted {
     let answers = AtomicUsize::new(0);
     Scripted::start(move |_, request| match request.target.as_str() {
@@ -46,7 +46,7 @@ fn server(state: impl Fn(usize) -> (Content, String) + Send + Sync + 'static) ->
     })
 }
 
-/// Starts `count` replicas that answer in turn, each with ETags of its own.
+/// Starts a server with `count` replicas, which answer in turn and have their own ETags.
 fn replicas(count: usize, now: Arc<Mutex<Content>>) -> Scripted {
     server(move |number| {
         let content = *now.lock().unwrap();
@@ -55,7 +55,7 @@ fn replicas(count: usize, now: Arc<Mutex<Content>>) -> Scripted {
     })
 }
 
-/// Reads an open object piece by piece.
+/// Reads the whole object `c` in several requests through one reader.
 fn read_all(store: &Arc<dyn Store>) -> Vec<u8> {
     let reader = store.open(&UNLIMITED, &key("c"), None).unwrap();
     let parts = (0..LENGTH).step_by(10_000);
@@ -97,7 +97,7 @@ fn etags_that_differ_by_replica_are_reported_once_and_ignored() {
         assert!(failures.contains("sends different ETags for the same content"));
         let etag = store.etag(&UNLIMITED, &key("c")).unwrap().unwrap();
         assert!(etag.text.starts_with("modified "), "{}", etag.text);
-        // A content with another Last-Modified is another content, for open objects and after the TTL.
+        // An object with another Last-Modified is another content, for an open reader and for a read after the TTL.
         let reader = store.open(&UNLIMITED, &key("c"), None).unwrap();
         *now.lock().unwrap() = Content {
             letter: b'b',
@@ -112,7 +112,7 @@ fn etags_that_differ_by_replica_are_reported_once_and_ignored() {
     }
 }
 
-/// An object that is replaced within a second by one of the same length has another ETag from then on.
+/// If an object is replaced within a second by one of the same length, only its ETag changes.
 #[test]
 fn an_object_replaced_within_a_second_is_changed_by_its_etag() {
     let now = Arc::new(Mutex::new(b'a'));
@@ -135,7 +135,7 @@ fn an_object_replaced_within_a_second_is_changed_by_its_etag() {
     assert!(version.is_lasting());
 }
 
-/// A writer that alternates two contents within one second, one for each request.
+/// Each request finds the other one of two contents, and both have the same length and Last-Modified.
 #[test]
 fn alternating_contents_are_never_mixed_in_an_open_object() {
     let server = server(|number| {
@@ -153,7 +153,7 @@ fn alternating_contents_are_never_mixed_in_an_open_object() {
     assert!(version.is_lasting());
 }
 
-/// Without ETags an archive is unchanged as long as its length, time and directory are.
+/// An archive without an ETag counts as unchanged if its length, its time and its index are the same.
 #[test]
 fn an_archive_without_etag_changes_with_its_directory() {
     let archive = |letter: u8| {

@@ -35,7 +35,7 @@ pub(crate) fn an_open_object_is_read_anywhere(kind: &Kind) {
     }
 }
 
-/// Reads into buffers of these lengths and compares with the object; bytes beyond its end must stay untouched.
+/// Reads into buffers of the given lengths and compares them with the object. Bytes behind its end must stay unchanged.
 fn scatter(reader: &dyn Reader, whole: &[u8], offset: u64, lengths: &[usize]) {
     let mut pieces: Vec<Vec<u8>> = lengths.iter().map(|&length| vec![0xee; length]).collect();
     let mut parts: Vec<IoSliceMut> = pieces
@@ -55,7 +55,7 @@ pub(crate) fn scattered_reads_fill_buffers_up_to_the_end(kind: &Kind) {
     let whole = pattern(10_000);
     let fixture = (kind.holding)(&[(b"a", &whole), (b"empty", b"")]);
     let reader = fixture.store.open(&UNLIMITED, &key("a"), None).unwrap();
-    // More buffers than one system call takes, short and long.
+    // Use more buffers than one system call accepts, and long and short ones.
     let many = vec![3; 2500];
     let long = vec![1100; 1100];
     let shapes: [&[usize]; 9] = [

@@ -1,6 +1,6 @@
 //! Redirects from a public server to a private address are not followed or requested.
 //!
-//! The public server is simulated by a proxy.
+//! A proxy plays the public server.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::common::scripted::{Answer, Scripted, answer};
 const PUBLIC: &str = "http://93.184.216.34/";
 const OTHER: &str = "http://93.184.216.35/";
 
-/// Opens a store on the public server, which answers every request with a redirect; returns the error and the
-/// requested URLs.
+/// Opens a store on a public server that answers each request with a redirect. Returns the error and the URLs that were
+/// requested.
 fn redirected_to(place: String) -> (Error, Vec<String>) {
     let proxy = Scripted::start(move |_, request| {
         if request.target.starts_with(PUBLIC) {

@@ -24,7 +24,7 @@ const PLAIN: Kind = Kind {
     no_bytes: &[],
     both: false,
     listed: Listed::All,
-    // A folder is one page, however long: names are only as many as several cursors need.
+    // All names of a folder are on one page, so a few names suffice to test cursors.
     many: 200,
     writes: Writes::No,
     takes_big: false,
@@ -34,9 +34,9 @@ const PLAIN: Kind = Kind {
 
 pub(crate) const WEBDAV: Kind = Kind {
     name: "WebDAV, rclone",
-    // rclone shows each control character as another one.
+    // rclone replaces each control character by another character.
     no_bytes: CONTROL,
-    // rclone ignores conditions.
+    // rclone does not support conditional writes.
     writes: Writes::Looking,
     takes_big: true,
     variable: Some("ZARRFS_TEST_WEBDAV"),
@@ -112,13 +112,13 @@ fn http_server(objects: Objects) -> Fixture {
     served("ZARRFS_TEST_HTTP", "ZARRFS_TEST_HTTP_DIR", objects)
 }
 
-/// A subfolder of a server's folder; it is removed when the test ends.
+/// A subfolder of a server's folder, which is removed when the test ends.
 struct Folder(PathBuf);
 
 fn served(address: &str, folder: &str, objects: Objects) -> Fixture {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    // This name has to be percent-encoded in the URL.
+    // The name has a space, so that it must be percent-encoded in the URL.
     let name = format!("rust {}-{count}", std::process::id());
     let root = Folder(Path::new(&std::env::var_os(folder).unwrap()).join(&name));
     fs::create_dir_all(&root.0).unwrap();
@@ -131,7 +131,7 @@ fn served(address: &str, folder: &str, objects: Objects) -> Fixture {
         name.replace(' ', "%20")
     );
     let stats = Arc::new(Stats::default());
-    // No TTL, so that changes by the test show at once.
+    // Without a TTL, changes that the test makes are visible at once.
     let remote = RemoteConfig {
         metadata_ttl: Duration::ZERO,
         ..RemoteConfig::default()
@@ -149,7 +149,7 @@ impl Folder {
         self.0.join(std::ffi::OsStr::from_bytes(key.as_bytes()))
     }
 
-    /// Writes a file with a time later than all before, by whole seconds: the header has no finer resolution.
+    /// Writes a file whose time is a second later than that of the last one, because HTTP headers have whole seconds.
     fn write(path: &Path, bytes: &[u8]) {
         static CLOCK: AtomicU64 = AtomicU64::new(1_600_000_000);
         let time = UNIX_EPOCH + Duration::from_secs(CLOCK.fetch_add(1, Ordering::Relaxed));
@@ -186,7 +186,7 @@ impl Writer for Folder {
     }
 }
 
-/// Waits until no server caches a folder any more: rclone does for a millisecond.
+/// Waits until the server has no folder in its cache: rclone caches folders for a millisecond.
 fn wait_until_seen() {
     std::thread::sleep(std::time::Duration::from_millis(20));
 }

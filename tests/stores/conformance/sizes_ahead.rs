@@ -15,22 +15,21 @@ use super::consolidated::{Objects, key, page_or_object, views_at};
 use crate::common::scripted::{Answer, Request, Scripted, answer};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// The default limit of concurrent requests.
+/// The default number of parallel requests of a store.
 const CONCURRENCY: usize = 32;
 
-/// The longest time that a request waits for another one that has to come.
+/// The longest time that a test waits for a request that must come.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long to wait before it is certain that no more requests come.
+/// The time without requests after which a test assumes that no more come.
 const SETTLED: Duration = Duration::from_millis(300);
 
 fn text(value: &Value) -> Vec<u8> {
     value.to_string().into_bytes()
 }
 
-/// A store of `arrays` arrays in two groups, with consolidated metadata and `chunks` chunks in each array, of which
-/// every
-/// fifth is missing.
+/// Returns a v2 store with consolidated metadata, with `arrays` arrays in two groups. Each array has `chunks` chunks,
+/// of which every fifth is missing.
 fn store(arrays: usize, chunks: usize, separator: &str) -> Objects {
     let array = json!({
         "zarr_format": 2, "shape": [chunks * 2, 2], "chunks": [2, 2], "dtype": "|u1", "compressor": null,
@@ -58,7 +57,7 @@ fn path_of(number: usize, arrays: usize) -> String {
     format!("g{}/v{number:02}", number * 2 / arrays)
 }
 
-/// The keys that were requested, and the concurrency of the requests.
+/// The requests that a server got: their keys, and how many came at the same time.
 #[derive(Default)]
 struct Asked {
     keys: Mutex<Vec<String>>,
@@ -68,7 +67,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Waits until a key is requested; false after a timeout.
+    /// Waits until a key is requested; returns `false` after a timeout.
     fn wait_for(&self, awaited: &str) -> bool {
         let has_come = |keys: &mut Vec<String>| !keys.iter().any(|key| key == awaited);
         let keys = self.keys.lock().unwrap();
@@ -86,14 +85,15 @@ impl Asked {
         self.came.notify_all();
     }
 
-    /// Returns the keys since the last call, once no more come.
+    /// Waits until no more requests come; returns the keys that were requested since it was last called.
     fn take(&self) -> Vec<String> {
         thread::sleep(SETTLED);
         std::mem::take(&mut *self.keys.lock().unwrap())
     }
 }
 
-/// Mounts a store on a server with index pages. Its answer for `held` waits until `awaited` is requested.
+/// Opens the view of a store on a server with index pages. The answer for the key `held` waits until `awaited` is
+/// requested.
 fn mounted(objects: Objects, held: &str, awaited: &str) -> (Arc<dyn View>, Arc<Asked>) {
     let asked = Arc::new(Asked::default());
     let (seen, held, awaited) = (asked.clone(), held.to_string(), awaited.to_string());
@@ -113,12 +113,12 @@ fn mounted(objects: Objects, held: &str, awaited: &str) -> (Arc<dyn View>, Arc<A
     });
     let views = views_at(&server.url(""), Duration::from_secs(1 << 30), false);
     let view = views.view(ViewKind::Store);
-    // This lookup reads the consolidated metadata.
+    // The first lookup reads the consolidated metadata, which must not be counted later.
     assert!(view.lookup(&UNLIMITED, &key("g0")).unwrap().is_some());
     (view, asked)
 }
 
-/// Looks up paths one after the other, as the kernel does.
+/// Looks up paths one after the other, as the kernel does, and checks the sizes.
 fn look_up(view: &Arc<dyn View>, paths: &[String]) {
     for path in paths {
         let found = waiting::ask(|context| view.lookup(context, &key(path))).unwrap();
@@ -134,7 +134,7 @@ fn look_up(view: &Arc<dyn View>, paths: &[String]) {
 
 #[test]
 fn sizes_missing_in_an_index_page_are_prefetched_in_order() {
-    // Listings are sorted by bytes.
+    // These two chunks follow each other closely, because listings are sorted by bytes.
     let (held, awaited) = ("g0/v00/60.0", "g0/v00/70.0");
     for count in [200, 3, 40] {
         let (view, asked) = mounted(store(2, 200, "."), held, awaited);

@@ -12,12 +12,12 @@ const THREADS: usize = 16;
 const OBJECTS: usize = 40;
 const ROUNDS: usize = 60;
 
-/// Returns the content of object `number`: no two objects agree at any position.
+/// Returns the content of an object. Two objects differ in each byte.
 fn content(number: usize) -> Vec<u8> {
     (0..3000).map(|place| (place + number * 5) as u8).collect()
 }
 
-/// Reads one object by each kind of request.
+/// Reads an object with each kind of request.
 fn ask(store: &dyn Store, number: usize, round: usize) {
     let (asked, whole) = (key(format!("d/{number}")), content(number));
     assert_eq!(
@@ -49,7 +49,7 @@ pub(crate) fn many_threads_read_at_once(kind: &Kind) {
         .collect();
     let fixture = (kind.holding)(&objects);
     let rounds = kind.fewer(ROUNDS).max(4);
-    // One reader that all threads share.
+    // All threads share this reader.
     let shared = fixture.store.open(&UNLIMITED, &key("d/7"), None).unwrap();
     thread::scope(|scope| {
         for thread in 0..THREADS {

@@ -13,7 +13,7 @@ use crate::conformance::listings::names;
 use crate::conformance::objects::assert_same;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Returns a writable store; if the kind is read-only, checks that writes are refused and returns `None`.
+/// Returns a store for a test of writes. If the kind is read-only, checks that it refuses writes and returns `None`.
 fn writable(kind: &Kind, objects: &[(&[u8], &[u8])]) -> Option<Fixture> {
     if kind.writes == Writes::Elsewhere {
         println!(
@@ -47,7 +47,7 @@ fn writable(kind: &Kind, objects: &[(&[u8], &[u8])]) -> Option<Fixture> {
             .unwrap()
             .unwrap();
         assert_eq!(there.bytes, *bytes);
-        // A read-only store has usable ETags too.
+        // A read-only store must return ETags too.
         assert_stamp(&*fixture.store, &asked);
     }
     None
@@ -60,7 +60,7 @@ fn put(store: &dyn Store, name: impl AsRef<[u8]>, bytes: &[u8]) -> ETag {
         .unwrap()
 }
 
-/// Checks that the ETag of a key agrees with the version in every other answer.
+/// Checks that the version of a key's ETag agrees with that of every other answer.
 fn assert_stamp(store: &dyn Store, asked: &Key) -> ETag {
     let stamp = store.etag(&UNLIMITED, asked).unwrap().unwrap();
     let version = stamp.version;
@@ -78,7 +78,7 @@ fn assert_stamp(store: &dyn Store, asked: &Key) -> ETag {
     stamp
 }
 
-/// Checks that every kind of request finds these bytes at a key.
+/// Checks that each kind of request returns these bytes for a key.
 fn assert_holds(store: &dyn Store, asked: &Key, bytes: &[u8]) {
     let size = bytes.len() as u64;
     let object = store.get(&UNLIMITED, asked, u64::MAX).unwrap().unwrap();
@@ -124,7 +124,7 @@ pub(crate) fn an_object_that_is_put_is_read_and_listed(kind: &Kind) {
         ("made/on/this", b"333"),
     ];
     for (name, bytes) in objects {
-        // The store may cache that the key is missing, or its old content.
+        // Ask before the put, so that the store may have cached the key's absence or old content.
         let asked = key(name);
         let before = store.get(&UNLIMITED, &asked, 100).unwrap();
         assert_eq!(before.is_some(), name == "a/old");
@@ -146,7 +146,7 @@ pub(crate) fn an_object_that_is_put_is_read_and_listed(kind: &Kind) {
     assert_eq!(names(store, "a").len(), 3);
 }
 
-/// Only the promised number of bytes of a file is put.
+/// A file that is longer than promised is put only up to the promised length.
 pub(crate) fn a_file_is_put_like_bytes(kind: &Kind) {
     let Some(fixture) = writable(kind, &[(b"a", b"1")]) else {
         return;
@@ -169,7 +169,7 @@ pub(crate) fn a_file_is_put_like_bytes(kind: &Kind) {
             .is_err()
     );
     assert_holds(store, &key("b/c"), b"");
-    // Holes read as zeros, between data and at the end.
+    // Put a sparse file, whose holes must be read as zeros.
     let length = 600_000;
     file.set_len(0).unwrap();
     file.write_all_at(b"data", 300_000).unwrap();
@@ -248,7 +248,7 @@ pub(crate) fn a_conditional_put_replaces_only_the_matching_version(kind: &Kind) 
     );
     assert_eq!(late.unwrap_err().kind(), Fault::Changed);
     assert_holds(store, &asked, b"newer");
-    // The version of a read is a condition, too.
+    // The condition of a put may also be the version of an earlier read.
     let read = Condition::Version(now.version);
     let newest = PutBody::Bytes(b"newest");
     store.put(&UNLIMITED, &asked, newest, &read).unwrap();
@@ -275,7 +275,7 @@ pub(crate) fn an_erased_key_is_missing_and_unlisted(kind: &Kind) {
     assert_eq!(names(store, "a").len(), 1);
     store.erase(&UNLIMITED, &other, &Condition::Any).unwrap();
     assert_missing(store, &other);
-    // The key is already deleted, or never existed.
+    // Removing a key that does not exist succeeds.
     for condition in [Condition::Any, Condition::Absent] {
         store.erase(&UNLIMITED, &other, &condition).unwrap();
         store
@@ -340,7 +340,7 @@ pub(crate) fn odd_names_can_be_put(kind: &Kind) {
     };
     let (store, mut held) = (&*fixture.store, kind.names());
     if kind.variable.is_some() {
-        // Each name costs ten requests: keep one in eight of the names that differ in one byte only.
+        // Each name takes ten requests, so for a server use only one in eight of the names that differ in one byte.
         let mut place = 0;
         held.retain(|name| {
             place += 1;
@@ -363,7 +363,7 @@ pub(crate) fn odd_names_can_be_put(kind: &Kind) {
     }
 }
 
-/// A key that is a folder, or below an object, is refused, and nothing is put elsewhere.
+/// A put fails if its key is a folder or is below an object, and nothing is put under another key.
 pub(crate) fn a_folder_is_not_replaced(kind: &Kind) {
     let Some(fixture) = writable(kind, &[(b"a/b", b"1")]) else {
         return;
@@ -379,7 +379,7 @@ pub(crate) fn a_folder_is_not_replaced(kind: &Kind) {
             )
             .is_err()
     );
-    // SeaweedFS accepts such keys and does not show them.
+    // SeaweedFS is skipped, because it accepts such keys and does not list them.
     if !kind.both && !kind.keeps_folders() {
         for name in ["a", "a/b/c", "a/b/c/d"] {
             let refused = store.put(
@@ -423,7 +423,7 @@ pub(crate) fn an_open_listing_outlasts_puts(kind: &Kind) {
     assert_eq!(names(store, "d").len(), 50);
 }
 
-/// A reader that was open before the put returns the old content, or an error.
+/// A reader that was opened before a put returns the old content or an error, and never a mixture.
 pub(crate) fn an_open_object_is_not_mixed_with_a_put(kind: &Kind) {
     let old = pattern(50_000);
     let Some(fixture) = writable(kind, &[(b"a/b", &old)]) else {
@@ -509,7 +509,7 @@ pub(crate) fn one_of_many_puts_on_condition_of_absence_wins(kind: &Kind) {
     }
 }
 
-/// Several threads increment one counter with conditional puts: no increment is lost.
+/// Several threads increment a counter with conditional puts. No increment may be lost.
 pub(crate) fn no_conditional_put_is_lost(kind: &Kind) {
     let Some(fixture) = writable(kind, &[(b"a/count", b"0 nobody")]) else {
         return;
@@ -548,7 +548,7 @@ pub(crate) fn no_conditional_put_is_lost(kind: &Kind) {
     assert_eq!(count(), 4 * steps as u64);
 }
 
-/// A put and a removal, both with the previous content as their condition.
+/// A put and a removal have the previous content as their condition, so only one may succeed.
 pub(crate) fn one_of_a_conditional_put_and_erase_wins(kind: &Kind) {
     let Some(fixture) = writable(kind, &[(b"a/other", b"1")]) else {
         return;
@@ -578,7 +578,7 @@ pub(crate) fn one_of_a_conditional_put_and_erase_wins(kind: &Kind) {
     }
 }
 
-/// One byte longer than a single request takes, so that the last byte comes in a request of its own.
+/// The object is one byte longer than a single request may be, so that its last byte needs another request.
 pub(crate) fn all_bytes_of_a_big_object_are_put(kind: &Kind) {
     if !kind.takes_big {
         return println!("skipped: another kind of {} does it", kind.name);

@@ -15,10 +15,10 @@ use crate::common::zip_writer::{Archive, Entry};
 use crate::conformance::fixture::{Fixture, Objects, Writer, key, tick};
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Makes an entry from a name and its bytes.
+/// Makes an archive entry from a name and its bytes.
 type Pack = fn(&[u8], &[u8]) -> Entry;
 
-/// Opens the folder `inner` of an archive that has these objects there, and another entry outside of it.
+/// Creates an archive with objects in its folder `inner` and another entry outside, and opens that folder as a store.
 pub(crate) fn holding(objects: Objects, pack: Pack, inner: &str) -> Fixture {
     let zipped = Zipped {
         folder: tempfile::tempdir().unwrap(),
@@ -44,7 +44,7 @@ pub(crate) fn holding(objects: Objects, pack: Pack, inner: &str) -> Fixture {
 
 const NAME: &str = "store.zip";
 
-/// An archive and its entries.
+/// An archive in a local store, with its entries.
 struct Zipped {
     folder: TempDir,
     entries: Mutex<BTreeMap<Vec<u8>, Entry>>,
@@ -79,7 +79,7 @@ impl Zipped {
         Archive::of(entries).bytes()
     }
 
-    /// Replaces the archive by a new one.
+    /// Replaces the archive file by a new one.
     fn rename(&self) {
         let arriving = self.folder.path().join("arriving");
         fs::write(&arriving, self.bytes()).unwrap();
@@ -105,7 +105,7 @@ impl Writer for Zipped {
     }
 }
 
-/// A local store that detects changes at every request, so that no test has to wait for a TTL.
+/// A local store with a TTL of zero, so that changes of the archive are detected at every request.
 struct Watched(LocalStore, StoreInfo);
 
 impl Watched {

@@ -1,8 +1,8 @@
 //! Checks the history of concurrent writers and readers of one change log.
 //!
-//! A writer changes a key and then records the change. A reader takes a position, reads the key, and later queries
-//! several times whether the key changed, each time from the position before the previous query. If the answer is
-//! "unchanged" although a change was recorded before the query, the reader must have read that change.
+//! A writer changes a key and then records the change. A reader takes a position in the log, reads the key, and later
+//! asks several times whether the key has changed, each time from the position before its last question. If the answer
+//! is "unchanged" although a change was recorded before the question, the reader must have read that change.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,29 +13,30 @@ use zarrfs_store::{ChangeLog, Dependencies, Key, LogPosition};
 const WRITERS: usize = 2;
 const READERS: usize = 2;
 const ROUNDS: usize = 200_000;
-/// The number of repetitions: a wrong order of two atomic stores shows in about one of three.
+/// Number of repetitions. A wrong order of two atomic stores is found in about one run of three.
 const WORLDS: usize = 5;
 
-/// The changed names: keys, one of them far below its folder, and folders.
+/// The keys and folders that are changed. One key is far below its folder.
 const NAMES: [&str; 6] = ["a/0", "a/b/c/d/e/f/g/h/0", "a/b", "b/0", "a", "b"];
 
-/// The state that all threads share; `ticks` orders their histories.
+/// What all threads share: the log, the values of the keys, and a clock that orders events.
 struct World {
     log: ChangeLog,
     keys: Vec<Key>,
-    /// The number of the last change of each key.
+    /// The value of each key: the number of its last change.
     held: Vec<AtomicU64>,
     ticks: AtomicU64,
 }
 
-/// A recorded change: at `tick`, each of `keys` had this change or a later one.
+/// A change that was recorded in the log. At `tick`, each of `keys` has this change or a later one.
 struct Noted {
     tick: u64,
     keys: Vec<usize>,
     change: u64,
 }
 
-/// A read of a key that was reported as unchanged: the value of the read, and the tick before the query.
+/// A read whose key the log later called unchanged. `held` is the value that was read, and `tick` the time before the
+/// question.
 struct Unchanged {
     tick: u64,
     key: usize,
@@ -56,7 +57,7 @@ impl World {
         self.ticks.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Changes a key, or a folder and everything below it.
+    /// Changes a key, or a folder with everything below it, and records the change in the log.
     fn change(&self, number: usize, is_tree: bool) -> Noted {
         let top = &self.keys[number];
         let is_changed =
@@ -75,7 +76,7 @@ impl World {
         Noted { tick, keys, change }
     }
 
-    /// Reads a key, then queries several times whether it changed since; returns `None` if the log says that it did.
+    /// Reads a key, and then asks the log several times whether the key has changed. Returns `None` if it has.
     fn look(&self, key: usize, way: usize) -> Option<Unchanged> {
         let mut position = self.log.position();
         let held = self.held[key].load(Ordering::SeqCst);
@@ -91,7 +92,7 @@ impl World {
         (!has_changed).then_some(Unchanged { tick, key, held })
     }
 
-    /// Queries in one of three ways whether a key has changed since a position.
+    /// Asks the log whether a key has changed after a position, in one of three ways.
     fn has_changed(&self, since: LogPosition, key: &Key, way: usize) -> bool {
         match way % 3 {
             0 => self.log.changed_since(since, key),
@@ -123,7 +124,7 @@ fn no_reader_sees_a_key_unchanged_after_its_change_is_recorded() {
     (0..WORLDS).for_each(|number| run(number * (WRITERS + READERS)));
 }
 
-/// Runs writers and readers on one log in parallel, and checks their history.
+/// Runs writers and readers of one log in parallel, and checks what they saw.
 fn run(seeds: usize) {
     let (world, start) = (World::new(), Barrier::new(WRITERS + READERS));
     let write = |seed| {
@@ -160,7 +161,7 @@ fn run(seeds: usize) {
     check(&noted, looks);
 }
 
-/// Checks that each read saw the changes of its key that were recorded before its query.
+/// Checks that each read saw all changes of its key that were recorded before the question.
 fn check(noted: &[Noted], mut looks: Vec<Unchanged>) {
     assert!(!looks.is_empty(), "every key seemed changed each time");
     looks.sort_unstable_by_key(|look| look.tick);

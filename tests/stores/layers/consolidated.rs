@@ -18,14 +18,14 @@ use zarrfs_store::stats::Stats;
 use zarrfs_store::sync::clock::Clock;
 use zarrfs_store::{EntryKind, Key, Meta, Object, Store, StoreInfo};
 
-/// The TTL of an answer; only the test advances the clock.
+/// The TTL of an answer. Only the test moves the clock.
 const FRESHNESS: Duration = Duration::from_secs(1000);
 
 fn key(name: &str) -> Key {
     Key::new(name).unwrap()
 }
 
-/// A store that has keys and no prefixes, and logs its requests.
+/// A store that cannot list and has no folders, and logs its requests.
 struct Unlisted {
     memory: MemoryStore,
     info: StoreInfo,
@@ -60,7 +60,7 @@ impl Layer for Unlisted {
     }
 }
 
-/// Returns the key and the text of consolidated metadata that name arrays.
+/// Returns the key and the text of consolidated metadata with the given arrays.
 fn consolidated(version: u8, names: &[&str]) -> (Key, Vec<u8>) {
     let mut copies = serde_json::Map::new();
     for name in names {
@@ -95,7 +95,6 @@ fn consolidated(version: u8, names: &[&str]) -> (Key, Vec<u8>) {
     (key(name), text.to_string().into_bytes())
 }
 
-/// Returns the names of the directories in a view's root.
 fn folders(view: &dyn View) -> Vec<String> {
     let mut listing = view.list(&UNLIMITED, &Key::root()).unwrap();
     let mut names = Vec::new();

@@ -1,7 +1,7 @@
 //! Checks that a change by another program shows within one TTL.
 //!
-//! This has to hold however many layers cache answers: decoded chunks, nodes, the metadata cache and the disk cache, of
-//! this mount and of others.
+//! This must be true for all caches together: decoded chunks, nodes, the metadata cache and the disk cache, of this
+//! mount and of other mounts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,14 +24,14 @@ use zarrfs_store::stats::Stats;
 use zarrfs_store::sync::clock::Clock;
 use zarrfs_store::{Key, Listing, Name, Store, StoreInfo};
 
-/// The TTL of an answer; only the test advances the clock.
+/// The TTL of an answer. Only the test moves the clock.
 const FRESHNESS: Duration = Duration::from_secs(1000);
 
 fn key(name: &str) -> Key {
     Key::new(name).unwrap()
 }
 
-/// A remote store that another program changes.
+/// A remote store in memory, which another program changes.
 struct Outside {
     memory: MemoryStore,
     info: StoreInfo,
@@ -42,7 +42,7 @@ impl Layer for Outside {
         &self.memory
     }
 
-    /// Lists kinds and versions, as a bucket does.
+    /// Lists names with their kinds and versions, as a bucket does.
     fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         let (inner, memory) = (self.memory.list(context, prefix)?, self.memory.clone());
         let prefix = prefix.clone();
@@ -78,12 +78,12 @@ impl Listing for Told {
     }
 }
 
-/// The layers of a mount.
+/// The caches and views of a mount.
 struct Stack {
     cache: Arc<dyn Store>,
     stored: StoreView,
     files: FilesView,
-    /// A handle of the array that stays open.
+    /// The array's decoded file, which stays open over changes.
     held: Option<OpenedFile>,
 }
 
@@ -115,13 +115,12 @@ impl Stack {
         }
     }
 
-    /// Opens a file of the files view and reads it.
     fn read(&self, path: &str) -> Vec<u8> {
         let open = self.files.open(&UNLIMITED, &key(path)).unwrap();
         open.file.read_at(&UNLIMITED, 0, 1 << 16).unwrap().to_vec()
     }
 
-    /// Reads the array through a handle that is already open, as the kernel does.
+    /// Reads the array through its open file: first without waiting for the store, as the kernel does.
     fn read_held(&mut self) -> Vec<u8> {
         let open = || self.files.open(&UNLIMITED, &key("a/a.raw")).unwrap();
         let held = self.held.get_or_insert_with(open);
@@ -132,7 +131,7 @@ impl Stack {
     }
 }
 
-/// The number of each change, and its time.
+/// The time and the number of each change of the store.
 type History = Vec<(Duration, u8)>;
 
 struct World {
@@ -169,8 +168,8 @@ impl World {
         self.outside.info.clock.now() - self.start
     }
 
-    /// Has the other program change a document, an object and two chunks, and add or remove one of the chunks and a
-    /// node.
+    /// Changes a document, an object and two chunks, as another program does. One of the chunks and a node are added or
+    /// removed.
     fn change(&mut self) {
         let number = self.history.len() as u8 + 1;
         let memory = &self.outside.memory;
@@ -194,7 +193,8 @@ impl World {
         self.history.push((self.now(), number));
     }
 
-    /// Checks that `fits` accepts a change that is current, or was replaced at most one TTL before now + `fresh`.
+    /// Checks that `fits` is true for the state that the store has, or had at most one TTL before. `fresh` shortens
+    /// this TTL.
     fn check(&self, fresh: Duration, what: &str, fits: impl Fn(u8) -> bool) {
         let until = self.now() + fresh;
         let replaced = self.history.iter().skip(1).map(|(time, _)| Some(*time));
@@ -207,7 +207,7 @@ impl World {
 
     fn check_array(&self, read: &[u8], what: &str) {
         self.check(Duration::ZERO, what, |number| read[0] == number);
-        // The second chunk is missing in every other state.
+        // The second chunk is missing after every other change, and is then read as zeros.
         let second = |number: u8| number * (number % 2);
         self.check(Duration::ZERO, what, |number| read[2] == second(number));
     }
@@ -267,7 +267,7 @@ impl World {
         }
     }
 
-    /// Makes one request through the cache, so that its answers differ in age.
+    /// Makes one request through the caches, so that their answers differ in age.
     fn warm(&mut self, warm: Warm) {
         let cache = &self.stack.cache;
         match warm {
@@ -309,14 +309,14 @@ enum Warm {
     Head(usize),
     Version(usize),
     Get(usize),
-    /// A new mount over the same disk cache.
+    /// Opens a new mount with the same disk cache.
     Mount,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Change,
-    /// Advances the clock, in hundredths of the TTL.
+    /// Moves the clock. The unit is a hundredth of the TTL.
     Wait(u32),
     Look(Look),
     Warm(Warm),

@@ -15,13 +15,13 @@ use super::fixture::{content, get, key, names};
 use crate::common::zip_writer::{Archive, Entry};
 use zarrfs_store::request_context::{RequestContext, UNLIMITED};
 
-/// A store with a configurable `StoreInfo`, which logs its requests.
+/// A store that logs its requests, and whose `StoreInfo` a test may change.
 #[derive(Clone)]
 struct Told {
     memory: MemoryStore,
     info: StoreInfo,
     log: Arc<Mutex<Vec<String>>>,
-    /// The duration of a read.
+    /// How long a read takes.
     pause: Duration,
 }
 
@@ -52,12 +52,11 @@ impl Told {
         self.log.lock().unwrap().push(text);
     }
 
-    /// Returns the requests since the last call.
     fn asked(&self) -> Vec<String> {
         std::mem::take(&mut self.log.lock().unwrap())
     }
 
-    /// Returns the number of bytes that were read since the last call.
+    /// Returns the number of bytes that were read since the last look at the log.
     fn bytes_read(&self) -> u64 {
         let asked = self.asked();
         let lengths = asked.iter().filter_map(|text| text.strip_suffix(" bytes"));
@@ -99,7 +98,7 @@ impl Layer for Told {
     }
 }
 
-/// Reads the object that was opened; reports `Changed` once another one has replaced it.
+/// A reader of the object that it was opened on. It fails with `Changed` if the object was replaced.
 struct ToldReader {
     reader: Arc<dyn Reader>,
     key: Key,
@@ -160,7 +159,7 @@ fn a_replaced_archive_fails_open_readers_and_is_read_anew() {
                 Kind::Changed
             );
         }
-        // A read detects the change even while the directory is within its TTL.
+        // A read detects the change, even if the archive's index is still within its TTL.
         assert_eq!(get(&zip, "a").unwrap().unwrap(), b"newer");
         let after = zip.head(&UNLIMITED, &key("a")).unwrap().unwrap();
         assert_eq!((before.size, after.size), (3, 5));
@@ -194,7 +193,7 @@ fn a_deleted_archive_is_an_error_and_not_a_missing_entry() {
     }
 }
 
-/// Returns an archive with a wrong byte in its entry, and the correct archive.
+/// Returns an archive whose entry has a wrong byte, and the correct archive.
 fn wrong_and_right() -> (Vec<u8>, Vec<u8>) {
     let right = Entry::new("a", &content(100_000));
     let mut wrong = right.clone();
@@ -213,7 +212,7 @@ fn a_corrupt_entry_is_verified_once_a_minute() {
     let part = || range(ByteRange::Suffix(3));
     assert_eq!(fault_of(range(ByteRange::Span(0..100_000))), Kind::Corrupt);
     told.bytes_read();
-    // Verified once more, since the bytes may have been damaged in transit.
+    // The whole entry is read again before the error, because the wrong byte may have been a fault of the network.
     assert_eq!(fault_of(part()), Kind::Corrupt);
     assert!(told.bytes_read() >= 100_000);
     for _ in 0..2 {
@@ -270,7 +269,7 @@ fn an_archive_overwritten_in_place_is_changed() {
     let zip = zarrfs_store::open(&UNLIMITED, &location, &StoreConfig::default(), &stats).unwrap();
     let opened = zip.open(&UNLIMITED, &key("a"), None).unwrap();
     assert_eq!(opened.read_at(&UNLIMITED, 0, 100).unwrap(), b"old text");
-    // A longer text, so that it differs even if the file system has a coarse clock.
+    // The text is longer, so that the change is detected even if the file system's clock is coarse.
     std::fs::write(&path, archive(b"new and longer text")).unwrap();
     assert_eq!(
         opened.read_at(&UNLIMITED, 0, 100).unwrap_err().kind(),

@@ -41,7 +41,6 @@ pub(crate) fn get(store: &dyn Store, path: impl AsRef<[u8]>) -> Result<Option<Ve
     Ok(object.map(|object| object.bytes))
 }
 
-/// Returns the names below a prefix; the names of folders end with a slash.
 pub(crate) fn names(store: &dyn Store, prefix: &str) -> Vec<String> {
     let mut listing = store.list(&UNLIMITED, &key(prefix)).unwrap();
     let mut names = Vec::new();
@@ -56,7 +55,7 @@ pub(crate) fn names(store: &dyn Store, prefix: &str) -> Vec<String> {
     names
 }
 
-/// Returns bytes that deflate compresses, but not to almost nothing.
+/// Returns bytes that deflate compresses moderately.
 pub(crate) fn content(length: usize) -> Vec<u8> {
     let mut state = 1u32;
     let step = |_| {

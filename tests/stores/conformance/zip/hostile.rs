@@ -199,11 +199,11 @@ fn an_archive_that_claims_a_wrong_number_of_entries_is_refused() {
         assert_eq!(error.kind(), Kind::Corrupt, "{claimed}");
         assert!(error.to_string().contains("has 2 entries"), "{error}");
     }
-    // 65538 entries without zip64: writers wrap the count at 65536.
+    // Without zip64, writers count entries modulo 65536, so an archive with 65538 entries must be accepted.
     assert!(open(archive(2 + (1 << 16), true).bytes()).is_ok());
 }
 
-/// Changes to the bytes from some offset on.
+/// The ways to change an archive's bytes at some offset.
 const CHANGES: [fn(&mut [u8]); 7] = [
     |bytes| bytes[0] ^= 0x01,
     |bytes| bytes[0] ^= 0x80,
@@ -219,7 +219,7 @@ fn fill(bytes: &mut [u8], count: usize, value: u8) {
     bytes[..count].fill(value);
 }
 
-/// Mutates an archive at every offset: an entry that can still be read has its original content.
+/// Changes an archive at each offset. An entry that can still be read must have its original content.
 #[test]
 fn mutated_archives_are_read_or_refused() {
     let first = content(300);

@@ -94,7 +94,7 @@ fn any_range_is_the_slice_of_the_whole() {
     let size = long.len();
     for path in ["stored", "deflated"] {
         let opened = zip.open(&UNLIMITED, &key(path), None).unwrap();
-        // Forward, backward within the window that is kept and beyond it, to the end and past it.
+        // Read forward, backward within the decoded window and beyond it, to the end and past it.
         for (offset, length) in [
             (0, 10),
             (100_000, 300_000),
@@ -175,7 +175,7 @@ fn the_last_entry_of_a_name_is_read_and_files_may_be_folders() {
     assert_eq!(opened.read_at(&UNLIMITED, 0, 9).unwrap(), b"file");
 }
 
-/// Opens an archive with an entry that has a wrong checksum.
+/// Opens an archive with an entry that does not match its CRC-32.
 fn with_wrong_sum(bytes: &[u8]) -> ZipStore {
     let mut wrong = Entry::new("a", bytes);
     wrong.packed[bytes.len() / 2] ^= 1;
@@ -187,17 +187,17 @@ fn a_wrong_checksum_fails_every_complete_read() {
     let bytes = content(10_000);
     let zip = with_wrong_sum(&bytes);
     let opened = zip.open(&UNLIMITED, &key("a"), None).unwrap();
-    // Out of order, with overlaps.
+    // Read parts of the entry out of order, with overlaps.
     for (offset, length) in [(3000, 3000), (0, 3000), (5000, 2000)] {
         let read = opened.read_at(&UNLIMITED, offset, length).unwrap();
         assert_eq!(read.len(), length);
     }
-    // Another reader reads the rest.
+    // Another reader reads the rest of the entry, so that its CRC-32 can be computed.
     let other = zip.open(&UNLIMITED, &key("a"), None).unwrap();
     let error = other.read_at(&UNLIMITED, 7000, 3000).unwrap_err();
     assert_eq!(error.kind(), Kind::Corrupt);
     assert!(error.to_string().starts_with("a: the CRC-32 is"), "{error}");
-    // From then on all reads of the entry fail, since pages may hold the other parts.
+    // All later reads of the entry fail, because the kernel may have cached other parts of it.
     for failed in [
         opened.read_at(&UNLIMITED, 0, 1).err(),
         zip.open(&UNLIMITED, &key("a"), None).err(),
@@ -297,7 +297,7 @@ fn bytes_around_an_archive_and_comments_are_ignored() {
     let mut junk_after = plain.clone();
     junk_after.extend([b'j'; 1000]);
     let imitation = {
-        // The signature of the end record in the comment, followed by impossible numbers.
+        // The archive's comment contains the signature of an end record and impossible numbers after it.
         let mut comment = b"says PK\x05\x06".to_vec();
         comment.extend([0xff; 40]);
         comment
@@ -376,10 +376,10 @@ fn times_are_those_of_the_entries() {
         let modified = zip.head(&UNLIMITED, &key(path)).unwrap().unwrap().modified;
         modified.duration_since(UNIX_EPOCH).unwrap().as_secs()
     };
-    // 2020-02-03.
+    // The DOS time of this entry is 2020-02-03.
     assert_eq!(seconds("dos"), 1_580_688_000);
     assert_eq!(seconds("extended"), 1_700_000_001);
-    // Month and day are zero: read as the first day of DOS time.
+    // Month and day zero are not valid, so the entry gets the first day of DOS time.
     assert_eq!(seconds("none"), 315_532_800);
 }
 

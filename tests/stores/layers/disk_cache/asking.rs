@@ -17,7 +17,7 @@ fn memory() -> MemoryStore {
     memory
 }
 
-/// Reads an object whole, and ranges of it.
+/// Reads an object as a whole and in ranges, and compares the bytes.
 fn read_all(mount: &Mounted) {
     let whole = bytes_of(1, 300_000);
     assert_eq!(mount.get("a/b"), whole);
@@ -40,7 +40,7 @@ fn a_cached_object_costs_a_version_request_without_a_ttl() {
     let (memory, folder) = (memory(), tempfile::tempdir().unwrap());
     let first = mounted(&memory, folder.path(), SIZE, Duration::ZERO);
     read_all(&first);
-    // The first read is one request; a cached object needs its version each time, since answers have no TTL.
+    // Only the first read requests bytes. The others request the object's version, because answers have no TTL.
     assert_eq!(first.asked(), (1, 2));
     let second = mounted(&memory, folder.path(), SIZE, Duration::ZERO);
     read_all(&second);
@@ -150,7 +150,7 @@ fn ranges_of_one_read_are_cached_separately() {
         mount.stats.disk_hit_requests.get()
     };
     assert_eq!(read(&[1]), 0);
-    // Cached ranges come from disk, between ranges that are fetched.
+    // Cached ranges come from disk, even if the ranges next to them must be requested.
     assert_eq!(read(&[0, 1, 2]), 1);
     assert_eq!(read(&[0, 2]), 3);
     assert_eq!(reader.read_at(&UNLIMITED, 5000, 1000).unwrap(), parts[2]);

@@ -68,7 +68,7 @@ fn a_share_of_the_disk_stays_free_for_other_programs() {
     let (asked, _) = mount.asked();
     mount.get("199");
     assert_eq!(mount.asked().0, asked);
-    // Another program takes the free space: the cache evicts entries, and keeps some.
+    // Another program uses the free space, so the cache must evict some entries.
     fs::write(
         disk.path().join("other"),
         vec![1; free() as usize - (100 << 10)],
@@ -87,7 +87,7 @@ fn a_read_only_cache_folder_fails_no_read() {
     };
     let before = mounted(&memory(), disk.path(), 64 << 20, LONG);
     before.get("1");
-    // A file system with files open for writing cannot be remounted read-only.
+    // Close the cache first, because a file system with files open for writing cannot be remounted read-only.
     drop(before);
     assert!(disk.mount(&["-o", "remount,ro"]));
     let after = mounted(&memory(), disk.path(), 64 << 20, LONG);

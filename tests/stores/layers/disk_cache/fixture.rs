@@ -25,19 +25,19 @@ pub(crate) fn key(name: impl AsRef<str>) -> Key {
     Key::new(name.as_ref()).unwrap()
 }
 
-/// The limit of decoded chunks in a folder, in bytes.
+/// Maximum size in bytes of the decoded chunks in a folder.
 const SPILL_LIMIT: u64 = 64 << 20;
 
-/// Returns pseudo-random bytes that depend on `number`.
+/// Returns pseudo-random bytes, which depend on `number`.
 pub(crate) fn bytes_of(number: u64, length: usize) -> Vec<u8> {
     let word = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
-    // Copied: byte by byte it takes longer than all else in these tests, which are not optimized.
+    // Repeat one word, because a loop over all bytes is slow in tests, which are not optimized.
     let mut bytes = word.repeat(length.div_ceil(word.len()));
     bytes.truncate(length);
     bytes
 }
 
-/// A store whose answers have a TTL.
+/// A store in memory whose answers have a TTL.
 struct Lasting(MemoryStore, StoreInfo);
 
 impl Layer for Lasting {
@@ -50,13 +50,13 @@ impl Layer for Lasting {
     }
 }
 
-/// A mount's stack over a store: request counts and a disk cache.
+/// A store with a disk cache as a mount has it, and the counters of requests.
 pub(crate) struct Mounted {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) stats: Arc<Stats>,
 }
 
-/// Opens a store as a mount does, with `freshness` as the TTL.
+/// Opens a store with a disk cache as a mount does. `freshness` is the TTL of its answers.
 pub(crate) fn mounted(
     memory: &MemoryStore,
     folder: &Path,
@@ -79,7 +79,7 @@ pub(crate) fn mounted(
 }
 
 impl Mounted {
-    /// Returns the number of requests to the store below, for bytes and for versions.
+    /// Returns the numbers of requests for bytes and for versions that the store below has got.
     pub(crate) fn asked(&self) -> (u64, u64) {
         let stats = &self.stats;
         (
@@ -108,14 +108,14 @@ pub(crate) fn du(folder: &Path) -> u64 {
     own + within.map(|entry| du(&entry.path())).sum::<u64>()
 }
 
-/// Returns the number of files that are being written.
+/// Counts the files in a cache folder that are still being written.
 pub(crate) fn arriving(folder: &Path) -> usize {
     let names = fs::read_dir(folder).unwrap().flatten();
     let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
     names.filter(|name| name.starts_with("arriving")).count()
 }
 
-/// Returns the entries of all stores in a cache.
+/// Returns the paths of all cache entries in a folder, for all stores.
 pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for store in fs::read_dir(folder).unwrap().flatten() {
@@ -130,8 +130,8 @@ pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the files view of a store and its counters; decoded contents are kept in `folder`, if given. `memory` and
-/// the largest chunk are in bytes.
+/// Returns the files view of a store, and its counters. Decoded chunks are cached in `folder` if it is given. `memory`
+/// and the largest chunk are in bytes.
 pub(crate) fn files_view(
     store: &MemoryStore,
     folder: Option<&Path>,

@@ -50,7 +50,7 @@ fn the_least_recently_used_entry_is_evicted_first() {
     let (memory, folder) = (numbered(20, 100_000), tempfile::tempdir().unwrap());
     let mount = mounted(&memory, folder.path(), 1 << 20, LONG);
     (0..5).for_each(|number| drop(mount.get(&number.to_string())));
-    // Uses within a second count as equally old: make these entries a minute older.
+    // Make the entries a minute older, because uses within the same second count as equally old.
     for path in entries(folder.path()) {
         let file = fs::File::options().write(true).open(path).unwrap();
         let used = file.metadata().unwrap().modified().unwrap();

@@ -14,7 +14,7 @@ use super::fixture::{Mounted, arriving, bytes_of, du, entries, key, mounted};
 
 const SIZE: u64 = 2 << 20;
 const OBJECTS: u64 = 60;
-/// More than the size of the largest object.
+/// More bytes than a process can be writing when it is killed, since objects are smaller.
 const ARRIVING: u64 = 210 << 10;
 const PROCESSES: u64 = 4;
 const FOLDER: &str = "ZARRFS_TEST_CACHE";
@@ -37,7 +37,7 @@ fn read(mount: &Mounted, number: u64) {
     assert!(read == bytes_of(number, length(number)), "object {number}");
 }
 
-/// The body of a child process.
+/// Runs in a child process, which reads and writes the cache until it is killed.
 #[test]
 #[ignore = "the entry point of a child process"]
 fn child_that_reads_and_writes() {
@@ -72,7 +72,7 @@ fn a_killed_process_leaves_an_intact_cache() {
         let account = || std::fs::read(folder.path().join("usage")).unwrap_or_default();
         let before = account();
         let mut child = child(folder.path(), u64::MAX);
-        // After it has begun to write, and then at any moment.
+        // Kill the child process at a random moment after it has begun to write.
         while account() == before {
             thread::sleep(Duration::from_micros(200));
         }
@@ -83,19 +83,19 @@ fn a_killed_process_leaves_an_intact_cache() {
         let mount = mount(folder.path(), SIZE);
         (0..OBJECTS).for_each(|number| read(&mount, number));
         assert_eq!(mount.stats.disk_corrupt_entries.get(), 0, "round {round}");
-        // At most one per killed process; the file counts towards the size while it exists.
+        // Each killed process leaves at most one incomplete file, which counts towards the cache's size.
         assert!(arriving(folder.path()) as u64 <= round + 1, "round {round}");
         let found = du(folder.path());
         assert!(found <= mount.stats.disk_held_bytes.get() + SIZE / 32 && found <= SIZE);
     }
 }
 
-/// Returns the size of a cache in bytes, or `None` if it changed during the scan.
+/// Returns the size of a cache in bytes, or `None` if the cache changed during the scan.
 fn look(folder: &Path) -> Option<u64> {
     let account = || std::fs::read(folder.join("usage")).ok();
     let before = account()?;
-    // Files that are being written come first: the entries that were evicted for them are then gone, and a file that is
-    // renamed during the scan is counted once.
+    // Count incomplete files before the entries. The entries that were evicted for them are then gone, and a file that
+    // is renamed in the meantime is counted once.
     let mut files = HashMap::new();
     let mut count = |path: PathBuf| {
         if let Ok(meta) = std::fs::symlink_metadata(path) {
@@ -136,7 +136,7 @@ fn several_processes_share_one_size_limit() {
     assert!(looks > 3 && most > SIZE / 2, "{most} bytes in {looks}");
     assert!(least > SIZE / 2, "several that evict left {least} bytes");
     let held = entries(folder.path()).len() as u64;
-    // With room for all objects, no entry is evicted.
+    // This larger cache has space for all objects, so no entry is evicted.
     let mount = mount(folder.path(), 64 << 20);
     (0..OBJECTS).for_each(|number| read(&mount, number));
     assert_eq!(mount.stats.disk_hit_requests.get(), held);

@@ -23,7 +23,7 @@ fn key(path: &str) -> Key {
     Key::new(path).unwrap()
 }
 
-/// Returns a chunk of strings in the vlen-utf8 encoding; the length of each is its number modulo `longest`.
+/// Returns a chunk of strings in the vlen-utf8 encoding. The length of each string is its index modulo `longest`.
 fn chunk(longest: u64) -> Vec<u8> {
     let mut bytes = u32::try_from(CHUNK).unwrap().to_le_bytes().to_vec();
     for number in 0..CHUNK {
@@ -34,7 +34,7 @@ fn chunk(longest: u64) -> Vec<u8> {
     bytes
 }
 
-/// An array of strings whose last chunk is missing.
+/// Returns a store with an array of strings whose last chunk is missing.
 fn strings() -> MemoryStore {
     let memory = MemoryStore::default();
     memory.set(key(".zgroup"), br#"{"zarr_format": 2}"#.to_vec());
@@ -53,7 +53,7 @@ fn view(memory: &MemoryStore, folder: Option<&Path>) -> (Arc<dyn View>, Arc<Stat
     files_view(memory, folder, (MEMORY, 1 << 20))
 }
 
-/// Returns the size that `stat` shows for a file, and the number of chunks that were decoded for it.
+/// Returns the size of a file as `stat` shows it, and the number of chunks that were decoded to compute it.
 fn size(view: &(Arc<dyn View>, Arc<Stats>), path: &str) -> (u64, u64) {
     let before = view.1.decoded_chunks.get();
     let attr = view.0.lookup(&UNLIMITED, &key(path)).unwrap().unwrap();
@@ -118,7 +118,7 @@ fn a_cached_length_of_changed_chunks_or_metadata_is_not_used() {
     }
     memory.erase(&key("s/6"));
     assert_ne!(size(&open(), "s/s.txt").0, before);
-    // After a read, the same mount reports the new length as well.
+    // A mount that has read the file has its new length too.
     let read = common::read(&one_view.0, "s/s.txt").unwrap();
     assert_eq!(size(&one_view, "s/s.txt").0, read.len() as u64);
 }
@@ -155,7 +155,7 @@ fn a_file_too_large_to_measure_is_measured_once() {
             .kind()
     };
     assert_eq!(measure(), Kind::TooLarge);
-    // Chunks that were prefetched are decoded after the answer.
+    // Wait for the prefetch, which decodes chunks after the answer.
     let mut once = 0;
     while once != stats.decoded_chunks.get() {
         once = stats.decoded_chunks.get();

@@ -1,6 +1,7 @@
 //! Tests of the disk cache: its requests, its entries, and its failures.
 //!
-//! Reads stay correct if a process is killed, other processes share the folder, bytes are damaged or the disk fails.
+//! Reads must be correct even if a process is killed, other processes use the same folder, bytes are damaged or the
+//! disk fails.
 
 mod asking;
 mod failing;

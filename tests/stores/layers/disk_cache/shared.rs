@@ -53,9 +53,9 @@ fn entries_of_another_format_count_and_are_evicted_first() {
     );
 }
 
-/// Whether a full cache evicts entries for a new one.
+/// Whether a full cache evicts entries when new objects are read.
 fn makes_room(mount: &Mounted) -> bool {
-    // After a failure to make room, the cache writes nothing for a second.
+    // Wait, because the cache writes nothing for a second if it could not evict entries.
     thread::sleep(Duration::from_millis(1100));
     let before = mount.stats.disk_evicted_entries.get();
     read(mount, 0..60);
@@ -107,7 +107,7 @@ fn uncounted_entries_are_counted_by_a_rescan() {
     let folder = tempfile::tempdir().unwrap();
     let first = mount(folder.path());
     read(&first, 0..15);
-    // A usage that is too small, and old: as if one machine had overwritten the lines of another one.
+    // The recorded usage is too small, as if another machine had overwritten a part of the file.
     fs::write(folder.path().join("usage"), "zarrfs-cache 2 0 1000\n").unwrap();
     let mount = mount(folder.path());
     read(&mount, 20..21);

@@ -11,7 +11,7 @@ use super::fixture::{entries, files_view};
 use crate::common;
 use crate::common::sample::{Form, GROUP, Keys, Sample};
 
-/// A row of chunks takes a megabyte, more than this memory limit.
+/// Memory limit in bytes. It is less than the megabyte of a row of chunks (all chunks with the same first index).
 const MEMORY: u64 = 640 << 10;
 const CHUNKS: u64 = 32;
 
@@ -49,7 +49,7 @@ fn each_chunk_is_decoded_once_in_order() {
         let folder = tempfile::tempdir().unwrap();
         let (spilling, stats) = view(&memory, Some(folder.path()));
         assert!(common::read(&spilling, "a/a.raw").unwrap() == sample.whole());
-        // A thread that prefetches may be too late for a few chunks.
+        // Some chunks are decoded twice, because a thread that prefetches may be late.
         let decoded = stats.decoded_chunks.get();
         assert!(decoded * 10 <= CHUNKS * 11, "{form:?}: {decoded}");
         assert!(stats.spill_hit_chunks.get() > CHUNKS, "{form:?}");
@@ -65,7 +65,7 @@ fn spilled_chunks_of_an_older_content_are_not_used() {
     let folder = tempfile::tempdir().unwrap();
     let (view, stats) = view(&memory, Some(folder.path()));
     common::read(&view, "a/a.raw").unwrap();
-    // The same array without some of its chunks; the rest is stored again, under new versions.
+    // Some chunks of the array are removed, and the others are stored again with new versions.
     let second = first.clone().sparse();
     let erased = MemoryStore::clone(&memory);
     for chunk in common::sample::places(&first.counts()) {
