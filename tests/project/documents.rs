@@ -70,7 +70,6 @@ pub(crate) fn files_below(folder: &str) -> Vec<String> {
     found
 }
 
-/// Returns the text between a heading and the next heading of the same level.
 pub(crate) fn section<'a>(text: &'a str, heading: &str) -> &'a str {
     let mark = heading.split_once(' ').unwrap().0;
     let start = text.find(&format!("\n{heading}\n")).expect(heading) + heading.len() + 2;
@@ -344,7 +343,6 @@ fn every_path_in_a_document_exists() {
     }
 }
 
-/// Whether a file has a test with this name.
 fn has_test(path: &str, name: &str) -> bool {
     let text = read(path);
     if path.ends_with(".py") {
@@ -429,7 +427,6 @@ fn every_named_test_exists() {
 /// Endings of files that are not checked because they are no text, or are written by proptest.
 const BINARY: [&str; 4] = [".png", ".parq", ".tar.gz", ".proptest-regressions"];
 
-/// Returns the paths of all documents and sources of the project.
 fn texts() -> Vec<String> {
     let beside = fs::read_dir(root()).unwrap().filter_map(|entry| {
         let entry = entry.unwrap();

@@ -51,7 +51,6 @@ struct Comment {
     test: String,
 }
 
-/// Returns the comments of a file that state or name an invariant.
 fn comments(file: &str, mark: &str, function: &str) -> Vec<Comment> {
     let is_first =
         |line: &str| line.starts_with("Invariant (") || line.starts_with("Invariant of ");
@@ -89,7 +88,6 @@ fn comments(file: &str, mark: &str, function: &str) -> Vec<Comment> {
     found
 }
 
-/// Returns all invariants of the sources, in the order of files and lines.
 fn invariants() -> Vec<Invariant> {
     let mut found: Vec<Invariant> = Vec::new();
     let mut others: BTreeMap<String, Vec<Test>> = BTreeMap::new();

@@ -11,13 +11,13 @@ use std::process::Command;
 use clap_mangen::Man;
 use zarrfs::cli;
 
-/// The commands that open stores, whose pages describe environment variables and exit codes of remote stores.
+/// The commands that open stores, whose manual pages list environment variables.
 const OPEN_STORES: [&str; 13] = [
     "mount", "status", "diff", "commit", "discard", "tree", "ls", "info", "cat", "cp", "map",
     "preview", "check",
 ];
 
-/// The environment variables that the pages of these commands list: names and descriptions.
+/// The environment variables in the manual pages of commands on stores, with their descriptions.
 const ENVIRONMENT: [(&str, &str); 6] = [
     (
         "AWS_PROFILE, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL",
@@ -153,7 +153,6 @@ fn page(name: &str, command: clap::Command) -> Vec<u8> {
     text
 }
 
-/// Escapes text for troff: backslashes, literal hyphens, and quotes.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\e")
         .replace('-', "\\-")

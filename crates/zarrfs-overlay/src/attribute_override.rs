@@ -1,10 +1,10 @@
-//! Attributes that were set on a key whose content is still in the store or in a frozen layer.
+//! Attributes that were set on a key whose content the top layer does not have.
 //!
-//! The journal records these attributes. They override the attributes of the content, which other programs may change.
-//! They belong to the top layer of changes: when a commit freezes that layer, they move to the new top layer. When the
-//! top layer gets its own file of the key, that file gets the attributes and the record is ignored. The record remains
-//! until the file is synced, because a power loss may lose the file and make the old content visible again.
-//! `NameChange::override_attributes` sets the attributes.
+//! The content is in the store or in a frozen layer. The journal records the attributes. They override the attributes
+//! of the content, which other programs may change. When a commit freezes the top layer, they move to the new top
+//! layer. When the top layer gets its own file of the key, that file gets the attributes and the record is ignored. The
+//! record remains until the file is synced, because a power loss may lose the file and make the old content visible
+//! again. `NameChange::override_attributes` sets the attributes.
 
 use std::fs::File;
 #[cfg(test)]
@@ -82,7 +82,8 @@ impl AttributeOverride {
         AttrChange {
             mode: Some(self.mode),
             uid: is_root.then_some(self.uid),
-            // The group is set without root too: its owner may have changed the file to another of their own groups.
+            // The group is set even without root, because a file's owner may change it to another of the owner's
+            // groups.
             gid: Some(self.gid),
             ..AttrChange::default()
         }

@@ -195,7 +195,6 @@ pub(crate) fn xattr(file: impl AsFd, name: &[u8]) -> rustix::io::Result<Option<V
     }
 }
 
-/// Returns all extended attributes of a file.
 pub(crate) fn xattrs(file: impl AsFd) -> rustix::io::Result<Xattrs> {
     let mut found = Xattrs::new();
     for name in xattr_names(&file)? {

@@ -273,7 +273,6 @@ fn state_of_base(base: BaseVersion) -> BaseState {
     }
 }
 
-/// Collects the changes of a layer, and lists each key once.
 struct ChangeCollector<'a> {
     layered: &'a LayeredStore,
     /// Keys of the store that were renamed, alone or as a folder with everything in it.

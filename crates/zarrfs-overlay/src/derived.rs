@@ -40,7 +40,6 @@ pub(crate) struct DerivedDocument {
 }
 
 impl DerivedDocument {
-    /// Returns the `stat` of the shown document.
     pub(crate) fn stat(&self) -> Stat {
         Stat {
             meta: self.meta,
@@ -348,7 +347,6 @@ impl HolderText {
     }
 }
 
-/// Reads a consolidated metadata document, with the copies that a layer's changes require.
 pub(crate) struct HolderReader<'a> {
     pub(crate) layered: &'a LayeredStore,
     pub(crate) context: &'a RequestContext,

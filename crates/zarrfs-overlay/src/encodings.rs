@@ -413,9 +413,9 @@ impl EncodingFinder<'_> {
 pub(crate) enum NewContent {
     /// A document that describes an array.
     Array(EncodedBy),
-    /// Any other content.
+    /// Any content that describes no array.
     Other,
-    /// The key is removed.
+    /// No content, because the key is removed.
     Nothing,
 }
 

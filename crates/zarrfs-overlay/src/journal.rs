@@ -104,7 +104,6 @@ impl Journal {
         })
     }
 
-    /// Updates the journal's path after its file was renamed.
     pub(crate) fn set_path(&mut self, path: &Path) {
         self.path = path.to_path_buf();
     }
@@ -151,7 +150,6 @@ impl Journal {
         }
     }
 
-    /// Returns the journal's current end, to sync the journal up to there.
     pub(crate) fn end(&self) -> JournalEnd {
         JournalEnd {
             file: self.file.clone(),
@@ -160,7 +158,6 @@ impl Journal {
         }
     }
 
-    /// Returns the number of the journal's bytes that are certainly on disk.
     #[cfg(test)]
     pub(crate) fn synced(&self) -> u64 {
         self.file.synced.load(Ordering::Acquire)

@@ -109,7 +109,6 @@ pub struct ContentDigest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) inode: u64,
-    /// Length of the content in bytes.
     pub(crate) length: u64,
     /// Hash of the content's bytes (xxh3, 128 bits); `None` for a file that is changed in place, where only the inode
     /// identifies the file.

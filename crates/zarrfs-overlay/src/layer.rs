@@ -79,7 +79,6 @@ impl Unsynced {
 }
 
 impl ChangeLayer {
-    /// Opens a layer of changes, and reads its journal.
     pub(crate) fn open(paths: &LayerPaths, generations: Generations) -> Result<ChangeLayer> {
         let mut records = Records::default();
         let journal = Journal::open(&paths.journal, &mut |record| records.apply(record))?;
@@ -404,7 +403,6 @@ impl ChangeLayer {
         Ok(!matches!(self.locate(key)?, Located::Lower(lower) if lower == *key))
     }
 
-    /// Returns kind, size, time and version of a file whose `stat` is known.
     pub(crate) fn meta(&self, key: &Key, stat: &Native) -> Meta {
         attributes::meta_of(stat, self.generation(key))
     }
@@ -516,7 +514,6 @@ impl Generations {
         }
     }
 
-    /// Returns the generation of a key, or 0 if the key was not written.
     pub(crate) fn get(&self, key: &Key) -> u64 {
         self.by_key.get(key).copied().unwrap_or(0)
     }

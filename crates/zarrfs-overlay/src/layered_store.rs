@@ -266,7 +266,6 @@ impl LayeredStore {
         }
     }
 
-    /// Opens the layer's own file of a key, or returns `None` if the layer has none.
     pub(crate) fn own_reader(&self, key: &Key) -> Result<Option<FrozenReader>> {
         let file = match self.layer.dir.open_file(key) {
             Ok(file) => file,
@@ -337,7 +336,6 @@ pub(crate) fn stat_of_stored(meta: Meta) -> Stat {
     }
 }
 
-/// Returns an ETag of a layer's file, made from its version.
 pub(crate) fn etag_of(meta: &Meta) -> ETag {
     ETag {
         text: format!("{:016x}", meta.version.number()),

@@ -42,7 +42,6 @@ pub(crate) struct LowerContent {
 struct FirstName {
     /// Position in the log of changes before the folder was listed.
     since: LogPosition,
-    /// The name; `None` if the folder was empty.
     name: Option<Vec<u8>>,
 }
 
@@ -60,7 +59,6 @@ pub(crate) struct LowerAnswers {
 }
 
 impl LowerAnswers {
-    /// Returns the open questions and removes them from the list.
     pub(crate) fn take_missing(&self) -> Vec<Question> {
         self.missing.take()
     }

@@ -106,7 +106,6 @@ impl Marks {
         self.documents = documents.map(|key| (key.clone(), ())).collect();
     }
 
-    /// Drops all contents of a key.
     pub(crate) fn forget(&mut self, key: &Key) {
         self.by_key.remove(key);
         self.documents.remove(key);
@@ -185,7 +184,6 @@ impl Marks {
         epoch.into_iter().chain(marks).collect()
     }
 
-    /// Returns the number of records that `summary` returns.
     pub(crate) fn len(&self) -> usize {
         let of_key = |marks: &KeyMarks| 2 * usize::from(marks.synced.is_some()) + marks.later.len();
         let marks: usize = self.by_key.values().map(of_key).sum();

@@ -256,7 +256,6 @@ impl NameChange<'_> {
         }
     }
 
-    /// Creates an empty file in the upper folder; returns the file and its inode.
     fn create_in_upper(&self, key: &Key, maker: &Credentials) -> rustix::io::Result<(File, u64)> {
         let (folder, name) = self.top.layer.dir.parent(key)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -267,7 +266,6 @@ impl NameChange<'_> {
         Ok((File::from(fd), inode))
     }
 
-    /// Creates a folder in the upper folder.
     pub(crate) fn mkdir(&self, key: &Key, maker: &Credentials) -> rustix::io::Result<()> {
         let (folder, name) = self.top.layer.dir.parent(key)?;
         rustix::fs::mkdirat(&folder, name, permissions(maker))?;
@@ -275,7 +273,6 @@ impl NameChange<'_> {
         attributes::set_named(&folder, name, &change)
     }
 
-    /// Creates a symbolic link in the upper folder.
     pub(crate) fn symlink(
         &self,
         key: &Key,
@@ -291,7 +288,6 @@ impl NameChange<'_> {
         attributes::set_named(&folder, name, &change)
     }
 
-    /// Removes a file's name.
     pub(crate) fn remove_name(&self, key: &Key) -> Result<()> {
         self.check_removable(key)?;
         let layer = &self.top.layer;
@@ -338,7 +334,6 @@ impl NameChange<'_> {
         self.record(records)
     }
 
-    /// Removes an empty folder from the overlay.
     pub(crate) fn remove_folder(&self, path: &Key) -> Result<()> {
         let found = self.find(path)?.ok_or_else(|| Error::not_found(path))?;
         if LayeredStore::kind(&found) != EntryKind::Directory {
@@ -518,7 +513,6 @@ fn permissions(maker: &Credentials) -> Mode {
     Mode::from_bits_truncate(maker.mode & attributes::PERMISSIONS)
 }
 
-/// Returns owner and mode of a new file, folder or symbolic link.
 fn attributes_of_new(maker: &Credentials) -> AttrChange {
     attributes::change_of(maker.mode & attributes::PERMISSIONS, maker.uid, maker.gid)
 }

@@ -33,7 +33,6 @@ use zarrfs_store::{EncodedBy, Key, PathLocks, Store, StoreInfo, Version};
 /// The state that all files of one overlay share.
 pub(crate) struct OverlayCore {
     pub(crate) store: Arc<dyn Store>,
-    /// The path or URL of the store.
     pub(crate) place: String,
     pub(crate) upper: Upper,
     pub(crate) config: OverlayConfig,
@@ -50,7 +49,6 @@ pub(crate) struct OverlayCore {
     pub(crate) derived: DerivedCache,
     /// Cache of the metadata of arrays that programs have read or written.
     pub(crate) encoding_cache: EncodingCache,
-    /// Whether a thread is syncing the changes to disk.
     pub(crate) is_syncing: AtomicBool,
     pub(crate) open: Mutex<OpenState>,
     /// The store information of the overlay. Its log of changes is not the store's, because a write to the upper folder
@@ -156,12 +154,10 @@ impl OverlayCore {
         self.takes_digests() || has_no_etag
     }
 
-    /// Returns the open file of a key, or `None` if no program has the file open.
     pub(crate) fn registered(&self, key: &Key) -> Option<Arc<OpenFile>> {
         self.open.lock().files.get(key)
     }
 
-    /// Returns the open files at and below a prefix.
     pub(crate) fn registered_below(&self, prefix: &Key) -> Vec<Arc<OpenFile>> {
         self.open.lock().files.below(prefix)
     }

@@ -25,7 +25,6 @@ pub(crate) struct PendingFolder {
 pub(crate) struct PendingFile {
     pub(crate) name: String,
     pub(crate) inode: u64,
-    /// Length of the file in bytes.
     pub(crate) length: u64,
 }
 
@@ -112,7 +111,6 @@ impl PendingFolder {
         format!("{}-{}", self.next_number(), name_part(key))
     }
 
-    /// Removes a file from `pending/`.
     pub(crate) fn discard(&self, pending: &str) {
         let gone = rustix::fs::unlinkat(&self.fd, pending, AtFlags::empty());
         if let Err(error) = gone {
@@ -120,7 +118,6 @@ impl PendingFolder {
         }
     }
 
-    /// Returns all files in `pending/`.
     pub(crate) fn files(&self) -> Result<Vec<PendingFile>> {
         let failed = |error| Error::os(self.path.display(), error);
         let mut files = Vec::new();
@@ -139,7 +136,6 @@ impl PendingFolder {
         Ok(files)
     }
 
-    /// Syncs the whole file system that has the folder `pending/`.
     pub(crate) fn sync_disk(&self) -> rustix::io::Result<()> {
         rustix::fs::syncfs(&self.fd)
     }

@@ -39,7 +39,6 @@ struct HolderEdit {
     has_new_copies: bool,
 }
 
-/// The put of an object into the overlay.
 pub(crate) struct ObjectPut<'a> {
     pub(crate) core: &'a Arc<OverlayCore>,
     pub(crate) context: &'a RequestContext,
@@ -217,7 +216,6 @@ impl Link<'_> {
         linked.inspect_err(|_| core.upper.pending.discard(&name))
     }
 
-    /// Copies content, attributes and modification time of a file to a pending file.
     fn copy_to(&self, source: &OpenFile, file: &File) -> Result<()> {
         let (core, context, from) = (self.core, self.context, self.from);
         content::copy_stored(context, source, file).map_err(|error| error.about(from))?;

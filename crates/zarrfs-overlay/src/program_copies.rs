@@ -95,7 +95,6 @@ impl ProgramCopies {
             .flat_map(|(holder, stale)| records_of(holder, stale))
     }
 
-    /// Returns the number of records that `summary` returns.
     pub(crate) fn len(&self) -> usize {
         self.0.values().map(|stale| 1 + stale.len()).sum()
     }

@@ -67,7 +67,6 @@ pub(crate) struct Records {
     /// Keys of files that were created and are still incomplete.
     incomplete: HashSet<Key>,
     attributes: BTreeMap<Key, Arc<AttributeOverride>>,
-    /// Total size in bytes of the extended attributes in `attributes`.
     xattr_bytes: usize,
     renaming: Option<Renaming>,
     pub(crate) marks: Marks,
@@ -77,7 +76,6 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// Updates the state by one record of the journal.
     pub(crate) fn apply(&mut self, record: JournalRecord) {
         self.mark_copies_stale(&record);
         match record {
@@ -316,7 +314,6 @@ impl Records {
             .collect()
     }
 
-    /// Returns the number of records that `summary` returns.
     pub(crate) fn len(&self) -> usize {
         let renaming = usize::from(self.renaming.is_some());
         let attempted: usize = self.attempted.values().map(Vec::len).sum();
@@ -502,7 +499,7 @@ pub(crate) fn renamed(key: &Key, from: &Key, to: &Key) -> Option<Key> {
     key.below(from).map(|rest| joined(to, &rest))
 }
 
-/// Returns the key that has `rest` below `prefix`.
+/// Returns the key whose path is `prefix` followed by `rest`.
 pub(crate) fn joined(prefix: &Key, rest: &Key) -> Key {
     let names = rest.names();
     names.fold(prefix.clone(), |key, name| {

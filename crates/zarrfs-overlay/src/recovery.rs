@@ -59,7 +59,6 @@ pub(crate) fn recover(
     layer.lock().compact()
 }
 
-/// A file that recovery has found on disk.
 #[derive(Clone, Copy)]
 struct FoundFile {
     inode: u64,
@@ -390,7 +389,7 @@ mod tests {
                 machine.put("a", b"newest");
             }
             assert_eq!(mode_of(&machine), Some(0o640));
-            // This changes the mode of the new file, and not the recorded mode.
+            // The mode of the new file changes here, and the recorded mode does not.
             overlay.change(&UNLIMITED, &key("a"), &mode(0o600)).unwrap();
             assert_eq!(mode_of(&machine), Some(0o600));
             drop(overlay);

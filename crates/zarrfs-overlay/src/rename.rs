@@ -51,7 +51,6 @@ pub(crate) struct Rename<'a> {
 }
 
 impl Rename<'_> {
-    /// Renames `from` to `to`, if the names and `onto` allow that.
     pub(crate) fn run(&self, onto: RenameMode) -> Result<()> {
         let (change, from, to) = (self.change, self.from, self.to);
         // Make all three checks before returning an error, so that the store is asked for all missing answers together.
@@ -92,7 +91,6 @@ impl Rename<'_> {
         Ok(())
     }
 
-    /// Renames `from` to `to`, which replaces the content of `to`.
     fn replace(&self) -> Result<()> {
         let (change, from, to) = (self.change, self.from, self.to);
         let layer = &change.top.layer;
@@ -331,7 +329,6 @@ impl Rename<'_> {
         Ok(change.find(key)?.is_some_and(|found| is_folder(&found)))
     }
 
-    /// Moves open files to their new keys in the table.
     fn update_open_files(&self, files: Vec<Arc<OpenFile>>) {
         let (change, from, to) = (self.change, self.from, self.to);
         for file in &files {

@@ -7,12 +7,10 @@ use crate::{Overlay, OverlayConfig};
 use zarrfs_store::Key;
 use zarrfs_store::backend::memory::MemoryStore;
 
-/// Returns a valid key.
 pub(crate) fn key(text: &str) -> Key {
     Key::new(text).unwrap()
 }
 
-/// Opens an overlay of a store with the upper folder at `path`.
 pub(crate) fn open(upper: &Path, store: &Arc<MemoryStore>) -> Overlay {
     Overlay::open(upper, store.clone(), "a store", OverlayConfig::default()).unwrap()
 }

@@ -293,7 +293,8 @@ fn with_id(core: &OverlayCore, context: &RequestContext, path: &Key, stat: Stat)
         && file.inode().is_some_and(|inode| inode != posix.identity)
         && let Ok(own) = file.stat(context)
     {
-        // The open file is another one than the found file, because a rename is in progress. Use the open file alone.
+        // The open file is another one than the file that was found, because a rename is in progress. Return the open
+        // file's `stat`.
         return own;
     }
     let mut open = core.open.lock();
@@ -307,7 +308,6 @@ fn with_id(core: &OverlayCore, context: &RequestContext, path: &Key, stat: Stat)
     Stat { content, ..stat }
 }
 
-/// Sets attributes of a folder or a symbolic link.
 fn change_special(
     core: &Arc<OverlayCore>,
     context: &RequestContext,

@@ -33,9 +33,7 @@ pub(crate) struct Upper {
     _lock: File,
 }
 
-/// The paths of a layer of changes in the upper folder.
 pub(crate) struct LayerPaths {
-    /// The folder with the layer's files under their keys.
     pub(crate) keys: PathBuf,
     pub(crate) journal: PathBuf,
 }

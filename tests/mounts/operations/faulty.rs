@@ -196,12 +196,10 @@ impl Gate {
         }
     }
 
-    /// Returns how many calls have come to the gate so far.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(SeqCst)
     }
 
-    /// Opens the gate, so that no call waits any more.
     pub(crate) fn open(&self) {
         *self.open.lock().unwrap() = true;
         self.opened.notify_all();

@@ -46,7 +46,6 @@ impl Fixture {
             .collect()
     }
 
-    /// Returns a path in the parent folder of the store.
     pub(crate) fn beside(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }

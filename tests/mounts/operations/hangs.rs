@@ -168,7 +168,6 @@ fn control_files_answer_while_the_whole_store_hangs() {
     }
 }
 
-/// Reads the control files of the mount, which must not need the store.
 fn check_control(mount: &Mounted) {
     for name in ["stats.json", "mount.json", "errors"] {
         let path = format!(".zarrfs/{name}");

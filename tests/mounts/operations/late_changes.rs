@@ -40,7 +40,6 @@ fn hangs(key: &str) -> bool {
     HANGS.load(SeqCst) && key.starts_with("slow")
 }
 
-/// A mount of an overlay, over a store that hangs on demand.
 struct Hanging {
     mount: Mounted,
     overlay: Overlay,

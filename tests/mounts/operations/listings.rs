@@ -26,7 +26,6 @@ fn join(folder: &str, name: &[u8]) -> String {
         .to_string()
 }
 
-/// Checks that a directory entry has the kind and inode that `stat` returns.
 fn compare(backend: &dyn Backend, folder: &str, entry: &Listed) {
     let path = join(folder, &entry.name);
     let stat = backend.stat(&path).unwrap();

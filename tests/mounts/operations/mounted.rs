@@ -50,7 +50,6 @@ impl Mounted {
         Mounted::serving(view, timeout, (true, false), is_local)
     }
 
-    /// Mounts a view whose files can be changed.
     pub(crate) fn writable(view: Arc<dyn View>) -> Mounted {
         Mounted::writable_within(view, Duration::from_secs(60))
     }

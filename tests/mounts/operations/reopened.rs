@@ -176,8 +176,8 @@ impl View for LongKept {
     }
 }
 
-/// The kernel stores the attributes of an answer one by one. If it could cache them, a program that calls stat at the
-/// same time might get the length of the other content.
+/// The kernel stores the attributes of an answer one by one. They must not be cached here, because a program that calls
+/// stat at the same time might get the length of another content.
 #[test]
 fn attributes_of_an_inode_with_a_new_content_are_not_cached() {
     let store = MemoryStore::default();

@@ -15,7 +15,6 @@ use crate::operations::mounted::{Mounted, errno};
 use crate::operations::replaced::overlaid;
 use zarrfs_store::request_context::UNLIMITED;
 
-/// Creates a store in a folder of its own, with one group of the given name.
 fn other_store(fixture: &Fixture, name: &str) -> std::path::PathBuf {
     let store = fixture.beside(&format!("store of {name}"));
     fs::create_dir_all(store.join(name)).unwrap();
@@ -25,7 +24,6 @@ fn other_store(fixture: &Fixture, name: &str) -> std::path::PathBuf {
     store
 }
 
-/// Returns the sorted names of a directory, or the errno of the listing.
 fn names(dir: &Path) -> Result<Vec<String>, i32> {
     let entries = fs::read_dir(dir).map_err(errno)?;
     let mut names = Vec::new();

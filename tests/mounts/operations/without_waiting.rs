@@ -101,7 +101,7 @@ fn a_view_request_that_may_not_wait_makes_no_store_call() {
                 view.child(context, &dir, &child)
             });
             assert!(!is_answer(&child), "{name}: {path}");
-            // The answers may be known or not, but the store must not be called for them.
+            // Some of these requests may fail, but none may call the store.
             let _ = view.attribute(context, &place, b"user.zarrfs.files");
             let _ = view.attribute(context, &place, b"user.zarrfs.shape");
             let _ = view.read_link(context, &place);

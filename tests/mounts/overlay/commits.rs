@@ -61,7 +61,6 @@ fn trapped(lower: Lower, trap: &Arc<Trap>, held: &[(&str, &[u8])]) -> Fixture {
     fixture
 }
 
-/// Returns a fixture with changes of metadata documents that have copies in consolidated metadata.
 fn changed_documents(lower: Lower, trap: &Arc<Trap>) -> Fixture {
     let mut fixture = trapped(lower, trap, &COPIED);
     let path = |text: &str| text.to_string();
@@ -95,7 +94,6 @@ fn changed_documents(lower: Lower, trap: &Arc<Trap>) -> Fixture {
     fixture
 }
 
-/// Returns a fixture with one change of every kind.
 fn changed(lower: Lower, trap: &Arc<Trap>) -> Fixture {
     let mut fixture = trapped(lower, trap, &HELD);
     let path = |text: &str| text.to_string();

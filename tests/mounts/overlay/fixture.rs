@@ -79,7 +79,6 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// Returns a fixture whose store has the given objects.
     pub(crate) fn new(lower: Lower, objects: &[(&str, &[u8])]) -> Fixture {
         let folder = folder();
         let lower: Arc<dyn Store> = match lower {
@@ -103,7 +102,6 @@ impl Fixture {
         Fixture::over(folder, lower)
     }
 
-    /// Returns a fixture over the store `lower`, with the upper folder in `folder`.
     pub(crate) fn over(folder: TempDir, lower: Arc<dyn Store>) -> Fixture {
         let mut fixture = Fixture {
             folder,
@@ -129,7 +127,6 @@ impl Fixture {
         self.overlay.as_ref().unwrap()
     }
 
-    /// Closes the overlay and all open files without a flush.
     pub(crate) fn close(&mut self) {
         self.open = Default::default();
         self.overlay = None;

@@ -67,7 +67,6 @@ impl Small {
         zarrfs_store::Tree::open(self.overlay(), &UNLIMITED, &key(name), mode).unwrap()
     }
 
-    /// Commits all changes; returns the content that the store then has for a key.
     fn committed(&self, name: &str) -> Option<Vec<u8>> {
         let done = self
             .overlay()

@@ -189,7 +189,6 @@ impl Trap {
         self.left.store(calls, SeqCst);
     }
 
-    /// Whether the call that had to fail was made.
     pub(crate) fn has_sprung(&self) -> bool {
         self.left.load(SeqCst) <= 0
     }

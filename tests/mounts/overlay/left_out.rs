@@ -80,7 +80,7 @@ fn a_file_left_open_after_a_freeze_is_moved_to_rescued() {
     file.write_at(&UNLIMITED, 0, b"half").unwrap();
     freeze(&fixture, &*lower);
     file.write_at(&UNLIMITED, 4, b", no more").unwrap();
-    // Dropping the file must leave the journal as a killed process leaves it.
+    // The journal must stay unchanged when the file is dropped, as if the process had been killed.
     let journal = fixture.upper().join("journal");
     let before = std::fs::read(&journal).unwrap();
     drop(file);

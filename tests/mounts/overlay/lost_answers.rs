@@ -69,7 +69,6 @@ enum Before {
 }
 
 impl Fixture {
-    /// Returns an overlay with write-through, over a store with the given objects.
     fn new(objects: &[(&str, &str)]) -> Fixture {
         Fixture::over(objects, true)
     }
@@ -138,7 +137,6 @@ impl Fixture {
             .and_then(Outcome::or_failed)
     }
 
-    /// Returns the store's objects as strings `name=content`.
     fn stored(&self) -> Vec<String> {
         let all = shown(&*self.store, false).into_iter();
         let text = |(name, shown)| match shown {

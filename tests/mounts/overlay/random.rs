@@ -72,7 +72,6 @@ fn shrunk<T: Clone>(mut list: Vec<T>, fails: &mut dyn FnMut(&[T]) -> bool) -> Ve
     list
 }
 
-/// An overlay, and a plain directory that must have the same tree.
 struct Pair {
     kind: Lower,
     fixture: Fixture,
@@ -252,7 +251,6 @@ impl Pair {
     }
 }
 
-/// Compares two trees; panics with the first path at which they differ.
 pub(crate) fn assert_same(found: &Tree, expected: &Tree) {
     for (path, expected) in expected {
         assert_eq!(found.get(path), Some(expected), "{path}");

@@ -34,10 +34,8 @@ impl std::fmt::Debug for Shown {
     }
 }
 
-/// All files of a tree by their paths.
 pub(crate) type Tree = BTreeMap<String, Shown>;
 
-/// A directory with the files that a test has open in it.
 pub(crate) struct Reference {
     pub(crate) root: PathBuf,
     pub(crate) open: [Option<File>; SLOTS],

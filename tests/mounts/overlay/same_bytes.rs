@@ -90,7 +90,6 @@ fn commit(overlay: &Overlay, dry_run: bool) -> Vec<String> {
     keys
 }
 
-/// Checks that a commit finds no conflict and puts all changes into the store.
 fn assert_commits(folder: &Path, name: &str) {
     let store = folder.join("store");
     let overlay = opened(&folder.join("upper"), &local(&store), NAME).unwrap();

@@ -77,7 +77,6 @@ fn an_upper_folder_of_zarrfs_0_1_is_refused_and_unchanged() {
     }
 }
 
-/// Copies a folder of files, folders and links.
 fn copied(from: &std::path::Path, to: &std::path::Path) {
     let mut command = std::process::Command::new("cp");
     let done = command.arg("-a").arg(from).arg(to).status().unwrap();

@@ -100,7 +100,6 @@ const ACCOUNT: &str = "devstoreaccount1";
 const ACCOUNT_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-/// A client that puts and deletes objects by their full names.
 trait Client: Send + Sync {
     fn put(&self, name: &str, bytes: &[u8]);
     fn delete(&self, name: &str);
@@ -230,7 +229,6 @@ fn holding(
     Fixture::new(store, Box::new(place))
 }
 
-/// Opens a prefix of the test bucket as a store.
 fn open(scheme: &str, prefix: &str, remote: RemoteConfig) -> Arc<dyn Store> {
     let config = StoreConfig {
         remote,
@@ -250,7 +248,6 @@ pub(crate) fn open_s3(endpoint: String, signs: bool) -> Arc<dyn Store> {
     open("s3", "", remote(endpoint, pairs))
 }
 
-/// Opens a prefix of the test bucket on moto.
 pub(crate) fn open_moto(prefix: &str) -> Arc<dyn Store> {
     open(
         "s3",

@@ -33,7 +33,6 @@ fn text(value: &Value) -> Vec<u8> {
     serde_json::to_string_pretty(value).unwrap().into_bytes()
 }
 
-/// Returns the paths of ten arrays in two groups.
 fn arrays() -> Vec<String> {
     let number = |at: usize| format!("g{}/v{at}", at % 2);
     (0..10).map(number).collect()
@@ -172,7 +171,6 @@ impl Mounted {
         Mounted { server, views }
     }
 
-    /// Returns the requests since it was last called, sorted.
     fn requests(&self) -> Vec<String> {
         let requests = std::mem::take(&mut *self.server.requests.lock().unwrap());
         let line = |request: &Request| format!("{} {}", request.method, request.target);
@@ -332,7 +330,7 @@ fn an_immutable_store_is_never_asked_twice() {
         let requests = mounted.requests();
         let once: BTreeSet<_> = requests.iter().collect();
         assert_eq!(once.len(), requests.len(), "{requests:?}");
-        // The first call may have caused new requests, because headers are listed after the elements were read.
+        // Header files are listed only after their elements were read, so the next walk makes new requests.
         look();
         mounted.requests();
         look();

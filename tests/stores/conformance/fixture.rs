@@ -81,7 +81,6 @@ pub(crate) enum Listed {
     None,
 }
 
-/// A store under test, with a way to change its objects from outside.
 pub(crate) struct Fixture {
     pub(crate) store: Arc<dyn Store>,
     writer: Option<Box<dyn Writer>>,
@@ -278,7 +277,6 @@ impl Kind {
         lists
     }
 
-    /// Whether a listing of this kind of store contains a name.
     pub(crate) fn shows(&self, name: &[u8]) -> bool {
         match self.listed {
             Listed::All => true,

@@ -29,7 +29,6 @@ fn opened(server: &Scripted, remote: RemoteConfig) -> Arc<dyn Store> {
     open(&server.url(""), Duration::from_millis(100), remote).unwrap()
 }
 
-/// Returns the errors of all kinds of requests for a key.
 fn errors(store: &dyn Store, name: &str) -> [Error; 4] {
     let key = key(name);
     let part = ByteRange::Span(0..1);
@@ -217,7 +216,8 @@ fn a_retry_waits_as_long_as_retry_after_says() {
             let start = Instant::now();
             let found = store.get(&UNLIMITED, &key("c"), 100).unwrap().unwrap();
             assert_eq!(found.bytes, CHUNK);
-            // The wait is almost a second too short, because an HTTP date has no fractions of a second.
+            // The wait may be almost a second shorter than asked for, because an HTTP date has no fractions of a
+            // second.
             assert!(
                 start.elapsed() >= Duration::from_millis(1900),
                 "{is_bucket}"

@@ -390,7 +390,7 @@ fn a_lost_object_is_an_error_and_not_a_missing_chunk() {
     }
 }
 
-/// If these errors were taken as a missing key, the chunk would be read as the fill value.
+/// If HTTP errors other than 404 were taken as a missing key, the chunk would be read as the fill value.
 #[test]
 fn other_refusals_than_404_are_errors() {
     for status in [400, 402, 405, 409, 410, 418, 451] {

@@ -113,7 +113,7 @@ fn mounted(objects: Objects, held: &str, awaited: &str) -> (Arc<dyn View>, Arc<A
     });
     let views = views_at(&server.url(""), Duration::from_secs(1 << 30), false);
     let view = views.view(ViewKind::Store);
-    // The first lookup reads the consolidated metadata, which must not be counted later.
+    // The first lookup reads the consolidated metadata, so that later lookups request only sizes.
     assert!(view.lookup(&UNLIMITED, &key("g0")).unwrap().is_some());
     (view, asked)
 }
@@ -134,7 +134,7 @@ fn look_up(view: &Arc<dyn View>, paths: &[String]) {
 
 #[test]
 fn sizes_missing_in_an_index_page_are_prefetched_in_order() {
-    // These two chunks follow each other closely, because listings are sorted by bytes.
+    // In a listing, which is sorted by bytes, the key `70.0` comes soon after `60.0`.
     let (held, awaited) = ("g0/v00/60.0", "g0/v00/70.0");
     for count in [200, 3, 40] {
         let (view, asked) = mounted(store(2, 200, "."), held, awaited);

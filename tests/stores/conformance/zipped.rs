@@ -79,7 +79,6 @@ impl Zipped {
         Archive::of(entries).bytes()
     }
 
-    /// Replaces the archive file by a new one.
     fn rename(&self) {
         let arriving = self.folder.path().join("arriving");
         fs::write(&arriving, self.bytes()).unwrap();

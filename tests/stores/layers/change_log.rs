@@ -106,7 +106,6 @@ impl World {
     }
 }
 
-/// Returns a sequence of pseudo-random numbers.
 fn numbers(seed: usize) -> impl Iterator<Item = usize> {
     let next = |number: &usize| {
         Some(

@@ -34,7 +34,6 @@ pub(crate) struct Applied {
 }
 
 impl Applied {
-    /// Adds one change to the counts of changes that the store now has.
     fn count(&self, change: &ChangedKey) {
         self.bytes.fetch_add(change.bytes(), Ordering::Relaxed);
         let count = match change.action {

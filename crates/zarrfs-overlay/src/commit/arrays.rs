@@ -32,7 +32,7 @@ struct ChangedArray {
     is_of_store: bool,
     /// The digest of the metadata that the mount shows, if the document was changed on the mount.
     visible: Option<u128>,
-    /// The digests of metadata that chunks were encoded with which an earlier, interrupted commit has put.
+    /// Digests of the metadata of chunks that an earlier, interrupted commit of the layer has put.
     put_before: HashSet<u128>,
 }
 
@@ -134,7 +134,7 @@ impl ChangedArrays {
 
 /// Returns the keys that an earlier, interrupted commit has put.
 fn put_before(commit: &Commit<'_>) -> Vec<Key> {
-    // Skip this check with write-through, because each change was then checked when it was made.
+    // Skip the check with write-through, because each change was checked when it was made.
     if commit.is_live || commit.core.config.write_through {
         return Vec::new();
     }

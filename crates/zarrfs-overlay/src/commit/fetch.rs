@@ -198,8 +198,8 @@ impl MovedObjects<'_> {
                 let content = copied.filter(|_| core.takes_digest_of(version.into()));
                 records.push(JournalRecord::base(from, Some(version), content));
             }
-            // Another program has changed the object, and may change it back. The copy still has the other content, so
-            // drop the recorded digest, which would hide that.
+            // Another program has changed the object since its digest was recorded, and the copy has the new content.
+            // Drop the digest, which would match again if the program restored the old content.
             Some(base) if base.content.is_some() && base.content != copied => {
                 records.push(JournalRecord::Reverted(from.clone()));
                 records.push(JournalRecord::base(from, base.version, None));

@@ -101,8 +101,8 @@ impl Freeze<'_> {
         }
         layer.dir.for_each_file(&Key::root(), &mut |key| {
             let base = layer.base(key);
-            // A committed document counts too: an interrupted write-through may not have updated its copies in
-            // consolidated metadata.
+            // A committed metadata document still needs a commit, because an interrupted write-through may not have
+            // updated its copies in consolidated metadata.
             let is_put = is_document(key.name());
             let is_content = is_put || base.is_none_or(|base| !base.is_committed);
             Ok(is_content && !self.left_out.contains_key(key))
@@ -185,8 +185,8 @@ impl Freeze<'_> {
         let state = self.top.layer.lock();
         let mut list = Vec::new();
         for key in self.left_out.keys() {
-            // The old layer stays below the new one. If it hides the store's object of the key or shows another there,
-            // the change is relative to the frozen layer, not to the store.
+            // The old layer stays below as the frozen layer. If it hides or renames the store's object of the key, the
+            // next change is relative to the frozen layer, not to the store.
             let is_frozen = state.records.lower_key(key).as_ref() != Some(key);
             let base = state.records.base(key);
             list.extend(base.map(|base| match base.version.filter(|_| !is_frozen) {
@@ -471,7 +471,6 @@ impl Thaw<'_> {
     }
 }
 
-/// The files that a commit has put into the store.
 struct CommittedFiles {
     /// Position in the log of changes. After it, programs may have replaced the files.
     since: LogPosition,

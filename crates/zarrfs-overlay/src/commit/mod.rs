@@ -318,7 +318,8 @@ impl Commit<'_> {
             key: key.clone(),
             digest: Some(XxHash3_128::oneshot(bytes)),
         };
-        // Always record this in the top layer too, because a program may already have opened the document to write it.
+        // Record the put in the top layer in any case, because a program may already have opened the document to write
+        // it.
         self.core
             .top()
             .layer

@@ -192,7 +192,6 @@ impl Probe<'_> {
         Ok(found.is_some_and(|meta| meta.kind == EntryKind::Directory))
     }
 
-    /// Whether the store's object has the same bytes as the object that the mount shows.
     fn has_content(&self, key: &Key) -> Result<bool> {
         match self.store.open(self.context, key, None) {
             Err(error) if error.kind() == Kind::NotFound => Ok(false),
@@ -284,7 +283,6 @@ pub(crate) fn with_changed_since_put(
     Ok(changes)
 }
 
-/// Returns the keys that a commit has already put, as changes.
 fn completed_puts(layer: &ChangeLayer) -> Result<Vec<ChangedKey>> {
     let bases = layer.lock().records.bases_below(&Key::root());
     let mut puts = Vec::new();

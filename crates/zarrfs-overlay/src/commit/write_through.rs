@@ -51,7 +51,8 @@ pub(crate) fn run(core: &Arc<OverlayCore>, context: &RequestContext, paths: &[Ke
 pub(crate) fn prune(commit: &Commit<'_>) -> Result<()> {
     let prune = Prune { commit };
     for path in commit.paths {
-        // Repeat this, because a whiteout may become useless when the whiteout of a folder above it is dropped.
+        // Repeat until nothing is dropped: a whiteout may become useless when the whiteout of a folder above it is
+        // dropped.
         while prune.prune_whiteouts(path)? {}
         prune.prune_files(path)?;
     }
@@ -64,7 +65,8 @@ struct Prune<'a> {
 }
 
 impl Prune<'_> {
-    /// Drops useless whiteouts at and below a path. Returns whether some were dropped while others remain.
+    /// Drops the whiteouts at and below a path that hide nothing any more. Returns whether some were dropped while
+    /// others remain.
     fn prune_whiteouts(&self, path: &Key) -> Result<bool> {
         let (core, layer) = (self.commit.core, &self.commit.layered.layer);
         let is_committed = |key: &Key| layer.base(key).is_some_and(|base| base.is_committed);
@@ -84,7 +86,7 @@ impl Prune<'_> {
         let present = layer.whiteouts(path);
         let mut unhidden = Vec::new();
         for (whiteout, objects) in idle {
-            // Check again, because programs may have written files during the requests to the store.
+            // Check the whiteout again, because programs may have written files during the requests to the store.
             let mut is_idle = present.contains(&whiteout) && hides_own_key(layer, &whiteout.at);
             for key in &objects {
                 is_idle &= is_committed(key) && layer.dir.stat(key)?.is_some();

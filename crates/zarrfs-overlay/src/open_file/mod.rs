@@ -85,7 +85,6 @@ impl OpenFile {
         }
     }
 
-    /// Returns the file's number, which renames and writes do not change.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }

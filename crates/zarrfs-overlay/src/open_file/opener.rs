@@ -392,7 +392,7 @@ impl TreeFile for OpenFileHandle {
         self.file.sync(context)
     }
 
-    /// Fails if the file is still incomplete at the unmount, so that its writes are not published.
+    /// Fails if the file has unpublished writes when the mount ends, because they are not part of the overlay then.
     fn end(&self, _context: &RequestContext) -> Result<()> {
         self.file.check_published()
     }

@@ -1,12 +1,11 @@
-//! Makes the file for the next write: a copy of an object, or the spare file.
+//! Makes the file for the next write: an object's copy or the spare file.
 //!
 //! An open file is not locked while its content is copied from the store, so a slow store blocks only the writers of
 //! this file. A second writer waits for the first writer's copy.
 //!
 //! Each flush publishes a file with the whole content, and the file that it replaces becomes the spare file. The next
-//! write would have to copy the whole content to a new file. Instead it reuses the spare file and copies only the
-//! ranges that differ. The spare file may be reused only after a sync, because until then it has the content that
-//! survives a power loss.
+//! write reuses the spare file and copies only the ranges that differ, instead of the whole content to a new file. The
+//! spare file may be reused only after a sync, because until then it has the content that survives a power loss.
 
 use std::fs::File;
 use std::ops::Range;
@@ -60,7 +59,6 @@ impl WrittenRanges {
 
 /// A replaced file in `pending/`, which the next write can reuse.
 pub(crate) struct SpareFile {
-    /// The file's name in `pending/`.
     pub(crate) name: String,
     pub(crate) file: Arc<File>,
     /// The ranges in which this file's content is older than that of the file that replaced it.
@@ -123,7 +121,6 @@ impl FileReuse {
 
 /// A copy of a store's object, which a program is about to write to.
 pub(crate) struct PendingCopy {
-    /// The copy's name in `pending/`.
     pub(crate) name: String,
     pub(crate) file: File,
     /// Version, length and digest of the object in the store, if they are known. The object may be one that the write

@@ -54,7 +54,6 @@ pub(crate) struct FileState {
     pub(crate) opened_content: Option<ContentDigest>,
 }
 
-/// An object of the store in a certain version.
 pub(crate) struct StoredVersion {
     pub(crate) key: Key,
     pub(crate) version: StoreVersion,
@@ -476,7 +475,6 @@ impl FileState {
         }
     }
 
-    /// Converts an I/O error to an error about the file.
     pub(crate) fn os_error(&self, error: impl Into<std::io::Error>) -> Error {
         with_room_hint(Error::os(self.key_or_root(), error.into()))
     }

@@ -20,7 +20,6 @@ pub(crate) struct OpenState {
     pub(crate) ids: FileIds,
 }
 
-/// The open files by key.
 #[derive(Default)]
 pub(crate) struct OpenFileTable(HashMap<Key, Weak<OpenFile>>);
 
@@ -52,7 +51,6 @@ impl OpenFileTable {
         }
     }
 
-    /// Removes a key from the table; returns its open file.
     pub(crate) fn remove(&mut self, key: &Key) -> Option<Arc<OpenFile>> {
         self.0.remove(key)?.upgrade()
     }
@@ -109,7 +107,6 @@ impl FileIds {
         file.map_or(inode, |file| file.id)
     }
 
-    /// Whether the table has an ID for the file of a key.
     pub(crate) fn has(&self, key: &Key) -> bool {
         self.by_key.contains(key)
     }
@@ -239,12 +236,10 @@ impl FailedWrites {
 pub(crate) struct FailedWritesTable(HashMap<Key, FailedWrites>);
 
 impl FailedWritesTable {
-    /// Returns the missing range of a key's file, or `None` if the file is complete.
     pub(crate) fn get(&self, key: &Key) -> Option<&FailedWrites> {
         self.0.get(key)
     }
 
-    /// Sets the missing range of a key's file; `None` means that the file is complete.
     pub(crate) fn set(&mut self, key: &Key, failed: Option<&FailedWrites>) {
         match failed {
             Some(failed) => self.0.insert(key.clone(), failed.clone()),

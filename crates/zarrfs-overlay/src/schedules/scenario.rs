@@ -129,7 +129,6 @@ impl Core {
         assert!(has_committed(&self.overlay), "wrong: a conflict");
     }
 
-    /// Discards a change; returns whether there was one.
     pub(super) fn discard(&self, name: char) -> bool {
         found(|| self.overlay.discard(&UNLIMITED, &key(name))).is_some()
     }
@@ -199,7 +198,6 @@ impl Core {
         self.overlay.0.registered_below(&Key::root())
     }
 
-    /// Returns the names and contents of the store's objects.
     pub(super) fn stored(&self) -> Vec<(char, u8)> {
         let content = |name: char| {
             let object = Store::get(&*self.store, &UNLIMITED, &key(name), 1 << 20).unwrap()?;

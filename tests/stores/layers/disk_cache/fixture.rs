@@ -28,7 +28,6 @@ pub(crate) fn key(name: impl AsRef<str>) -> Key {
 /// Maximum size in bytes of the decoded chunks in a folder.
 const SPILL_LIMIT: u64 = 64 << 20;
 
-/// Returns pseudo-random bytes, which depend on `number`.
 pub(crate) fn bytes_of(number: u64, length: usize) -> Vec<u8> {
     let word = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
     // Repeat one word, because a loop over all bytes is slow in tests, which are not optimized.
@@ -97,7 +96,6 @@ impl Mounted {
     }
 }
 
-/// Returns the disk usage of a folder in bytes, as `du` counts it.
 pub(crate) fn du(folder: &Path) -> u64 {
     let Ok(meta) = fs::symlink_metadata(folder) else {
         return 0;

@@ -37,7 +37,7 @@ fn read(mount: &Mounted, number: u64) {
     assert!(read == bytes_of(number, length(number)), "object {number}");
 }
 
-/// Runs in a child process, which reads and writes the cache until it is killed.
+/// Runs in a child process, which reads objects through the cache until it is done or killed.
 #[test]
 #[ignore = "the entry point of a child process"]
 fn child_that_reads_and_writes() {
