@@ -1,9 +1,8 @@
-//! Keeps the content of a read-only store current: reads it again after a change.
+//! Reads the content of a read-only store again after it has changed.
 //!
 //! Such a store is made from an object that describes all its keys: the directory of a zip archive, a reference file,
-//! the tip of a branch. The first lookup after the TTL asks the store below whether that object has changed, and
-//! concurrent lookups wait for the result. The age of an answer counts from that check. Open readers keep the version
-//! that they were opened with.
+//! the tip of a branch. The first lookup after the TTL checks whether that object has changed, and concurrent lookups
+//! wait for the check. Open readers continue to read the version that they were opened with.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -14,15 +13,15 @@ use crate::sync::single_flight::{JOIN_TIMEOUT, SingleFlight};
 use crate::{ArchiveGeneration, StoreInfo};
 use zarr_format::error::{Kind, Result};
 
-/// Where the content of a store comes from.
+/// Reads the object that describes all keys of a read-only store, such as the directory of a zip archive.
 pub(super) trait Source: Send + Sync {
-    /// One version of the content.
+    /// What was read from one version of the object: the keys of the store.
     type Content: Send + Sync;
 
-    /// Returns the properties of the store below: its clock and TTL.
+    /// Returns the properties of the store that contains the object, which have the clock and the TTL.
     fn info(&self) -> &StoreInfo;
 
-    /// Returns `old` if the content has not changed, or else the new content.
+    /// Reads the object again if it has changed since `old` was read from it, else returns `old`.
     fn refresh(
         &self,
         context: &RequestContext,
@@ -30,26 +29,25 @@ pub(super) trait Source: Send + Sync {
     ) -> Result<Arc<Self::Content>>;
 }
 
-/// The present content of a store.
+/// The current keys of a read-only store, checked again after each TTL.
 pub(super) struct Current<S: Source> {
     source: S,
-    /// Counts how often the content was replaced.
+    /// Counts how often the store's keys were replaced.
     replacements: Arc<ArchiveGeneration>,
     last: Mutex<Checked<S::Content>>,
     checks: SingleFlight<(), Checked<S::Content>>,
 }
 
-/// The content of a store, and the time of the last check that found it current.
+/// The keys of a read-only store, and the time of the last check that found them current.
 pub(super) struct Checked<C> {
     pub(super) content: Arc<C>,
-    /// When the store below was last asked whether the content has changed.
+    /// When it was last checked whether the keys have changed.
     pub(super) checked_at: Instant,
-    /// Whether a read has found, after that check, that the content has changed.
+    /// Whether a read after the last check has found that the keys have changed.
     is_outdated: bool,
 }
 
 impl<C> Checked<C> {
-    /// Describes a content that was read at `checked_at`.
     pub(super) fn new(content: Arc<C>, checked_at: Instant) -> Checked<C> {
         Checked {
             content,
@@ -69,7 +67,7 @@ impl<C> Clone for Checked<C> {
 }
 
 impl<S: Source> Current<S> {
-    /// Keeps the content of a source current, beginning with `first`. `replacements` counts its later replacements.
+    /// Creates the record of a store's current keys, first `first`. `replacements` counts how often they are replaced.
     pub(super) fn new(
         source: S,
         first: Checked<S::Content>,
@@ -83,7 +81,7 @@ impl<S: Source> Current<S> {
         }
     }
 
-    /// Runs a query on the current content. If the query fails with `Changed`, it runs again on the new content.
+    /// Runs a query on the current keys. If the query fails with `Changed`, it runs again on the new keys.
     pub(super) fn query<T>(
         &self,
         context: &RequestContext,
@@ -98,14 +96,14 @@ impl<S: Source> Current<S> {
         }
     }
 
-    /// Returns the current content.
+    /// Returns the current keys of the store, after a check if the TTL has passed.
     pub(super) fn get(&self, context: &RequestContext) -> Result<Arc<S::Content>> {
         let info = self.source.info();
         let (begun, deadline) = (info.clock.now(), Instant::now() + JOIN_TIMEOUT);
         let checked = match self.fresh() {
             Some(fresh) => fresh,
             None => {
-                // The result of another caller's check is used if it is within the TTL or began after this call.
+                // The result of another caller's check is used if the check is within the TTL or began after this call.
                 let counts = |checked: &Checked<S::Content>| {
                     checked.checked_at >= begun || info.is_fresh(checked.checked_at)
                 };
@@ -118,20 +116,20 @@ impl<S: Source> Current<S> {
         Ok(checked.content)
     }
 
-    /// Returns the result of the last check, if that is within the TTL.
+    /// Returns the result of the last check, or `None` once the TTL has passed.
     fn fresh(&self) -> Option<Checked<S::Content>> {
         let last = self.last.lock().clone();
         let is_fresh = !last.is_outdated && self.source.info().is_fresh(last.checked_at);
         is_fresh.then_some(last)
     }
 
-    /// Checks for a change.
+    /// Checks whether the keys have changed, and reads them again if so.
     fn check(&self, context: &RequestContext) -> Result<Checked<S::Content>> {
         let old = self.last.lock().content.clone();
         let info = self.source.info();
         let (new, stamp) = info.ask(context, |context| self.source.refresh(context, &old));
         let new = new?;
-        // The replacement is counted before any answer from the new content.
+        // The replacement is counted before any caller can see the new keys, so that no cache mixes old and new keys.
         if !Arc::ptr_eq(&new, &old) {
             self.replacements.advance();
         }

@@ -1,4 +1,4 @@
-//! A store in memory, for tests: keys and their bytes in a sorted map.
+//! Stores objects in memory, for tests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::{
 };
 use zarr_format::error::{Error, Result};
 
-/// Objects in memory, for tests; clones share them.
+/// A store in memory, for tests. Clones share their objects.
 #[derive(Clone)]
 pub struct MemoryStore {
     objects: Arc<Mutex<ObjectMap>>,
@@ -22,7 +22,6 @@ pub struct MemoryStore {
 }
 
 impl Default for MemoryStore {
-    /// Builds an empty store.
     fn default() -> MemoryStore {
         MemoryStore {
             objects: Arc::default(),
@@ -45,7 +44,8 @@ impl ObjectMap {
         version
     }
 
-    /// Returns the keys under a prefix, relative to it. Reads no other keys, since tests have thousands.
+    /// Returns the keys under a prefix, relative to it. Only those keys are visited, since tests have thousands of
+    /// others.
     fn below<'a>(&'a self, prefix: &'a Key) -> impl Iterator<Item = Key> + 'a {
         self.by_key
             .range(prefix..)
@@ -55,7 +55,6 @@ impl ObjectMap {
             .filter(|rest| !rest.is_root())
     }
 
-    /// Returns the error `Changed` if the condition does not hold.
     fn check(&self, key: &Key, condition: &Condition) -> Result<()> {
         let current = self.by_key.get(key).map(|(_, version)| etag_of(*version));
         condition.check(key, current.as_ref())
@@ -81,7 +80,6 @@ impl MemoryStore {
         self.lock().by_key.get(key).cloned()
     }
 
-    /// Returns the names directly under a prefix, sorted.
     fn names(&self, prefix: &Key) -> Vec<(Vec<u8>, EntryKind)> {
         let mut names: BTreeMap<Vec<u8>, EntryKind> = BTreeMap::new();
         for rest in self.lock().below(prefix) {

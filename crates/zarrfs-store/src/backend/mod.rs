@@ -1,10 +1,9 @@
-//! The backends: one folder or file for each kind of store.
+//! Reads and writes each kind of store: one folder or file for each kind.
 //!
-//! `remote_url` opens the stores behind a network, and `remote` has the code that these stores share. `current` reads an
-//! archive or a reference file again after a change.
+//! `remote_url` opens the stores behind a network, and `remote` has the code that these stores share. `current` reads
+//! an archive or a reference file again after a change.
 //!
-//! A backend only reads and writes its own medium. Statistics, caching and prefetching are the layers' work
-//! (`layer`).
+//! A backend only reads and writes its own kind of store. Statistics, caching and prefetching are the work of `layer`.
 
 use std::fmt::Display;
 
@@ -23,17 +22,15 @@ pub mod zip;
 
 pub use remote::login::{Login, default_netrc};
 
-/// Returns the error for a directory where an object is needed.
 fn is_a_directory(subject: impl Display) -> Error {
     Error::new(Kind::IsADirectory, subject, "is a directory")
 }
 
-/// Returns the error for an object where a directory is needed.
 fn not_a_directory(prefix: &Key) -> Error {
     Error::new(Kind::NotADirectory, prefix, "is an object, not a directory")
 }
 
-/// Returns the error for an object that is longer than a read permits.
+/// Returns the error for an object whose length exceeds the caller's limit.
 fn too_long(subject: impl Display, length: u64, limit: u64) -> Error {
     Error::too_large(
         subject,
@@ -41,12 +38,11 @@ fn too_long(subject: impl Display, length: u64, limit: u64) -> Error {
     )
 }
 
-/// Returns the error for an object that has another version than when it was opened.
+/// Returns the error for an object that has changed since it was opened.
 fn changed(key: &Key) -> Error {
     Error::new(Kind::Changed, key, "was changed while it was open")
 }
 
-/// Returns the error for a listing of a store that cannot list its names.
 fn cannot_list(prefix: &Key) -> Error {
     Error::unsupported(prefix, "the server does not list names")
 }
@@ -64,7 +60,7 @@ fn slice(bytes: &[u8], start: u64, end: u64) -> Vec<u8> {
         .to_vec()
 }
 
-/// Implements `Debug` by the name of the type alone, since its fields may hold secrets or have no `Debug`.
+/// Implements `Debug` by the name of a type alone, since its fields may contain secrets or have no `Debug`.
 macro_rules! opaque_debug {
     ($name:ident $(<$generic:ident>)?) => {
         impl$(<$generic>)? std::fmt::Debug for $name$(<$generic>)? {

@@ -9,7 +9,7 @@ use url::Url;
 use super::listing_page;
 use zarr_format::error::{Error, Result};
 
-/// A kind of object store.
+/// A cloud whose object store holds buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CloudKind {
     S3,
@@ -26,7 +26,7 @@ pub(super) struct Address {
     pub(super) bucket: String,
     /// The account in an Azure URL.
     pub(super) account: Option<String>,
-    /// The prefix, without a slash at either end.
+    /// The key prefix of the store in the bucket, without a slash at either end.
     pub(super) prefix: String,
 }
 
@@ -113,7 +113,7 @@ impl Address {
     }
 }
 
-/// Returns the bucket of a path on one of S3's own hosts, and its region.
+/// Returns the bucket that a URL on one of S3's own hosts names, and the bucket's region if the host name contains it.
 fn s3_bucket(host: &str, path: &str) -> Option<(Address, Option<String>)> {
     let (first, rest) = path.split_once('/').unwrap_or((path, ""));
     let host_prefix = host.strip_suffix("amazonaws.com")?.strip_suffix('.')?;

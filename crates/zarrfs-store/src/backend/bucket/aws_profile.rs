@@ -43,26 +43,26 @@ use zarr_format::error::{Error, Kind, Result};
 /// Time limit for the first credentials of a profile: a program or a server may have to issue them.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A profile, and the client for its credential requests.
+/// An AWS profile, and the HTTP client for its credential requests.
 #[derive(Clone)]
 pub(super) struct AwsProfile {
-    /// The name from an option or from AWS_PROFILE.
+    /// The profile's name from an option or from AWS_PROFILE.
     selected: Option<String>,
-    /// `None` if there are no profile files.
+    /// The HTTP client for credential requests, or `None` if the machine has no AWS profile files.
     client: Option<AwsClient>,
 }
 
-/// The settings of a profile for the bucket's server.
+/// Region and endpoint of a bucket's server, as an AWS profile gives them.
 #[derive(Default)]
 pub(super) struct ProfileSettings {
     pub(super) region: Option<String>,
     pub(super) endpoint: Option<String>,
-    /// Whether endpoints in profiles and environment variables are ignored.
+    /// Whether endpoints in AWS profiles and environment variables are ignored.
     pub(super) ignores_endpoints: bool,
 }
 
 impl AwsProfile {
-    /// Selects the profile `name`, else the one in AWS_PROFILE, else `default`. `config` has the HTTP options for
+    /// Selects the AWS profile `name`, else the one in AWS_PROFILE, else `default`. `config` has the HTTP options for
     /// credential requests.
     pub(super) fn new(
         name: Option<&str>,
@@ -85,7 +85,6 @@ impl AwsProfile {
         self.selected.as_deref().unwrap_or("default")
     }
 
-    /// Returns the name of the profile for messages.
     pub(super) fn display_name(&self) -> String {
         format!("AWS profile {}", self.name())
     }
@@ -102,7 +101,7 @@ impl AwsProfile {
         };
         let (read, _) = wait(&UNLIMITED, TIMEOUT, self.read(client))?;
         let read = read.ok_or_else(|| self.timeout_error())?;
-        // Order of precedence: the environment variable, the section of services, the profile.
+        // A setting comes from the first of these that has it: environment variable, services section, AWS profile.
         let setting = |name: &str, variable: &str| {
             let key = ServiceConfigKey::builder().service_id("s3");
             let key = key.profile(name).env(variable).build().ok()?;
@@ -174,7 +173,7 @@ fn is_true(value: Option<String>) -> bool {
     value.is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
-/// Returns the paths of the two profile files: each from its environment variable, or else in the home directory.
+/// Returns the paths of the two AWS profile files: each from its environment variable, or else in the home directory.
 fn files() -> Vec<PathBuf> {
     let file = |variable: &str, usual: &str| match std::env::var_os(variable) {
         Some(path) if !path.is_empty() => Some(PathBuf::from(path)),
@@ -185,7 +184,7 @@ fn files() -> Vec<PathBuf> {
     config.into_iter().chain(credentials).collect()
 }
 
-/// Returns the options of the client for credential requests: the same as the bucket's client has.
+/// Returns the HTTP options for AWS credential requests. Requests to the bucket have the same options.
 fn client_options(config: &RemoteConfig) -> ClientOptions {
     let defaults = http_client::defaults(config).into_iter();
     let chosen = config.options.iter().filter_map(|(name, value)| {
@@ -201,34 +200,32 @@ fn client_options(config: &RemoteConfig) -> ClientOptions {
     options.with_config(ClientConfigKey::AllowHttp, "true")
 }
 
-/// Credentials and their expiry, if they expire.
+/// AWS credentials and, for temporary ones, the time when they expire.
 struct IssuedCredential {
     credential: Arc<AwsCredential>,
     expiry: Option<SystemTime>,
 }
 
 impl IssuedCredential {
-    /// Whether the credentials are valid at a time.
     fn is_valid_at(&self, time: SystemTime) -> bool {
         self.expiry.is_none_or(|expiry| time < expiry)
     }
 }
 
-/// The credential provider of a profile, for object_store.
+/// Gives object_store the credentials of an AWS profile.
 struct ProfileCredentials {
     profile: AwsProfile,
     client: AwsClient,
-    /// The region for the requests.
     region: Region,
-    /// Locked during a renewal.
+    /// The latest credentials. The lock is held during a renewal, so that only one caller renews them.
     issued: Mutex<Option<IssuedCredential>>,
 }
 
 opaque_debug!(ProfileCredentials);
 
 impl ProfileCredentials {
-    /// Returns the credentials, renewed if they expire soon. If the renewal fails, the old ones are used until they
-    /// expire.
+    /// Returns the AWS credentials, renewed if they expire soon. If the renewal fails, the old credentials are used
+    /// until they expire.
     async fn renewed(&self) -> std::result::Result<Arc<AwsCredential>, String> {
         let mut issued = self.issued.lock().await;
         // Credentials are renewed 5 minutes before they expire.
@@ -273,13 +270,13 @@ impl ProfileCredentials {
         })
     }
 
-    /// Returns the library's reasons for an error, from the outermost to the innermost.
+    /// Returns the message of an error of the AWS library: its causes, from the outermost to the innermost.
     fn why(&self, error: &CredentialsError) -> String {
         let mut reasons: Vec<String> = Vec::new();
         let mut source = error.source();
         while let Some(reason) = source {
             let text = reason.to_string();
-            // Some messages repeat their cause.
+            // Some errors repeat the text of their cause, so a text that was already listed is left out.
             if !reasons.iter().any(|earlier| earlier.contains(&text)) {
                 reasons.push(text);
             }
@@ -291,7 +288,8 @@ impl ProfileCredentials {
             CredentialsError::CredentialsNotLoaded(_) => {
                 "no credentials in ~/.aws/config or ~/.aws/credentials".to_string()
             }
-            // Each of the library's errors about single sign-on contains one of these.
+            // The AWS library has no error type for a failed single sign-on, but the messages contain one of these
+            // words.
             _ if ["SSO", "sso", "access token", "UnauthorizedException"]
                 .iter()
                 .any(|word| why.contains(word)) =>
@@ -317,7 +315,7 @@ impl CredentialProvider for ProfileCredentials {
     }
 }
 
-/// An HTTP client for the AWS library.
+/// Gives the AWS library an HTTP client of object_store.
 #[derive(Clone, Debug)]
 struct AwsClient(HttpClient);
 

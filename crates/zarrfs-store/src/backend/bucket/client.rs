@@ -29,21 +29,20 @@ use crate::{EntryKind, Key, Meta, Object, Version};
 use zarr_format::buffer;
 use zarr_format::error::{Error, Kind, Result};
 
-/// A client of object_store and the limits of its requests.
+/// An object_store client for one bucket, and the limits of its requests.
 pub(super) struct Client {
     pub(super) cloud: CloudHandles,
     pub(super) limits: RequestLimits,
-    /// The region from the settings.
+    /// The bucket's region, if the settings give one.
     pub(super) region: Option<String>,
-    /// Whether the server supports suffix ranges.
+    /// Whether the server supports range requests for the last N bytes of an object.
     pub(super) suffixes: bool,
     /// The prefix of the store in the bucket, without a slash at either end.
     pub(super) prefix: String,
-    /// Decides whether a refused key is missing; `None` if names can be listed.
+    /// Decides whether a key whose request was refused (403) is a missing key. `None` if the server permits listing.
     pub(super) refusals: Option<RefusalProbe>,
 }
 
-/// The body of a response, and the metadata of its object.
 struct ResponseBody {
     bytes: Vec<u8>,
     meta: ObjectMeta,
@@ -68,13 +67,14 @@ impl Client {
         if name.is_empty() { name } else { name + "/" }
     }
 
-    /// Returns the object_store path of an object, or `None` if no object can have the key.
+    /// Returns the object_store path of a key's object, or `None` if no object can have the key.
     pub(super) fn path(&self, key: &Key) -> Option<Path> {
         let name = self.name(key).filter(|_| !key.is_root())?;
         Path::parse(name).ok()
     }
 
-    /// Returns the result of a lookup. Some servers refuse missing keys (403): the result is `None` for such a key too.
+    /// Returns the result of a lookup, or `None` if the key is missing. Some servers refuse requests for missing keys
+    /// (403) instead of answering 404.
     fn or_missing<T>(
         &self,
         context: &RequestContext,
@@ -92,7 +92,7 @@ impl Client {
         }
     }
 
-    /// Requests the metadata of an object from inside another request. Returns false if the object is missing.
+    /// Returns whether an object exists. Sends a HEAD request without a permit, since the caller's request holds one.
     async fn exists(&self, key: &Key) -> Result<bool> {
         let Some(path) = self.path(key) else {
             return Ok(false);
@@ -105,7 +105,7 @@ impl Client {
         }
     }
 
-    /// Runs a request about `subject` and waits for its response.
+    /// Runs a read request and waits for its response. Errors name `subject`, for example the key.
     pub(super) fn request<T>(
         &self,
         context: &RequestContext,
@@ -117,7 +117,7 @@ impl Client {
         self.to_result(subject, done.flatten(), &last, false)
     }
 
-    /// Runs a request that changes `subject` and waits for its response.
+    /// Runs a put or removal and waits for its response. Errors name `subject`, for example the key.
     pub(super) fn change<T>(
         &self,
         subject: &dyn Display,
@@ -128,7 +128,7 @@ impl Client {
         self.to_result(subject, done, &last, true)
     }
 
-    /// Runs a request that sends a body and waits for its response.
+    /// Runs a request that uploads a body and waits for its response. Errors name `subject`, for example the key.
     pub(super) fn send<T>(
         &self,
         subject: &dyn Display,
@@ -140,7 +140,7 @@ impl Client {
         self.to_result(subject, done.flatten(), &last, true)
     }
 
-    /// Runs two requests about `subject` concurrently and waits for both.
+    /// Runs two read requests concurrently and waits for both responses. Errors name `subject`, for example the key.
     pub(super) fn request_both<A, B>(
         &self,
         context: &RequestContext,
@@ -177,8 +177,8 @@ impl Client {
         }
     }
 
-    /// Converts the failure of a request to an error; `is_change` is true for a put or a removal. The error names the
-    /// bucket's region only if that differs from the region in the settings.
+    /// Converts an error of object_store to one of zarrfs; `is_change` is true for a put or a removal. The message
+    /// names the bucket's region only if the region differs from the one in the settings.
     fn error(
         &self,
         fault: &object_store::Error,
@@ -270,8 +270,8 @@ impl Client {
         }))
     }
 
-    /// Requests an object and reads the body. The outer error is object_store's; the inner one says why the body is
-    /// unusable.
+    /// Requests an object and reads the response's body. The outer error is object_store's; the inner error says why
+    /// the body is unusable.
     async fn collect(
         &self,
         path: &Path,
@@ -299,7 +299,7 @@ impl Client {
     }
 }
 
-/// Reads a body, and stops once it is longer than the `length` in its header.
+/// Reads a response body of `length` bytes, and stops if the body is longer.
 async fn drain(response: GetResult, length: usize) -> object_store::Result<ResponseBody> {
     let meta = response.meta.clone();
     let mut bytes = buffer::with_capacity(length);

@@ -19,12 +19,12 @@ use crate::backend::remote::http_client;
 use crate::backend::remote::http_client::{CLIENT_OPTIONS, unknown_option};
 use zarr_format::error::{Error, Result};
 
-/// Whether an option selects an AWS profile. object_store has no such option.
+/// Whether `--storage-option NAME` selects an AWS profile. object_store has no such option.
 pub(super) fn is_profile_option(name: &str) -> bool {
     matches!(name, "profile" | "aws_profile")
 }
 
-/// The keys under which a builder of object_store knows the settings of one kind of bucket.
+/// The configuration keys of object_store that zarrfs sets or reads for one cloud.
 pub(super) struct BuilderKeys<K: 'static> {
     /// The prefix of the cloud's environment variables.
     pub(super) variables: &'static str,
@@ -44,7 +44,6 @@ pub(super) trait CloudBuilder: Sized {
     fn set(self, key: Self::Key, value: &str) -> Self;
     fn get(&self, key: &Self::Key) -> Option<String>;
 
-    /// Whether any of these settings has a value.
     fn has_any(&self, keys: &[Self::Key]) -> bool {
         let has = |key| self.get(key).is_some_and(|value| !value.is_empty());
         keys.iter().any(has)
@@ -55,12 +54,11 @@ pub(super) trait CloudBuilder: Sized {
         Self::keys().endpoints.iter().find_map(|key| self.get(key))
     }
 
-    /// Whether a setting is `true`.
     fn is_on(&self, key: Self::Key) -> bool {
         self.get(&key).is_some_and(|value| value == "true")
     }
 
-    /// Applies the settings that all kinds have: the HTTP client, the options and the server.
+    /// Configures the HTTP client, the user's options and the server address on an object_store builder.
     fn configured(mut self, kind: CloudKind, config: &RemoteConfig) -> Result<Self> {
         for (key, value) in http_client::defaults(config) {
             self = self.set(Self::client(key), &value);
@@ -79,7 +77,7 @@ pub(super) trait CloudBuilder: Sized {
         self.with_server(config)
     }
 
-    /// Sets an option. It overrides every environment variable with the same meaning.
+    /// Sets a storage option. It overrides every environment variable with the same meaning.
     fn set_option(self, key: Self::Key, value: &str) -> Self {
         if Self::keys().endpoints.contains(&key) {
             self.set_endpoint(value)
@@ -114,7 +112,8 @@ pub(super) trait CloudBuilder: Sized {
         self
     }
 
-    /// Checks the addresses of the servers, and permits HTTP without TLS if the address is an `http` URL.
+    /// Checks the addresses of the bucket's server and of the credential servers. Permits HTTP without TLS if the
+    /// bucket's server has an `http` URL.
     fn with_server(self, config: &RemoteConfig) -> Result<Self> {
         let source_of = |value: &str| source_of(value, Self::keys().variables, config);
         for text in Self::keys().issuers.iter().filter_map(|key| self.get(key)) {
@@ -130,7 +129,6 @@ pub(super) trait CloudBuilder: Sized {
         Ok(self.with_plain_http(&url))
     }
 
-    /// Sends requests without credentials.
     fn anonymous(self) -> Self {
         self.set(Self::keys().skip_signature, "true")
     }
@@ -218,7 +216,7 @@ cloud_builder!(
     }
 );
 
-/// Parses an option's name. The error is `Invalid` and suggests the nearest known name.
+/// Parses the name of a storage option. The error is `Invalid` and suggests the nearest known name.
 fn parse_option<K: FromStr>(kind: CloudKind, name: &str) -> Result<K> {
     let lower = name.to_ascii_lowercase();
     // Optional prefixes, taken from the environment variables.
@@ -232,7 +230,7 @@ fn parse_option<K: FromStr>(kind: CloudKind, name: &str) -> Result<K> {
         .ok_or_else(|| unknown_option(name, &option_names(kind).collect::<Vec<_>>()))
 }
 
-/// Returns the names of the options of a kind of bucket, including those of the HTTP client.
+/// Returns the names of the storage options of one cloud, including those of the HTTP client.
 fn option_names(kind: CloudKind) -> impl Iterator<Item = &'static str> {
     let own: &[&str] = match kind {
         CloudKind::S3 => &[

@@ -22,10 +22,10 @@ use crate::backend::remote::connector::Connector;
 use crate::backend::remote::headers::retry_after;
 use crate::backend::remote::runtime::record_arrival;
 
-/// The region for signatures if none is given.
+/// The region in request signatures if the user gives no region.
 pub(super) const DEFAULT_REGION: &str = "us-east-1";
 
-/// Signs requests for listings.
+/// Signs listing requests that zarrfs has rewritten.
 #[derive(Debug)]
 pub(super) struct ListingSigner {
     credentials: AwsCredentialProvider,
@@ -41,7 +41,7 @@ impl ListingSigner {
         }
     }
 
-    /// Signs a request again, replacing its signature.
+    /// Replaces the signature of a request.
     pub(super) async fn sign(&self, request: &mut HttpRequest) -> Result<(), HttpError> {
         let failed = |error| HttpError::new(HttpErrorKind::Unknown, error);
         let credential = self.credentials.get_credential().await.map_err(failed)?;
@@ -55,10 +55,9 @@ impl ListingSigner {
 #[derive(Clone)]
 pub(super) struct BucketConnector {
     pub(super) below: Connector,
-    /// The names that listings hide; each listing adds its own.
+    /// Records the names that listings leave out because they are not valid paths.
     pub(super) not_shown: Arc<HiddenEntries>,
-    /// Signs requests that were rewritten to version 1 of S3's listings (`listing_page`); empty if requests are not
-    /// signed.
+    /// Signs requests that were rewritten to version 1 of S3's listings; empty if requests are not signed.
     pub(super) signer: Arc<OnceLock<ListingSigner>>,
     /// The status, in addition to 404, that means that an object is missing.
     pub(super) missing_is: Option<u16>,
@@ -83,8 +82,8 @@ struct BucketHttpClient {
 }
 
 impl BucketHttpClient {
-    /// Waits as long as a busy server asks for, before object_store retries the request. If the server asks for more
-    /// than `patience`, returns an error that object_store does not retry.
+    /// If a busy server asks for a pause (`Retry-After`), waits that long, so that object_store then retries. If the
+    /// server asks for more than `patience`, returns an error that object_store does not retry.
     async fn wait_if_busy(&self, response: &HttpResponse) -> Result<(), HttpError> {
         let Some(pause) = retry_after(response.status(), response.headers()) else {
             return Ok(());

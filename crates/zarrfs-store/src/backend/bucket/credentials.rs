@@ -15,10 +15,10 @@ use crate::backend::opaque_debug;
 use crate::backend::remote::errors;
 use crate::backend::remote::runtime::{LastResponse, record_response, with_last_response};
 
-/// A source of credentials for a cloud.
+/// Gives object_store the credentials of a cloud.
 pub(super) type Source<T> = Arc<dyn CredentialProvider<Credential = T>>;
 
-/// Builds a source from the present content of the files.
+/// Builds a credential source from the present content of the credential files.
 type Read<T> = dyn Fn() -> object_store::Result<Source<T>> + Send + Sync;
 
 /// Credentials from files, which are read again when the files have changed.
@@ -33,11 +33,11 @@ pub(super) struct RefreshingCredentials<T> {
 
 struct CurrentSource<T> {
     source: Source<T>,
-    /// The stamps of the files when they were read.
+    /// The status of each credential file when it was last read.
     stamps: Vec<FileStamp>,
 }
 
-/// Identifies the content of a file: inode, size and mtime, or `None` if it is missing.
+/// Identifies the content of a file by its inode, size and mtime; `None` if the file is missing.
 type FileStamp = Option<(u64, u64, i64, i64)>;
 
 fn stamps(files: &[PathBuf]) -> Vec<FileStamp> {
@@ -49,7 +49,7 @@ fn stamps(files: &[PathBuf]) -> Vec<FileStamp> {
 }
 
 impl<T> RefreshingCredentials<T> {
-    /// Reads the files with `read`, now and after each change.
+    /// Creates credentials that `read` reads from the files now and after each change of a file.
     pub(super) fn new(
         files: Vec<PathBuf>,
         read: impl Fn() -> object_store::Result<Source<T>> + Send + Sync + 'static,
@@ -63,12 +63,13 @@ impl<T> RefreshingCredentials<T> {
         })
     }
 
-    /// Returns the source for the current files, or the previous one if they cannot be read.
+    /// Returns credentials from the current files, or the previous credentials if the files cannot be read.
     fn source(&self) -> Source<T> {
         let now = stamps(&self.files);
         let mut current = self.current.lock();
         if current.stamps != now {
-            // If a file is still being written, its stamp changes once more.
+            // The new stamp is stored even if reading fails: a file that is still being written gets another stamp
+            // later.
             current.stamps = now;
             match (self.read)() {
                 Ok(source) => {
@@ -102,7 +103,7 @@ impl<T: fmt::Debug + Send + Sync + 'static> CredentialProvider for RefreshingCre
 /// count as missing, and a chunk would read as the fill value.
 pub(super) struct NamedCredentials<T> {
     source: Source<T>,
-    /// The name of the issuer.
+    /// The issuer of the credentials, as error messages name it.
     name: String,
 }
 
@@ -124,7 +125,8 @@ impl<T: fmt::Debug + Send + Sync + 'static> CredentialProvider for NamedCredenti
     async fn get_credential(&self) -> object_store::Result<Arc<T>> {
         let (answer, last) = with_last_response(self.source.get_credential()).await;
         answer.map_err(|error| {
-            // Clears the recorded response of the bucket, which belongs to an earlier request.
+            // Clears the recorded response, because it came from the bucket. Otherwise the error would name the
+            // bucket's status.
             record_response(LastResponse::default());
             let text = errors::without_credentials(&self.name, &error, &last);
             object_store::Error::Generic {
@@ -145,7 +147,7 @@ pub(super) async fn execute_with_imdsv1(
     mut request: HttpRequest,
 ) -> Result<HttpResponse, HttpError> {
     let (token_header, placeholder) = ("x-aws-ec2-metadata-token", "no-token");
-    // This header is in the request for a token and in its response.
+    // S3's request for a token and the response to it have this header.
     let ttl_header = HeaderName::from_static("x-aws-ec2-metadata-token-ttl-seconds");
     let ttl = request.headers().get(&ttl_header).cloned();
     let ttl = ttl.filter(|_| request.method() == Method::PUT);
@@ -179,7 +181,6 @@ mod tests {
     use crate::request_context::UNLIMITED;
     use zarr_format::error::Kind;
 
-    /// A source of credentials whose server responds with this status, for example with 404.
     #[derive(Debug)]
     struct Refusing(u16);
 

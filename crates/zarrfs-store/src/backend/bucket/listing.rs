@@ -1,6 +1,7 @@
-//! Lists the names under a prefix, or all objects below it, in the server's pages.
+//! Lists the names in a directory or all objects below a prefix, page by page.
 //!
-//! A page that cannot be fetched, or a token that does not advance, is an error, never the end of the listing.
+//! A page that cannot be fetched, or a continuation token that does not advance, is an error, never the end of the
+//! listing.
 
 use std::mem;
 use std::sync::Arc;
@@ -18,7 +19,6 @@ use zarr_format::error::{Error, Kind, Result};
 /// Maximum number of names on a page.
 pub(super) const PAGE_SIZE: usize = 1000;
 
-/// A name, and the metadata that `head` would return.
 #[derive(Clone)]
 struct ListedName {
     name: Vec<u8>,
@@ -31,19 +31,18 @@ impl ListedName {
     }
 }
 
-/// The next page of a listing.
+/// Where the next page of a bucket listing starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum NextPage {
     #[default]
     First,
-    /// The page that has this token.
+    /// The page that has this continuation token.
     At(String),
-    /// No page follows: the last page was returned.
+    /// The last page was returned, so no page follows.
     End,
 }
 
 impl NextPage {
-    /// Returns the page that follows a page with this token.
     fn after(token: Option<String>) -> NextPage {
         token.map_or(NextPage::End, NextPage::At)
     }
@@ -77,7 +76,7 @@ impl NextPage {
     }
 }
 
-/// The number of names on a page, and the first and last name.
+/// Number of names on a listing page, and its first and last name. Two equal values reveal a repeated page.
 #[derive(Clone, PartialEq, Eq)]
 struct PageNames {
     count: usize,
@@ -97,20 +96,19 @@ impl PageNames {
     }
 }
 
-/// The pages of a listing, each requested with the token of the one before.
+/// Fetches the pages of a bucket listing, each with the continuation token of the page before it.
 #[derive(Clone, Default)]
 pub(super) struct Pages {
     next: NextPage,
     first: Option<PageNames>,
     last: Option<PageNames>,
-    /// Number of consecutive pages that had no new name.
+    /// Number of consecutive listing pages that had no new name.
     empty: usize,
-    /// The error after which no further page is requested.
+    /// The error of an endless listing, after which no further page is requested.
     failed: Option<Error>,
 }
 
 impl Pages {
-    /// Whether the last page was received.
     pub(super) fn has_ended(&self) -> bool {
         self.next == NextPage::End
     }
@@ -142,7 +140,7 @@ impl Pages {
         Ok(Some(page))
     }
 
-    /// Records the names of a page. The error is `Corrupt` if the server starts again from the beginning.
+    /// Records the names of a listing page. The error is `Corrupt` if the server starts the listing again.
     fn record(&mut self, key: &Key, page: &PaginatedListResult) -> Result<()> {
         let names = PageNames::of(page);
         // Some servers limit the keys of a page and count the keys behind a prefix too. They repeat a prefix with many
@@ -160,7 +158,8 @@ impl Pages {
         } else {
             0
         };
-        // Servers send some pages without a new name when they skip removed objects or many keys of one prefix.
+        // Servers send some pages without a new name, because they skip removed objects or keys of a prefix already
+        // listed. More than 100 such pages are taken for an endless listing.
         if self.empty > 100 && page.page_token.is_some() {
             let text = format!("endless listing: {} pages have no new name", self.empty);
             return Err(Error::corrupt(key, text));
@@ -171,38 +170,36 @@ impl Pages {
     }
 }
 
-/// A position in a listing.
+/// A position in a listing, from which the listing can be resumed.
 #[derive(Clone, Default)]
 struct Position {
-    /// The number of names before this position.
     cursor: u64,
     pages: Pages,
-    /// Objects that may turn out to be prefixes as well.
+    /// Objects not returned yet, because a later page may show that their names are directories too.
     undecided: Vec<ListedName>,
-    /// The last directory of the previous page, which the next page may repeat.
+    /// The last directory on the previous page. The next page may repeat it.
     split: Option<Vec<u8>>,
 }
 
-/// A listing of one folder in progress.
+/// Lists one directory of a bucket.
 ///
-/// A cursor is the number of a name in the listing, counted from 1. The token of each page is kept (one per thousand
-/// names), so that a seek needs one request. An object is returned once it is certain that it is not a prefix as well:
-/// a later page may have keys below it.
+/// A cursor (the position that a caller may seek to) is the number of a name in the listing, counted from 1. The
+/// continuation token of each page is stored, so that a seek needs one request. An object is returned only when no
+/// later page can have keys below it, since such keys make its name a directory.
 pub(super) struct BucketListing {
     client: Arc<Client>,
     /// The prefix of all names in the bucket, with a final slash unless it is empty.
     prefix: String,
     key: Key,
-    /// The starts of all pages so far.
+    /// The position at the start of each page so far, for seeks.
     starts: Vec<Position>,
     page: std::vec::IntoIter<ListedName>,
     position: Position,
-    /// Whether the prefix is itself an object: a folder marker.
+    /// Whether an object has the name of the listed directory (a folder marker).
     has_marker: bool,
 }
 
 impl BucketListing {
-    /// Starts a listing of the names under `prefix`.
     pub(super) fn new(client: Arc<Client>, prefix: String, key: Key) -> BucketListing {
         BucketListing {
             client,
@@ -215,17 +212,17 @@ impl BucketListing {
         }
     }
 
-    /// Returns the listing, with another client for its next pages.
+    /// Replaces the client that requests the next pages of the listing.
     pub(super) fn with_client(self, client: Arc<Client>) -> BucketListing {
         BucketListing { client, ..self }
     }
 
-    /// Whether the pages so far have the folder's marker. Then the folder exists even if it is empty.
+    /// Whether the pages so far contain the directory's marker object. With a marker, an empty directory exists.
     pub(super) fn has_marker(&self) -> bool {
         self.has_marker
     }
 
-    /// Fetches pages until one has a name. Returns false if the listing has no names.
+    /// Fetches pages until one has a name. Returns false if the directory has no names.
     pub(super) fn has_names(&mut self, context: &RequestContext) -> Result<bool> {
         while self.page.as_slice().is_empty() {
             if !self.next_page(context)? {
@@ -235,7 +232,7 @@ impl BucketListing {
         Ok(true)
     }
 
-    /// Fetches the next page. Returns false after the last one.
+    /// Fetches the next page of the listing. Returns false after the last page.
     fn next_page(&mut self, context: &RequestContext) -> Result<bool> {
         let wanted = PageRange {
             prefix: &self.prefix,
@@ -249,7 +246,7 @@ impl BucketListing {
             return Ok(false);
         };
         self.starts.push(start);
-        // object_store drops the slash at the end of the marker's name.
+        // object_store drops the final slash of a folder marker's name, so the slash is dropped from the prefix too.
         let marker = self.prefix.strip_suffix('/').unwrap_or(&self.prefix);
         let mut objects = page.result.objects.iter();
         self.has_marker |= objects.any(|object| object.location.as_ref() == marker);
@@ -258,7 +255,7 @@ impl BucketListing {
         Ok(true)
     }
 
-    /// Returns the names of a page in order. If a name is both an object and a prefix, it is returned once, as a
+    /// Returns the names on a page, sorted. A name that is both an object and a prefix is returned once, as a
     /// directory.
     fn names(&mut self, page: PaginatedListResult) -> Vec<ListedName> {
         let mut names = mem::take(&mut self.position.undecided);
@@ -268,7 +265,7 @@ impl BucketListing {
                     let meta = describe(object, EntryKind::File);
                     names.push(ListedName { name, meta });
                 }
-                // There is a slash in the name: the server ignored the delimiter.
+                // A listed name contains a slash, because the server ignored the delimiter: the name is a directory.
                 Some((name, _)) => names.push(ListedName {
                     name,
                     meta: Meta::prefix(),
@@ -287,7 +284,8 @@ impl BucketListing {
         let was_returned =
             |name: &ListedName| name.is_directory() && split.as_ref() == Some(&name.name);
         names.retain(|name| !was_returned(name));
-        // Of equal names the object comes first. The merged directory keeps the size and version of the object.
+        // If a name is both an object and a directory, the object sorts first and the directory takes its size and
+        // version.
         names.sort_by(|one, other| {
             (&one.name, one.is_directory()).cmp(&(&other.name, other.is_directory()))
         });
@@ -304,9 +302,8 @@ impl BucketListing {
         names
     }
 
-    /// Returns the directory of the last key on a page, or `None` if that key is directly below the prefix. The next
-    /// page may repeat the directory if the server ignores the delimiter, or begins a page after a key and not after a
-    /// prefix.
+    /// Returns the directory of the last key on a page, or `None` if the key is directly below the prefix. The next
+    /// page may repeat the directory, because some servers ignore the delimiter or start a page after a key.
     fn last_directory(&self, page: &PaginatedListResult) -> Option<Vec<u8>> {
         let objects = page.result.objects.iter().map(|object| &object.location);
         let last = objects.chain(&page.result.common_prefixes);
@@ -316,8 +313,8 @@ impl BucketListing {
         (is_prefix || kind == EntryKind::Directory).then_some(name)
     }
 
-    /// Moves objects that may be prefixes as well to `undecided`: the last name on the page begins with their names.
-    /// After `a` and `a-b`, for example, the next page may have `a/c`, since `/` sorts after `-`.
+    /// Moves objects whose names a later page may show as directories from `names` to `undecided`. After `a` and `a-b`,
+    /// for example, the next page may have `a/c`, since `/` sorts after `-`.
     fn take_undecided(&mut self, names: &mut Vec<ListedName>) {
         let last = names
             .last()
@@ -329,8 +326,8 @@ impl BucketListing {
     }
 }
 
-/// Returns the first component after the prefix, and its kind: a directory if more components follow. Returns `None`
-/// for the prefix itself and for names that cannot be part of a key.
+/// Returns the first path component after the prefix: a directory if more components follow, else a file. Returns
+/// `None` for the prefix itself and for names that cannot be part of a key.
 fn listed(prefix: &str, location: &str) -> Option<(Vec<u8>, EntryKind)> {
     let name = location.strip_prefix(prefix)?.trim_end_matches('/');
     let (name, kind) = match name.split_once('/') {
@@ -341,7 +338,7 @@ fn listed(prefix: &str, location: &str) -> Option<(Vec<u8>, EntryKind)> {
     Some((name.as_bytes().to_vec(), kind))
 }
 
-/// The names that a page is requested for.
+/// Which names a listing request asks for.
 pub(super) struct PageRange<'a> {
     /// The prefix of all names.
     pub(super) prefix: &'a str,
@@ -354,7 +351,7 @@ pub(super) struct PageRange<'a> {
 }
 
 impl<'a> PageRange<'a> {
-    /// Returns the range of the first name below a prefix.
+    /// Returns a range that asks for one name only, to test whether the prefix has any.
     pub(super) fn first_name(prefix: &'a str) -> PageRange<'a> {
         PageRange {
             prefix,
@@ -364,7 +361,6 @@ impl<'a> PageRange<'a> {
         }
     }
 
-    /// Builds the request for a page.
     pub(super) fn options(&self, next: &NextPage) -> PaginatedListOptions {
         let token = next.token();
         let is_first = token.is_none();
@@ -377,7 +373,7 @@ impl<'a> PageRange<'a> {
         }
     }
 
-    /// Fetches a page.
+    /// Fetches a page of the listing.
     pub(super) fn fetch(
         &self,
         context: &RequestContext,
@@ -385,7 +381,8 @@ impl<'a> PageRange<'a> {
         key: &Key,
         next: &NextPage,
     ) -> Result<PaginatedListResult> {
-        // A body that breaks off is requested again here: object_store does not retry that.
+        // If a response's body breaks off, the page is requested again, because object_store only retries whole
+        // requests.
         let mut attempts = Attempts::new(client.limits.time, 3);
         loop {
             let prefix = (!self.prefix.is_empty()).then_some(self.prefix);
@@ -436,23 +433,22 @@ impl Listing for BucketListing {
     }
 }
 
-/// A flat listing in progress: all objects below a prefix.
+/// Lists all objects below a prefix in one listing, without directories.
 ///
-/// Names that cannot be keys are left out, as in other listings. object_store drops the slash at the end of a folder
-/// marker, so an empty object may be a marker; the caller decides.
+/// Names that cannot be keys are left out. object_store drops the slash at the end of a folder marker, so an empty
+/// object may be a marker; the caller decides.
 pub(super) struct BucketFlatListing {
     pub(super) client: Arc<Client>,
     /// The prefix of all names in the bucket, with a final slash unless it is empty.
     pub(super) prefix: String,
-    /// The same prefix as a key.
     pub(super) key: Key,
-    /// The name in the bucket after which the listing begins.
+    /// The object name after which the listing begins.
     pub(super) after: Option<String>,
     pub(super) pages: Pages,
 }
 
 impl BucketFlatListing {
-    /// Returns the key of an object, or `None` for the prefix itself and for names that cannot be keys.
+    /// Returns the key of a listed object, or `None` for the prefix itself and for names that cannot be keys.
     fn key(&self, location: &str) -> Option<Key> {
         let rest = location.strip_prefix(&self.prefix)?;
         if rest.is_empty() {

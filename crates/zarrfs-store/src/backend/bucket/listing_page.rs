@@ -17,20 +17,21 @@ use object_store::path::Path;
 use quick_xml::escape::{escape, unescape};
 use url::form_urlencoded;
 
-/// Prefixes of the added tokens. The first is followed by a marker, the second by the reason why there is none.
+/// Continuation tokens that zarrfs adds begin with one of these. `MARKER` precedes the name to continue after, `FAULT`
+/// the reason why the listing cannot continue.
 const MARKER: &str = "zarrfs-marker:";
 const FAULT: &str = "zarrfs-fault:";
 
-/// The XML element that contains the token of the next page, and the end tag of a page.
+/// The XML element with the continuation token, and the end tag of a listing page.
 const TOKEN: &str = "NextContinuationToken";
 const END: &str = "</ListBucketResult>";
 
-/// Returns the reason why a listing cannot continue, or `None` if the token has none.
+/// Returns the reason why a listing cannot continue, or `None` if the continuation token contains no reason.
 pub(super) fn fault(token: &str) -> Option<&str> {
     token.strip_prefix(FAULT)
 }
 
-/// Returns the request of version 1 for a token with a marker, or `None` for other tokens.
+/// Returns the URL of a version 1 listing if the URL's continuation token contains a marker, else `None`.
 pub(super) fn version_1_uri(uri: &Uri) -> Option<Uri> {
     let query = uri
         .query()
@@ -53,7 +54,8 @@ pub(super) fn version_1_uri(uri: &Uri) -> Option<Uri> {
     Uri::from_parts(parts).ok().filter(|_| has_marker)
 }
 
-/// Returns a page of S3 that has a token unless it is the last page. Pages of Azure are returned unchanged.
+/// Adds a continuation token to a page of S3 that lacks one, unless it is the last page. Returns pages of Azure
+/// unchanged.
 pub(super) fn with_next_token(page: &str) -> Cow<'_, str> {
     if page.contains("<EnumerationResults") {
         return Cow::Borrowed(page);
@@ -62,7 +64,7 @@ pub(super) fn with_next_token(page: &str) -> Cow<'_, str> {
         .rfind(END)
         .filter(|_| page.contains("<ListBucketResult"))
     else {
-        // A page that breaks off is returned unchanged, since object_store reports it.
+        // A page without its end tag is returned unchanged, since object_store reports it as incomplete.
         return if page.contains("<ListBucketResult") {
             Cow::Borrowed(page)
         } else {
@@ -73,7 +75,7 @@ pub(super) fn with_next_token(page: &str) -> Cow<'_, str> {
     if !token.trim().is_empty() {
         return Cow::Borrowed(page);
     }
-    // A page with neither `IsTruncated` nor `NextMarker` is the last one.
+    // Without `IsTruncated`, the page is truncated if it has a `NextMarker`.
     let goes_on = match text_in(page, "IsTruncated") {
         Some(flag) => !flag.trim().eq_ignore_ascii_case("false"),
         None => text_in(page, "NextMarker").is_some_and(|marker| !marker.is_empty()),
@@ -98,7 +100,7 @@ fn fault_page<'a>(why: &str) -> Cow<'a, str> {
     ))
 }
 
-/// Returns a page without its token elements, which are empty.
+/// Removes the empty continuation tokens of a page, so that one token can be added.
 fn without_tokens(page: &str) -> String {
     let (open, close) = (format!("<{TOKEN}>"), format!("</{TOKEN}>"));
     let page = page
@@ -114,7 +116,7 @@ fn without_tokens(page: &str) -> String {
     }
 }
 
-/// Returns the marker of the next page: `NextMarker`, or the last name.
+/// Returns the name after which the next page begins: `NextMarker`, or the last name on the page.
 fn marker(page: &str) -> Option<String> {
     let next = text_in(page, "NextMarker").filter(|marker| !marker.is_empty());
     next.or_else(|| {
@@ -126,21 +128,20 @@ fn marker(page: &str) -> Option<String> {
     })
 }
 
-/// Returns the text of the first element that has this name.
+/// Returns the text of the first XML element that has the name `element`.
 fn text_in(page: &str, element: &str) -> Option<String> {
     let (_, rest) = page.split_once(&format!("<{element}>"))?;
     let (text, _) = rest.split_once('<')?;
     unescape(text).ok().map(Cow::into_owned)
 }
 
-/// Whether object_store can request an object or prefix by exactly this name.
+/// Whether object_store can request an object or prefix by exactly this name. It normalizes some names.
 pub(super) fn is_valid_name(name: &str) -> bool {
     let name = name.strip_suffix('/').unwrap_or(name);
     Path::parse(name).is_ok_and(|path| !name.is_empty() && path.as_ref() == name)
 }
 
-/// Returns a page without the entries whose names are not valid (`is_valid_name`). Calls `record` with each of these
-/// names.
+/// Removes the entries of a listing page whose names object_store cannot request. Calls `record` with each name.
 pub(super) fn without_invalid_names(page: &str, record: impl Fn(&str)) -> Cow<'_, str> {
     let mut plain = String::new();
     let mut copied = 0;
@@ -152,7 +153,7 @@ pub(super) fn without_invalid_names(page: &str, record: impl Fn(&str)) -> Cow<'_
         let Some((element, holder)) = entry_kind(text) else {
             continue;
         };
-        // Without an end tag the page is malformed, and object_store reports it.
+        // A page in which an entry has no end tag is malformed, and object_store reports it.
         let Some(length) = element_length(text, element) else {
             break;
         };
@@ -171,10 +172,10 @@ pub(super) fn without_invalid_names(page: &str, record: impl Fn(&str)) -> Cow<'_
     Cow::Owned(plain)
 }
 
-/// Returns the name of the entry element that a text begins with, and the name of the element in it that contains the
-/// key or prefix. Returns `None` if the text does not begin with an entry.
+/// Returns the name of the XML element at the start of `text`, and of its child that contains the key or prefix.
+/// Returns `None` if the element is not a listing entry.
 fn entry_kind(text: &str) -> Option<(&'static str, &'static str)> {
-    // The first two are those of S3 and Google, the others those of Azure.
+    // S3 and Google use the first two elements, Azure the other two.
     let entries = [
         ("Contents", "Key"),
         ("CommonPrefixes", "Prefix"),
@@ -190,13 +191,13 @@ fn entry_kind(text: &str) -> Option<(&'static str, &'static str)> {
     entries.into_iter().find(|(element, _)| begins(element))
 }
 
-/// Returns the length of the element at the start of a text, or `None` without an end tag.
+/// Returns the length of the XML element at the start of a text, or `None` if it has no end tag.
 fn element_length(text: &str, element: &str) -> Option<usize> {
     let end = format!("</{element}>");
     Some(text.find(&end)? + end.len())
 }
 
-/// Returns the name in an entry.
+/// Returns the key or prefix in a listing entry.
 fn name_in<'a>(entry: &'a str, holder: &str) -> Option<Cow<'a, str>> {
     let (_, rest) = entry.split_once(&format!("<{holder}>"))?;
     let (name, _) = rest.split_once('<')?;
@@ -267,7 +268,7 @@ mod tests {
         );
     }
 
-    /// Returns the rest of a page, and the names that were removed.
+    /// Returns a listing page without its invalid names, and the invalid names.
     fn read(page: &str) -> (String, Vec<String>) {
         let names = RefCell::default();
         let record = |name: &str| RefCell::<Vec<String>>::borrow_mut(&names).push(name.to_string());

@@ -50,21 +50,21 @@ mod tests;
 mod upload;
 mod writer;
 
-/// Whether this is the URL scheme of a bucket.
+/// Whether a URL scheme is that of a bucket, such as `s3`.
 pub(super) fn has_scheme(scheme: &str) -> bool {
     CloudKind::of_scheme(scheme).is_some()
 }
 
-/// A store in a bucket, below a prefix.
+/// A Zarr store in a bucket, below a key prefix.
 pub(super) struct BucketStore {
     client: Arc<Client>,
     writer: LazyWriter,
-    /// Whether an empty prefix is a valid store.
+    /// Whether the store may be opened if no key has its prefix.
     may_be_empty: bool,
-    /// Whether keys are listed in the order of their bytes. S3 directory buckets list them in another order.
+    /// Whether the server lists keys in the order of their bytes. S3 directory buckets list them in another order.
     is_ordered: bool,
     info: StoreInfo,
-    /// The listing of the root that was fetched to open the store, and the time of its request.
+    /// The root's listing from the opening of the store, and the time of its request.
     opened_by: Mutex<Option<(Instant, BucketListing)>>,
 }
 
@@ -187,7 +187,8 @@ impl BucketStore {
             Err(error) if error.kind() == Kind::Denied => error,
             Err(error) => return Err(Error::new(error.kind(), display_name, error.detail())),
         };
-        // Many public buckets permit reading but not listing.
+        // Many public buckets permit reading but not listing, so metadata at the root also proves that the store
+        // exists.
         for name in document::at_root() {
             if let Ok(Some(_)) = self.object(&UNLIMITED, &Key::new(name)?) {
                 return Ok(None);
@@ -196,8 +197,8 @@ impl BucketStore {
         Err(Error::new(Kind::Denied, display_name, refused.detail()))
     }
 
-    /// Returns the listing that was fetched to open the store: the metadata cache lists the root right after the open,
-    /// and needs no second request then. Returns `None` to later callers, and once the listing is too old.
+    /// Returns the root's listing from the opening of the store, so that the metadata cache need not request it again.
+    /// Returns `None` to later callers, and once the listing is too old.
     fn opening_listing(&self) -> Option<BucketListing> {
         let (asked, listing) = self.opened_by.lock().take()?;
         let limit = Duration::from_secs(1).min(self.info.freshness / 10);
@@ -208,7 +209,8 @@ impl BucketStore {
         self.writer.get(&self.client)
     }
 
-    /// Records a change. A failed change is recorded too, since the server may have carried it out.
+    /// Records that a key has changed. A failed put or removal is recorded too, since the server may have carried it
+    /// out.
     fn changed<T>(&self, key: &Key, done: Result<T>) -> Result<T> {
         self.opened_by.lock().take();
         self.info.changes.record(key);
@@ -239,7 +241,7 @@ impl BucketStore {
         Ok(found.map(|meta| describe(&meta, EntryKind::File)))
     }
 
-    /// Whether there are keys below this one.
+    /// Whether there are other keys below this key, so that it is a directory.
     fn is_prefix(&self, context: &RequestContext, key: &Key) -> Result<bool> {
         if key.is_root() {
             return Ok(true);
@@ -253,9 +255,8 @@ impl BucketStore {
         self.begins_listing(context, key, page)
     }
 
-    /// Whether there are keys below a key, judged by the first page of a listing. A page without names that says that
-    /// more pages follow proves nothing, so the next one is requested. The error is `Corrupt` if the listing does not
-    /// advance.
+    /// Whether there are keys below a key. If the first page of the listing has no names but says that more pages
+    /// follow, the next pages are requested. The error is `Corrupt` if the listing does not advance.
     fn begins_listing(
         &self,
         context: &RequestContext,
@@ -278,7 +279,7 @@ impl BucketStore {
         Ok(has_names(&prefix, &page) || page.page_token.is_some())
     }
 
-    /// Requests an object and, concurrently, the first name below it.
+    /// Requests an object and, concurrently, the first name below its key, which shows whether it is a directory too.
     fn object_and_prefix(
         &self,
         context: &RequestContext,
@@ -310,7 +311,7 @@ impl BucketStore {
     }
 }
 
-/// Whether a page has a name below the prefix, or the folder's marker, whose final slash object_store drops.
+/// Whether a listing page has a name below the prefix, or the folder marker itself.
 fn has_names(prefix: &str, page: &PaginatedListResult) -> bool {
     let below = |name: &str| name.len() > prefix.len();
     let mut prefixes = page.result.common_prefixes.iter();
@@ -340,7 +341,7 @@ impl Store for BucketStore {
             ByteRange::Suffix(length) if *length > 0 && self.client.suffixes => {
                 Some(GetRange::Suffix(*length))
             }
-            // Servers store offsets as signed 64-bit numbers.
+            // Servers store offsets as signed 64-bit numbers, so a range beyond that is not sent.
             ByteRange::Span(span) if !span.is_empty() && span.end <= i64::MAX as u64 => {
                 Some(GetRange::Bounded(span.clone()))
             }
@@ -349,7 +350,7 @@ impl Store for BucketStore {
         if requested.is_some() {
             let options = GetOptions::new().with_range(requested);
             match self.client.fetch(context, key, options, u64::MAX) {
-                // The range may be outside the object; servers report that in several ways.
+                // Servers refuse a range outside the object in several ways, so the size is requested to find out.
                 Err(error) if is_range_refusal(&error) => {}
                 object => return object,
             }
@@ -431,8 +432,8 @@ impl Store for BucketStore {
         if !self.info.lists || !self.is_ordered || self.client.name(prefix).is_none() {
             return Ok(None);
         }
-        // All keys in the folder sort after its name with a slash. Servers that list folder by folder need the slash
-        // too.
+        // A listing of the whole prefix needs no start name, since all keys below the prefix sort after it. Some
+        // servers refuse a start name without the final slash.
         let after = self.client.name(from).filter(|_| from != prefix);
         Ok(Some(Box::new(BucketFlatListing {
             client: self.client.clone(),
@@ -443,7 +444,7 @@ impl Store for BucketStore {
         })))
     }
 
-    /// Returns the ETag in the form that conditions use, with Google's generation.
+    /// Returns the ETag of an object, in the form that conditional requests use.
     fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
         let found = self.client.head(context, key)?;
         Ok(found.map(|meta| etag_of(self.writer.kind(), &meta)))
@@ -462,7 +463,7 @@ impl Store for BucketStore {
         self.changed(key, put)
     }
 
-    /// Removes an object. The request carries the condition. If the server does not enforce it, the key is checked just
+    /// Removes an object by a conditional request. If the server does not enforce the condition, it is checked just
     /// before the request.
     fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
         let Ok(target) = ObjectTarget::of(&self.client, key) else {

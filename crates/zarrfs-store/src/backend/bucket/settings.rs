@@ -29,29 +29,28 @@ use crate::backend::remote::http_client;
 use crate::{HiddenEntries, RemoteConfig};
 use zarr_format::error::{Error, Result};
 
-/// A client of object_store for one bucket. `objects`, `pages` and `parts` are the same client, as different traits.
+/// An object_store client for one bucket. `objects`, `pages` and `parts` are one client, as different traits.
 pub(super) struct CloudHandles {
     pub(super) objects: Arc<dyn ObjectStore>,
-    /// Lists names in pages.
+    /// The client, as a lister of pages.
     pub(super) pages: Arc<dyn PaginatedListStore>,
-    /// Uploads objects in parts.
+    /// The client, as an uploader of parts.
     pub(super) parts: Arc<dyn MultipartStore>,
-    /// Removes blobs of Azure, if the URL of the container is known.
+    /// Removes Azure blobs, if the container's URL is known.
     pub(super) azure: Option<Arc<AzureContainer>>,
-    /// The server of the bucket if the URL does not name it. It distinguishes buckets that have the same name on
-    /// different servers.
+    /// The bucket's server if the store's URL does not name it, to distinguish buckets of the same name on two servers.
     pub(super) server: String,
-    /// The credentials of requests; `None` only in tests.
+    /// How requests are authorized; `None` only in tests.
     pub(super) access: Option<Access>,
 }
 
-/// The credentials of requests. They determine the advice that is given if the server refuses a request.
+/// How requests are authorized. It determines the advice to the user if the server refuses a request.
 pub(super) enum Access {
-    /// `--anon` is given.
+    /// Requests are not signed, because the user gave `--anon`.
     Anonymous,
-    /// No credentials were found. The text says how to give some.
+    /// Requests are not signed, because no credentials were found. The text tells the user how to give some.
     WithoutCredentials(&'static str),
-    /// Requests are signed. The text names the credentials, and is the subject of a sentence in messages.
+    /// Requests are signed. The text names the credentials, as the subject of a sentence in messages.
     Signed(String),
 }
 
@@ -95,7 +94,7 @@ impl CloudHandles {
     }
 }
 
-/// Returns the limits for retries: their number and total time.
+/// Returns object_store's retry settings: at most `most` retries, within the time `limit`.
 pub(super) fn retries(most: usize, limit: Duration) -> RetryConfig {
     RetryConfig {
         backoff: BackoffConfig {
@@ -108,18 +107,18 @@ pub(super) fn retries(most: usize, limit: Duration) -> RetryConfig {
     }
 }
 
-/// A bucket, and the settings for its clients.
+/// The address of a bucket, and the settings for clients that access it.
 #[derive(Clone)]
 pub(super) struct ClientSettings {
     pub(super) address: Address,
     pub(super) config: RemoteConfig,
     pub(super) connector: Connector,
-    /// The keys that listings hide; each listing adds its own.
+    /// Records the names that listings leave out because they are not valid paths.
     pub(super) not_shown: Arc<HiddenEntries>,
 }
 
 impl ClientSettings {
-    /// Builds the client. The error is `Invalid` if an option is unknown or unusable.
+    /// Builds the clients for the bucket. The error is `Invalid` if a storage option is unknown or unusable.
     pub(super) fn connect(&self, retry: RetryConfig) -> Result<CloudHandles> {
         let connector = BucketConnector {
             below: self.connector.clone(),
@@ -182,7 +181,7 @@ impl ClientSettings {
         })
     }
 
-    /// Builds the client of Azure, including one for removals.
+    /// Builds the Azure client, and a second client for conditional removals.
     fn connect_azure(
         &self,
         builder: MicrosoftAzureBuilder,
@@ -212,7 +211,7 @@ impl ClientSettings {
         })
     }
 
-    /// Returns the credentials of requests; `name` is their name if requests are signed.
+    /// Returns how requests are authorized; `name` names the credentials.
     fn access(&self, is_signed: bool, name: String) -> Access {
         if is_signed {
             return Access::Signed(name);
@@ -233,10 +232,10 @@ impl ClientSettings {
         })
     }
 
-    /// Returns the settings of S3. Credentials come from options and variables, or else from a profile.
+    /// Returns the settings for S3. Credentials come from options and environment variables, or else from an AWS
+    /// profile.
     fn s3(&self) -> Result<S3Settings> {
         let config = &self.config;
-        // Objects are removed one by one: not all servers support bulk removal, and its responses hide errors.
         let mut options = config.options.iter().rev();
         let wanted = options.find(|(name, _)| is_profile_option(name));
         let wanted = wanted.map(|(_, value)| value.as_str());
@@ -253,6 +252,7 @@ impl ClientSettings {
         };
         let builder = builder
             .with_bucket_name(&self.address.bucket)
+            // Bulk removal is disabled, because not all servers support it and its responses hide errors.
             .with_disable_bulk_delete(true)
             .configured(CloudKind::S3, config)?
             .or_endpoint(endpoint.filter(|_| !ignores_endpoints))?;
@@ -342,12 +342,12 @@ impl ClientSettings {
     }
 }
 
-/// The settings of S3.
+/// An object_store builder for S3, and where its credentials come from.
 struct S3Settings {
     builder: AmazonS3Builder,
-    /// The name of the server that issues the credentials; `None` if no server issues them.
+    /// The server that issues the credentials; `None` if no server issues them.
     issuer: Option<&'static str>,
-    /// The name of the credentials; empty if there are none.
+    /// The credentials, as error messages name them; empty if there are none.
     credentials: String,
 }
 
@@ -361,7 +361,7 @@ impl S3Settings {
     }
 }
 
-/// Returns the settings of S3 from the environment, without the addresses of servers.
+/// Returns an S3 builder with the settings of the environment, except for server addresses.
 fn s3_without_endpoints() -> AmazonS3Builder {
     let keys = AmazonS3Builder::keys();
     let texts = std::env::vars_os().filter_map(|(name, value)| {
@@ -379,7 +379,7 @@ fn s3_without_endpoints() -> AmazonS3Builder {
     })
 }
 
-/// Builds the client of S3. If a server issues the credentials, errors about them name it `issuer`.
+/// Builds the S3 client. If a server issues the credentials, credential errors name it by `issuer`.
 fn issued_s3(
     builder: AmazonS3Builder,
     issuer: Option<&'static str>,
@@ -393,7 +393,7 @@ fn issued_s3(
         .build()
 }
 
-/// Builds the client of Azure. Errors about credentials name their issuer.
+/// Builds the Azure client. Credential errors name Azure as the issuer.
 fn issued_azure(builder: MicrosoftAzureBuilder) -> object_store::Result<MicrosoftAzure> {
     if builder.is_on(AzureKey::SkipSignature) {
         return builder.build();
@@ -403,7 +403,7 @@ fn issued_azure(builder: MicrosoftAzureBuilder) -> object_store::Result<Microsof
     builder.with_credentials(credentials).build()
 }
 
-/// Builds the client of Google, which reads credentials again when their file changes.
+/// Builds the Google client, which reads the credential files again when they change.
 fn rotated_google(builder: GoogleCloudStorageBuilder) -> object_store::Result<GoogleCloudStorage> {
     let named = [GoogleKey::ServiceAccount, GoogleKey::ApplicationCredentials];
     let named = named.iter().filter_map(|key| builder.get(key));
@@ -424,7 +424,7 @@ fn rotated_google(builder: GoogleCloudStorageBuilder) -> object_store::Result<Go
     builder.with_credentials(credentials).build()
 }
 
-/// Returns the server in the credentials of a service account, or `None` if they have none.
+/// Returns the server that a Google service account's credentials name, or `None` if they name none.
 fn google_server(builder: &GoogleCloudStorageBuilder) -> Option<String> {
     let text = builder.get(&GoogleKey::ServiceAccountKey).or_else(|| {
         let file = builder.get(&GoogleKey::ServiceAccount)?;
@@ -434,7 +434,7 @@ fn google_server(builder: &GoogleCloudStorageBuilder) -> Option<String> {
     Some(account.get("gcs_base_url")?.as_str()?.to_string())
 }
 
-/// Returns the server of an account's containers.
+/// Returns the URL of the server that has the account's Azure containers.
 fn azure_server(builder: &MicrosoftAzureBuilder) -> String {
     let emulator = builder.is_on(AzureKey::UseEmulator);
     let emulator = emulator.then(|| {
@@ -446,7 +446,7 @@ fn azure_server(builder: &MicrosoftAzureBuilder) -> String {
     format!("{:?} {account:?} {emulator:?} {fabric}", builder.endpoint())
 }
 
-/// Returns the URL of a container, or `None` if the account or endpoint alone does not determine it.
+/// Returns the URL of an Azure container, or `None` if the account and the endpoint do not determine it.
 fn container_url(builder: &MicrosoftAzureBuilder, container: &str) -> Option<Url> {
     if builder.is_on(AzureKey::UseEmulator) || builder.is_on(AzureKey::UseFabricEndpoint) {
         return None;
@@ -460,7 +460,7 @@ fn container_url(builder: &MicrosoftAzureBuilder, container: &str) -> Option<Url
     Some(url)
 }
 
-/// Returns the settings of a builder's HTTP client.
+/// Returns the HTTP options that an Azure builder was given.
 fn client_settings(builder: &MicrosoftAzureBuilder) -> ClientOptions {
     let names = http_client::CLIENT_OPTIONS.iter().chain(&["timeout"]);
     let keys = names.filter_map(|name| name.parse::<ClientConfigKey>().ok());
@@ -472,7 +472,7 @@ fn client_settings(builder: &MicrosoftAzureBuilder) -> ClientOptions {
     })
 }
 
-/// Returns the name of the server that issues S3 credentials: the first of these settings that is set decides.
+/// Returns the name of the server that issues S3 credentials. The first of the listed settings that is set decides.
 fn s3_issuer(builder: &AmazonS3Builder) -> Option<&'static str> {
     let issuers = [
         (
@@ -496,15 +496,15 @@ fn s3_issuer(builder: &AmazonS3Builder) -> Option<&'static str> {
     issuer.map(|(_, name)| *name)
 }
 
-/// Returns the error for a client that cannot be built. The full message may hold secrets, so only its last part is
-/// shown.
+/// Converts object_store's error about unusable settings. Its full message may contain secrets, so only the last part
+/// is reported.
 fn unusable(address: &Address, fault: &object_store::Error) -> Error {
     let text = fault.to_string();
     let text = text.rsplit(": ").next().unwrap_or_default().to_string();
     Error::invalid(&address.bucket, text)
 }
 
-/// Returns the credentials file of gcloud, or `None` if there is none.
+/// Returns the path of gcloud's default credentials, or `None` if the file does not exist.
 fn gcloud_file() -> Option<PathBuf> {
     let file = std::env::home_dir()?.join(".config/gcloud/application_default_credentials.json");
     file.is_file().then_some(file)
@@ -516,7 +516,6 @@ mod tests {
     use crate::backend::bucket::BucketStore;
     use crate::stats::Stats;
 
-    /// Returns the server of the bucket in a URL, with these options.
     fn server(url: &str, options: &[(&str, &str)]) -> String {
         let (scheme, rest) = url.split_once(':').unwrap();
         let address =

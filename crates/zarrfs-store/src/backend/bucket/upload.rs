@@ -1,9 +1,8 @@
-//! Multipart uploads of large objects.
+//! Uploads large objects in parts (multipart uploads).
 //!
-//! Parts are sent concurrently, and no object is visible until the upload is completed. A part may be sent again, since
-//! it belongs to this upload only. object_store completes an upload without a condition, so the key is checked just
-//! before. Only the parts in flight are in memory. A failed upload is aborted, so that the server does not keep its
-//! parts.
+//! Parts are sent concurrently, and no object is visible until the upload is completed. object_store completes an
+//! upload without a condition, so zarrfs checks the condition just before the completion. Only the parts in flight are
+//! in memory. A failed upload is aborted, so that the server does not store its parts.
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
@@ -18,14 +17,14 @@ use crate::request_context::RequestContext;
 use crate::{Condition, ETag, PutBody};
 use zarr_format::error::{Error, Kind, Result};
 
-/// Minimum length of a part in bytes, and the maximum number of parts that servers accept.
+/// Minimum length of an uploaded part in bytes, and the maximum number of parts that servers accept.
 const MIN_PART: u64 = 8 << 20;
 const MAX_PARTS: u64 = 10_000;
 
-/// Maximum number of concurrent parts.
+/// Maximum number of parts of one upload that are sent concurrently.
 const CONCURRENT_PARTS: usize = 4;
 
-/// Returns the length of each part but the last.
+/// Returns the part length, in bytes, for an object of `length` bytes. The last part may be shorter.
 fn part_length(length: u64) -> u64 {
     length
         .div_ceil(MAX_PARTS)
@@ -38,12 +37,12 @@ pub(super) struct MultipartUpload<'a> {
     writer: &'a Writer,
     target: &'a ObjectTarget<'a>,
     body: PutBody<'a>,
-    /// The identifier that the server gave to the upload.
+    /// The upload's identifier, given by the server.
     id: String,
 }
 
 impl<'a> MultipartUpload<'a> {
-    /// Puts an object in parts, if the condition holds.
+    /// Uploads an object in parts, if the condition on the old object holds.
     pub(super) fn put(
         context: &RequestContext,
         writer: &'a Writer,
@@ -52,7 +51,7 @@ impl<'a> MultipartUpload<'a> {
         condition: &Condition,
     ) -> Result<ETag> {
         if *condition != Condition::Any {
-            // The condition is checked first, so that no large object is sent that would be refused at the end.
+            // The condition is also checked before the first part, so that no large object is sent only to be refused.
             condition.check(target.key, writer.etag(target)?.as_ref())?;
         }
         let (client, path) = (&writer.client, &target.path);
@@ -73,7 +72,7 @@ impl<'a> MultipartUpload<'a> {
         done
     }
 
-    /// Sends all parts. Returns their identifiers in order.
+    /// Sends all parts of the upload. Returns their identifiers, in order.
     fn send_parts(&self) -> Result<Vec<PartId>> {
         let (body, key) = (self.body, self.target.key);
         let limits = &self.writer.client.limits;
@@ -81,7 +80,7 @@ impl<'a> MultipartUpload<'a> {
         let count = body.len().div_ceil(length);
         let concurrent = length.saturating_mul(CONCURRENT_PARTS as u64);
         let _reservation = limits.uploads.reserve(concurrent.min(body.len()));
-        // The limit for the whole upload grows with the number of parts.
+        // The time limit for the whole upload grows with the number of parts.
         let limit = u32::try_from(count).unwrap_or(u32::MAX).saturating_add(1);
         let limit = limits.body_time_limit().saturating_mul(limit);
         let (done, _) = wait_for_change(limit, async {
@@ -139,7 +138,7 @@ impl<'a> MultipartUpload<'a> {
             let once = &writer.once.parts;
             let request = once.complete_multipart(&target.path, &self.id, parts.to_vec());
             match writer.client.change(target.key, request) {
-                // The upload may be gone because an earlier attempt completed it and its response was lost.
+                // If an earlier attempt completed the upload and its response was lost, the upload no longer exists.
                 Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Invalid) => {
                     Err(Error::unavailable(target.key, error.detail()))
                 }

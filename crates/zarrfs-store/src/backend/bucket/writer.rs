@@ -1,8 +1,8 @@
-//! Puts and removes objects: one request each, several for large ones (`upload`).
+//! Puts and removes objects in a bucket.
 //!
-//! Conditions are sent to servers that enforce them. For other servers, and at the end of a multipart upload, the key
-//! is checked just before the change. `retry` repeats failed changes. object_store itself retries only puts
-//! without a condition.
+//! Conditions are sent to servers that enforce them. For other servers, and at the end of a multipart upload, the
+//! condition is checked just before the change. zarrfs retries failed changes itself, since object_store retries only
+//! puts without a condition.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -33,20 +33,20 @@ use crate::request_context::{RequestContext, UNLIMITED};
 use crate::{Condition, ETag, EntryKind, Key, Meta, PutBody, Reader, Version};
 use zarr_format::error::{Error, Kind, Result};
 
-/// A request header: name and value.
+/// The name and value of the header of a conditional request.
 type ConditionHeader = (HeaderName, HeaderValue);
 
-/// Separates an ETag from Google's generation number.
+/// Separates an ETag from Google's generation number in the text of a version.
 const GENERATION: &str = " generation ";
 
-/// A key, and its path in the bucket.
+/// The object of a put or removal: its key, and its path in the bucket.
 pub(super) struct ObjectTarget<'a> {
     pub(super) key: &'a Key,
     pub(super) path: Path,
 }
 
 impl<'a> ObjectTarget<'a> {
-    /// Returns the target of a change. The error is `Invalid` or `IsADirectory` if no object can have this key.
+    /// Returns the object of a put or removal. The error is `Invalid` or `IsADirectory` if no object can have the key.
     pub(super) fn of(client: &Client, key: &'a Key) -> Result<ObjectTarget<'a>> {
         if key.is_root() {
             return Err(is_a_directory(key));
@@ -57,7 +57,7 @@ impl<'a> ObjectTarget<'a> {
     }
 }
 
-/// The writer of a bucket, built for the first change.
+/// Builds the writer of a bucket for the first put or removal.
 pub(super) struct LazyWriter {
     settings: ClientSettings,
     built: OnceLock<Result<Writer>>,
@@ -71,12 +71,11 @@ impl LazyWriter {
         }
     }
 
-    /// Returns the kind of the bucket.
     pub(super) fn kind(&self) -> CloudKind {
         self.settings.address.kind
     }
 
-    /// Returns the writer, built for the first call. It reads with `client`.
+    /// Returns the bucket's writer. The first call builds it, with `client` for reads.
     pub(super) fn get(&self, client: &Arc<Client>) -> Result<&Writer> {
         let built = self.built.get_or_init(|| {
             let never = settings::retries(0, self.settings.config.timeout);
@@ -91,10 +90,10 @@ impl LazyWriter {
     }
 }
 
-/// Puts and removes objects.
+/// Puts and removes objects in a bucket.
 pub(super) struct Writer {
     pub(super) client: Arc<Client>,
-    /// A client without retries.
+    /// Clients that never retry, because zarrfs itself decides which puts and removals to retry.
     pub(super) once: CloudHandles,
     pub(super) kind: CloudKind,
     conditions: ConditionProbe,
@@ -107,7 +106,7 @@ impl Writer {
         Ok(current.map(|meta| etag_of(self.kind, &meta)))
     }
 
-    /// Returns the ETag of an object after a put. It is requested if the response has none.
+    /// Returns the ETag from the response to a put. If the response has none, a HEAD request asks for it.
     pub(super) fn etag_of_response(
         &self,
         target: &ObjectTarget<'_>,
@@ -130,7 +129,7 @@ impl Writer {
         }
     }
 
-    /// Puts an object if the condition holds.
+    /// Puts an object if the condition on the old object holds.
     pub(super) fn put(
         &self,
         context: &RequestContext,
@@ -138,7 +137,7 @@ impl Writer {
         body: PutBody<'_>,
         condition: &Condition,
     ) -> Result<ETag> {
-        // One request puts at most 16 MiB.
+        // An object of more than 16 MiB is uploaded in parts.
         if body.len() > 16 << 20 {
             return MultipartUpload::put(context, self, target, body, condition);
         }
@@ -162,7 +161,7 @@ impl Writer {
         self.put_if(context, target, body, payload, condition)
     }
 
-    /// Puts an object under a condition. If the server does not enforce the condition, the key is checked before the
+    /// Puts an object under a condition. If the server does not enforce the condition, it is checked just before the
     /// put.
     fn put_if(
         &self,
@@ -172,7 +171,7 @@ impl Writer {
         payload: PutPayload,
         condition: &Condition,
     ) -> Result<ETag> {
-        // If the probe fails, the condition is both sent and checked first.
+        // If it is unknown whether the server enforces conditions, the condition is checked first and sent too.
         let enforced = self
             .enforced_conditions(context)
             .ok()
@@ -200,7 +199,7 @@ impl Writer {
         retry::put(context, &put, attempt)
     }
 
-    /// Removes an object if the condition holds.
+    /// Removes an object if the condition on it holds.
     pub(super) fn erase(
         &self,
         context: &RequestContext,
@@ -208,7 +207,7 @@ impl Writer {
         condition: &Condition,
     ) -> Result<()> {
         let header = self.removal_header(condition);
-        // If the probe fails, the condition is both sent and checked first.
+        // If it is unknown whether the server enforces conditions, the condition is checked first and sent too.
         let enforced = match &header {
             Some(_) => self
                 .enforced_conditions(context)
@@ -223,13 +222,13 @@ impl Writer {
         })
     }
 
-    /// Returns the header for the condition of a removal, or `None` if the request cannot carry it.
+    /// Returns the header for a conditional removal, or `None` if the request cannot express the condition.
     fn removal_header(&self, condition: &Condition) -> Option<ConditionHeader> {
         let is_possible = self.kind != CloudKind::Azure || self.once.azure.is_some();
         removal_header(self.kind, condition).filter(|_| is_possible)
     }
 
-    /// Returns which conditions the server enforces.
+    /// Returns whether the server enforces the conditions of puts and of removals. The first call finds out by a trial.
     pub(super) fn enforced_conditions(
         &self,
         context: &RequestContext,
@@ -242,7 +241,7 @@ impl Writer {
         self.conditions.get_or_run(context, &trial)
     }
 
-    /// Removes an object with one request.
+    /// Sends one request to remove an object, without retries.
     fn delete(&self, target: &ObjectTarget<'_>, header: Option<ConditionHeader>) -> Result<()> {
         let removal = self.once.objects.delete(&target.path);
         match (header, &self.once.azure) {
@@ -267,7 +266,7 @@ impl Writer {
     }
 }
 
-/// Returns the ETag of an object from its metadata.
+/// Returns the ETag of an object, or a text of its time and size if the metadata has no usable ETag.
 pub(super) fn etag_of(kind: CloudKind, meta: &ObjectMeta) -> ETag {
     let tagged = etag_text(kind, meta.e_tag.as_deref(), meta.version.as_deref());
     let (seconds, size) = (meta.last_modified.timestamp(), meta.size);
@@ -277,7 +276,7 @@ pub(super) fn etag_of(kind: CloudKind, meta: &ObjectMeta) -> ETag {
     }
 }
 
-/// An object of a bucket, for `retry`.
+/// A put or removal that can be retried.
 pub(super) struct ObjectChange<'a> {
     writer: &'a Writer,
     target: &'a ObjectTarget<'a>,
@@ -309,7 +308,7 @@ impl RemoteKey for ObjectChange<'_> {
     }
 }
 
-/// The object that the condition probe changes.
+/// The trial object by which zarrfs finds out which conditions the server enforces.
 struct BucketTrial<'a> {
     writer: &'a Writer,
     target: ObjectTarget<'a>,
@@ -353,11 +352,11 @@ impl ConditionTrial for BucketTrial<'_> {
     }
 }
 
-/// Returns the text of an ETag for conditions, or `None` if the response has no usable tag or, for Google, no
-/// generation.
+/// Returns the version text for conditional requests, from an ETag and, for Google, a generation number. Returns `None`
+/// if either is missing or unusable.
 fn etag_text(kind: CloudKind, tag: Option<&str>, generation: Option<&str>) -> Option<String> {
     let tag = tag.filter(|tag| opaque_tag(tag).is_some())?;
-    // Some servers quote the tag in one response and not in the next.
+    // Some servers quote the ETag in one response and not in the next.
     let tag = if tag.ends_with('"') {
         tag.to_string()
     } else {
@@ -370,7 +369,7 @@ fn etag_text(kind: CloudKind, tag: Option<&str>, generation: Option<&str>) -> Op
     }
 }
 
-/// Parses the text of an ETag, or returns `None` if a request cannot express it.
+/// Parses the version text of a condition, or returns `None` if a request cannot express it.
 fn update_version(kind: CloudKind, text: &str) -> Option<UpdateVersion> {
     let (tag, version) = match text.split_once(GENERATION) {
         Some((tag, version)) => (tag, Some(version.to_string())),
@@ -383,7 +382,7 @@ fn update_version(kind: CloudKind, text: &str) -> Option<UpdateVersion> {
     })
 }
 
-/// Returns the put mode for a condition, or `None` if a request cannot express it.
+/// Returns object_store's put mode for a condition, or `None` if a request cannot express the condition.
 fn put_mode(kind: CloudKind, condition: &Condition) -> Option<PutMode> {
     match condition {
         Condition::Any | Condition::Version(_) => None,
@@ -392,8 +391,7 @@ fn put_mode(kind: CloudKind, condition: &Condition) -> Option<PutMode> {
     }
 }
 
-/// Returns the header that expresses a removal's condition, or `None` if it has no condition or no header can express
-/// it.
+/// Returns the header for a conditional removal, or `None` if there is no condition or no header can express it.
 fn removal_header(kind: CloudKind, condition: &Condition) -> Option<ConditionHeader> {
     let Condition::Match(text) = condition else {
         return None;
@@ -409,7 +407,7 @@ fn removal_header(kind: CloudKind, condition: &Condition) -> Option<ConditionHea
     Some((name, HeaderValue::from_str(&value?).ok()?))
 }
 
-/// Returns the text of an ETag that no object has.
+/// Returns a version text that no object has, for requests that must fail.
 fn unused_etag(kind: CloudKind) -> String {
     match kind {
         CloudKind::Google => format!("{UNUSED_ETAG}{GENERATION}{}", i64::MAX),
@@ -417,20 +415,20 @@ fn unused_etag(kind: CloudKind) -> String {
     }
 }
 
-/// An Azure container, and how requests to it are sent and authorized. It removes single blobs: object_store removes
-/// them in batches, whose parts have no conditions, and whose errors are not returned.
+/// Removes single blobs from an Azure container. object_store removes blobs only in batches, which have no conditions
+/// and whose errors are not returned.
 pub(super) struct AzureContainer {
     pub(super) url: Url,
     pub(super) account: String,
     pub(super) credentials: AzureCredentialProvider,
     pub(super) connector: Connector,
     pub(super) settings: ClientOptions,
-    /// The client, built for the first request.
+    /// The HTTP client, built for the first removal.
     pub(super) http: OnceLock<HttpClient>,
 }
 
 impl AzureContainer {
-    /// Removes a blob; with `etag`, only if the blob has that ETag. Errors are `Generic`; the status of the last
+    /// Removes an Azure blob; with `etag`, only if the blob has that ETag. Errors are `Generic`; the status of the last
     /// response says why the request failed.
     pub(super) async fn delete(
         &self,
@@ -460,7 +458,7 @@ impl AzureContainer {
         Ok(self.http.get_or_init(|| http))
     }
 
-    /// Returns the URL of a blob.
+    /// Returns the URL of an Azure blob.
     fn blob(&self, path: &Path) -> object_store::Result<http::Uri> {
         let mut url = self.url.clone();
         match url.path_segments_mut() {

@@ -1,8 +1,8 @@
-//! Sends blocking requests to one web server and reads the bodies of the responses.
+//! Sends blocking requests to one web server and reads the response bodies.
 //!
-//! Requests are limited in number and time, and are retried. They use object_store's HTTP client, but not its
-//! `HttpStore`: that accepts only UTF-8 keys, drops the query, hides redirects, refuses servers without ranges, and
-//! retries requests that the server does not support.
+//! Requests are limited in number and time, and are retried. zarrfs does not use object_store's `HttpStore`, because
+//! that accepts only UTF-8 keys, drops the query, hides redirects, refuses servers without ranges, and retries requests
+//! that the server does not support.
 //!
 //! If a body breaks off, the rest is requested as a range of the same version, or the read fails. A truncated body is
 //! never taken for a whole one.
@@ -44,38 +44,36 @@ pub(super) struct HttpEndpoint {
     pub(super) urls: UrlSpace,
     http: HttpClient,
     pub(super) limits: RequestLimits,
-    /// Maximum number of retries of a failed request.
     pub(super) retries: usize,
-    /// Whether the server is known to support ranges (`StoreInfo::sends_parts`).
+    /// Whether the server is known to support range requests.
     pub(super) sends_parts: Arc<AtomicBool>,
-    /// The status, in addition to 404, that means that an object is missing.
+    /// The error status, in addition to 404, with which the server answers requests for missing keys.
     missing_is: Option<u16>,
-    /// Decides whether a refused key is missing; `None` if the server lists names or has no document at the root.
+    /// Decides whether a refused key is missing; `None` if the server lists names or has no Zarr metadata at the root.
     pub(super) refusals: Option<RefusalProbe>,
-    /// A digest of the credentials, to distinguish stores that have the same URL (`StoreInfo::server`).
+    /// A digest of the credentials, to distinguish stores that have the same URL.
     pub(super) login_identity: Option<Arc<str>>,
     /// Watches whether the server's ETags can be trusted.
     pub(super) etags: ETagWatch,
 }
 
-/// A request about a key.
+/// The method, URL, header and body of a request about a key.
 #[derive(Clone)]
 pub(super) struct RequestSpec<'a> {
     pub(super) method: http::Method,
     pub(super) key: &'a Key,
-    /// Whether the URL ends with a slash, like that of a folder.
+    /// Whether the URL ends with a slash, like the URL of a directory.
     pub(super) as_folder: bool,
     pub(super) header: Option<(&'static str, String)>,
-    /// An XML body; empty for most requests.
+    /// The XML body of a WebDAV request; empty for other requests.
     pub(super) body: &'static str,
-    /// The body of a put.
+    /// The object that a PUT request sends.
     pub(super) payload: Option<PutPayload>,
     /// Whether the request is never retried.
     pub(super) once: bool,
 }
 
 impl<'a> RequestSpec<'a> {
-    /// A GET of a key.
     pub(super) fn get(key: &'a Key) -> RequestSpec<'a> {
         RequestSpec {
             method: http::Method::GET,
@@ -88,7 +86,6 @@ impl<'a> RequestSpec<'a> {
         }
     }
 
-    /// A HEAD of a key.
     pub(super) fn head(key: &'a Key) -> RequestSpec<'a> {
         RequestSpec {
             method: http::Method::HEAD,
@@ -96,10 +93,11 @@ impl<'a> RequestSpec<'a> {
         }
     }
 
-    /// A PROPFIND of a key; with depth `1`, of its direct children too.
+    /// Creates a PROPFIND request, WebDAV's request for properties. With depth `1`, it asks for the direct children
+    /// too.
     pub(super) fn propfind(key: &'a Key, as_folder: bool, depth: char) -> RequestSpec<'a> {
         RequestSpec {
-            // The name is always valid.
+            // PROPFIND is a valid method name, so the fallback is never used.
             method: http::Method::from_bytes(b"PROPFIND").unwrap_or(http::Method::OPTIONS),
             as_folder,
             header: Some(("depth", depth.to_string())),
@@ -108,7 +106,7 @@ impl<'a> RequestSpec<'a> {
         }
     }
 
-    /// A GET of a range, which must not be empty.
+    /// Creates a GET request for a range, which must not be empty.
     pub(super) fn range(key: &'a Key, range: &ByteRange) -> RequestSpec<'a> {
         let range = match range {
             ByteRange::Span(span) => format!("bytes={}-{}", span.start, span.end.saturating_sub(1)),
@@ -120,21 +118,20 @@ impl<'a> RequestSpec<'a> {
         }
     }
 
-    /// A GET of the first byte of a key.
     pub(super) fn first_byte(key: &'a Key) -> RequestSpec<'a> {
         RequestSpec::range(key, &ByteRange::Span(0..1))
     }
 
-    /// Whether the request is a GET or HEAD of an object.
+    /// Whether the request reads an object or its metadata.
     fn is_of_object(&self) -> bool {
         [http::Method::GET, http::Method::HEAD].contains(&self.method) && !self.as_folder
     }
 }
 
-/// An object or a range of it.
+/// The bytes that a GET request returned: an object or a range of it.
 pub(super) struct RequestedRange {
     pub(super) bytes: Vec<u8>,
-    /// The offset in the object.
+    /// The offset of `bytes` in the object.
     pub(super) start: u64,
     /// Metadata of the whole object.
     pub(super) meta: Meta,
@@ -142,10 +139,10 @@ pub(super) struct RequestedRange {
     pub(super) is_whole: bool,
 }
 
-/// The range of an object that a body contains.
+/// The range of an object that a response body contains.
 struct BodyExtent {
     start: u64,
-    /// `None` if the server does not state the length of the body.
+    /// The end of the range; `None` if the server does not state the length of the body.
     end: Option<u64>,
     /// The length of the whole object, or 0 if the server does not state it.
     size: u64,
@@ -174,7 +171,7 @@ impl BodyExtent {
 }
 
 impl HttpEndpoint {
-    /// Connects to the server of a folder, with the time limit and the retries for opening a store.
+    /// Creates the client of a web folder, with the time limit and number of retries for opening a store.
     pub(super) fn connect(
         urls: UrlSpace,
         config: &RemoteConfig,
@@ -195,7 +192,7 @@ impl HttpEndpoint {
         let login = Arc::new(urls.bound_login(&config.login));
         let identity = urls.login_identity(&login);
         let connector = Connector::new(stats.clone(), config.timeout).with_login(login);
-        // The text of the error may contain the value of an option.
+        // The error's text is not reported, since it may contain the value of a secret option.
         let http = connector
             .connect(&options)
             .map_err(|_| Error::invalid("--storage-option", "invalid value for the HTTP client"))?;
@@ -212,7 +209,7 @@ impl HttpEndpoint {
         })
     }
 
-    /// Runs requests for metadata about `subject` under one permit, and waits for the result.
+    /// Runs metadata requests under one permit of the request limit, and waits for the result. Errors name `subject`.
     pub(super) fn wait<T>(
         &self,
         context: &RequestContext,
@@ -222,7 +219,7 @@ impl HttpEndpoint {
         self.wait_under(Purpose::Metadata, context, subject, work)
     }
 
-    /// Runs requests that read an object, like `wait`.
+    /// Runs requests that read an object under one permit of the request limit, and waits for the result.
     pub(super) fn read<T>(
         &self,
         context: &RequestContext,
@@ -245,14 +242,14 @@ impl HttpEndpoint {
             .unwrap_or_else(|| Err(self.limits.timeout_error(subject)))
     }
 
-    /// Sends a request that changes `key`, and waits for its response.
+    /// Sends a put or removal of `key`, and waits for its response.
     pub(super) fn change(&self, key: &Key, spec: &RequestSpec<'_>) -> Result<ResponseHead> {
         let work = self.limits.change_with_permit(self.send(spec));
         let (done, _) = wait_for_change(self.limits.body_time_limit(), work)?;
         done.unwrap_or_else(|| Err(self.limits.timeout_error(key)))
     }
 
-    /// Returns the counter of attempts to read a body.
+    /// Counts attempts to read a body, up to the maximum number of retries.
     pub(super) fn attempts(&self) -> Attempts {
         Attempts::new(self.limits.time, self.retries)
     }
@@ -262,7 +259,7 @@ impl HttpEndpoint {
         let mut request = http::Request::builder()
             .method(spec.method.clone())
             .uri(url)
-            // A compressed response has another length, and its ranges are useless.
+            // A compressed response has another length than the object, and ranges of it are useless.
             .header("accept-encoding", "identity");
         if let Some((name, value)) = &spec.header {
             let value = HeaderValue::from_str(value);
@@ -285,7 +282,7 @@ impl HttpEndpoint {
         request.map_err(|_| invalid_request(spec.key))
     }
 
-    /// Records whether the server supports ranges. Its behavior overrides its headers.
+    /// Records whether the server answers range requests with ranges. That counts more than its header `Accept-Ranges`.
     fn record_range_support(&self, spec: &RequestSpec<'_>, response: &ResponseHead) {
         let is_of_part = spec
             .header
@@ -300,7 +297,7 @@ impl HttpEndpoint {
         self.sends_parts.store(sends_parts, Ordering::Relaxed);
     }
 
-    /// Sends a request, with retries after transient failures. Returns the last response, with any status.
+    /// Sends a request, and retries it after transient failures. Returns the last response, whatever its status.
     pub(super) async fn send(&self, spec: &RequestSpec<'_>) -> Result<ResponseHead> {
         let retries = if spec.once { 0 } else { self.retries };
         let mut attempts = Attempts::new(self.limits.time, retries);
@@ -352,8 +349,8 @@ impl HttpEndpoint {
         }
     }
 
-    /// Whether an error response means that the key is missing: an error `Denied`, from a server that refuses missing
-    /// keys. A 401 asks for a login and never means that: the metadata may be public while the chunks are not.
+    /// Whether the refusal of a key means that the key is missing, on a server that refuses missing keys. A 401 never
+    /// means that, since it asks for a login: the metadata may be public while the chunks are not.
     pub(super) async fn is_refused_as_missing(&self, error: &Error, status: u16) -> bool {
         let Some(refusals) = &self.refusals else {
             return false;
@@ -373,13 +370,13 @@ impl HttpEndpoint {
         matches!(refusals.is_missing(exists).await, Ok(true))
     }
 
-    /// Returns the metadata of an object of `size` bytes, given the validators of a response.
+    /// Returns the metadata of an object of `size` bytes. ETags that are known to be unreliable are left out.
     pub(super) async fn meta(&self, key: &Key, validators: Validators, size: u64) -> Meta {
         self.etags.observe(self, key, &validators, size).await;
         self.etags.usable(validators).meta(size)
     }
 
-    /// Reads the body of a response with an object or a range of it. The error is `TooLarge` beyond `most` bytes.
+    /// Reads a response body with an object or a range of it. The error is `TooLarge` if the body exceeds `most` bytes.
     pub(super) async fn read_body(
         &self,
         key: &Key,
@@ -415,7 +412,7 @@ impl HttpEndpoint {
         })
     }
 
-    /// Reads a body that contains the range `part` of an object. If the body breaks off, the rest is requested.
+    /// Reads a response body with the range `part` of an object. If the body breaks off, requests the rest.
     async fn read_part(
         &self,
         key: &Key,
@@ -428,7 +425,8 @@ impl HttpEndpoint {
         if length > most {
             return Err(too_long(key, length, most));
         }
-        // At most 64 MiB are allocated at once. A longer body is allocated as it arrives.
+        // A body of up to 64 MiB is allocated at once. A longer body is allocated as it arrives, since its stated
+        // length may be wrong.
         let room = usize::try_from(length.min(64 << 20)).unwrap_or_default();
         let mut bytes = buffer::with_capacity(room);
         let mut broken = self.append_body(key, response.body, &mut bytes, most).await;
@@ -453,7 +451,7 @@ impl HttpEndpoint {
         Ok(bytes)
     }
 
-    /// Requests the rest of a body that broke off. The error is `Changed` if the object has another version.
+    /// Requests the rest of a body that broke off. The error is `Changed` if the object has changed since.
     async fn resume(&self, key: &Key, span: Range<u64>, meta: &Meta) -> Result<ResponseHead> {
         let spec = RequestSpec::range(key, &ByteRange::Span(span.clone()));
         let mut response = self.send(&spec).await?;
@@ -478,7 +476,7 @@ impl HttpEndpoint {
         }
     }
 
-    /// Appends a body to `bytes`. The error is `TooLarge` if `bytes` would exceed `most` bytes.
+    /// Appends a response body to `bytes`. The error is `TooLarge` if `bytes` would exceed `most` bytes.
     pub(super) async fn append_body(
         &self,
         key: &Key,
@@ -501,8 +499,8 @@ impl HttpEndpoint {
         }
     }
 
-    /// Fetches a generated document, such as a listing. If it breaks off, it is fetched again from the beginning. The
-    /// bytes are empty if the status is an error.
+    /// Fetches a document that the server generates, such as a listing. If the body breaks off, the document is fetched
+    /// again from the beginning. The returned bytes are empty if the status is an error.
     pub(super) async fn fetch_document(
         &self,
         spec: &RequestSpec<'_>,
@@ -515,7 +513,7 @@ impl HttpEndpoint {
             }
             let body = std::mem::replace(&mut response.body, String::new().into());
             let mut bytes = Vec::new();
-            // The maximum length of a generated document, in bytes.
+            // 256 MiB is the maximum length of a generated document.
             let read = self.append_body(spec.key, body, &mut bytes, 256 << 20);
             match read.await {
                 Ok(()) => return Ok((response, bytes)),
@@ -524,7 +522,7 @@ impl HttpEndpoint {
         }
     }
 
-    /// Waits before a retry of a body that broke off. Returns `fault` if there may be no retry.
+    /// Waits before a broken body is requested again. Returns the error `fault` if there may be no retry.
     async fn pause(&self, attempts: &mut Attempts, fault: Error) -> Result<()> {
         let pause = match fault.kind() {
             Kind::Unavailable => attempts.next_pause(),
@@ -535,7 +533,6 @@ impl HttpEndpoint {
     }
 }
 
-/// Returns the error for a response with another range than the requested one.
 pub(super) fn wrong_range(key: &Key) -> Error {
     Error::unavailable(key, "the server sends another range than requested")
 }

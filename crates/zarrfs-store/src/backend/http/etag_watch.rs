@@ -1,11 +1,10 @@
 //! Detects servers whose ETags differ from response to response for the same content.
 //!
-//! Behind a load balancer, each server may make ETags from inode and time, so that an object gets another one in each
-//! response. ETags are trusted until a trial proves that they differ for equal content. A trial begins if only the ETag
-//! of an object differs from the response before, with equal length and Last-Modified. It requests the object several
-//! times, and succeeds if the first ETag comes back, another one follows it, and all bytes are equal: an object that
-//! was replaced never gets its first ETag back. From then on versions are made of size and Last-Modified, as for a
-//! server without ETags.
+//! Behind a load balancer, each server may make its own ETag for the same object. ETags are trusted until a trial
+//! proves that they differ for equal content. A trial begins if only an object's ETag differs from the response before,
+//! with equal length and Last-Modified. The trial requests the object several times. It succeeds if the first ETag
+//! comes back, another ETag follows it, and all bytes are equal: an object that was replaced never gets its first ETag
+//! back. After a success, object versions are made of size and Last-Modified, as for a server without ETags.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -22,32 +21,32 @@ use crate::stats::Stats;
 use crate::{ByteRange, Key, Version};
 use zarr_format::error::Error;
 
-/// The ETags of one server.
+/// Watches whether one server's ETags can be trusted.
 pub(super) struct ETagWatch {
     stats: Arc<Stats>,
     are_ignored: AtomicBool,
     keys: Mutex<LruCache<Key, WatchedKey>>,
-    /// Held during a trial. Requests that see the same pair of ETags wait for its end.
+    /// Held during a trial, so that requests which see the same pair of ETags wait for its result.
     trial: tokio::sync::Mutex<()>,
 }
 
-/// The record of a key.
+/// The last response about a key, and the trials of its ETags.
 #[derive(Default)]
 struct WatchedKey {
     last: Option<ObservedETag>,
-    /// Pairs of ETags that were tested.
+    /// Pairs of ETags that trials have compared.
     tried: VecDeque<[Version; 2]>,
 }
 
-/// What to do after a response with another ETag than the one before.
+/// What to do after a response with another ETag than the response before.
 enum Suspicion {
-    /// Test this earlier ETag against the new one.
+    /// Start a trial: compare the content under this earlier ETag and the new one.
     Trial(ObservedETag),
-    /// Wait for the end of the trial, if it is still running.
+    /// A trial of this pair of ETags was started: wait for its end if it is still running.
     Tried,
 }
 
-/// The validators and size in a response that has both validators.
+/// ETag, Last-Modified and size of an object, from a response that has all of them.
 #[derive(Clone, Copy)]
 struct ObservedETag {
     /// A hash of the ETag.
@@ -57,7 +56,7 @@ struct ObservedETag {
 }
 
 impl ObservedETag {
-    /// Returns the record of a response with these validators, or `None` if the ETag or the time is missing.
+    /// Returns the ETag, time and size of a response, or `None` if the ETag or the time is missing.
     fn of(validators: &Validators, size: u64) -> Option<ObservedETag> {
         Some(ObservedETag {
             tag: Version::of(validators.opaque_tag()?.as_bytes()),
@@ -66,14 +65,13 @@ impl ObservedETag {
         })
     }
 
-    /// Whether two responses differ only in the ETag.
+    /// Whether two responses about an object differ only in the ETag.
     fn differs_by_tag(&self, other: &ObservedETag) -> bool {
         self.tag != other.tag && (self.modified, self.size) == (other.modified, other.size)
     }
 }
 
 impl ETagWatch {
-    /// Creates the watch of a server whose ETags are trusted so far.
     pub(super) fn new(stats: Arc<Stats>) -> ETagWatch {
         ETagWatch {
             stats,
@@ -83,7 +81,7 @@ impl ETagWatch {
         }
     }
 
-    /// Records a response about an object of `size` bytes. If it arouses suspicion, waits for a trial.
+    /// Records a response about an object of `size` bytes. If only its ETag is new, runs a trial or waits for one.
     pub(super) async fn observe(
         &self,
         endpoint: &HttpEndpoint,
@@ -105,18 +103,18 @@ impl ETagWatch {
         }
     }
 
-    /// Whether ETags are no longer used.
+    /// Whether the server's ETags are known to be unreliable.
     pub(super) fn are_ignored(&self) -> bool {
         self.are_ignored.load(Ordering::Relaxed)
     }
 
-    /// Returns the validators without the ETag if ETags are no longer used.
+    /// Removes the ETag from a response's validators if the server's ETags are unreliable.
     pub(super) fn usable(&self, validators: Validators) -> Validators {
         let tag = validators.tag.filter(|_| !self.are_ignored());
         Validators { tag, ..validators }
     }
 
-    /// Stops using ETags, and reports it once.
+    /// Ignores the server's ETags from now on, and reports that once.
     fn ignore_all(&self, key: &Key) {
         if !self.are_ignored.swap(true, Ordering::Relaxed) {
             let why = "the server sends different ETags for the same content, so zarrfs ignores ETags and compares size \
@@ -127,7 +125,7 @@ impl ETagWatch {
         }
     }
 
-    /// Records a response. Returns what to do if only its ETag differs from the response before, or `None` otherwise.
+    /// Records a response. Returns what to do if only the ETag differs from the response before, or `None` otherwise.
     fn record(&self, key: &Key, now: &ObservedETag) -> Option<Suspicion> {
         let mut keys = self.keys.lock();
         let watched = keys.get_or_insert_mut(key.clone(), WatchedKey::default);
@@ -137,12 +135,12 @@ impl ETagWatch {
         }
         let mut pair = [before.tag, now.tag];
         pair.sort_by_key(|tag| tag.number());
-        // Each pair is tested once. An object that is replaced several times in one second thus costs one trial per
-        // version.
+        // Each pair of ETags is compared once, so an object that is replaced several times in one second costs one
+        // trial per version.
         if watched.tried.contains(&pair) {
             return Some(Suspicion::Tried);
         }
-        // The last 16 pairs of a key are remembered.
+        // Only the last 16 pairs are stored for each key, to limit memory.
         if watched.tried.len() == 16 {
             watched.tried.pop_front();
         }
@@ -151,7 +149,7 @@ impl ETagWatch {
     }
 }
 
-/// Whether an object has the same content under both ETags. Returns false if a request fails, since that proves
+/// Whether responses with both ETags have the same content. Returns false if a request fails, since a failure proves
 /// nothing.
 async fn has_both_etags(
     endpoint: &HttpEndpoint,
@@ -159,14 +157,14 @@ async fn has_both_etags(
     before: &ObservedETag,
     now: &ObservedETag,
 ) -> bool {
-    // The first 64 KiB of each response are compared.
+    // Only the first 64 KiB of each response are compared.
     let end = now.size.min(64 << 10);
     if end == 0 {
         return false;
     }
     let mut first: Option<Vec<u8>> = None;
     let mut is_back = false;
-    // If two servers respond at random, 1 trial in 28 ends after 8 responses without a proof.
+    // Eight responses suffice: if two servers respond at random, only 1 trial in 28 ends without a proof.
     for _ in 0..8 {
         let Some((answer, bytes)) = first_bytes(endpoint, key, end).await else {
             return false;
@@ -185,8 +183,8 @@ async fn has_both_etags(
     false
 }
 
-/// Fetches the first `end` bytes of an object. Returns `None` if the response is not exactly that range, or lacks a
-/// validator.
+/// Fetches the first `end` bytes of an object and its validators. Returns `None` if the response has another range or
+/// lacks a validator.
 async fn first_bytes(
     endpoint: &HttpEndpoint,
     key: &Key,

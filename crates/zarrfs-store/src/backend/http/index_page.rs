@@ -1,8 +1,8 @@
-//! Parses index pages, the HTML or JSON in which web servers list a folder.
+//! Parses index pages, the HTML or JSON in which web servers list a directory.
 //!
 //! HTML of nginx, Apache, lighttpd, Python, rclone and others is supported, and JSON of nginx and Caddy. Links on any
-//! other page are ignored. Sizes on index pages are rounded, so only names are used. A truncated page is `Corrupt`,
-//! never a shorter folder.
+//! other page are ignored. Sizes on index pages are rounded, so only names are used. A truncated page is the error
+//! `Corrupt`, never a listing with fewer names.
 
 use html5gum::{Token, Tokenizer};
 use serde_json::Value;
@@ -11,10 +11,10 @@ use super::urls::{Relation, UrlSpace};
 use crate::{EntryKind, Key};
 use zarr_format::error::{Error, Result};
 
-/// Names with their kinds.
+/// The names on an index page, each with its kind: file or directory.
 pub(super) type LinkedNames = Vec<(Vec<u8>, EntryKind)>;
 
-/// Parses the index page of a folder, or returns `None` if it is another kind of page.
+/// Returns the names on a directory's index page, or `None` if the page is no index page.
 pub(super) fn names(
     urls: &UrlSpace,
     folder: &Key,
@@ -28,7 +28,6 @@ pub(super) fn names(
     }
 }
 
-/// Whether a content type is HTML.
 pub(super) fn is_html(kind: &str) -> bool {
     let kind = kind.split(';').next().unwrap_or_default().trim();
     kind.eq_ignore_ascii_case("text/html") || kind.eq_ignore_ascii_case("application/xhtml+xml")
@@ -71,7 +70,8 @@ fn in_html(urls: &UrlSpace, folder: &Key, page: &[u8]) -> Result<Option<LinkedNa
     }
 }
 
-/// Returns the name that a link points to, or `None` for links that sort the page or leave the folder.
+/// Returns the name that a link on an index page points to, or `None` if the link sorts the page or leaves the
+/// directory.
 fn linked(urls: &UrlSpace, folder: &Key, link: &str) -> Option<(Vec<u8>, EntryKind)> {
     if link.contains(['?', '#']) {
         return None;
@@ -95,10 +95,10 @@ fn checked(name: Vec<u8>) -> Option<Vec<u8>> {
     Some(name)
 }
 
-/// Reads a JSON array of objects with a `name`; folders have the `type` "directory" or a true `is_dir`.
+/// Reads a JSON listing, an array of objects with a `name`. Directories have the `type` "directory" or a true `is_dir`.
 fn in_json(page: &[u8]) -> Result<Option<LinkedNames>> {
     let Ok(Value::Array(entries)) = serde_json::from_slice(page) else {
-        // Not JSON: a truncated index, or a document that the server sends for the folder.
+        // The page may be a truncated listing or another document that the server sends for the directory.
         return Ok(None);
     };
     let names: Option<Vec<_>> = entries.iter().map(json_entry).collect();

@@ -1,4 +1,4 @@
-//! Lists a web folder by WebDAV or an index page: all names, or an error.
+//! Lists a directory of a web server by WebDAV or by its index page.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -22,25 +22,23 @@ use crate::{EntryKind, Key, LeftOut, Meta};
 use zarr_format::error::{Error, Result};
 use zarr_format::model::document::{IN_NODE_FOLDER, ZARR_JSON, ZARRAY, is_in_node_folder};
 
-/// A name in a listing.
 struct ListedName {
     name: Vec<u8>,
     kind: EntryKind,
-    /// Its metadata, if they are in the listing.
+    /// The metadata of the name, if the listing contains them.
     meta: Option<Meta>,
 }
 
-/// Lists the folders of a web server.
+/// Lists directories of a web server.
 pub(super) struct FolderLister {
     objects: Arc<ObjectClient>,
-    /// The known node folders.
+    /// The directories that are known to contain a Zarr node, whose chunk directories need no requests for metadata.
     pub(super) node_folders: NodeFolders,
-    /// Whether an index page has had a name that starts with a dot.
+    /// Whether an index page of the server has ever contained a name that starts with a dot.
     shows_hidden: AtomicBool,
 }
 
 impl FolderLister {
-    /// Creates a lister that requests listings with `objects`.
     pub(super) fn new(objects: Arc<ObjectClient>) -> FolderLister {
         FolderLister {
             objects,
@@ -49,8 +47,8 @@ impl FolderLister {
         }
     }
 
-    /// Lists a folder, or returns `None` if the key is not a folder or has no index page. The error is `Unsupported` if
-    /// the server does not list.
+    /// Lists a directory, or returns `None` if the key is no directory or has no index page. The error is `Unsupported`
+    /// if the server cannot list.
     pub(super) fn names(&self, context: &RequestContext, prefix: &Key) -> Result<Option<NameList>> {
         match self.objects.listing_method {
             ListingMethod::WebDav => self.webdav_names(context, prefix),
@@ -59,7 +57,7 @@ impl FolderLister {
         }
     }
 
-    /// Lists a folder with PROPFIND, or returns `None` if it is not a folder.
+    /// Lists a directory with a PROPFIND request, or returns `None` if the key is no directory.
     fn webdav_names(&self, context: &RequestContext, prefix: &Key) -> Result<Option<NameList>> {
         let spec = RequestSpec::propfind(prefix, true, '1');
         let endpoint = &self.objects.endpoint;
@@ -67,7 +65,7 @@ impl FolderLister {
         match response.status {
             207 => {}
             404 | 409 => return Ok(None),
-            // Some servers send 405 for a key that is not a folder. The lookup of the key itself decides then.
+            // Some servers send 405 for a key that is not a directory, so the lookup of the key decides what it is.
             405 if !prefix.is_root() => return Ok(None),
             _ => return Err(response.refusal(prefix)),
         }
@@ -88,7 +86,7 @@ impl FolderLister {
         Ok(is_folder.then(|| ordered(entries)))
     }
 
-    /// Lists a folder by its index page, or returns `None` if it has none.
+    /// Lists a directory by its index page, or returns `None` if it has no index page.
     fn page_names(&self, context: &RequestContext, prefix: &Key) -> Result<Option<NameList>> {
         self.objects.endpoint.wait(context, prefix, async {
             let (response, names) = self.objects.index(prefix).await?;
@@ -102,8 +100,8 @@ impl FolderLister {
         })
     }
 
-    /// Returns the names on an index page, and the documents that the page may hide: nginx and Apache leave out names
-    /// that start with a dot. No such documents are requested in the folder of a v3 node or in a folder of chunks.
+    /// Adds the metadata documents that an index page may hide, since nginx and Apache leave out names that start with
+    /// a dot. A directory of a v3 node and a directory of chunks need no such requests.
     async fn with_hidden(&self, folder: &Key, names: LinkedNames) -> Result<NameList> {
         let mut entries: Vec<ListedName> = names
             .into_iter()
@@ -135,7 +133,7 @@ impl FolderLister {
         Ok(ordered(entries).leaving_out(left_out))
     }
 
-    /// Requests the documents whose names start with a dot.
+    /// Looks up the metadata documents whose names start with a dot, such as `.zarray`.
     async fn hidden_documents(&self, folder: &Key) -> Result<Vec<ListedName>> {
         let names = IN_NODE_FOLDER.iter().filter(|name| name.starts_with('.'));
         let keys: Result<Vec<Key>> = names.map(|name| folder.child(name.as_bytes())).collect();
@@ -155,8 +153,8 @@ impl FolderLister {
     }
 }
 
-/// Returns the entry of a name, or `None` if the name was just removed. The error is the one that the server reports
-/// for the name.
+/// Returns the listing entry of a name, or `None` if the name was just removed. Fails with the error that the server
+/// reports for the name.
 fn entry(
     prefix: &Key,
     name: Vec<u8>,
@@ -179,7 +177,8 @@ fn entry(
     Ok(Some(ListedName { name, kind, meta }))
 }
 
-/// Sorts the names and removes duplicates. If an object and a folder have the same name, only the folder is listed.
+/// Sorts the listed names and removes duplicates. A name that is both an object and a directory is listed as a
+/// directory.
 fn ordered(mut entries: Vec<ListedName>) -> NameList {
     entries.sort_by(|one, other| {
         let [one, other] = [one, other].map(|entry| (&entry.name, entry.kind == EntryKind::File));
@@ -190,17 +189,17 @@ fn ordered(mut entries: Vec<ListedName>) -> NameList {
     NameList::with_meta(names.map(|entry| (entry.name, entry.kind, entry.meta)))
 }
 
-/// The kind of node in a folder, as its documents show it.
+/// The kind of Zarr node in a directory, as its metadata documents show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NodeFolder {
-    /// A v3 node. If it is an array, its chunks are in folders `c`, `0`, `1` and so on.
+    /// A Zarr v3 node. If it is an array, its chunks are in directories `c`, `0`, `1` and so on.
     V3,
-    /// An array of v2: all below it are chunks.
+    /// A Zarr v2 array, so that all keys below the directory are chunks.
     V2Array,
 }
 
-/// The known node folders, by key. Index pages may hide v2 documents, which are then requested one by one. A folder of
-/// chunks below an array has no documents, so these requests are saved there.
+/// Which directories are Zarr nodes. Index pages may hide v2 metadata documents, which are then requested one by one. A
+/// directory of chunks has no metadata documents, so knowing the array above it saves these requests.
 pub(super) struct NodeFolders(Mutex<LruCache<Key, NodeFolder>>);
 
 impl Default for NodeFolders {
@@ -212,7 +211,7 @@ impl Default for NodeFolders {
 }
 
 impl NodeFolders {
-    /// Records that a document exists.
+    /// Records that a metadata document exists, so that its directory is known to be a Zarr node.
     pub(super) fn record_document(&self, key: &Key) {
         if let (Some(node), Some(folder)) = (node_of(key.name()), key.parent()) {
             let mut folders = self.0.lock();
@@ -222,7 +221,7 @@ impl NodeFolders {
         }
     }
 
-    /// Records all names in a folder.
+    /// Records what the listed names say about the Zarr node in a directory.
     pub(super) fn record_names<'a>(&self, folder: &Key, names: impl Iterator<Item = &'a [u8]>) {
         let nodes: Vec<NodeFolder> = names.filter_map(node_of).collect();
         let is_of_v3 = nodes.contains(&NodeFolder::V3);
@@ -234,7 +233,8 @@ impl NodeFolders {
         }
     }
 
-    /// Removes the record that came from a document which may have been changed.
+    /// Removes what is known about a directory because of a metadata document, since the document may have been
+    /// changed.
     pub(super) fn forget_document(&self, key: &Key) {
         if is_in_node_folder(key.name())
             && let Some(folder) = key.parent()
@@ -243,8 +243,8 @@ impl NodeFolders {
         }
     }
 
-    /// Whether a folder is inside an array and so contains no documents. A v3 node may be a group: a folder below it is
-    /// taken for a folder of an array's chunks only if its name is like one.
+    /// Whether a directory is inside an array and so contains no metadata documents. Below a v3 node, which may be a
+    /// group, only directories with names like those of chunks count.
     pub(super) fn holds_chunks(&self, folder: &Key) -> bool {
         let mut folders = self.0.lock();
         let mut above = folder.parent();

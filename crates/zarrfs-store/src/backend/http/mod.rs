@@ -1,11 +1,12 @@
-//! A folder of a web server as a store: plain HTTP and WebDAV.
+//! Opens a directory of a web server as a store: plain HTTP and WebDAV.
 //!
-//! An object is the content of exactly its URL. A folder is never an object, whatever page the server shows for it.
-//! Names come from WebDAV, from index pages, or are not available (`StoreInfo::lists`). A refusal (401, 403) is an
-//! error, never "missing", except 403 on servers that list nothing and refuse missing keys (`RefusalProbe`).
+//! An object is the content of exactly its URL. A directory is never an object, whatever page the server shows for it.
+//! Names come from WebDAV or from index pages; some servers list no names. A refusal (401, 403) is an error, never
+//! "missing", except 403 on servers that list nothing and refuse missing keys.
 //!
-//! `endpoint` sends requests and reads bodies, and `response` interprets their heads. `object_client` looks up and
-//! fetches objects, `lister` lists folders, `writer` changes them, and `root_probe` finds out what the server can do.
+//! `endpoint` sends requests and reads bodies, and `response` interprets status and headers. `object_client` looks up
+//! and fetches objects, `lister` lists directories, `writer` changes objects, and `root_probe` finds out what the
+//! server supports.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -42,30 +43,30 @@ mod urls;
 mod webdav;
 mod writer;
 
-/// The method for listing names.
+/// How a web server lists names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ListingMethod {
-    /// PROPFIND.
+    /// The server answers PROPFIND requests.
     WebDav,
-    /// Index pages.
+    /// The server sends index pages.
     IndexPages,
-    /// Names cannot be listed.
+    /// The server cannot list names.
     None,
 }
 
-/// A folder of a web server as a store.
+/// A Zarr store in a directory of a web server.
 pub(super) struct HttpStore {
     objects: Arc<ObjectClient>,
     lister: FolderLister,
     writer: HttpWriter,
-    /// Documents that were fetched when the store was opened.
+    /// Metadata documents that were fetched when the store was opened.
     root_documents: RootDocuments,
     info: StoreInfo,
 }
 
 impl HttpStore {
-    /// Opens a folder of a web server, called `display_name` in messages. For an archive, `only` is its key, and the
-    /// folder itself need not exist.
+    /// Opens a directory of a web server as a store; messages call it `display_name`. For a store in an archive file,
+    /// `only` is the archive's key, and the directory itself need not exist.
     ///
     /// Fails within seconds with `Denied`, `NotFound`, `Invalid` or `Unavailable` if there is nothing to read.
     pub(crate) fn open(
@@ -114,7 +115,7 @@ impl HttpStore {
         })
     }
 
-    /// Removes a WebDAV folder that was empty just before.
+    /// Removes a WebDAV directory if its listing is empty.
     fn erase_empty_folder(&self, context: &RequestContext, prefix: &Key) -> Result<()> {
         if prefix.is_root() || !self.writer.is_folder(prefix)? {
             return Ok(());
@@ -128,7 +129,8 @@ impl HttpStore {
         }
     }
 
-    /// Records a change. A failed change is recorded too, since the server may have carried it out.
+    /// Records that a key has changed. A failed put or removal is recorded too, since the server may have carried it
+    /// out.
     fn changed<T>(&self, key: &Key, done: Result<T>) -> Result<T> {
         self.root_documents.forget(key);
         self.lister.node_folders.forget_document(key);
@@ -242,15 +244,14 @@ impl Store for HttpStore {
         self.changed(key, put)
     }
 
-    /// Removes an object. The key is checked just before in any case. The request carries the condition if the server
-    /// enforces it.
+    /// Removes an object. The condition is checked just before the request, and sent too if the server enforces it.
     fn erase(&self, context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
         let condition = condition.for_server(key, || self.writer.etag(&UNLIMITED, key));
         let erased = condition.and_then(|condition| self.writer.erase(context, key, &condition));
         self.changed(key, erased)
     }
 
-    /// Removes a folder that was empty just before. WebDAV has no removal that requires an empty folder.
+    /// Removes a directory if its listing is empty. WebDAV's own removal would also remove a directory with contents.
     fn erase_folder(&self, context: &RequestContext, prefix: &Key) -> Result<()> {
         let erased = self.erase_empty_folder(context, prefix);
         self.changed(prefix, erased)
@@ -261,7 +262,7 @@ impl Store for HttpStore {
     }
 }
 
-/// Maximum length of an object, in bytes, that is read into memory as a whole because the server supports no ranges.
+/// Maximum length, in bytes, of an object that is read into memory as a whole because the server supports no ranges.
 const MAX_WHOLE_OBJECT: u64 = 256 << 20;
 
 /// Reads ranges of an object, in the version that it had when it was opened. If a response has another version, the
@@ -270,18 +271,17 @@ struct HttpReader {
     endpoint: Arc<HttpEndpoint>,
     key: Key,
     meta: Meta,
-    /// The metadata without the ETag, for use once the server's ETags are found to be unreliable.
+    /// The object's metadata without the ETag, for use once the server's ETags are found to be unreliable.
     untagged: OnceLock<Meta>,
-    /// Whether the server has sent a range for a range request.
+    /// Whether the server has answered a range request for the object with a range.
     has_ranges: AtomicBool,
     whole: Mutex<Option<Whole>>,
 }
 
-/// All bytes of an object.
+/// The bytes of a whole object.
 type Whole = Arc<Vec<u8>>;
 
 impl HttpReader {
-    /// Creates the reader of an object with the metadata `meta`.
     fn new(endpoint: Arc<HttpEndpoint>, key: Key, meta: Meta) -> HttpReader {
         HttpReader {
             endpoint,
@@ -293,7 +293,7 @@ impl HttpReader {
         }
     }
 
-    /// Fetches a range. Also returns the whole object if the server sent that instead.
+    /// Fetches a range of the object. Also returns the whole object if the server ignored the range and sent that.
     fn fetch(
         &self,
         context: &RequestContext,
@@ -349,7 +349,8 @@ impl Reader for HttpReader {
         if self.has_ranges.load(Ordering::Relaxed) {
             return Ok(self.fetch(context, offset, end)?.0);
         }
-        // Until range support is known, only one request at a time is sent: its response may be the whole object.
+        // Until the server has sent a range, one request at a time is sent: its response may be the whole object, which
+        // then serves all reads.
         let mut cached = self.whole.lock();
         if let Some(whole) = &*cached {
             return Ok(slice(whole, offset, end));
@@ -368,7 +369,8 @@ impl Reader for HttpReader {
         if !self.meta.version.is_lasting() || !self.endpoint.etags.are_ignored() {
             return Ok(self.meta);
         }
-        // Once the server's ETags are found to be unreliable, they are not used any more.
+        // The server's ETags may have been found unreliable after the object was opened, so the version leaves out the
+        // ETag.
         let untagged = || {
             let modified = Some(self.meta.modified).filter(|time| *time != UNIX_EPOCH);
             let version = Version::transient(self.meta.size, modified);

@@ -1,8 +1,8 @@
-//! Looks up and fetches objects of a web folder.
+//! Looks up and fetches objects on a web server.
 //!
-//! A key is missing only if a response says so, or if the server refuses it and is known to refuse missing keys. For a
-//! missing key, some servers send a page with status 200, or status 400 or 500, as if the key existed or could not be
-//! read. After such a response, a key that cannot exist is requested, and the two responses are compared.
+//! A key is missing only if a response says so, or if the server refuses the key and is known to refuse missing keys.
+//! For a missing key, some servers send a page with status 200, or status 400 or 500, as if the key existed or could
+//! not be read. After such a response, zarrfs requests a key that cannot exist and compares the two responses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,21 +22,21 @@ use crate::request_context::RequestContext;
 use crate::{ByteRange, Key, Meta, Object};
 use zarr_format::error::{Error, Kind, Result};
 
-/// The result of a lookup.
+/// The result of the lookup of a key on a web server.
 pub(super) enum LookupResult {
     Object(Meta),
     Folder,
     Missing,
 }
 
-/// The result of a request for bytes.
+/// The response to a request for bytes of an object.
 enum Fetched {
     Range(RequestedRange),
     OutOfRange,
     Missing,
 }
 
-/// Looks up and fetches the objects of a web folder.
+/// Looks up and fetches the objects below a URL of a web server.
 pub(super) struct ObjectClient {
     pub(super) endpoint: Arc<HttpEndpoint>,
     pub(super) listing_method: ListingMethod,
@@ -47,12 +47,13 @@ pub(super) struct ObjectClient {
     supports_heads: AtomicBool,
     /// Whether the server has redirected a folder to its URL with a slash.
     redirects_folders: AtomicBool,
-    /// The last status for a key that cannot exist, and the time of its request.
+    /// The status with which the server last answered a request for a key that cannot exist, and the time of the
+    /// request.
     missing_status: Mutex<Option<(u16, Instant)>>,
 }
 
 impl ObjectClient {
-    /// Creates the client of a folder about whose server nothing is known.
+    /// Creates a client for a web server about which nothing is known yet.
     pub(super) fn new(endpoint: HttpEndpoint) -> ObjectClient {
         ObjectClient {
             endpoint: Arc::new(endpoint),
@@ -64,7 +65,7 @@ impl ObjectClient {
         }
     }
 
-    /// Returns the result of `head` for a key other than the root.
+    /// Returns the metadata of an object or directory other than the root, or `None` if it is missing.
     pub(super) fn head(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         if self.listing_method == ListingMethod::WebDav {
             match self.endpoint.wait(context, key, self.resource(key))? {
@@ -89,7 +90,8 @@ impl ObjectClient {
         }
     }
 
-    /// Whether a key is a folder, for servers that do not redirect a folder to its URL with a slash.
+    /// Whether a key is a directory. This asks for its index page, on servers that do not redirect to a URL with a
+    /// slash.
     fn has_folder(&self, context: &RequestContext, key: &Key) -> Result<bool> {
         if self.redirects_folders.load(Ordering::Relaxed) {
             return Ok(false);
@@ -97,7 +99,7 @@ impl ObjectClient {
         self.endpoint.wait(context, key, self.has_index(key))
     }
 
-    /// Whether a key has an index page. Fails if the response leaves that open.
+    /// Whether a key has an index page. Fails if the server's error does not tell.
     async fn has_index(&self, key: &Key) -> Result<bool> {
         match self.index(key).await? {
             (_, Some(_)) => Ok(true),
@@ -108,7 +110,7 @@ impl ObjectClient {
         }
     }
 
-    /// Returns the meaning of a response about an object. Ambiguous responses need further requests.
+    /// Returns what a response says about an object. An ambiguous response leads to further requests.
     async fn response_kind(&self, key: &Key, response: &ResponseHead) -> Result<ResponseKind> {
         let kind = match response.response_kind(key) {
             Err(error) if error.kind() == Kind::Denied => {
@@ -121,7 +123,7 @@ impl ObjectClient {
                 }
                 return Err(self.with_option_hint(error, response.status));
             }
-            // WebDAV servers send 405 for a GET of a folder.
+            // WebDAV servers send 405 for a GET of a directory, so its properties are requested.
             Err(error)
                 if response.status == 405 && self.listing_method == ListingMethod::WebDav =>
             {
@@ -145,8 +147,8 @@ impl ObjectClient {
         }
     }
 
-    /// Returns the error of a refusal. It suggests `--missing-is` unless it is known whether the server refuses missing
-    /// keys.
+    /// Returns the error of a refused request. The error suggests `--missing-is` if it is unknown whether the server
+    /// refuses requests for missing keys.
     fn with_option_hint(&self, error: Error, status: u16) -> Error {
         let is_settled =
             self.listing_method != ListingMethod::None || self.endpoint.refusals.is_some();
@@ -160,7 +162,7 @@ impl ObjectClient {
         Error::new(error.kind(), error.subject(), text)
     }
 
-    /// Whether the page that was returned for a key is the index of a folder. Fails if the server may send such pages
+    /// Whether the page that was sent for a key is a directory's index page. Fails if the server may send such a page
     /// for missing keys.
     async fn is_index_page(&self, key: &Key) -> Result<bool> {
         match self.listing_method {
@@ -171,7 +173,7 @@ impl ObjectClient {
             ListingMethod::IndexPages | ListingMethod::None => {
                 let is_page = key.name().ends_with(b".html") || key.name().ends_with(b".htm");
                 if !is_page {
-                    // Some servers send the content type HTML for every object.
+                    // Some servers send the content type HTML for every object, so the page may be an object.
                     self.check_page(key).await?;
                 }
                 Ok(false)
@@ -179,7 +181,7 @@ impl ObjectClient {
         }
     }
 
-    /// Returns the WebDAV properties of a key, or `None` if it is missing.
+    /// Returns the WebDAV properties of a key, or `None` if the key is missing.
     pub(super) async fn resource(&self, key: &Key) -> Result<Option<Resource>> {
         let spec = RequestSpec::propfind(key, false, '0');
         let (response, bytes) = self.endpoint.fetch_document(&spec).await?;
@@ -199,7 +201,6 @@ impl ObjectClient {
         }
     }
 
-    /// Requests the metadata of an object and waits for them.
     pub(super) fn head_object(&self, context: &RequestContext, key: &Key) -> Result<LookupResult> {
         self.endpoint.wait(context, key, self.probe_object(key))
     }
@@ -208,8 +209,8 @@ impl ObjectClient {
         Ok(self.probe_object_with_tag(key).await?.0)
     }
 
-    /// Requests the metadata of an object, and its ETag as the server spells it. If HEAD is refused, a GET of one byte
-    /// is sent.
+    /// Looks up an object, and returns its ETag as the server spells it. If the server refuses HEAD requests, a GET
+    /// request for one byte is sent.
     pub(super) async fn probe_object_with_tag(
         &self,
         key: &Key,
@@ -217,7 +218,8 @@ impl ObjectClient {
         if !self.refuses_heads.load(Ordering::Relaxed) {
             let response = self.endpoint.send(&RequestSpec::head(key)).await?;
             let is_conclusive = match response.status {
-                // 400, 401, 403, 405 and 501 may concern only HEAD. A 416 refuses a range, but the HEAD requested none.
+                // A server may refuse only HEAD with 400, 401, 403, 405 or 501, so they prove nothing about the object.
+                // Nor does 416, because the HEAD asked for no range.
                 400 | 401 | 403 | 405 | 416 | 501 => response.origin == ResponseOrigin::Folder,
                 200..=299 => {
                     self.supports_heads.store(true, Ordering::Relaxed);
@@ -236,12 +238,12 @@ impl ObjectClient {
         self.probe_by_byte(key).await
     }
 
-    /// Returns the ETag of a response as the server spells it, or `None` if the server's ETags are not used.
+    /// Returns the ETag of a response as the server spells it, or `None` if the server's ETags are unreliable.
     fn usable_etag(&self, response: &ResponseHead) -> Option<String> {
         self.endpoint.etags.usable(response.validators()).tag
     }
 
-    /// Requests the metadata and ETag with a GET of one byte.
+    /// Looks up an object with a GET request for one byte.
     async fn probe_by_byte(&self, key: &Key) -> Result<(LookupResult, Option<String>)> {
         let response = self.endpoint.send(&RequestSpec::first_byte(key)).await?;
         if response.status < 300 && response.origin != ResponseOrigin::Folder {
@@ -249,7 +251,8 @@ impl ObjectClient {
         }
         let size = match response.status {
             206 if response.is_range_without_size() => {
-                // Only the length in the head of this response is used; the body is not read.
+                // The range's header lacks the object's length, so the length is taken from the headers of a whole
+                // response.
                 let whole = self.endpoint.send(&RequestSpec::get(key)).await?;
                 whole.length().filter(|_| whole.status == 200)
             }
@@ -270,7 +273,7 @@ impl ObjectClient {
         Ok((result, self.usable_etag(&response)))
     }
 
-    /// Converts a response to the result of a lookup; an object has `size` bytes.
+    /// Converts a response to the result of a lookup, with `size` bytes as the size if there is an object.
     async fn to_lookup_result(
         &self,
         key: &Key,
@@ -294,11 +297,11 @@ impl ObjectClient {
         }
     }
 
-    /// Requests the index page of a folder.
+    /// Requests the index page of a directory.
     pub(super) async fn fetch_index(&self, folder: &Key) -> Result<(ResponseHead, Vec<u8>)> {
         let spec = RequestSpec {
             as_folder: true,
-            // JSON is preferred to HTML.
+            // A JSON listing is preferred to an HTML page.
             header: Some((
                 "accept",
                 "application/json, text/html;q=0.9, */*;q=0.5".to_string(),
@@ -308,10 +311,10 @@ impl ObjectClient {
         self.endpoint.fetch_document(&spec).await
     }
 
-    /// Returns the response for a folder, and its names if the response is an index page.
+    /// Returns the response to a request for an index page, and the names if the response is an index page.
     pub(super) async fn index(&self, folder: &Key) -> Result<(ResponseHead, Option<LinkedNames>)> {
         let (response, bytes) = self.fetch_index(folder).await?;
-        // A server may redirect a URL with an extra slash to the object itself.
+        // Some servers redirect a URL with an extra slash to the object itself, so the response's URL is checked.
         let names = match (response.status, response.origin) {
             (200, ResponseOrigin::Folder) => {
                 index_page::names(&self.endpoint.urls, folder, response.content_type(), &bytes)
@@ -333,7 +336,7 @@ impl ObjectClient {
             .read(context, key, self.fetch_whole(key, limit))
     }
 
-    /// Like `get`, but asynchronous.
+    /// Fetches a whole object, asynchronously. The error is `TooLarge` beyond `limit` bytes.
     pub(super) async fn fetch_whole(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
         match self.fetch(key, None, limit).await? {
             Fetched::Range(piece) => Ok(Some(Object {
@@ -350,14 +353,14 @@ impl ObjectClient {
         }
     }
 
-    /// Fetches a range, or returns `None` if the object is missing.
+    /// Fetches a range of an object, or returns `None` if the object is missing.
     pub(super) fn get_range(
         &self,
         context: &RequestContext,
         key: &Key,
         range: &ByteRange,
     ) -> Result<Option<Object>> {
-        // Every server understands offsets and lengths below 2^53.
+        // Every server understands offsets and lengths below 2^53. Beyond that the object's length is requested first.
         let is_understood = match range {
             ByteRange::Span(span) => span.start < span.end && span.end < 1 << 53,
             ByteRange::Suffix(length) => (1..1 << 53).contains(length),
@@ -372,7 +375,7 @@ impl ObjectClient {
         }
     }
 
-    /// Fetches at most `most` bytes: a whole object, or a range that is not empty.
+    /// Fetches a whole object, or a range that is not empty. The error is `TooLarge` beyond `most` bytes.
     async fn fetch(&self, key: &Key, range: Option<&ByteRange>, most: u64) -> Result<Fetched> {
         let spec = match range {
             Some(range) => RequestSpec::range(key, range),
@@ -380,7 +383,7 @@ impl ObjectClient {
         };
         let mut response = self.endpoint.send(&spec).await?;
         match self.response_kind(key, &response).await? {
-            // Some servers send this response for a suffix range of an empty object.
+            // Some servers send an invalid range for the last N bytes of an empty object.
             ResponseKind::There if response.is_invalid_range() => return Ok(Fetched::OutOfRange),
             ResponseKind::There => {}
             ResponseKind::OutOfRange => return Ok(Fetched::OutOfRange),
@@ -405,7 +408,7 @@ impl ObjectClient {
             .map(Fetched::Range)
     }
 
-    /// Fetches a range that is not empty.
+    /// Fetches a range of an object. The range must not be empty.
     fn fetch_range(
         &self,
         context: &RequestContext,
@@ -420,7 +423,7 @@ impl ObjectClient {
         self.endpoint.read(context, key, fetched)
     }
 
-    /// Fetches a range. The object's length is requested first, and the range is limited to it.
+    /// Fetches a range of an object, limited to the object's length, which is requested first.
     fn get_sized_range(
         &self,
         context: &RequestContext,
@@ -461,8 +464,8 @@ impl ObjectClient {
         Ok(status)
     }
 
-    /// Fails if the server may send the page that was just received for `key` also for missing keys. It does not fail
-    /// if the server responds to a key that cannot exist with a refusal or "not found".
+    /// Fails if the web page that the server sent for `key` may be what it sends for missing keys. To find out, zarrfs
+    /// requests a key that cannot exist.
     async fn check_page(&self, key: &Key) -> Result<()> {
         let page = "the server sent a web page instead of an object";
         match self.status_of_missing(Some(Instant::now())).await? {
@@ -477,8 +480,7 @@ impl ObjectClient {
         }
     }
 
-    /// Returns the error of a response with an error status. The message says so if the server sends the same status
-    /// for missing keys.
+    /// Adds a hint to the error of a response if the server sends the same status for missing keys.
     async fn with_missing_hint(&self, error: Error, status: u16) -> Error {
         if !is_ambiguous(status) || self.status_of_missing(None).await.ok() != Some(status) {
             return error;
@@ -495,7 +497,7 @@ impl ObjectClient {
     }
 }
 
-/// Cuts the received bytes to the requested range.
+/// Cuts the received bytes of an object to the requested range.
 fn cut(key: &Key, piece: RequestedRange, range: &ByteRange) -> Result<Object> {
     let Meta {
         size,
@@ -523,7 +525,7 @@ fn cut(key: &Key, piece: RequestedRange, range: &ByteRange) -> Result<Object> {
     })
 }
 
-/// Whether some servers send this status for missing keys. Other statuses say why a key cannot be read now.
+/// Whether some servers send the status for missing keys. Other error statuses only say why a key cannot be read now.
 fn is_ambiguous(status: u16) -> bool {
     matches!(
         status,

@@ -1,4 +1,4 @@
-//! Interprets a response's head: object or not, version, and range.
+//! Interprets a response's status and headers: whether it is an object, which version, and which range.
 
 use std::ops::Range;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,36 +18,36 @@ use crate::backend::remote::redirect::FinalUrl;
 use crate::{EntryKind, Key, Meta, Version};
 use zarr_format::error::{Error, Kind, Result};
 
-/// Where a response came from, judged by the URL after all redirects.
+/// Which URL a response came from, after all redirects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResponseOrigin {
-    /// The URL of the key.
+    /// The requested URL: the response is about an object.
     Object,
-    /// The URL of the key with a slash at the end: the key is a folder.
+    /// The requested URL with a slash at the end, so the key is a directory.
     Folder,
-    /// The URL of the key in another folder or on another server.
+    /// A URL that ends with the key, in another directory or on another server.
     Moved,
     /// Another URL on the store's server, such as a page for missing objects or for a login.
     Elsewhere,
-    /// A URL on another server that does not end with the key: that server stores the object under its own name.
+    /// A URL on another server that does not end with the key, because that server stores the object under another
+    /// name.
     OtherServer,
 }
 
-/// The meaning of a response about a key.
+/// What a response says about the requested key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResponseKind {
-    /// The object exists.
     There,
-    /// An HTML page, which may be the index of a folder.
+    /// The response is an HTML page, which may be a directory's index page.
     Page,
-    /// The key is a folder.
     Folder,
     Missing,
     /// The requested range is outside the object.
     OutOfRange,
 }
 
-/// The header Content-Range. In a refusal (416) it has only the size, and some servers send only the range.
+/// The header Content-Range. In a refusal (416) it states only the object's size, and some servers state only the
+/// range.
 struct ContentRange {
     range: Option<Range<u64>>,
     size: Option<u64>,
@@ -60,20 +60,19 @@ pub(super) struct SizedRange {
     pub(super) size: u64,
 }
 
-/// A response with its body unread.
+/// A response whose body is not read yet.
 pub(super) struct ResponseHead {
     pub(super) status: u16,
     pub(super) origin: ResponseOrigin,
-    /// The host of the URL after all redirects, if it is on another server.
+    /// The host that sent the response, if it is not the store's server.
     other_host: Option<String>,
-    /// The credentials that were sent.
+    /// The credentials that the request contained.
     login: SentLogin,
     pub(super) headers: HeaderMap,
     pub(super) body: HttpResponseBody,
 }
 
 impl ResponseHead {
-    /// Interprets the head of a response about `key`.
     pub(super) fn new(response: HttpResponse, urls: &UrlSpace, key: &Key) -> ResponseHead {
         let url = response.extensions().get().map(|FinalUrl(url)| url);
         let other = url.filter(|url| !urls.is_of_server(url));
@@ -103,12 +102,12 @@ impl ResponseHead {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// Returns the content type, or an empty string if there is none.
     pub(super) fn content_type(&self) -> &str {
         self.text("content-type").unwrap_or_default()
     }
 
-    /// Returns the error `Unsupported` if the body is compressed, since its bytes are not the object's.
+    /// Returns the error `Unsupported` if the body is compressed (Content-Encoding), since its bytes are not the
+    /// object's.
     pub(super) fn check_encoding(&self, key: &Key) -> Result<()> {
         match self.text("content-encoding") {
             Some(coding) => headers::check_content_encoding(coding, key),
@@ -116,32 +115,32 @@ impl ResponseHead {
         }
     }
 
-    /// Returns the length of the body, or `None` if it is not stated.
+    /// Returns the length of the body, or `None` if the headers do not state it.
     pub(super) fn length(&self) -> Option<u64> {
         self.text("content-length")?.trim().parse().ok()
     }
 
-    /// Whether the headers say that the server supports ranges.
+    /// Whether the header `Accept-Ranges` says that the server supports ranges.
     pub(super) fn accepts_ranges(&self) -> bool {
         self.text("accept-ranges")
             .is_some_and(|unit| unit.trim() == "bytes")
     }
 
-    /// Returns the range of the object that the body has, and the length of the whole object.
+    /// Returns the range of the object that the body contains, and the length of the whole object.
     pub(super) fn sized_range(&self) -> Option<SizedRange> {
         let ContentRange { range, size } = self.content_range()?;
         let (range, size) = (range?, size?);
         (range.end <= size).then_some(SizedRange { range, size })
     }
 
-    /// Whether the response is a range of an object whose length is not stated.
+    /// Whether the response is a range of an object, but does not state the object's length.
     pub(super) fn is_range_without_size(&self) -> bool {
         let range = self.content_range();
         self.status == 206
             && range.is_some_and(|range| range.range.is_some() && range.size.is_none())
     }
 
-    /// Sets the length of the whole object if the response is a range that does not state it.
+    /// Adds the length of the whole object to the headers of a range response that does not state it.
     pub(super) fn set_size(&mut self, size: u64) {
         if self.is_range_without_size()
             && let Some(Range { start, end }) = self.content_range().and_then(|range| range.range)
@@ -151,17 +150,17 @@ impl ResponseHead {
         }
     }
 
-    /// Whether the response has an invalid range, but states the length of the object.
+    /// Whether the response states an invalid range, together with the length of the object.
     pub(super) fn is_invalid_range(&self) -> bool {
         self.status == 206 && self.sized_range().is_none() && self.object_size().is_some()
     }
 
-    /// Returns the length of the whole object. A refusal of a range states the length too.
+    /// Returns the length of the whole object, if the header Content-Range states it. A refusal of a range (416) may
+    /// too.
     pub(super) fn object_size(&self) -> Option<u64> {
         self.content_range()?.size
     }
 
-    /// Parses the header Content-Range (RFC 9110, section 14.4).
     fn content_range(&self) -> Option<ContentRange> {
         let value = self.text("content-range")?.trim().strip_prefix("bytes")?;
         let (span, size) = value.split_once('/')?;
@@ -176,7 +175,7 @@ impl ResponseHead {
         })
     }
 
-    /// Returns the validators: ETag and Last-Modified.
+    /// Returns ETag and Last-Modified of the response.
     pub(super) fn validators(&self) -> Validators {
         let tag = self.text("etag").filter(|tag| opaque_tag(tag).is_some());
         let time = self.text("last-modified");
@@ -186,14 +185,15 @@ impl ResponseHead {
         }
     }
 
-    /// Returns the meaning of the response for `key`. A refusal is `Denied`, `Unavailable` or another error.
+    /// Returns what the response says about `key`. If the server refused access, the error is `Denied`, `Unavailable`
+    /// or another kind.
     pub(super) fn response_kind(&self, key: &Key) -> Result<ResponseKind> {
         match (self.origin, self.status) {
-            // A redirect to the URL with a slash proves that the key is a folder, even if the folder permits no
-            // listing.
+            // A redirect to the URL with a slash proves that the key is a directory, even if the server refuses to list
+            // it.
             (ResponseOrigin::Folder, 200..=299 | 401 | 403 | 404) => Ok(ResponseKind::Folder),
-            // The store's server knows the key and redirects to another server, which has lost the object: that is not
-            // a missing key.
+            // The store's server knows the key and redirects to another server, which has lost the object. Taken for a
+            // missing key, its chunk would read as the fill value.
             (ResponseOrigin::OtherServer, 404) => {
                 let text =
                     "the server redirects to another server, which does not have the object (404)";
@@ -212,7 +212,7 @@ impl ResponseHead {
                 );
                 Err(Error::new(Kind::Denied, key, text))
             }
-            // "No content" does not mean an empty object.
+            // The status "No content" does not mean an empty object.
             (_, 204 | 205) => Err(refusal(key, self.status)),
             (_, 200..=299) if index_page::is_html(self.content_type()) => Ok(ResponseKind::Page),
             (_, 200..=299) => Ok(ResponseKind::There),
@@ -220,7 +220,7 @@ impl ResponseHead {
         }
     }
 
-    /// Returns the error for the status. A refusal (401, 403) names the next step.
+    /// Returns the error for the response's status. For a refusal (401, 403), the error says what the user can do.
     pub(super) fn refusal(&self, key: &Key) -> Error {
         let status = self.status;
         let error = refusal(key, status);
@@ -239,7 +239,7 @@ impl ResponseHead {
         Error::new(error.kind(), key, self.with_login_hint(&detail))
     }
 
-    /// Returns the text about a refusal with the next step.
+    /// Adds to the text of a refusal what the user can do about it.
     pub(super) fn with_login_hint(&self, detail: &str) -> String {
         let hint = match (&self.other_host, self.login) {
             (Some(_), SentLogin::Nothing) if self.status == 401 => format!("use {LOGIN_OPTIONS}"),
@@ -251,9 +251,9 @@ impl ResponseHead {
 
 /// The values that distinguish versions of an object (RFC 9110, section 8.8).
 pub(super) struct Validators {
-    /// The ETag as the server spells it, or `None` if it is not usable.
+    /// The ETag as the server spells it, or `None` if the response has no valid ETag.
     pub(super) tag: Option<String>,
-    /// When the object was last changed.
+    /// When the object was last changed, from the header Last-Modified.
     pub(super) modified: Option<SystemTime>,
 }
 
@@ -263,7 +263,7 @@ impl Validators {
         opaque_tag(self.tag.as_deref()?)
     }
 
-    /// Returns the metadata of an object of `size` bytes.
+    /// Returns the metadata of an object of `size` bytes, with its version and time from the validators.
     pub(super) fn meta(&self, size: u64) -> Meta {
         Meta {
             kind: EntryKind::File,
@@ -275,7 +275,7 @@ impl Validators {
     }
 }
 
-/// Returns the error for a status, without the next step.
+/// Returns the error for an HTTP status, without advice to the user.
 pub(super) fn refusal(key: &Key, status: u16) -> Error {
     let kind = match status {
         401 | 403 | 407 => Kind::Denied,
@@ -287,7 +287,7 @@ pub(super) fn refusal(key: &Key, status: u16) -> Error {
     };
     let text = match kind {
         Kind::Denied => format!("the server refused access ({status})"),
-        // This is not a missing key: lost data must not read as the fill value.
+        // Status 410 ("Gone") is not taken for a missing key: lost data must not read as the fill value.
         _ if status == 410 => format!("the object was deleted from the server ({status})"),
         _ => format!("{ANSWERED}{status}"),
     };

@@ -1,7 +1,7 @@
-//! Detects how a web folder is listed, and fetches the documents of its root.
+//! Detects how a web directory is listed, and fetches the metadata documents of its root.
 //!
-//! Listing is tried with WebDAV and then with an index page; a failure of these is not reported. A server that supports
-//! neither is accepted if it has a document or a folder at the URL. Otherwise the open fails with one error.
+//! Listing is tried with WebDAV and then with an index page; a failure of these attempts is not reported. A server that
+//! supports neither is accepted if it has a metadata document or a directory at the URL. Otherwise the open fails.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,21 +22,21 @@ use crate::{EntryKind, Key, Meta, Object, StoreInfo};
 use zarr_format::error::{Error, Kind, Result};
 use zarr_format::model::document;
 
-/// The documents that were fetched when the store was opened. The first reader of each gets that answer, so that it is
-/// not requested twice.
+/// The root's metadata documents that were fetched to open the store. Each is given to its first reader, which then
+/// sends no request.
 #[derive(Default)]
 pub(super) struct RootDocuments {
     answers: Mutex<HashMap<Key, RootAnswer>>,
 }
 
-/// A document, or `None` if it is missing, and the time of the request.
+/// A metadata document, or `None` if it is missing, and the time of the request for it.
 struct RootAnswer {
     document: Option<Object>,
     requested: Instant,
 }
 
 impl RootDocuments {
-    /// Keeps the answer to a request that was sent at `requested`.
+    /// Stores a metadata document that was requested at `requested`; `None` if it is missing.
     pub(super) fn put(&self, key: &Key, document: Option<Object>, requested: Instant) {
         let answer = RootAnswer {
             document,
@@ -45,7 +45,7 @@ impl RootDocuments {
         self.answers.lock().insert(key.clone(), answer);
     }
 
-    /// Removes and returns an answer, if it is still fresh.
+    /// Removes and returns a metadata document, if it is still fresh.
     pub(super) fn take(
         &self,
         context: &RequestContext,
@@ -61,7 +61,7 @@ impl RootDocuments {
         }
     }
 
-    /// Returns the metadata of a document from a fresh answer, or `None`.
+    /// Returns the metadata of a document, or `None` if the document was not fetched or is no longer fresh.
     pub(super) fn meta(
         &self,
         context: &RequestContext,
@@ -85,13 +85,13 @@ impl RootDocuments {
         })
     }
 
-    /// Removes the answer about a document.
+    /// Removes a metadata document, because it may have changed.
     pub(super) fn forget(&self, key: &Key) {
         self.answers.lock().remove(key);
     }
 }
 
-/// Probes the root of a web folder.
+/// Finds out how a web server lists names and which metadata documents are at the store's root.
 pub(super) struct RootProbe {
     pub(super) objects: ObjectClient,
     pub(super) documents: RootDocuments,
@@ -99,7 +99,7 @@ pub(super) struct RootProbe {
 }
 
 impl RootProbe {
-    /// Detects whether and how names can be listed.
+    /// Detects how names are listed. If they cannot be listed, checks that the store exists.
     pub(super) fn run(&mut self, display_name: &str) -> Result<()> {
         if self.speaks_webdav()? {
             self.objects.listing_method = ListingMethod::WebDav;
@@ -117,7 +117,8 @@ impl RootProbe {
         self.probe_documents(&response)
     }
 
-    /// Whether the server responds to PROPFIND with XML. The depth is 0, since a root may have many names.
+    /// Whether the server supports WebDAV. The PROPFIND request asks for the root alone, since a root may have many
+    /// names.
     fn speaks_webdav(&self) -> Result<bool> {
         let root = Key::root();
         let spec = RequestSpec::propfind(&root, true, '0');
@@ -125,8 +126,8 @@ impl RootProbe {
         let endpoint = &self.objects.endpoint;
         let request = endpoint.fetch_document(&spec);
         let (response, bytes) = match endpoint.wait(&UNLIMITED, &root, request) {
-            // Some firewalls cut the connection on an unknown method, so an early failure only means that there is no
-            // WebDAV. After a late failure, the server does not respond at all.
+            // Some firewalls cut the connection on an unknown method, so an early failure means that there is no
+            // WebDAV. A late failure means that the server does not respond at all.
             Err(_) if started.elapsed() < endpoint.limits.time / 2 => return Ok(false),
             response => response?,
         };
@@ -135,7 +136,7 @@ impl RootProbe {
             && resources.is_ok_and(|found| found.iter().any(|one| one.is_folder)))
     }
 
-    /// Requests documents of a root node until one is found; `folder` is the response for the folder itself.
+    /// Requests the metadata documents of the root until one is found; `folder` is the response for the root itself.
     fn probe_documents(&mut self, folder: &ResponseHead) -> Result<()> {
         let keys: Vec<Key> = document::at_root().map(Key::new).collect::<Result<_>>()?;
         let (likely, others): (Vec<Key>, Vec<Key>) = keys.into_iter().partition(is_likely);
@@ -163,7 +164,8 @@ impl RootProbe {
             return Err(error);
         }
         match (folder.status, folder.origin) {
-            // The URL is a folder that permits no listing and has no document: it is accepted.
+            // A refusal (403) from the URL with a slash proves that the directory exists, so it is accepted without
+            // metadata.
             (403, ResponseOrigin::Folder) => Ok(()),
             (404, _) => {
                 let text = "nothing is stored here (404): check the URL";
@@ -177,12 +179,12 @@ impl RootProbe {
         }
     }
 
-    /// Requests a document of the root, and stores the answer for the first reader of the document. Returns whether the
-    /// document exists.
+    /// Requests a metadata document of the root, and stores it for its first reader. Returns whether the document
+    /// exists.
     async fn fetch_document(&self, key: &Key, limit: u64) -> Result<bool> {
         let requested = self.clock.now();
         let document = match self.objects.fetch_whole(key, limit).await {
-            // The document exists; its reader will report the error.
+            // The metadata document exists but cannot be read; its reader will report the error.
             Err(error) if matches!(error.kind(), Kind::TooLarge | Kind::Unsupported) => {
                 return Ok(true);
             }
@@ -194,8 +196,8 @@ impl RootProbe {
     }
 }
 
-/// Whether a store that cannot list its names most likely has this document at the root. Other documents are requested
-/// only if none of these exists.
+/// Whether a store that cannot list its names most likely has this metadata document at the root. Other documents are
+/// requested only if none of the likely ones exists.
 fn is_likely(key: &Key) -> bool {
     [document::ZARR_JSON, document::ZMETADATA]
         .iter()

@@ -25,32 +25,32 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~');
 
-/// The URL of a store's folder, and the credentials and query for each request.
+/// The URL of a store on a web server, and the credentials and query for each request.
 pub(super) struct UrlSpace {
-    /// Without user, password and query; ends with a slash.
+    /// The store's URL without user, password and query; ends with a slash.
     folder: Url,
     query: Option<String>,
-    /// User and password.
+    /// User and password from the store's URL.
     user: UrlUser,
 }
 
 opaque_debug!(UrlSpace);
 
-/// The relation of a URL in a response to a folder.
+/// Where a link points, relative to a directory of the store.
 #[derive(Debug, PartialEq)]
 pub(super) enum Relation {
-    /// The folder itself.
+    /// The link points to the directory itself.
     Same,
-    /// A direct child, and whether the URL ends with a slash.
+    /// The link points to a direct child. The flag says whether the URL ends with a slash.
     Child(Vec<u8>, bool),
-    /// Anything else.
+    /// The link points to no direct child of the directory.
     Elsewhere,
 }
 
 impl UrlSpace {
-    /// Parses a URL. If it is not valid, the error is `Invalid`, about `display_name`.
+    /// Parses the URL of a store. If the URL is not valid, the error is `Invalid`, about `display_name`.
     pub(super) fn parse(url: &str, display_name: &str) -> Result<UrlSpace> {
-        // The text of the parser's error may contain the URL.
+        // The text of the parser's error is not reported, since it may contain the URL with its password.
         let invalid = || {
             Error::invalid(
                 display_name,
@@ -78,11 +78,11 @@ impl UrlSpace {
         })
     }
 
-    /// Returns the URL of a key, or with `as_folder` the URL with a slash at the end. The error is `NameTooLong` if the
+    /// Returns the URL of a key; with `as_folder`, the URL has a slash at the end. The error is `NameTooLong` if the
     /// key is too long.
     pub(super) fn url(&self, key: &Key, as_folder: bool) -> Result<String> {
-        // 4096 bytes are the longest path on the systems of most servers. Some servers report an internal error for a
-        // longer one.
+        // A path of more than 4096 bytes is refused here, because most servers cannot open it and some report it as an
+        // internal error.
         if key.as_bytes().len() > 4096 {
             return Err(too_long(key));
         }
@@ -102,24 +102,23 @@ impl UrlSpace {
         Ok(url)
     }
 
-    /// Binds credentials, and the user of the URL, to the server.
+    /// Binds the user's credentials to the store's server, so that no other server receives them.
     pub(super) fn bound_login(&self, login: &Login) -> OriginLogin {
         OriginLogin::new(login, self.folder.origin(), self.user.clone())
     }
 
-    /// Returns a text that distinguishes the store from stores with the same URL and other credentials; `None` if no
-    /// credentials are given except those in the URL.
+    /// Returns a text that distinguishes the store from stores with the same URL and other credentials, or `None` if
+    /// the only credentials are those in the URL.
     pub(super) fn login_identity(&self, login: &OriginLogin) -> Option<Arc<str>> {
         login.identity(&self.folder)
     }
 
-    /// Whether the connection to the server is unencrypted.
     pub(super) fn is_plain(&self) -> bool {
         self.folder.scheme() == "http"
     }
 
-    /// Returns the relation of a reference in a response to a folder. Host and query are ignored, since a server behind
-    /// a proxy only knows its own address.
+    /// Returns where a link in a response points, relative to a directory. The link's host and query are ignored, since
+    /// a server behind a proxy only knows its own address.
     pub(super) fn relation(&self, folder: &Key, reference: &str) -> Relation {
         let prefix = self.names(folder);
         let Some(base) = self
@@ -150,7 +149,7 @@ impl UrlSpace {
         }
     }
 
-    /// Whether the URL of a response is that of a key, with or without a slash at the end.
+    /// Whether a response's URL is the URL of a key, with or without a slash at the end.
     pub(super) fn is_of(&self, key: &Key, url: &Url) -> bool {
         let mut path = names(url);
         if path.last().is_some_and(Vec::is_empty) {
@@ -159,19 +158,18 @@ impl UrlSpace {
         path == self.names(key)
     }
 
-    /// Whether a URL ends with a key but is outside the store's folder, as after a redirect of all keys to another
-    /// server.
+    /// Whether a URL ends with a key but is outside the store, as after a redirect of all keys to another server.
     pub(super) fn is_of_elsewhere(&self, key: &Key, url: &Url) -> bool {
         let own: Vec<Vec<u8>> = key.names().map(<[u8]>::to_vec).collect();
         !self.is_of(key, url) && names(url).ends_with(&own)
     }
 
-    /// Whether a URL has the origin of the store's server.
+    /// Whether a URL has the same scheme, host and port as the store's server.
     pub(super) fn is_of_server(&self, url: &Url) -> bool {
         url.origin() == self.folder.origin()
     }
 
-    /// Returns the names on the path of a key, from the root of the server.
+    /// Returns the path components of a key's URL.
     fn names(&self, key: &Key) -> Vec<Vec<u8>> {
         let mut names = names(&self.folder);
         names.pop();
@@ -180,12 +178,11 @@ impl UrlSpace {
     }
 }
 
-/// Returns the error for a key that is too long for a URL.
 pub(super) fn too_long(key: &Key) -> Error {
     Error::new(Kind::NameTooLong, key, "the key is too long for a URL")
 }
 
-/// Returns the unescaped names in a URL's path. The last is empty if the path ends with a slash.
+/// Returns the unescaped path components of a URL. The last one is empty if the path ends with a slash.
 fn names(url: &Url) -> Vec<Vec<u8>> {
     let path = url.path();
     let names = path.strip_prefix('/').unwrap_or(path).split('/');
@@ -194,7 +191,7 @@ fn names(url: &Url) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Returns a URL's user, and the header for user and password (RFC 7617). Fails if a header cannot hold them.
+/// Returns the user in a URL, and the header for user and password (RFC 7617). Fails if a header cannot contain them.
 fn user(url: &Url) -> std::result::Result<UrlUser, InvalidHeaderValue> {
     if url.username().is_empty() && url.password().is_none() {
         return Ok(UrlUser::default());

@@ -1,7 +1,7 @@
-//! Parses responses to PROPFIND (WebDAV, RFC 4918), which list a folder.
+//! Parses responses to PROPFIND (WebDAV, RFC 4918), which list a directory.
 //!
-//! A truncated document is `Corrupt`, and a name that the server could not read is an error. Neither makes a folder
-//! shorter.
+//! A truncated response is the error `Corrupt`, and a name that the server could not read is an error too. No listing
+//! silently lacks names.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,25 +15,26 @@ use crate::Meta;
 use crate::backend::remote::headers::opaque_tag;
 use zarr_format::error::{Error, Result};
 
-/// The PROPFIND body. It requests only the properties that are used here, since some servers open each file for others.
+/// The body of a PROPFIND request. It asks only for the properties that zarrfs uses, since some servers open each file
+/// for others.
 pub(super) const PROPFIND_BODY: &str = r#"<?xml version="1.0" encoding="utf-8"?><D:propfind xmlns:D="DAV:"><D:prop><D:resourcetype/><D:getcontentlength/><D:getlastmodified/><D:getetag/></D:prop></D:propfind>"#;
 
-/// The properties of one name.
+/// The WebDAV properties of one key.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Resource {
-    /// The URL or path, as the server writes it.
+    /// The URL or path of the key, as the server writes it.
     pub(super) href: String,
     pub(super) is_folder: bool,
     pub(super) size: Option<u64>,
     pub(super) modified: Option<SystemTime>,
     pub(super) tag: Option<String>,
-    /// The status of this name, if it is an error.
+    /// The error status for the key, if the server could not read its properties.
     pub(super) status: Option<u16>,
 }
 
 impl Resource {
-    /// Returns the metadata that `head` would return, or `None` if the response is incomplete. Some servers leave an
-    /// object's ETag out of the listing although they send it with the object; the version would then differ.
+    /// Returns the metadata of the key, or `None` if the listing lacks some. Some servers list objects without the ETag
+    /// that they send with the object itself; a version made without the ETag would differ.
     pub(super) fn meta(&self, tags: &ETagWatch) -> Option<Meta> {
         if self.is_folder {
             return Some(Meta {
@@ -49,7 +50,7 @@ impl Resource {
     }
 }
 
-/// Parses a multistatus document (section 13).
+/// Parses a WebDAV multistatus document (RFC 4918, section 13).
 pub(super) fn resources(document: &[u8]) -> Result<Vec<Resource>> {
     let mut reading = MultistatusParser::default();
     let mut reader = Reader::from_reader(document);
@@ -75,7 +76,7 @@ fn broken(fault: impl std::fmt::Display) -> Error {
     Error::corrupt("", format!("invalid WebDAV response: {fault}"))
 }
 
-/// Resolves a reference such as `&amp;` or `&#38;`.
+/// Resolves a character or entity reference in XML, such as `&amp;` or `&#38;`.
 fn resolved(entity: &BytesRef<'_>) -> Result<String> {
     if let Some(letter) = entity.resolve_char_ref().map_err(broken)? {
         return Ok(letter.to_string());
@@ -85,14 +86,14 @@ fn resolved(entity: &BytesRef<'_>) -> Result<String> {
     known.ok_or_else(|| broken("unknown entity"))
 }
 
-/// The state of the parser.
+/// The state of the parser of multistatus documents.
 #[derive(Default)]
 struct MultistatusParser {
-    /// Depth of the current element.
+    /// Nesting depth of the current XML element.
     depth: usize,
     resources: Vec<Resource>,
     now: Resource,
-    /// The current group of properties. It is used only if its status is a success.
+    /// The current `propstat` group of properties, used only if the group's status is a success.
     properties: Resource,
     status: Option<u16>,
     in_properties: bool,
@@ -114,13 +115,13 @@ impl MultistatusParser {
         }
     }
 
-    /// Handles the end of an element. Returns true at the end of the document.
+    /// Handles the end tag of an XML element. Returns true at the end of the document.
     fn leave(&mut self, name: &[u8]) -> bool {
         self.depth = self.depth.saturating_sub(1);
         let text = std::mem::take(&mut self.text);
         let text = text.trim();
         match name {
-            // An error description may contain further `href` elements.
+            // Only the first `href` names the resource, since an error description may contain others.
             b"href" if !self.in_properties && self.now.href.is_empty() => {
                 self.now.href = text.to_string();
             }
@@ -151,7 +152,7 @@ impl MultistatusParser {
     }
 }
 
-/// Parses a status line such as `HTTP/1.1 200 OK`.
+/// Returns the number in an HTTP status line such as `HTTP/1.1 200 OK`.
 fn status(line: &str) -> Option<u16> {
     line.split_whitespace().nth(1)?.parse().ok()
 }

@@ -1,9 +1,9 @@
-//! Changes a web folder with PUT, DELETE and, for missing folders, MKCOL (WebDAV, RFC 4918).
+//! Changes objects on a web server with PUT, DELETE and MKCOL (WebDAV, RFC 4918).
 //!
-//! If-Match and If-None-Match are sent to servers that enforce them (`probes`). For other servers the key is
-//! checked just before. Only 201 and 204 prove a put. Another success may come from a redirect, and is accepted if the
-//! object exists. DELETE removes a folder with its contents, so it is sent only for a key that was an object, or an
-//! empty folder, just before.
+//! If-Match and If-None-Match are sent to servers that enforce them. For other servers, the condition is checked just
+//! before the change. Only 201 and 204 prove a put. Another success may come from a redirect, and is accepted if the
+//! object exists. DELETE removes a directory with its contents, so it is sent only for a key that was an object, or an
+//! empty directory, just before.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,27 +24,26 @@ use crate::request_context::{RequestContext, UNLIMITED};
 use crate::{Condition, ETag, Key, Meta, PutBody, Reader};
 use zarr_format::error::{Error, Kind, Result};
 
-/// Maximum length of an object that is put, in bytes. It is sent from memory in one request.
+/// Maximum length, in bytes, of an object that is put, because it is sent from memory in one request.
 const MAX_PUT: u64 = 2 << 30;
 
-/// The message for a server that only serves files.
 const TAKES_NO_CHANGES: &str = "the server is read-only; only WebDAV servers accept changes";
 
 type RequestHeader = (&'static str, String);
 
-/// Returns the header for a condition. Returns `None` for `Any`, for a version, and for an ETag that a header cannot
-/// hold.
+/// Returns the header for the condition of a put or removal, or `None` if there is no condition or no header can
+/// express it.
 fn header(condition: &Condition) -> Option<RequestHeader> {
     match condition {
         Condition::Any | Condition::Version(_) => None,
         Condition::Absent => Some(("if-none-match", "*".to_string())),
-        // Weak ETags never match in If-Match.
+        // A weak ETag never matches in If-Match (RFC 9110), so it is not sent.
         Condition::Match(text) if text.starts_with('"') => Some(("if-match", text.clone())),
         Condition::Match(_) => None,
     }
 }
 
-/// A key to be changed, for `retry`.
+/// A put or removal of a key that can be retried.
 struct KeyChange<'a> {
     writer: &'a HttpWriter,
     key: &'a Key,
@@ -72,15 +71,14 @@ impl RemoteKey for KeyChange<'_> {
     }
 }
 
-/// Puts and removes objects and folders.
+/// Puts and removes objects and directories on a web server.
 pub(super) struct HttpWriter {
     objects: Arc<ObjectClient>,
-    /// Probes whether the server enforces conditions.
+    /// Finds out by a trial whether the server enforces conditions.
     conditions: ConditionProbe,
 }
 
 impl HttpWriter {
-    /// Creates a writer that looks up keys with `objects`.
     pub(super) fn new(objects: Arc<ObjectClient>) -> HttpWriter {
         HttpWriter {
             objects,
@@ -88,8 +86,8 @@ impl HttpWriter {
         }
     }
 
-    /// Returns the ETag of an object as the server spells it, or a text of time and size; `None` if the object is
-    /// missing.
+    /// Returns the ETag of an object as the server spells it, or a text of its time and size if it has no usable ETag.
+    /// Returns `None` if the object is missing.
     pub(super) fn etag(&self, context: &RequestContext, key: &Key) -> Result<Option<ETag>> {
         if key.is_root() {
             return Ok(None);
@@ -115,7 +113,7 @@ impl HttpWriter {
         Ok(Some((etag, meta)))
     }
 
-    /// Puts an object if the condition holds.
+    /// Puts an object if the condition on the old object holds.
     pub(super) fn put(
         &self,
         context: &RequestContext,
@@ -135,7 +133,7 @@ impl HttpWriter {
         }
         let _reservation = self.objects.endpoint.limits.uploads.reserve(body.len());
         let payload = PutPayload::from(body.read().map_err(|error| error.about(key))?);
-        // If the probe fails, the condition is both sent and checked first.
+        // If it is unknown whether the server enforces conditions, the condition is checked first and sent too.
         let enforced = match condition {
             Condition::Any => None,
             _ => self
@@ -157,7 +155,7 @@ impl HttpWriter {
         })
     }
 
-    /// Sends an object. If the folders above it are missing, they are created and it is sent again.
+    /// Sends a PUT request. If directories above the key are missing, creates them and sends the request again.
     fn send(
         &self,
         context: &RequestContext,
@@ -208,14 +206,14 @@ impl HttpWriter {
         Ok(resource.is_some_and(|resource| resource.is_folder))
     }
 
-    /// Creates a folder and its ancestors.
+    /// Creates a WebDAV directory and the missing directories above it.
     fn make_folder(&self, key: &Key) -> Result<()> {
         if key.is_root() {
             return Ok(());
         }
         let make = || -> Result<ResponseHead> {
             let spec = RequestSpec {
-                // The name is always valid.
+                // MKCOL is a valid method name, so the fallback is never used.
                 method: http::Method::from_bytes(b"MKCOL").unwrap_or(http::Method::OPTIONS),
                 as_folder: true,
                 ..RequestSpec::get(key)
@@ -228,14 +226,14 @@ impl HttpWriter {
             response = make()?;
         }
         match response.status {
-            // 405 means that the folder exists.
+            // MKCOL has the status 405 if the directory already exists.
             200..=299 | 405 => Ok(()),
             _ => Err(self.change_refusal(key, &response)),
         }
     }
 
-    /// Returns the error for a change that this server refuses. On a WebDAV server, 404 means a race with another
-    /// program. A plain file server, such as Caddy, may send it for every method that it does not support.
+    /// Returns the error for a put or removal that the server refused. On a WebDAV server, 404 means a race with
+    /// another program. A plain file server, such as Caddy, may send 404 for every method that it does not support.
     fn change_refusal(&self, key: &Key, response: &ResponseHead) -> Error {
         let status = response.status;
         if status == 404 && self.objects.listing_method != ListingMethod::WebDav {
@@ -260,7 +258,7 @@ impl HttpWriter {
         }
     }
 
-    /// Removes an object if the condition holds. The condition is checked just before in any case.
+    /// Removes an object if the condition on it holds. The condition is always checked just before the request.
     pub(super) fn erase(
         &self,
         context: &RequestContext,
@@ -280,7 +278,8 @@ impl HttpWriter {
         })
     }
 
-    /// Removes an object or a folder with one request. The error is `NotFound` if the server says that it is missing.
+    /// Sends a DELETE request for an object or directory. The error is `NotFound` if the server says that it is
+    /// missing.
     fn delete(&self, key: &Key, as_folder: bool, header: Option<RequestHeader>) -> Result<()> {
         let spec = RequestSpec {
             method: http::Method::DELETE,
@@ -303,7 +302,8 @@ impl HttpWriter {
             404 | 410 if self.objects.listing_method == ListingMethod::WebDav || !exists()? => {
                 Err(Error::not_found(key))
             }
-            // A server that removed the object sends such a status, but so does a server that only followed a redirect.
+            // Such a status proves no removal: a server that removed the object sends it, but so does a server that
+            // only followed a redirect.
             200..=299 if exists()? => {
                 Err(self.ignored(key, response.status, "but still has the object"))
             }
@@ -312,8 +312,8 @@ impl HttpWriter {
         }
     }
 
-    /// Returns the error for a change that the server reported as done but that had no effect. On a WebDAV server a
-    /// retry may succeed. Other servers respond like this because they treat every method as GET.
+    /// Returns the error for a change that the server reported as done although it had no effect. On a WebDAV server a
+    /// retry may succeed. Other servers respond so because they treat every method as GET.
     fn ignored(&self, key: &Key, status: u16, effect: &str) -> Error {
         let kind = match self.objects.listing_method {
             ListingMethod::WebDav => Kind::Unavailable,
@@ -330,7 +330,7 @@ impl HttpWriter {
         }
     }
 
-    /// Returns the conditions that the server enforces.
+    /// Returns whether the server enforces the conditions of puts and of removals. The first call finds out by a trial.
     fn enforced_conditions(&self, context: &RequestContext) -> Result<EnforcedConditions> {
         let key = &trial_key()?;
         self.conditions
@@ -361,7 +361,8 @@ impl ConditionTrial for KeyChange<'_> {
     }
 }
 
-/// Returns the header for a condition, or `None` for `Any`. The error is `Unsupported` if no header can express it.
+/// Returns the header for a condition, or `None` if there is no condition. The error is `Unsupported` if no header can
+/// express the condition.
 fn expressed(key: &Key, condition: &Condition) -> Result<Option<RequestHeader>> {
     match (condition, header(condition)) {
         (Condition::Absent | Condition::Match(_), None) => {

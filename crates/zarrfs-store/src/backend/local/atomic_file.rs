@@ -2,9 +2,9 @@
 //!
 //! Where the file system supports it (O_TMPFILE), the file has no name at all while it is written. To replace an
 //! existing file, it needs a temporary name, which is made from the final name and left out of listings. The writer
-//! locks the temporary file, so that several zarrfs processes change a key one after the other, and each sees the
-//! result of the change before. The lock ends with its process. If a process dies, its temporary file is removed by the
-//! next writer of the key, or with the folder.
+//! locks the temporary file, so that several zarrfs processes change a key one after the other. The kernel releases the
+//! lock when the process ends. If a process dies, the next writer of the key removes its temporary file, or the file is
+//! removed with the directory.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -16,31 +16,31 @@ use rustix::io::Errno;
 
 use crate::Version;
 
-/// Prefix of temporary names, before 16 hexadecimal digits.
+/// Prefix of the names of temporary files. 16 hexadecimal digits follow.
 const TEMP_PREFIX: &str = ".zarrfs-arriving-";
 
-/// Returns the temporary name for a file that will be called `name`.
+/// Returns the temporary name for a file with the final name `name`.
 fn temp_name_of(name: &[u8]) -> String {
     format!("{TEMP_PREFIX}{:016x}", Version::of(name).number())
 }
 
-/// Whether a name is a temporary one.
+/// Whether a name has the form of a temporary file's name.
 pub(super) fn is_temp_name(name: &[u8]) -> bool {
     name.strip_prefix(TEMP_PREFIX.as_bytes())
         .is_some_and(|rest| rest.len() == 16 && rest.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// A file that will be called `name` in `folder`.
+/// A file that is written without its final name, which is `name` in the directory `folder`.
 pub(super) struct AtomicFile<'a> {
     folder: &'a OwnedFd,
     name: &'a [u8],
     file: OwnedFd,
-    /// The temporary name of the file, if it has one; the file is then locked by this process.
+    /// The file's temporary name, if it has one. While it has one, this process locks the file.
     temp_name: Option<String>,
 }
 
 impl<'a> AtomicFile<'a> {
-    /// Creates an empty file, without a name if the file system supports that.
+    /// Creates an empty file, without any name if the file system supports that.
     pub(super) fn new(folder: &'a OwnedFd, name: &'a [u8]) -> rustix::io::Result<AtomicFile<'a>> {
         match unnamed_file(folder)? {
             Some(file) => Ok(AtomicFile {
@@ -59,7 +59,8 @@ impl<'a> AtomicFile<'a> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let file = wait_for_name(folder, &temp_name, || {
             let file = create(folder, temp_name.as_str(), flags)?;
-            // Another writer may have removed the file as stale before it was locked here.
+            // Another writer may have removed the new file as stale before it was locked here; then a new one is
+            // created.
             let is_ours = lock(&file)? && is_name_of(folder, &temp_name, &file)?;
             is_ours.then_some(file).ok_or(Errno::EXIST)
         })?;
@@ -71,12 +72,11 @@ impl<'a> AtomicFile<'a> {
         })
     }
 
-    /// Returns the file for writing.
     pub(super) fn file(&self) -> &OwnedFd {
         &self.file
     }
 
-    /// Locks the key against other zarrfs processes. Fails with `BUSY` if another one holds it for a minute.
+    /// Locks the key against other zarrfs processes. Fails with `BUSY` if another process holds the lock for a minute.
     pub(super) fn lock_key(&mut self) -> rustix::io::Result<()> {
         if self.temp_name.is_some() {
             return Ok(());
@@ -92,7 +92,7 @@ impl<'a> AtomicFile<'a> {
         Ok(())
     }
 
-    /// Gives the file its final name. Fails with `EXIST` if that name is taken.
+    /// Gives the written file its final name. Fails with `EXIST` if another file has that name.
     pub(super) fn link_noreplace(&mut self) -> rustix::io::Result<()> {
         let Some(temp_name) = &self.temp_name else {
             return link(&self.file, self.folder, self.name);
@@ -104,14 +104,14 @@ impl<'a> AtomicFile<'a> {
                 self.temp_name = None;
                 return Ok(());
             }
-            // Not every file system supports RENAME_NOREPLACE.
+            // Some file systems do not support RENAME_NOREPLACE, so a hard link is tried next.
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
             Err(error) => return Err(error),
         }
         let none = AtFlags::empty();
         match rustix::fs::linkat(self.folder, from, self.folder, to, none) {
             Ok(()) => self.unlock_key(),
-            // Without hard links either, the name can only be checked before the rename.
+            // Without hard links, nothing is atomic: the final name can only be checked before the rename.
             Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => {
                 match stat(self.folder, self.name)? {
                     Some(_) => Err(Errno::EXIST),
@@ -122,7 +122,7 @@ impl<'a> AtomicFile<'a> {
         }
     }
 
-    /// Gives the file its final name, and replaces the file that has the name. The key must be locked.
+    /// Renames the written file to its final name, replacing the file that has that name. The key must be locked.
     pub(super) fn replace(&mut self) -> rustix::io::Result<()> {
         let temp_name = self.temp_name.as_deref().ok_or(Errno::NOENT)?;
         rustix::fs::renameat(self.folder, temp_name, self.folder, self.name)?;
@@ -130,7 +130,7 @@ impl<'a> AtomicFile<'a> {
         Ok(())
     }
 
-    /// Unlocks the key and removes the temporary name.
+    /// Removes the temporary name, which unlocks the key for other zarrfs processes.
     pub(super) fn unlock_key(&mut self) -> rustix::io::Result<()> {
         match self.temp_name.take() {
             Some(temp_name) => unlink(self.folder, &temp_name),
@@ -141,18 +141,18 @@ impl<'a> AtomicFile<'a> {
 
 impl Drop for AtomicFile<'_> {
     fn drop(&mut self) {
-        // If this fails, the next writer of the key removes the name.
+        // An error is ignored, since the next writer of the key removes the temporary name too.
         let _ = self.unlock_key();
     }
 }
 
-/// Creates a file for writing. The umask applies to its mode.
+/// Creates a file that is open for writing. The umask applies to its mode.
 fn create(folder: &OwnedFd, name: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let flags = flags | OFlags::RDWR | OFlags::CLOEXEC;
     rustix::fs::openat(folder, name, flags, Mode::from_raw_mode(0o666))
 }
 
-/// Creates a file without a name. Returns `None` if the file could not get a name later.
+/// Creates a file without a name (O_TMPFILE). Returns `None` if the file could not be given a name later.
 fn unnamed_file(folder: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
     let file = match create(folder, ".", OFlags::TMPFILE) {
         Ok(file) => file,
@@ -163,7 +163,7 @@ fn unnamed_file(folder: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
     Ok(can_be_linked.then_some(file))
 }
 
-/// Returns the path through which a file without a name can be linked.
+/// Returns the path in `/proc` by which linkat(2) gives a name to an open file that has none.
 fn fd_path(file: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
@@ -180,7 +180,7 @@ fn unlink(folder: &OwnedFd, name: &str) -> rustix::io::Result<()> {
     }
 }
 
-/// Returns the status of a name, or `None` if it is missing. Links are not followed.
+/// Returns the file status of a name in a directory, or `None` if the name is missing. Symbolic links are not followed.
 pub(super) fn stat(folder: &OwnedFd, name: &[u8]) -> rustix::io::Result<Option<Stat>> {
     match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
@@ -189,7 +189,7 @@ pub(super) fn stat(folder: &OwnedFd, name: &[u8]) -> rustix::io::Result<Option<S
     }
 }
 
-/// Locks a file. Returns false if it is locked already.
+/// Locks a file (flock(2)). Returns false if it is locked already.
 fn lock(file: impl AsFd) -> rustix::io::Result<bool> {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
@@ -198,15 +198,15 @@ fn lock(file: impl AsFd) -> rustix::io::Result<bool> {
     }
 }
 
-/// Whether a name still belongs to an open file.
+/// Whether a name in a directory still belongs to an open file.
 fn is_name_of(folder: &OwnedFd, name: &str, file: &OwnedFd) -> rustix::io::Result<bool> {
     let ours = rustix::fs::fstat(file)?;
     let there = stat(folder, name.as_bytes())?;
     Ok(there.is_some_and(|there| (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)))
 }
 
-/// Repeats `take` while it fails because the temporary name exists; removes the name if it is stale. Fails with `BUSY`
-/// after a minute.
+/// Repeats `take` while it fails because the temporary name exists. Removes the name if its file is stale. Fails with
+/// `BUSY` after a minute.
 fn wait_for_name<T>(
     folder: &OwnedFd,
     temp_name: &str,
@@ -225,7 +225,7 @@ fn wait_for_name<T>(
     }
 }
 
-/// Removes a temporary name if its file is not locked. Returns false if the file is or may be locked.
+/// Removes a temporary file that no process has locked. Returns false if the file is or may be locked.
 fn remove_if_stale(folder: &OwnedFd, temp_name: &str) -> rustix::io::Result<bool> {
     let open = |flags: OFlags| {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -238,7 +238,7 @@ fn remove_if_stale(folder: &OwnedFd, temp_name: &str) -> rustix::io::Result<bool
     let file = match opened {
         Ok(file) => file,
         Err(Errno::NOENT) => return Ok(true),
-        // Only its owner can open the file and test the lock.
+        // Only the owner of the temporary file can open it to test the lock.
         Err(Errno::ACCESS) => return Ok(false),
         Err(error) => return Err(error),
     };
@@ -251,7 +251,7 @@ fn remove_if_stale(folder: &OwnedFd, temp_name: &str) -> rustix::io::Result<bool
     Ok(true)
 }
 
-/// Removes the temporary files in a folder that are locked by no process.
+/// Removes the temporary files in a directory that no process has locked.
 pub(super) fn remove_stale(folder: &OwnedFd) -> io::Result<()> {
     let mut buffer = Vec::with_capacity(8192);
     let mut entries = RawDir::new(folder, buffer.spare_capacity_mut());

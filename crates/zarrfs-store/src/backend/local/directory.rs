@@ -1,8 +1,8 @@
 //! Resolves the keys of a local store to open files and their status.
 //!
-//! The kernel resolves every key beneath the root directory (`openat2`, RESOLVE_BENEATH), so neither a key nor a link
-//! leads outside, unless links may be followed. No open for reading can block. While the directory is missing, every
-//! request fails (see `root`).
+//! The kernel resolves every key beneath the root directory (`openat2`, RESOLVE_BENEATH), so neither a key nor a
+//! symbolic link leads outside, unless the user permits that. No open for reading can block. While the root directory
+//! is missing, every request fails.
 //!
 //! The version of a file is made of inode, size, mtime and ctime. It changes with every write that the file system's
 //! clock can distinguish from the one before. The text of the ETag leaves out ctime, which a change of mode alters. If
@@ -26,8 +26,8 @@ use crate::sync::file_limits;
 use crate::{ChangeLog, ETag, EntryKind, Key, Meta, Presence, Version};
 use zarr_format::error::{Error, Kind, Result};
 
-/// Adds the flags of all files that are opened for reading: never block, never become a controlling terminal. With
-/// O_PATH the kernel accepts only O_CLOEXEC of them.
+/// Adds flags to an open for reading: it must not block, nor make a terminal the controlling one. With O_PATH the
+/// kernel accepts only O_CLOEXEC.
 fn safe(flags: OFlags) -> OFlags {
     if flags.contains(OFlags::PATH) {
         flags | OFlags::CLOEXEC
@@ -36,14 +36,13 @@ fn safe(flags: OFlags) -> OFlags {
     }
 }
 
-/// The root directory of a store.
 pub(super) struct StoreDirectory {
     root: CurrentRoot,
     follow_symlinks: bool,
 }
 
 impl StoreDirectory {
-    /// Opens the directory at `path`. If the path names another directory later, `changes` records it.
+    /// Opens the root directory at `path`. If another directory is at the path later, `changes` records that.
     pub(super) fn new(
         path: &Path,
         follow_symlinks: bool,
@@ -56,17 +55,18 @@ impl StoreDirectory {
         })
     }
 
-    /// Returns the path of the directory, with links unresolved.
+    /// Returns the path of the root directory, as an absolute path whose symbolic links are not resolved.
     pub(super) fn path(&self) -> &Path {
         self.root.path()
     }
 
-    /// Whether the directory is inside a zarrfs mount.
+    /// Whether the root directory is inside a zarrfs mount.
     pub(super) fn is_in_our_mount(&self) -> bool {
         self.root.is_in_our_mount()
     }
 
-    /// Opens a key, following all links that may be followed.
+    /// Opens the file or directory of a key. Symbolic links that leave the store are followed only if the user permits
+    /// it.
     pub(super) fn open(&self, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         match self.open_once(key, flags) {
             Err(Errno::MFILE | Errno::NFILE) => {
@@ -85,7 +85,7 @@ impl StoreDirectory {
         self.open_inside(key, flags)
     }
 
-    /// Opens a key, following only links that end inside the store.
+    /// Opens the file or directory of a key, following only symbolic links that end inside the store.
     pub(super) fn open_inside(&self, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let root = self.root.get()?;
         match open_beneath(&root.fd, relative(key), flags) {
@@ -94,9 +94,9 @@ impl StoreDirectory {
         }
     }
 
-    /// Opens a regular file, or returns `None` for a directory or a missing key. Other kinds of files are `Corrupt`. A
-    /// dangling link is `Corrupt` too: some program has not fetched its content, and it must not read as a chunk that
-    /// was never stored.
+    /// Opens the regular file of a key, or returns `None` for a directory or a missing key. A special file is the error
+    /// `Corrupt`. So is a dangling link: its content was not fetched yet, and it must not read as a chunk that was
+    /// never stored.
     pub(super) fn open_file(&self, key: &Key) -> Result<Option<(OwnedFd, Stat)>> {
         let fd = match self.open(key, OFlags::RDONLY) {
             Ok(fd) => fd,
@@ -118,7 +118,7 @@ impl StoreDirectory {
         }
     }
 
-    /// Returns the target of a key if it is a dangling link, or `None` otherwise.
+    /// Returns the target of a key's symbolic link if the link is dangling, or `None` otherwise.
     fn dangling_target(&self, key: &Key) -> Option<Vec<u8>> {
         let link = self.open_once(key, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
         let stat = rustix::fs::fstat(&link).ok()?;
@@ -129,8 +129,8 @@ impl StoreDirectory {
         Some(target.into_bytes())
     }
 
-    /// Returns the status of a key's file, or of the link if it cannot be followed; `None` for a directory or a missing
-    /// key.
+    /// Returns the file status of a key's file, or of the symbolic link if it cannot be followed. Returns `None` for a
+    /// directory or a missing key.
     pub(super) fn content(&self, key: &Key) -> Result<Option<Stat>> {
         let status = match self.open(key, OFlags::PATH) {
             Ok(fd) => Some(rustix::fs::fstat(fd).map_err(|error| failed(key, error))?),
@@ -147,7 +147,7 @@ impl StoreDirectory {
         }
     }
 
-    /// Returns the status of a key, or `None` if it is missing. Links are not followed.
+    /// Returns the file status of a key, or `None` if the key is missing. A symbolic link at the key is not followed.
     pub(super) fn stat_link(&self, key: &Key) -> Result<Option<Stat>> {
         let Some(parent) = key.parent() else {
             let root = self.root.get();
@@ -170,8 +170,8 @@ impl StoreDirectory {
         }
     }
 
-    /// Whether a link is shown as a link, which the kernel then resolves inside the mount. A link that is absolute or
-    /// leaves the store is shown as the file or directory that it leads to, if it may be followed.
+    /// Whether the mount shows a symbolic link as a link, which the kernel then resolves inside the mount. A link that
+    /// is absolute or leaves the store is shown as its target instead, if the user permits following it.
     pub(super) fn shows_as_link(&self, key: &Key, target: &[u8]) -> bool {
         let Ok(root) = self.root.get() else {
             return false;
@@ -182,7 +182,7 @@ impl StoreDirectory {
             && (stays_inside(key, target) || opened.is_ok())
     }
 
-    /// Returns the target of a link.
+    /// Returns the target of a key's symbolic link.
     pub(super) fn link_target(&self, key: &Key) -> Result<Vec<u8>> {
         let parent = key.parent().unwrap_or_default();
         let parent = self
@@ -192,8 +192,8 @@ impl StoreDirectory {
         Ok(target.map_err(|error| failed(key, error))?.into_bytes())
     }
 
-    /// Returns the metadata of a key, or `None` if it is missing. A link is not followed if it is shown as a link or
-    /// leads to one of its ancestors.
+    /// Returns the metadata of a key, or `None` if the key is missing. A symbolic link is not followed if the mount
+    /// shows it as a link or if it leads to a directory above itself.
     pub(super) fn head(&self, key: &Key) -> Result<Option<Meta>> {
         let Some(stat) = self.stat_link(key)? else {
             return Ok(None);
@@ -240,10 +240,10 @@ impl StoreDirectory {
         }
     }
 
-    /// Whether a key is a link to one of its ancestors, or to a folder above the store.
+    /// Whether a key is a symbolic link to a directory above the link or above the store.
     ///
-    /// Such a link makes a recursive walk endless. The kernel follows at most 40 links in a path. A walk through one
-    /// such link ends after 40 rounds, but a walk through two of them in each folder takes 2^40 steps.
+    /// Such a link makes a recursive walk endless. The kernel follows at most 40 links in a path, so a walk through one
+    /// such link ends after 40 rounds, but a walk through two of them in each directory takes 2^40 steps.
     pub(super) fn is_symlink_cycle(&self, key: &Key) -> bool {
         let place = |key: &Key| self.path().join(OsStr::from_bytes(key.as_bytes()));
         let is_link = fs::symlink_metadata(place(key)).is_ok_and(|meta| meta.is_symlink());
@@ -261,7 +261,7 @@ impl StoreDirectory {
 
 fn open_beneath(root: &OwnedFd, path: &OsStr, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    // The kernel returns EAGAIN when a concurrent rename disturbs the resolution of a `..`.
+    // A concurrent rename can disturb the resolution of `..`, and the kernel then returns EAGAIN.
     for _ in 0..16 {
         match rustix::fs::openat2(root, path, safe(flags), Mode::empty(), resolve) {
             Err(Errno::AGAIN) => {}
@@ -271,7 +271,7 @@ fn open_beneath(root: &OwnedFd, path: &OsStr, flags: OFlags) -> rustix::io::Resu
     Err(Errno::AGAIN)
 }
 
-/// Opens a key through an absolute link that ends inside the store. RESOLVE_BENEATH refuses every absolute link.
+/// Opens a key whose symbolic link is absolute but ends inside the store. RESOLVE_BENEATH refuses every absolute link.
 fn open_absolute_link(root: &OpenRoot, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let target = root.path.join(relative(key)).canonicalize();
     let target = target.map_err(|_| Errno::XDEV)?;
@@ -292,12 +292,12 @@ fn relative(key: &Key) -> &OsStr {
     }
 }
 
-/// Whether an error means that a key is missing, including a path with a file in place of a folder.
+/// Whether an errno means that the key is missing. ENOTDIR does too: a file is in place of a directory on the path.
 fn is_missing(error: Errno) -> bool {
     matches!(error, Errno::NOENT | Errno::NOTDIR)
 }
 
-/// Converts an errno about a key to an error of the store.
+/// Converts an errno into the store's error about a key.
 pub(super) fn failed(key: &Key, error: Errno) -> Error {
     match error {
         Errno::XDEV => Error::new(
@@ -310,13 +310,13 @@ pub(super) fn failed(key: &Key, error: Errno) -> Error {
             Error::new(Kind::Gone, key, why)
         }
         Errno::LOOP => Error::corrupt(key, "symbolic links lead in a circle"),
-        // A socket, or a pipe without a writer.
+        // ENXIO comes from opening a socket, or a pipe without a reader or writer.
         Errno::NXIO => Error::corrupt(key, "not a regular file or directory"),
         error => Error::os(key, error),
     }
 }
 
-/// Whether the target of a link is inside the store, judged by its text alone.
+/// Whether a symbolic link's target is inside the store, judged by its text alone.
 fn stays_inside(key: &Key, target: &[u8]) -> bool {
     let Some(mut depth) = key.names().count().checked_sub(1) else {
         return false;
@@ -348,7 +348,7 @@ pub(super) fn version_of(stat: &Stat) -> Version {
     Version::of(&words.concat())
 }
 
-/// Returns the ETag of a file: its size, mtime and inode.
+/// Returns the ETag of a file: a text of size, mtime and inode.
 pub(super) fn etag_of(stat: &Stat) -> ETag {
     let (size, inode) = (size_of(stat), stat.st_ino);
     let (seconds, nanoseconds) = (stat.st_mtime, stat.st_mtime_nsec);
@@ -358,7 +358,6 @@ pub(super) fn etag_of(stat: &Stat) -> ETag {
     }
 }
 
-/// Returns the metadata of a file or directory, or `None` for pipes, sockets and devices.
 pub(super) fn meta_of(stat: &Stat) -> Option<Meta> {
     let (kind, size) = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => (EntryKind::File, size_of(stat)),
@@ -385,7 +384,6 @@ fn describe(stat: &Stat, kind: EntryKind, size: u64) -> Meta {
     }
 }
 
-/// Returns the mtime of a file.
 pub(super) fn modified(stat: &Stat) -> SystemTime {
     let nanoseconds = Duration::from_nanos(stat.st_mtime_nsec);
     let seconds = Duration::from_secs(stat.st_mtime.unsigned_abs());
@@ -409,7 +407,7 @@ mod tests {
     use crate::{Store, StoreConfig};
     use zarr_format::error::Result;
 
-    /// Looks up a key without waiting, after a first lookup has cached it.
+    /// Looks up a key in the kernel's caches alone, after a first lookup has cached it there.
     fn known(store: &LocalStore, key: &str) -> Result<Option<Meta>> {
         let key = Key::new(key).unwrap();
         let _ = store.head(&UNLIMITED, &key);

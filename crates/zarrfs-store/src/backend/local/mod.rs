@@ -1,8 +1,8 @@
-//! A local directory as a store.
+//! Opens a local directory as a store.
 //!
 //! Names are raw bytes. Only regular files and directories are ever read. `root` finds the directory that the store's
-//! path names. `directory` resolves keys, ensures that none leads outside the store, and converts the kernel's file
-//! status. `writer` changes objects with `atomic_file`.
+//! path names now. `directory` resolves keys, ensures that no key leads outside the store, and converts the kernel's
+//! file status. `writer` changes objects with `atomic_file`.
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
@@ -35,12 +35,12 @@ mod directory;
 mod root;
 mod writer;
 
-/// Whether a name is reserved for temporary files.
+/// Whether zarrfs reserves a name for its temporary files.
 pub fn is_reserved_name(name: &[u8]) -> bool {
     atomic_file::is_temp_name(name)
 }
 
-/// Returns the error `NotPermitted` if a name on the path is reserved for temporary files.
+/// Returns the error `NotPermitted` if a path contains a name that zarrfs reserves for its temporary files.
 pub fn check_names(path: &Key) -> Result<()> {
     if path.names().any(is_reserved_name) {
         let why = "zarrfs reserves names of this form for temporary files";
@@ -49,7 +49,7 @@ pub fn check_names(path: &Key) -> Result<()> {
     Ok(())
 }
 
-/// A store in a local directory.
+/// A Zarr store in a local directory.
 #[derive(Clone)]
 pub struct LocalStore {
     directory: Arc<StoreDirectory>,
@@ -59,13 +59,13 @@ pub struct LocalStore {
 impl LocalStore {
     /// Opens the store in the directory at `path`.
     pub fn open(path: &Path, config: &StoreConfig) -> Result<LocalStore> {
-        // How long the metadata of a local file may be cached.
+        // The metadata of a local file may be cached for one second, since other programs may change it unseen.
         let info = StoreInfo::new(Duration::from_secs(1));
         let (changes, clock) = (info.changes.clone(), info.clock.clone());
         let directory = StoreDirectory::new(path, config.follow_symlinks, changes, clock)?;
         let folder = Some(directory.path().to_path_buf());
-        // Inside a mount, objects cannot be put: they would need a temporary name, and mounts refuse temporary names
-        // (`check_names`), since their own commit could not store a key with such a name.
+        // A store inside a zarrfs mount is read-only: changes need temporary names, and a mount refuses these because
+        // its own commit could not store them.
         let unchangeable = directory
             .is_in_our_mount()
             .then_some("is inside a zarrfs mount: use the path of the mounted store instead");
@@ -79,20 +79,21 @@ impl LocalStore {
         })
     }
 
-    /// Records a change. A failed change is recorded too, since part of it may have been made.
+    /// Records that a key has changed. A failed put or removal is recorded too, since it may have had an effect.
     fn changed<T>(&self, key: &Key, done: Result<T>) -> Result<T> {
         self.info.changes.record(key);
         done
     }
 
-    /// Reads the range of an object that `span` returns for its size. All bytes are from one version; `Changed` if the
-    /// file is overwritten during every attempt.
+    /// Reads the range that `span` returns for the object's size. All bytes are from one version of the object; the
+    /// error is `Changed` if the file is overwritten during every attempt.
     fn object(
         &self,
         key: &Key,
         span: impl Fn(u64) -> Result<Range<u64>>,
     ) -> Result<Option<Object>> {
-        // A read is repeated if the object was overwritten during it.
+        // A file may be overwritten in place while it is read, so its version is compared afterwards and the read is
+        // repeated.
         for _ in 0..4 {
             let Some((fd, stat)) = self.directory.open_file(key)? else {
                 return Ok(None);
@@ -173,7 +174,7 @@ impl Store for LocalStore {
     fn list(&self, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fd = match self.directory.open(prefix, flags) {
-            // A key below a file is missing.
+            // A key below a file (not a directory) is missing.
             Err(Errno::NOTDIR) if self.head(context, prefix)?.is_none() => {
                 return Err(Error::not_found(prefix));
             }
@@ -225,9 +226,8 @@ impl Store for LocalStore {
         self.changed(key, writer::put(&self.directory, key, body, condition))
     }
 
-    /// Removes a file. The condition is checked under the lock of the key, which only zarrfs processes take. Another
-    /// program can still replace the file between the check and the removal, since the kernel has no conditional
-    /// unlink(2).
+    /// Removes a file. The condition is checked under a lock that only zarrfs processes take. Another program can still
+    /// replace the file between the check and the removal, since the kernel has no conditional unlink(2).
     fn erase(&self, _context: &RequestContext, key: &Key, condition: &Condition) -> Result<()> {
         self.changed(key, writer::erase(&self.directory, key, condition))
     }
@@ -241,7 +241,7 @@ impl Store for LocalStore {
     }
 }
 
-/// An open file. If another file replaces it under its key, the reader still reads the old file.
+/// Reads an object through its open file. If another file replaces it, the reader still reads the old file.
 struct LocalReader {
     fd: OwnedFd,
     key: Key,
@@ -249,7 +249,7 @@ struct LocalReader {
 }
 
 impl LocalReader {
-    /// Takes a permit for the open file. Fails with `TooManyFiles` if there are no more permits.
+    /// Takes a permit from the limit on open files. Fails with `TooManyFiles` if none is left.
     fn new(fd: OwnedFd, key: &Key) -> Result<LocalReader> {
         Ok(LocalReader {
             fd,
@@ -271,7 +271,7 @@ impl Reader for LocalReader {
         parts: &mut [IoSliceMut<'_>],
     ) -> Result<usize> {
         let wanted: usize = parts.iter().map(|part| part.len()).sum();
-        // The kernel refuses reads that end beyond the largest signed offset.
+        // The kernel refuses reads that end beyond the largest signed offset, so such a read is shortened and copied.
         let ends_too_far = offset.saturating_add(wanted as u64) > i64::MAX as u64;
         if ends_too_far || are_short(parts.len(), wanted) {
             let bytes = Buffer::from(self.read_at(context, offset, wanted)?);
@@ -298,7 +298,8 @@ fn are_short(parts: usize, length: usize) -> bool {
     parts > 1 && length / parts < 1024 && length <= 1 << 20
 }
 
-/// Reads `length` bytes, or fewer at the end of the file. No file exceeds the largest signed offset.
+/// Reads `length` bytes, or fewer at the end of the file. The length is limited, because the kernel refuses reads that
+/// end beyond the largest signed offset.
 fn read_span(fd: &OwnedFd, offset: u64, length: u64) -> rustix::io::Result<Vec<u8>> {
     let length = length.min((i64::MAX as u64).saturating_sub(offset));
     let length = usize::try_from(length).map_err(|_| Errno::FBIG)?;
@@ -318,7 +319,7 @@ fn read_span(fd: &OwnedFd, offset: u64, length: u64) -> rustix::io::Result<Vec<u
     Ok(bytes)
 }
 
-/// Fills the buffers in order. Returns the number of bytes read.
+/// Reads from a file into the buffers, in order. Returns the number of bytes read.
 fn fill_parts(
     fd: &OwnedFd,
     offset: u64,
@@ -339,8 +340,8 @@ fn fill_parts(
     Ok(total)
 }
 
-/// A listing with its open directory: pages of `getdents`, with the file system's own cursors. Temporary files
-/// (`atomic_file`) are left out.
+/// Lists an open directory with `getdents`, whose directory offsets are the listing's cursors. Temporary files of
+/// zarrfs are left out.
 struct LocalListing {
     fd: OwnedFd,
     key: Key,
@@ -358,9 +359,9 @@ impl LocalListing {
         }
     }
 
-    /// Reads one page of names. Returns false at the end of the directory.
+    /// Reads the next names of the directory. Returns false at its end.
     fn fill(&mut self) -> Result<bool> {
-        // About a thousand names.
+        // The buffer has room for about a thousand names.
         let mut buffer = vec![MaybeUninit::uninit(); 32 << 10];
         let mut entries = RawDir::new(&self.fd, &mut buffer);
         while let Some(entry) = entries.next() {
@@ -385,7 +386,7 @@ impl LocalListing {
         Ok(!self.page.is_empty())
     }
 
-    /// Returns the kind of a name, or `None` for pipes, sockets and devices.
+    /// Returns the kind of a directory entry, or `None` for pipes, sockets and devices.
     fn kind_of(&self, name: &[u8], file_type: FileType) -> Option<EntryKind> {
         match file_type {
             FileType::RegularFile => Some(EntryKind::File),
@@ -394,7 +395,8 @@ impl LocalListing {
                 let key = self.key.child(name).ok()?;
                 match self.store.head(&key) {
                     Ok(meta) => meta.map(|meta| meta.kind),
-                    // Inside a zarrfs mount, a link that leaves its store cannot be resolved: it is listed as a link.
+                    // A link that leaves the store of a zarrfs mount cannot be resolved inside the mount, so it is
+                    // listed as a link.
                     Err(_) => (file_type == FileType::Symlink).then_some(EntryKind::Link),
                 }
             }

@@ -1,10 +1,11 @@
-//! Resolves the path of a store to its root directory, again and again.
+//! Resolves the path of a local store to its root directory again and again.
 //!
-//! The directory may be replaced by another one or moved away, or a link on the path may be changed. So a request that
-//! needs the root resolves the path again, at most ten times a second. Files that are already open are not affected.
+//! The directory may be replaced by another one or moved away, or a symbolic link on the path may be changed. So a
+//! request that needs the root resolves the path again, at most ten times a second. Files that are already open are not
+//! affected.
 //!
-//! While nothing is at the path, or the directory was removed, there is no root and requests fail. A store that is gone
-//! must not look like an empty one, nor its chunks like chunks that were never written.
+//! While no directory is at the path, requests fail. A store that is gone must not look like an empty one, nor its
+//! chunks like chunks that were never written.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -20,39 +21,39 @@ use crate::sync::clock::Clock;
 use crate::{ChangeLog, Key};
 use zarr_format::error::{Error, Kind, Result};
 
-/// The errno for a root that is gone. No system call here returns this errno.
+/// The errno if the root directory is gone. No system call of a local store returns ENOLINK.
 pub(super) const GONE: Errno = Errno::NOLINK;
 
-/// How long a resolved path is fresh: a tenth of the second for which `LocalStore` keeps metadata.
+/// How long a resolved root path is fresh: a tenth of the second for which metadata of local files is cached.
 const PATH_TTL: Duration = Duration::from_millis(100);
 
-/// The root of a store, resolved again when it is stale.
+/// The root directory of a local store. Its path is resolved again after each TTL.
 pub(super) struct CurrentRoot {
     path: PathBuf,
     current: RwLock<Option<Arc<OpenRoot>>>,
-    /// When the path was last resolved. A request that finds this locked uses the root that was resolved last.
+    /// When the path was last resolved. While another request resolves it, requests use the previous root.
     resolved: Mutex<Instant>,
     changes: Arc<ChangeLog>,
     clock: Clock,
 }
 
-/// An open root directory.
 pub(super) struct OpenRoot {
     pub(super) fd: OwnedFd,
-    /// The path of the directory, with links resolved.
+    /// The path of the directory, with symbolic links resolved.
     pub(super) path: PathBuf,
-    /// The device and inode numbers.
+    /// Device and inode number of the directory.
     identity: (u64, u64),
-    /// Whether the file system is local.
+    /// Whether the directory is on a local file system, not on a network file system.
     is_on_disk: bool,
 }
 
-/// Returns the magic number of the file system that a file is on.
+/// Returns the magic number that tells the type of a file's file system.
 fn file_system(fd: &OwnedFd) -> Option<u64> {
     u64::try_from(rustix::fs::fstatfs(fd).ok()?.f_type).ok()
 }
 
-/// Whether a file is on a local file system: ext, XFS, Btrfs, F2FS or tmpfs. An overlayfs may have remote layers.
+/// Whether a file is on a local file system: ext, XFS, Btrfs, F2FS or tmpfs. overlayfs does not count, since its layers
+/// may be remote.
 fn is_on_disk(fd: &OwnedFd) -> bool {
     matches!(
         file_system(fd),
@@ -85,7 +86,7 @@ impl OpenRoot {
 }
 
 impl CurrentRoot {
-    /// Opens the directory at `path`. If the path names another directory later, `changes` records it.
+    /// Opens the root directory at `path`. If another directory is at the path later, `changes` records that.
     pub(super) fn open(path: &Path, changes: Arc<ChangeLog>, clock: Clock) -> Result<CurrentRoot> {
         let failed = |error| Error::os(path.display(), error);
         let root = OpenRoot::open(path).map_err(|error| match error {
@@ -96,7 +97,7 @@ impl CurrentRoot {
             error => failed(error.into()),
         })?;
         Ok(CurrentRoot {
-            // The daemon changes its working directory later.
+            // The path is made absolute, since the daemon changes its working directory later.
             path: std::path::absolute(path).map_err(failed)?,
             current: RwLock::new(Some(Arc::new(root))),
             resolved: Mutex::new(clock.now()),
@@ -105,12 +106,12 @@ impl CurrentRoot {
         })
     }
 
-    /// Returns the path that was given, made absolute.
+    /// Returns the path of the root directory, made absolute.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the directory that the path names. Fails with `GONE` while there is none.
+    /// Returns the directory that is at the root's path now. Fails with `GONE` while there is none.
     pub(super) fn get(&self) -> rustix::io::Result<Arc<OpenRoot>> {
         if let Some(mut resolved) = self.resolved.try_lock() {
             let now = self.clock.now();
@@ -123,24 +124,24 @@ impl CurrentRoot {
         self.existing().ok_or(GONE)
     }
 
-    /// Whether the directory is inside a zarrfs mount.
+    /// Whether the root directory is inside a zarrfs mount.
     pub(super) fn is_in_our_mount(&self) -> bool {
         let root = self.existing();
         root.is_some_and(|root| is_fuse(&root.fd) && is_our_mount(&root))
     }
 
-    /// Returns the root if its path is still fresh and it is on a local file system, or `None`.
+    /// Returns the root directory if that needs no request to a server: its path is fresh and its file system is local.
     pub(super) fn cached(&self) -> Option<Arc<OpenRoot>> {
         let resolved = *self.resolved.try_lock()?;
         if self.clock.now().saturating_duration_since(resolved) >= PATH_TTL {
             return None;
         }
-        // On a remote file system, the check whether the root exists would need a request to the server.
+        // On a network file system, the check whether the root exists would need a request to the server.
         let root = self.current.read().clone();
         root.filter(|root| root.is_on_disk && root.exists())
     }
 
-    /// Returns the root that was found last, or `None` if it was removed since.
+    /// Returns the root directory that was opened last, or `None` if it was removed since.
     fn existing(&self) -> Option<Arc<OpenRoot>> {
         self.current.read().clone().filter(|root| root.exists())
     }
@@ -160,8 +161,8 @@ impl CurrentRoot {
                 }
             }
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => None,
-            // Such an error does not mean that the root is gone: there may be no free descriptor, or no permission to
-            // enter its parent.
+            // An error other than ENOENT does not mean that the root is gone: there may be no free descriptor, or no
+            // permission to enter its parent.
             Err(error) => {
                 log::debug!("{}: {error}", self.path.display());
                 return;
@@ -181,8 +182,8 @@ impl CurrentRoot {
     }
 }
 
-/// Whether the root is inside a zarrfs mount. A store that is mounted over its own path would send its requests to
-/// itself.
+/// Whether the root directory is inside a mount of zarrfs. A store that is mounted over its own path would send its
+/// requests to itself.
 fn is_our_mount(opened: &OpenRoot) -> bool {
     let (major, minor) = (
         rustix::fs::major(opened.identity.0),
@@ -208,7 +209,8 @@ mod tests {
         root: CurrentRoot,
     }
 
-    /// Makes a directory `store` and opens it as a root, by that name or by `latest`, a link to it.
+    /// Creates a directory `store` and opens it as the root of a local store, by that name or by `latest`, a link to
+    /// it.
     fn fixture(name: &str) -> Fixture {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("store")).unwrap();

@@ -1,9 +1,9 @@
 //! Creates, replaces and removes objects of a local directory atomically.
 //!
-//! A change is on the disk, file and directory, when it returns. Nothing is written through a link that leaves the
-//! store, with or without `--follow-symlinks`. A link under the key's name is replaced, not followed. The kernel
-//! enforces the condition `Absent`; `Match` is checked just before the change, under the lock of the key
-//! (`atomic_file`).
+//! A change is on the disk, file and directory, when the function returns. Nothing is written through a symbolic link
+//! that leaves the store, with or without `--follow-symlinks`. A link that has the key's name is replaced, not
+//! followed. The kernel enforces the condition `Absent`; `Match` is checked just before the change, under a lock of the
+//! key.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -20,17 +20,17 @@ use crate::sparse::next_data;
 use crate::{Condition, ETag, Key, PutBody};
 use zarr_format::error::{Error, Kind, Result};
 
-/// How often a folder is created again if other processes keep removing it.
+/// How often a put creates the key's directory again if other processes keep removing it.
 const MAX_ATTEMPTS: usize = 16;
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
-/// Returns the ETag of a key's content, or `None` if the key has no content.
+/// Returns the ETag of a key's file, or `None` if the key has no file.
 pub(super) fn etag(directory: &StoreDirectory, key: &Key) -> Result<Option<ETag>> {
     Ok(directory.content(key)?.as_ref().map(etag_of))
 }
 
-/// Puts an object under a key if the condition holds; creates the folders above it.
+/// Puts an object if the condition on the old object holds. Creates the directories above it.
 pub(super) fn put(
     directory: &StoreDirectory,
     key: &Key,
@@ -47,7 +47,7 @@ pub(super) fn put(
             folder: &folder,
         };
         match target.put(body, condition) {
-            // Before the file got its name, another process removed the folder while it was empty.
+            // Another process has removed the directory while it was empty, before the file got its name: try again.
             Err(error) if error.kind() == Kind::NotFound => {}
             done => return done,
         }
@@ -58,7 +58,7 @@ pub(super) fn put(
     ))
 }
 
-/// Removes an object if the condition holds.
+/// Removes an object if the condition on it holds.
 pub(super) fn erase(directory: &StoreDirectory, key: &Key, condition: &Condition) -> Result<()> {
     check_name(key)?;
     let current = etag(directory, key)?;
@@ -80,7 +80,7 @@ pub(super) fn erase(directory: &StoreDirectory, key: &Key, condition: &Condition
     rustix::fs::fsync(&folder).map_err(|error| refused(key, error))
 }
 
-/// Removes a folder if it is empty or has only stale temporary files.
+/// Removes a directory that is empty or has only stale temporary files.
 pub(super) fn erase_folder(directory: &StoreDirectory, prefix: &Key) -> Result<()> {
     let Some(parent) = prefix.parent() else {
         return Ok(());
@@ -106,7 +106,7 @@ pub(super) fn erase_folder(directory: &StoreDirectory, prefix: &Key) -> Result<(
     }
 }
 
-/// Refuses keys that no object can have: the root and temporary names.
+/// Refuses keys that no object can have: the root, and names of temporary files.
 fn check_name(key: &Key) -> Result<()> {
     if key.is_root() {
         return Err(is_a_directory(key));
@@ -122,7 +122,7 @@ fn parent(key: &Key) -> Key {
     key.parent().unwrap_or_default()
 }
 
-/// Opens a folder. Missing folders on the path are created and synced.
+/// Opens a directory. Missing directories on the path are created and synced.
 fn make_folder(directory: &StoreDirectory, key: &Key) -> Result<OwnedFd> {
     for _ in 0..MAX_ATTEMPTS {
         match directory.open_inside(key, FOLDER) {
@@ -142,7 +142,7 @@ fn make_folder(directory: &StoreDirectory, key: &Key) -> Result<OwnedFd> {
     ))
 }
 
-/// A key to be written, and its open folder.
+/// A key that is written, and its open directory.
 struct WriteTarget<'a> {
     directory: &'a StoreDirectory,
     key: &'a Key,
@@ -183,8 +183,8 @@ impl WriteTarget<'_> {
         }
     }
 
-    /// Gives a written file its final name if the condition holds. With `may_be_new`, first tries to name it without
-    /// replacing a file.
+    /// Gives a written file its final name if the condition on the old file holds. With `may_be_new`, first tries to
+    /// name it without replacing a file.
     fn replace(
         &self,
         file: &mut AtomicFile<'_>,
@@ -213,13 +213,13 @@ fn is_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-/// Gives a file the mode of another one, and its owner if that is permitted.
+/// Gives a file the mode of the file that it replaces, and the owner too if the kernel permits that.
 fn copy_owner_and_mode(file: &OwnedFd, like: &Stat) -> rustix::io::Result<()> {
     let ours = rustix::fs::fstat(file)?;
     if (ours.st_uid, ours.st_gid) != (like.st_uid, like.st_gid) {
         let (uid, gid) = (Uid::from_raw(like.st_uid), Gid::from_raw(like.st_gid));
         match rustix::fs::fchown(file, Some(uid), Some(gid)) {
-            // Only privileged users may change the owner, and not on every file system.
+            // An error is ignored, since only privileged users may change the owner, and not on every file system.
             Ok(()) | Err(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP) => {}
             Err(error) => return Err(error),
         }
@@ -247,7 +247,7 @@ fn write_at(to: &OwnedFd, bytes: &[u8], offset: u64) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Copies the first `length` bytes of a file; holes stay holes.
+/// Copies the first `length` bytes of a file. Holes of a sparse file stay holes.
 fn copy(to: &OwnedFd, from: &File, length: u64) -> Result<()> {
     let failed = |error| Error::os("", error);
     let there = rustix::fs::fstat(from).map_err(failed)?.st_size;
@@ -273,7 +273,7 @@ fn copy_range(to: &OwnedFd, from: &File, range: std::ops::Range<u64>) -> Result<
         match rustix::fs::copy_file_range(from, Some(&mut read), to, Some(&mut written), most) {
             Ok(0) => break,
             Ok(_) | Err(Errno::INTR) => {}
-            // The kernel cannot copy between these files or file systems.
+            // The kernel cannot copy between these two files, so the rest is read and written here.
             Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => break,
             Err(error) => return Err(Error::os("", error)),
         }
@@ -303,7 +303,7 @@ fn copy_pieces(to: &OwnedFd, from: &File, rest: std::ops::Range<u64>) -> Result<
     Ok(())
 }
 
-/// Converts an errno about a change to an error of the store.
+/// Converts an errno of a put or removal into the store's error about a key.
 fn refused(key: &Key, error: Errno) -> Error {
     match error {
         Errno::XDEV => {

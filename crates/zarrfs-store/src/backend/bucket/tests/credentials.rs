@@ -21,7 +21,7 @@ use crate::stats::Stats;
 use crate::{Key, RemoteConfig, Store};
 use zarr_format::error::{Kind, Result};
 
-/// A server that accepts only one key, and refuses others with a status and a code.
+/// A test server that accepts one access key, and refuses others with an HTTP status and an error code.
 #[derive(Clone, Debug)]
 struct Guarded {
     inner: FaultyServer,
@@ -56,7 +56,7 @@ impl HttpService for Guarded {
     }
 }
 
-/// Opens a bucket whose key is the content of `file`.
+/// Opens a bucket on the test server. The access key is the content of `file`.
 fn open(file: &std::path::Path, server: &Guarded) -> BucketStore {
     let address = Address::parse("s3", CloudKind::S3, "//bucket", "bucket").unwrap();
     let timeout = Duration::from_secs(5);
@@ -102,14 +102,14 @@ fn server(refusal: (u16, &'static str)) -> Guarded {
     }
 }
 
-/// Replaces a file, as programs that rotate keys do.
+/// Replaces a file by a rename, as programs that rotate keys do.
 fn replace(file: &std::path::Path, content: &str) {
     let next = file.with_extension("next");
     fs::write(&next, content).unwrap();
     fs::rename(next, file).unwrap();
 }
 
-/// Sends one request: a read, a lookup or a listing.
+/// Sends one request to the bucket: a read, a lookup or a listing, by the number `question`.
 fn send_request(store: &BucketStore, question: usize) -> Result<()> {
     let key = Key::new("a").unwrap();
     match question {
@@ -119,7 +119,6 @@ fn send_request(store: &BucketStore, question: usize) -> Result<()> {
     }
 }
 
-/// Sends one request of each kind.
 fn send_requests(store: &BucketStore) -> [Result<()>; 3] {
     [0, 1, 2].map(|question| send_request(store, question))
 }
@@ -148,7 +147,7 @@ fn rotated_credentials_are_read_again() {
                 "still refused"
             );
             replace(file.path(), "new");
-            // Whatever kind of request comes first, it uses the new key.
+            // Each kind of request must use the new key, even if it is the first request after the rotation.
             send_request(&store, question).unwrap();
             assert!(send_requests(&store).iter().all(Result::is_ok));
         }
@@ -165,7 +164,7 @@ fn refused_credentials_are_denied_and_the_code_is_named() {
             let error = answer.unwrap_err();
             assert_eq!(error.kind(), Kind::Denied, "{error}");
             let (status, code) = refusal;
-            // The response to a HEAD has no body.
+            // The response to a HEAD request has no body, so the error cannot name the error code.
             if status == 400 || question != 1 {
                 assert!(error.detail().contains(code), "{error}");
             }

@@ -1,7 +1,7 @@
-//! Tests of buckets whose servers fail, are emptied, refuse conditions or rotate their keys.
+//! Tests buckets whose servers fail, are emptied, refuse conditions or rotate their keys.
 //!
-//! The tests use a bucket in memory behind a simulated network whose faults follow a plan. The server's state depends
-//! only on the requests, and faults depend on the number of the request, so that every run is the same.
+//! The tests use a bucket in memory behind a simulated network. Faults depend only on the number of the request, so
+//! that every run is the same.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -31,30 +31,30 @@ mod credentials;
 mod reads;
 mod writes;
 
-/// The fault of a request.
+/// How a request to the test server fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     None,
     Status(u16),
     Refused,
-    /// The body breaks off in the middle.
+    /// The connection breaks off in the middle of the response body.
     Cut,
-    /// The body ends in the middle without an error.
+    /// The response body ends in the middle without an error.
     Short,
-    /// No response, ever.
+    /// The server never responds.
     Silence,
-    /// The request is carried out, but the connection breaks off before the response.
+    /// The server carries out the request, but the connection breaks off before the response.
     Lost,
-    /// The request is carried out, but the response is this status.
+    /// The server carries out the request, but responds with this error status.
     Denied(u16),
-    /// The request is carried out, another program replaces the object, and the connection breaks off.
+    /// The server carries out the request, another program replaces the object, and the connection breaks off.
     Overtaken,
 }
 
-/// Returns the fault of a request by its number and method.
+/// Decides how a request fails, from its number and its HTTP method.
 type FaultPlan = Arc<dyn Fn(usize, &str) -> Fault + Send + Sync>;
 
-/// An object server that fails by a plan.
+/// An in-memory object server whose requests fail as a fault plan says.
 #[derive(Clone)]
 struct FaultyServer {
     state: Arc<Mutex<FaultyObjects>>,
@@ -63,7 +63,7 @@ struct FaultyServer {
 }
 
 impl FaultyServer {
-    /// Serves these objects, and fails by a plan.
+    /// Creates a server for `objects` whose requests fail as `plan` says.
     fn new(
         objects: FaultyObjects,
         plan: impl Fn(usize, &str) -> Fault + Send + Sync + 'static,
@@ -127,7 +127,6 @@ fn slow_down(status: u16) -> HttpResponse {
     response.body(HttpResponseBody::from(text)).unwrap()
 }
 
-/// Makes a response without a body.
 fn bare(status: u16) -> HttpResponse {
     let response = Response::builder().status(status);
     response
@@ -139,7 +138,7 @@ fn name_of(head: &Parts) -> &str {
     head.uri.path().trim_start_matches("/bucket/")
 }
 
-/// Returns the condition of a removal: name and value of the header.
+/// Returns the header of a conditional removal: its name and value.
 fn condition(head: &Parts) -> Option<(&'static str, String)> {
     let names = ["if-match", "x-goog-if-generation-match"];
     let mut found = names
@@ -152,34 +151,33 @@ fn header<'a>(head: &'a Parts, name: &str) -> Option<&'a str> {
     Some(head.headers.get(name)?.to_str().unwrap())
 }
 
-/// How the server handles conditions of removals.
+/// How the test server handles conditional removals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Removals {
     #[default]
     Enforce,
     Ignore,
-    /// Refuses requests with a condition, with this status.
+    /// Responds to conditional requests with this error status.
     Refuse(u16),
 }
 
-/// Objects with their version numbers, and multipart uploads.
+/// The test server's objects with their version numbers, and its multipart uploads.
 #[derive(Default)]
 struct FaultyObjects {
     objects: BTreeMap<String, (Vec<u8>, u64)>,
     uploads: BTreeMap<String, BTreeMap<usize, Vec<u8>>>,
-    /// Whether the server ignores conditions.
+    /// Whether the server ignores the conditions of puts.
     is_careless: bool,
     removals: Removals,
     changes: u64,
-    /// The requests that were carried out, with their conditions.
+    /// The requests that the server has carried out.
     requests: Vec<RecordedRequest>,
 }
 
-/// The method of a request, and its condition as name and value.
+/// A request's method, and the name and value of its condition header.
 type RecordedRequest = (http::Method, Option<(&'static str, String)>);
 
 impl FaultyObjects {
-    /// Puts an object.
     fn keep(&mut self, name: &str, bytes: Vec<u8>) {
         self.changes += 1;
         self.objects.insert(name.to_string(), (bytes, self.changes));
@@ -206,7 +204,7 @@ impl FaultyObjects {
         }
     }
 
-    /// Whether the condition of a change holds.
+    /// Whether the condition of a put or removal holds.
     fn holds(&self, head: &Parts) -> bool {
         let number = self.objects.get(name_of(head)).map(|(_, number)| *number);
         let tag = number.map(|number| format!("\"{number}\""));
@@ -230,7 +228,7 @@ impl FaultyObjects {
         response.body(HttpResponseBody::from(xml)).unwrap()
     }
 
-    /// Responds to a request of a multipart upload. The upload has the name of the object.
+    /// Responds to a request of a multipart upload. Uploads are stored by the name of the object.
     fn upload(&mut self, head: &Parts, sent: &[u8]) -> HttpResponse {
         let (name, query) = (name_of(head).to_string(), head.uri.query().unwrap());
         let part = query
@@ -264,7 +262,7 @@ impl FaultyObjects {
         }
     }
 
-    /// Lists the whole bucket.
+    /// Returns a listing of the whole bucket.
     fn names(&self) -> String {
         let mut xml = "<ListBucketResult><IsTruncated>false</IsTruncated>".to_string();
         for (name, (bytes, number)) in self.objects.iter() {
@@ -309,7 +307,7 @@ impl FaultyObjects {
     }
 }
 
-/// Makes a response with a body, as far as the fault permits.
+/// Returns a response with a body. `Cut` and `Short` faults end the body in the middle.
 fn body(response: http::response::Builder, bytes: Vec<u8>, fault: Fault) -> HttpResponse {
     let response = response.header("content-length", bytes.len());
     let half = bytes[..bytes.len() / 2].to_vec();
@@ -327,7 +325,7 @@ fn body(response: http::response::Builder, bytes: Vec<u8>, fault: Fault) -> Http
     response.body(body).unwrap()
 }
 
-/// Opens a bucket on a server.
+/// Opens a bucket on the test server.
 fn open(kind: CloudKind, server: &FaultyServer, timeout: Duration) -> (BucketStore, Arc<Stats>) {
     let is_azure = kind == CloudKind::Azure;
     let account = [("account_name", "account"), ("account_key", "c2VjcmV0")];

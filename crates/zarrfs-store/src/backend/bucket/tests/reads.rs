@@ -1,6 +1,6 @@
-//! Reads of a bucket over a failing network, and of a removed prefix.
+//! Tests reads of a bucket over a failing network, and of a removed prefix.
 //!
-//! Reads return correct bytes, or an error in time. The layer `liveness` reports a prefix that was removed.
+//! A read returns correct bytes, or an error before its time limit. A removed prefix is reported.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ fn content(number: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Opens a bucket whose requests fail by a plan.
+/// Opens a bucket whose requests fail as `plan` says.
 fn bucket(plan: fn(usize) -> Fault, timeout: Duration) -> (BucketStore, Arc<Stats>) {
     let mut state = FaultyObjects::default();
     for number in 0..COUNT {
@@ -186,13 +186,12 @@ impl LivenessFixture {
         state.keep("b", b"more".to_vec());
     }
 
-    /// Removes all keys, as another program would, one second after the last requests.
+    /// Removes all keys, as another program would, one second after the store's last requests.
     fn clear(&self) {
         self.clock.advance(Duration::from_secs(1));
         self.server.state.lock().objects.clear();
     }
 
-    /// Returns the names at the root.
     fn names(&self) -> Result<Vec<Vec<u8>>> {
         let mut listing = self.store.list(&UNLIMITED, &Key::root())?;
         let mut names = Vec::new();

@@ -1,4 +1,4 @@
-//! Changes of a bucket over a failing network, and the conditions that its server receives.
+//! Tests puts and removals over a failing network, with and without enforced conditions.
 //!
 //! A put that succeeds was carried out once. A put that fails may have been carried out. No object of another program
 //! is overwritten.
@@ -21,12 +21,12 @@ use zarr_format::error::Kind;
 
 const KINDS: [CloudKind; 2] = [CloudKind::S3, CloudKind::Google];
 
-/// More than the maximum size of a single put.
+/// A size above that of a single put, so that zarrfs uploads the object in parts.
 const BIG: usize = (17 << 20) + 3;
 
 type LossPlan = fn(usize, &str) -> Fault;
 
-/// A bucket whose requests succeed until a plan is set. The plan counts requests from then on.
+/// A bucket whose requests succeed until a fault plan is set. The plan numbers the requests from then on.
 struct BucketFixture {
     store: BucketStore,
     server: FaultyServer,
@@ -50,7 +50,7 @@ impl BucketFixture {
         }
     }
 
-    /// Probes which conditions the server enforces, and makes later requests fail by a plan.
+    /// Makes all later requests fail as `plan` says, after zarrfs has probed which conditions the server enforces.
     fn fail(&self, plan: LossPlan) {
         let enforced = self.store.writer().unwrap().enforced_conditions(&UNLIMITED);
         let all = EnforcedConditions {
@@ -66,29 +66,27 @@ impl BucketFixture {
         let etag = self
             .store
             .put(&UNLIMITED, &key(), PutBody::Bytes(bytes), condition)?;
-        // Whatever fault there was, the ETag that the put returned must be the ETag on the server.
+        // Whatever fault there was, the put must have returned the ETag that the server has now.
         *self.plan.lock() = |_, _| Fault::None;
         assert_eq!(self.store.etag(&UNLIMITED, &key()).unwrap().unwrap(), etag);
         Ok(etag.text)
     }
 
-    /// Puts an object. Returns the condition that it is unchanged.
+    /// Puts an object without a condition. Returns the condition that the object is unchanged since then.
     fn put_any(&self, bytes: &[u8]) -> Condition {
         Condition::Match(self.put(bytes, &Condition::Any).unwrap())
     }
 
-    /// Returns the object on the server.
     fn object(&self) -> Option<Vec<u8>> {
         let state = self.server.state.lock();
         state.objects.get("a").map(|(bytes, _)| bytes.clone())
     }
 
-    /// Returns the number of puts that the server has carried out.
     fn puts(&self) -> u64 {
         self.server.state.lock().changes
     }
 
-    /// Returns the requests since the last call.
+    /// Returns and clears the requests that the server has recorded.
     fn requests(&self) -> Vec<RecordedRequest> {
         std::mem::take(&mut self.server.state.lock().requests)
     }
@@ -103,7 +101,7 @@ fn key() -> Key {
     Key::new("a").unwrap()
 }
 
-/// Returns a plan in which the first put fails in this way.
+/// Returns a fault plan in which only the first put fails, by `fault`.
 fn first(fault: Fault) -> impl Fn(usize, &str) -> Fault {
     move |number, method| match (number, method) {
         (0, "PUT") => fault,
@@ -220,7 +218,7 @@ fn a_put_refused_with_403_is_not_retried() {
     assert!(fixture.server.requests_served.load(Ordering::SeqCst) <= 2);
 }
 
-/// If the server ignores conditions, zarrfs checks the key before each attempt.
+/// If the server ignores conditions, zarrfs checks the object before each attempt of a put.
 #[test]
 fn a_server_that_ignores_conditions_is_detected() {
     for kind in KINDS {
@@ -242,7 +240,7 @@ fn a_server_that_ignores_conditions_is_detected() {
             assert_eq!(error.kind(), Kind::Changed, "{error}");
         }
         assert_eq!(fixture.object().unwrap(), b"one");
-        // Requests: a check, the put that is overtaken, and another check.
+        // The put is the second request, since a check precedes it. Another check follows.
         *fixture.plan.lock() = |number, method| match (number, method) {
             (1, "PUT") => Fault::Overtaken,
             _ => Fault::None,
@@ -259,14 +257,14 @@ fn a_multipart_upload_survives_lost_responses() {
     let bytes: Vec<u8> = (0..BIG).map(|place| (place % 253) as u8).collect();
     let plans: [LossPlan; 4] = [
         |_, _| Fault::None,
-        // Parts are sent again, since they belong to this upload only.
+        // A failed upload of a part can be sent again, since no other program writes to this multipart upload.
         |number, method| match (number % 3, method) {
             (1, "PUT") => Fault::Denied(500),
             (2, "PUT") => Fault::Status(503),
             _ => Fault::None,
         },
-        // The request that completes the upload is repeated as well. The first one was carried out, so the second one
-        // fails: the upload does not exist any more.
+        // The request that completes the upload is sent again too. The server has carried out the first one, so the
+        // second fails: the upload no longer exists.
         |number, method| match (number > 1, method) {
             (true, "POST") => Fault::Denied(500),
             _ => Fault::None,
@@ -340,7 +338,7 @@ fn an_erase_is_retried_and_spares_a_new_object() {
     assert_eq!(fixture.object().unwrap(), b"somebody else's");
 }
 
-/// Opens a bucket whose server handles conditions of removals in this way.
+/// Opens a bucket whose server handles conditional removals as `removals` says.
 fn removal_fixture(kind: CloudKind, removals: Removals) -> BucketFixture {
     let objects = FaultyObjects {
         removals,
@@ -388,7 +386,7 @@ fn a_removal_carries_its_condition() {
     }
 }
 
-/// If the server does not enforce conditions of removals, zarrfs checks the key before each removal.
+/// If the server does not enforce conditional removals, zarrfs checks the object before each removal.
 #[test]
 fn a_server_without_conditional_removals_is_detected() {
     for kind in [CloudKind::S3, CloudKind::Google] {

@@ -1,19 +1,19 @@
-//! The files of a repository: header, compression, identifiers.
+//! Reads the header, compression and identifiers of an Icechunk repository's files.
 
 use std::io::Read;
 
 use zarr_format::error::{Error, Result};
 
-/// The first bytes of each file: `ICE`, an ice cube in UTF-8, `CHUNK`.
+/// The first bytes of each Icechunk file: `ICE`, an ice cube in UTF-8, `CHUNK`.
 const MAGIC: &[u8] = b"ICE\xf0\x9f\xa7\x8aCHUNK";
 
-/// The length of the header: the magic bytes, the name of the writer (24), version, kind, compression.
+/// The length of an Icechunk file's header, in bytes: magic bytes, name of the writer (24), version, kind, compression.
 pub(super) const HEADER_LEN: usize = 39;
 
-/// The digits of Crockford's base 32.
+/// The digits of Crockford's base 32, in which Icechunk writes identifiers.
 const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
-/// The kinds of files.
+/// The kinds of files in an Icechunk repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileKind {
     Snapshot = 1,
@@ -22,7 +22,6 @@ pub(super) enum FileKind {
 }
 
 impl FileKind {
-    /// Returns the name of the kind in messages.
     fn name(self) -> &'static str {
         match self {
             FileKind::Snapshot => "snapshot",
@@ -32,13 +31,13 @@ impl FileKind {
     }
 }
 
-/// Whether bytes begin like a file of a repository.
+/// Whether bytes begin like a file of an Icechunk repository.
 pub(super) fn is_icechunk(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC)
 }
 
-/// Returns the FlatBuffers buffer in a file of at most `limit` bytes. The error is `Corrupt` if the file is of another
-/// kind or damaged, `Unsupported` for a later version of the specification, `TooLarge` beyond the limit.
+/// Returns the FlatBuffers buffer in an Icechunk file, of at most `limit` bytes. The error is `Corrupt` if the file is
+/// of another kind or damaged, `Unsupported` for a later version of the specification, `TooLarge` beyond the limit.
 pub(super) fn content(file: &[u8], kind: FileKind, limit: u64) -> Result<Vec<u8>> {
     let (Some(header), Some(body)) = (file.get(..HEADER_LEN), file.get(HEADER_LEN..)) else {
         return Err(not_a(kind));
@@ -64,7 +63,8 @@ pub(super) fn content(file: &[u8], kind: FileKind, limit: u64) -> Result<Vec<u8>
     }
 }
 
-/// Returns the length of the decompressed buffer if the file states it. A hostile file may state a wrong length.
+/// Returns the length of an Icechunk file's decompressed buffer if the file states it. A hostile file may state a wrong
+/// length.
 pub(super) fn content_len(file: &[u8]) -> Option<u64> {
     let body = file.get(HEADER_LEN..)?;
     match file.get(HEADER_LEN - 1)? {
@@ -78,7 +78,7 @@ fn decompressed(body: &[u8], limit: u64) -> Result<Vec<u8>> {
     let decoder = zstd::stream::read::Decoder::with_buffer(body).map_err(damaged)?;
     let room = limit.saturating_add(1);
     let mut content = Vec::new();
-    // The whole length is reserved at once: a buffer that grows by doubling could take more than `limit` bytes.
+    // The whole limit is reserved at once, because a buffer that grows by doubling could take more than `limit` bytes.
     let reserved = content.try_reserve_exact(usize::try_from(room).unwrap_or(usize::MAX));
     reserved.map_err(|error| Error::too_large("", error))?;
     decoder
@@ -101,12 +101,12 @@ fn not_a(kind: FileKind) -> Error {
     Error::corrupt("", format!("is no Icechunk {}", kind.name()))
 }
 
-/// The identifier of a snapshot, a manifest or a chunk.
+/// The identifier of an Icechunk snapshot, manifest or chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Id(pub(super) [u8; 12]);
 
 impl Id {
-    /// Parses an identifier as it stands in file names; `None` if the text is not an identifier.
+    /// Parses an Icechunk identifier as it stands in file names. Returns `None` if the text is not an identifier.
     pub(super) fn parse(text: &str) -> Option<Id> {
         let mut bytes = [0; 12];
         let (mut buffer, mut bits, mut filled) = (0u32, 0, 0);
@@ -153,7 +153,6 @@ mod tests {
     use super::*;
     use zarr_format::error::Kind;
 
-    /// Returns a file with this header.
     fn file(version: u8, kind: u8, compression: u8, body: &[u8]) -> Vec<u8> {
         let end = [version, kind, compression];
         [MAGIC, &[b' '; 24], &end, body].concat()

@@ -1,6 +1,6 @@
-//! Tests with repositories that are damaged or made to do harm.
+//! Tests Icechunk repositories that are damaged or made to do harm.
 //!
-//! Whatever the files of a repository contain: opening, listing and reading end, with an error or with bytes.
+//! Whatever the files contain, opening, listing and reading must return, with an error or with bytes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,17 +17,16 @@ use crate::sync::budget::MemoryBudget;
 use crate::{Condition, EntryKind, Key, PutBody, Store};
 use zarr_format::error::{Kind, Result};
 
-/// The maximum number of names in a walk.
+/// Maximum number of names that a walk through a store lists in each directory.
 const MAX_NAMES: usize = 5000;
 
-/// The files of a repository by key.
+/// The files of an Icechunk repository: key and content.
 type Files = Vec<(String, Vec<u8>)>;
 
 fn key(text: &str) -> Key {
     Key::new(text).unwrap()
 }
 
-/// Returns a store with these files.
 fn store_of(files: &Files) -> MemoryStore {
     let store = MemoryStore::default();
     for (name, bytes) in files {
@@ -39,7 +38,7 @@ fn store_of(files: &Files) -> MemoryStore {
     store
 }
 
-/// Opens the repository at a revision; objects below /allowed may be read.
+/// Opens an Icechunk repository at a revision. Virtual chunks may refer to objects below /allowed.
 fn repository_at(store: &MemoryStore, revision: Revision) -> Arc<Icechunk> {
     let store: Arc<dyn Store> = Arc::new(store.clone());
     let open: OpenPrefix = Box::new(|_, _, _| Ok(Arc::new(MemoryStore::default())));
@@ -57,19 +56,19 @@ fn repository(files: &Files) -> Arc<Icechunk> {
     repository_at(&store_of(files), Revision::default())
 }
 
-/// An answer of a store about a key.
+/// What a store answered to a question about a key.
 #[derive(Clone, Debug, PartialEq)]
 enum Answer {
-    /// The names below a prefix.
+    /// The names that the store lists below a prefix.
     Names(Vec<(Vec<u8>, EntryKind)>),
-    /// Kind and size of a key, or `None` if it is missing.
+    /// Kind and size of a key, or `None` if the key is missing.
     Entry(Option<(EntryKind, u64)>),
-    /// The bytes of a key, or `None` if it is missing.
+    /// The bytes of a key's object, or `None` if the object is missing.
     Bytes(Option<Vec<u8>>),
     Log(String),
 }
 
-/// The answers of a store by question and key, and the number of errors.
+/// All answers of a store, by question and key, and the number of questions that failed.
 #[derive(Default)]
 struct Walk {
     answers: BTreeMap<(&'static str, Key), Answer>,
@@ -87,7 +86,7 @@ impl Walk {
     }
 }
 
-/// Returns the names below a prefix, at most `MAX_NAMES`.
+/// Returns the names below a prefix; at most `MAX_NAMES`, since a hostile repository may list forever.
 fn list(store: &dyn Store, prefix: &Key) -> Result<Vec<(Vec<u8>, EntryKind)>> {
     let mut listing = store.list(&UNLIMITED, prefix)?;
     let mut names = Vec::new();
@@ -101,7 +100,7 @@ fn list(store: &dyn Store, prefix: &Key) -> Result<Vec<(Vec<u8>, EntryKind)>> {
     Ok(names)
 }
 
-/// Lists and reads everything in a store.
+/// Lists all directories and reads all objects of a store.
 fn walk(store: &dyn Store) -> Walk {
     let (mut walk, mut open, mut count) = (Walk::default(), vec![Key::root()], 0);
     while let Some(prefix) = open.pop() {
@@ -128,7 +127,7 @@ fn walk(store: &dyn Store) -> Walk {
     walk
 }
 
-/// Lists and reads a repository with its log, and its refs, as a mount does.
+/// Lists and reads an Icechunk repository with its log, branches and tags, as a mount does.
 fn use_all(files: &Files) -> [Walk; 2] {
     let repository = repository(files);
     let mut content = match repository.store(&UNLIMITED) {
@@ -143,7 +142,7 @@ fn use_all(files: &Files) -> [Walk; 2] {
     [content, walk(&*repository.refs())]
 }
 
-/// Returns the files of a fixture, all decompressed, without chunks and logs of transactions.
+/// Returns the files of a test repository, decompressed, without chunks and transaction logs.
 fn fixture(name: &str) -> Files {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/icechunk");
     let folder = tempfile::tempdir().unwrap();
@@ -172,7 +171,7 @@ fn fixture(name: &str) -> Files {
     files
 }
 
-/// Returns a file without its compression.
+/// Returns an Icechunk file with its content decompressed, so that tests can damage the content.
 fn plain(file: Vec<u8>) -> Vec<u8> {
     if !super::file::is_icechunk(&file) || file[HEADER_LEN - 1] == 0 {
         return file;
@@ -204,7 +203,7 @@ fn fixtures_read_without_errors() {
     }
 }
 
-/// Whatever a repository with a truncated file still answers, it answers as if the file was whole.
+/// If a file of a repository is truncated, all answers of the store are right or errors.
 #[test]
 fn truncated_files_give_errors_and_no_wrong_answers() {
     for fixture_name in ["expired1", "expired2"] {
@@ -214,7 +213,8 @@ fn truncated_files_give_errors_and_no_wrong_answers() {
             if name.starts_with("chunks") {
                 continue;
             }
-            // Cuts the file at each of the first 40 bytes, where most tables are, and then at every 97th byte.
+            // The file is cut at each of the first 40 bytes, where most FlatBuffers tables are, and then at every 97th
+            // byte.
             for length in (0..bytes.len()).filter(|length| *length < 40 || length % 97 == 0) {
                 let mut files = files.clone();
                 files[number].1.truncate(length);
@@ -232,7 +232,8 @@ fn truncated_files_give_errors_and_no_wrong_answers() {
                         );
                     }
                 }
-                // Nothing here needs the settings. The last bytes of a file may be in no field that is read.
+                // An error is expected, except that reads do not need config.yaml, and the last bytes of a file may be
+                // in no field that is read.
                 let is_needed = name != "config.yaml" && length + 32 < bytes.len();
                 let errors: usize = cut.iter().map(|cut| cut.errors).sum();
                 assert!(errors > 0 || !is_needed, "{case}");
@@ -267,26 +268,26 @@ fn flipped_bits_cause_no_panic() {
     }
 }
 
-/// A field of a table.
+/// The value of a field in a FlatBuffers table that a test builds.
 enum Field {
     /// A number or a struct.
     Fixed(Vec<u8>),
-    /// A string, or a vector with this number of elements.
+    /// The number of elements and the bytes of a vector or string.
     Vector(usize, Vec<u8>),
     Table(Table),
     Tables(Vec<Table>),
-    /// A vector of this length, whose elements are all this table.
+    /// A vector of this length whose elements all refer to the same table.
     Same(usize, Table),
 }
 
-/// A table: fields by number.
+/// The fields of a FlatBuffers table that a test builds, by number.
 type Table = Vec<(usize, Field)>;
 
 fn text(text: &str) -> Field {
     Field::Vector(text.len(), text.as_bytes().to_vec())
 }
 
-/// Returns a FlatBuffers buffer with this root.
+/// Returns a FlatBuffers buffer with the root table `root`.
 fn buffer(root: &Table) -> Vec<u8> {
     let mut out = vec![0; 4];
     let position = write_table(&mut out, root);
@@ -361,7 +362,7 @@ fn write_field(out: &mut Vec<u8>, field: &Field) -> usize {
     position
 }
 
-/// Returns a file of the repository that contains a buffer.
+/// Returns an Icechunk file that contains a FlatBuffers buffer.
 fn file(kind: u8, compression: u8, body: &[u8]) -> Vec<u8> {
     let magic = b"ICE\xf0\x9f\xa7\x8aCHUNK";
     [magic, [b' '; 24].as_slice(), &[1, kind, compression], body].concat()
@@ -381,7 +382,7 @@ fn node(path: &str, document: &str, array: Option<Table>) -> Table {
     table
 }
 
-/// Describes an array of one dimension with `chunks` chunks, whose manifest covers `extent`.
+/// Returns an Icechunk array node with one dimension and `chunks` chunks, whose manifest covers `extent`.
 fn array(chunks: u64, extent: [u32; 2]) -> Table {
     let shape = [chunks.to_le_bytes(), 1u64.to_le_bytes()].concat();
     let extent = extent.map(u32::to_le_bytes).concat();
@@ -421,7 +422,7 @@ fn snapshot(nodes: Field) -> Table {
     vec![(0, id), (2, nodes), (4, text("a message"))]
 }
 
-/// Returns the files of a repository of specification 1.
+/// Returns the files of a repository of Icechunk specification 1.
 fn files(snapshot: &Table, manifest: &Table) -> Files {
     vec![
         (
@@ -447,7 +448,6 @@ fn with_array(array: Table, chunks: Vec<Table>) -> Files {
     )
 }
 
-/// Returns the names below a prefix.
 fn names(store: &dyn Store, prefix: &str) -> Vec<String> {
     let mut listing = store.list(&UNLIMITED, &key(prefix)).unwrap();
     let next = || listing.next(&UNLIMITED).unwrap();
@@ -456,7 +456,7 @@ fn names(store: &dyn Store, prefix: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the kind of the error when a key is read.
+/// Returns the kind of the error when a key is read, which must fail.
 fn failure(store: &dyn Store, name: &str) -> Kind {
     store
         .get(&UNLIMITED, &key(name), 1 << 20)
@@ -468,7 +468,7 @@ fn opened(files: &Files) -> Arc<dyn Store> {
     repository(files).store(&UNLIMITED).unwrap()
 }
 
-/// Returns the kind of the error when the repository is opened.
+/// Returns the kind of the error when the repository is opened, which must fail.
 fn refusal(files: &Files) -> Kind {
     repository(files).store(&UNLIMITED).err().unwrap().kind()
 }
@@ -544,13 +544,13 @@ fn chunks_outside_the_grid_are_hidden() {
             .unwrap()
             .is_none()
     );
-    // The grid has as many chunks as there are coordinates.
+    // An array with 2^64 - 1 chunks, the largest number that its shape can state, still lists.
     let store = opened(&with_array(array(u64::MAX, [0, u32::MAX]), chunks()));
     assert_eq!(names(&*store, "a/c"), ["2", "10"]);
-    // The manifest has chunks outside the box that it covers.
+    // A manifest's references to chunks outside the box of chunks that it covers are ignored.
     let store = opened(&with_array(array(10, [5, 8]), chunks()));
     assert!(store.get(&UNLIMITED, &key("a/c/2"), 100).unwrap().is_none());
-    // More coordinates than dimensions, and fewer.
+    // Chunk references with too many coordinates or too few.
     let odd = vec![
         chunk(&[], vec![]),
         chunk(&[2, 3], vec![]),
@@ -586,14 +586,14 @@ fn a_manifest_that_repeats_one_array_is_corrupt() {
 #[test]
 fn a_decompression_bomb_is_too_large() {
     let bomb = zstd::encode_all(std::io::Read::take(std::io::repeat(0), 128 << 20), 1).unwrap();
-    // The frame has no length in its header.
+    // The zstd frame does not state its decompressed length, so only the limit can stop the decompression.
     assert!(bomb.len() < 1 << 20);
     let mut made = with_array(array(10, [0, 10]), vec![inline(2)]);
     made[2].1 = file(2, 1, &bomb);
     assert_eq!(failure(&*opened(&made), "a/c/2"), Kind::TooLarge);
     made[1].1 = file(1, 1, &bomb);
     assert_eq!(refusal(&made), Kind::TooLarge);
-    // A frame with a wrong length in its header.
+    // The zstd frame states a wrong decompressed length.
     let mut liar = zstd::bulk::compress(&[0; 1000], 1).unwrap();
     let length = zstd::zstd_safe::get_frame_content_size(&liar);
     assert_eq!(length.ok().flatten(), Some(1000));
@@ -675,7 +675,7 @@ fn messages_cannot_control_a_terminal() {
     let id = Field::Fixed(SNAPSHOT.0.to_vec());
     let message = format!("\u{1b}[2J{}\r\nsecond", "long ".repeat(1000));
     let parent = Field::Fixed(SNAPSHOT.0.to_vec());
-    // The snapshot is its own parent.
+    // The snapshot names itself as its parent, so that its history is a cycle.
     let snapshot = vec![(0, id), (1, parent), (2, nodes), (4, text(&message))];
     let made = files(&snapshot, &Table::new());
     let log = repository(&made).log(&UNLIMITED).unwrap();

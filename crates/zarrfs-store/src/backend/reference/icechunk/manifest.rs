@@ -1,4 +1,4 @@
-//! A manifest: the references of the chunks of arrays.
+//! Reads an Icechunk manifest, which has the references to the chunks of arrays.
 
 use std::cmp::Ordering;
 
@@ -14,19 +14,19 @@ use zarr_format::error::{Error, Result};
 use super::file::Id;
 use super::flatbuffer::{Numbers, Table, Vector, damaged};
 
-/// The identifier of a node in a repository.
+/// The identifier of an array or group in an Icechunk repository.
 pub(super) type NodeId = [u8; 8];
 
-/// A manifest in memory.
+/// The buffer of an Icechunk manifest, checked.
 pub(super) struct Manifest {
     buffer: Bytes,
-    /// The dictionary of compressed locations, if there is one.
+    /// The zstd dictionary of compressed URLs of virtual chunks, if the manifest has one.
     dictionary: Option<DecoderDictionary<'static>>,
     _memory: Reservation,
 }
 
 impl Manifest {
-    /// Checks a buffer: the references of each array must be in the order of their coordinates.
+    /// Checks a manifest's buffer: the chunk references of each array must be sorted by their coordinates.
     pub(super) fn new(buffer: Vec<u8>, memory: Reservation) -> Result<Manifest> {
         let dictionary = Table::root(&buffer)?.bytes(2)?.map(DecoderDictionary::copy);
         let manifest = Manifest {
@@ -37,8 +37,8 @@ impl Manifest {
         let mut count = 0;
         for array in Table::root(&manifest.buffer)?.tables(1)?.iter_tables() {
             let references = ArrayReferences::new(array?)?;
-            // A valid manifest contains each reference once. A hostile one may let many arrays share references, so
-            // that the check of a small file would never end: the number of references is limited.
+            // A hostile manifest may let many arrays share references, so that the check of a small file would never
+            // end. So the number of references is limited; a valid manifest contains each reference once.
             count += references.chunks.len();
             if count > manifest.buffer.len() {
                 return Err(damaged());
@@ -48,7 +48,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Returns the references of an array, or `None` if the manifest has none of it.
+    /// Returns the chunk references of an array, or `None` if the manifest has none for the array.
     pub(super) fn of_array(&self, node: &NodeId) -> Result<Option<ArrayReferences<'_>>> {
         for array in Table::root(&self.buffer)?.tables(1)?.iter_tables() {
             let array = array?;
@@ -59,7 +59,8 @@ impl Manifest {
         Ok(None)
     }
 
-    /// Returns where the bytes of a chunk are. `container` returns the URL prefix of a container of virtual chunks.
+    /// Returns where the bytes of a chunk are. `container` returns the URL prefix of a named container of virtual
+    /// chunks.
     pub(super) fn reference(
         &self,
         chunk: Table<'_>,
@@ -84,7 +85,7 @@ impl Manifest {
         }))
     }
 
-    /// Returns the URL of a virtual chunk, or `None` if the chunk is not virtual.
+    /// Returns the URL of a virtual chunk (a chunk outside the repository), or `None` if the chunk is inside.
     fn location(&self, chunk: Table<'_>) -> Result<Option<String>> {
         let Some(compressed) = chunk.bytes(8)? else {
             return Ok(chunk.text(5)?.map(str::to_string));
@@ -93,7 +94,7 @@ impl Manifest {
         let wrong = |error| Error::corrupt("", format!("cannot decompress a location: {error}"));
         let mut decoder =
             zstd::bulk::Decompressor::with_prepared_dictionary(dictionary).map_err(wrong)?;
-        // A URL has at most 4096 bytes.
+        // A decompressed URL may have at most 4096 bytes, since a hostile manifest may contain any length.
         let location = decoder.decompress(compressed, 4096).map_err(wrong)?;
         let location = String::from_utf8(location);
         location
@@ -102,7 +103,7 @@ impl Manifest {
     }
 }
 
-/// Returns how the reference of a virtual chunk identifies the object.
+/// Returns the ETag or time by which a virtual chunk's object is recognized as unchanged.
 fn checksum(chunk: Table<'_>) -> Result<PartIdentity> {
     if let Some(etag) = chunk.text(6)? {
         return Ok(PartIdentity::ETag(etag.into()));
@@ -114,7 +115,7 @@ fn checksum(chunk: Table<'_>) -> Result<PartIdentity> {
 }
 
 /// Returns the absolute URL of a virtual chunk. `vcc://NAME` at its start is replaced by the URL prefix of the
-/// container, and percent escapes are decoded in URLs of buckets, whose keys have no escapes.
+/// container NAME. Percent escapes in bucket URLs are decoded, since bucket keys have no escapes.
 fn absolute(url: &str, container: &dyn Fn(&str) -> Result<Option<String>>) -> Result<String> {
     if let Some((name, path)) = url
         .strip_prefix("vcc://")
