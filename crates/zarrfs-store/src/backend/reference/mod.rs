@@ -1,9 +1,9 @@
-//! Stores whose keys refer to bytes of other objects.
+//! Implements stores whose keys refer to bytes of other objects.
 //!
 //! An Icechunk repository and a kerchunk reference file describe a hierarchy in tables of references: the bytes of a
 //! key are in the table itself, or a range of an object elsewhere. A `ReferenceTable` is one version of such a
-//! description; `ReferenceStore` reads the bytes that it names. Objects outside the repository are read only below
-//! the prefixes that the user allows (`targets`).
+//! description; `ReferenceStore` reads the bytes to which it refers. Objects outside the repository are read only below
+//! the prefixes that the user allows.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,22 +29,22 @@ use part::{Blocks, PartReader, is_side_by_side};
 pub(crate) use part::{Location, Part, PartIdentity};
 use targets::Targets;
 
-/// One version of a hierarchy of references.
+/// One version of a hierarchy whose keys refer to bytes of other objects.
 pub(crate) trait ReferenceTable: Send + Sync {
-    /// Finds a key.
+    /// Returns the reference of a key, and whether other keys are below the key.
     fn find(&self, context: &RequestContext, key: &Key) -> Result<Entry>;
 
-    /// Lists the direct children of a prefix, for which `find` returns an entry with `is_prefix`.
+    /// Lists the direct children of a prefix.
     fn list(self: Arc<Self>, context: &RequestContext, prefix: &Key) -> Result<Box<dyn Listing>>;
 
-    /// Returns the time at which the table was written; `UNIX_EPOCH` if it does not say.
+    /// Returns the time at which the table of references was written, or `UNIX_EPOCH` if it does not state the time.
     fn modified(&self) -> SystemTime;
 
-    /// Returns the version of the table, which is the version of its prefixes.
+    /// Returns the version of the table of references. All its prefixes have that version too.
     fn version(&self) -> Version;
 }
 
-/// What a table contains about a key.
+/// What a table of references contains about a key.
 #[derive(Default)]
 pub(crate) struct Entry {
     /// Where the bytes of the key are; `None` if the key is only a prefix or missing.
@@ -55,17 +55,17 @@ pub(crate) struct Entry {
 
 /// Where the bytes of a key are.
 pub(crate) enum Reference {
-    /// In the table.
+    /// The table itself contains the bytes.
     Inline(Bytes),
-    /// In another object.
+    /// The bytes are a range of another object.
     Part(Part),
 }
 
-/// A store of the keys of a table.
+/// Reads the keys of a table of references, as a store.
 pub(super) struct ReferenceStore<S: Source> {
     current: Current<S>,
     targets: Arc<Targets>,
-    /// The blocks from which small adjacent ranges are read; `None` if each range is read alone.
+    /// The cache through which small adjacent ranges are read; `None` if each range is requested alone.
     blocks: Option<Arc<Blocks>>,
     info: StoreInfo,
 }
@@ -74,7 +74,7 @@ impl<S: Source> ReferenceStore<S>
 where
     S::Content: ReferenceTable,
 {
-    /// Builds a store of the current table. `info` describes the store; its `unchangeable` says why it is read-only.
+    /// Creates a store that reads the current table of references. `info` has the store's properties.
     pub(super) fn new(
         current: Current<S>,
         targets: Arc<Targets>,
@@ -88,7 +88,7 @@ where
         }
     }
 
-    /// Has small adjacent ranges fetched together, in blocks (`part`).
+    /// Makes the store fetch small adjacent ranges together.
     pub(super) fn with_blocks(self, memory: &Arc<MemoryBudget>) -> ReferenceStore<S> {
         ReferenceStore {
             blocks: Some(Arc::new(Blocks::new(memory))),
@@ -96,7 +96,7 @@ where
         }
     }
 
-    /// Returns the blocks from which to read the range of a key; `None` if the range is read alone.
+    /// Returns the cache through which a key's range is read, or `None` if the range is requested alone.
     fn blocks_of(
         &self,
         context: &RequestContext,
@@ -123,7 +123,7 @@ where
         })
     }
 
-    /// Returns the metadata of a reference.
+    /// Returns the metadata of the bytes to which a reference leads.
     fn meta(
         &self,
         context: &RequestContext,
@@ -142,7 +142,7 @@ where
         }
     }
 
-    /// Returns the bytes from `span` of the object that the reference of a key names.
+    /// Returns the bytes, or only those in `span`, to which a key's reference leads.
     fn read(
         &self,
         context: &RequestContext,
@@ -169,7 +169,7 @@ where
     }
 }
 
-/// Returns the metadata of bytes in a table.
+/// Returns the metadata of bytes that the table of references itself contains.
 fn inline_meta(table: &impl ReferenceTable, bytes: &Bytes) -> Meta {
     Meta {
         kind: EntryKind::File,
@@ -293,7 +293,7 @@ where
     }
 }
 
-/// Reads bytes that are in the table.
+/// Reads bytes that the table of references itself contains.
 struct InlineReader {
     bytes: Bytes,
     meta: Meta,

@@ -1,4 +1,4 @@
-//! A range of an object that holds a key's bytes, and blocks of such ranges.
+//! Reads the range of an object that contains a key's bytes, alone or with its neighbours.
 //!
 //! Variables with tiny chunks are common in netCDF files. At 20 ms latency, 1,000 chunks of 4 KiB took 1,000 requests
 //! and 2.3 s from a web server in Python, although 32 run at a time. So if a small range is adjacent to the range of a
@@ -18,7 +18,7 @@ use crate::sync::single_flight::JOIN_TIMEOUT;
 use crate::{ByteRange, EntryKind, Key, Meta, Object, Reader, Version};
 use zarr_format::error::{Error, Kind, Result};
 
-/// A range of an object.
+/// The range of an object that contains a key's bytes, as a reference states it.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) location: Location,
@@ -29,30 +29,30 @@ pub(crate) struct Part {
     pub(crate) identity: PartIdentity,
 }
 
-/// The object that contains a range.
+/// The object to which a reference leads.
 #[derive(Clone, Debug)]
 pub(crate) enum Location {
-    /// An object of the repository itself.
+    /// A chunk object of the Icechunk repository itself.
     Repository(Key),
-    /// An object anywhere else.
+    /// An object outside the repository, by its URL.
     Url(Arc<str>),
 }
 
-/// How a reference identifies the version of the bytes.
+/// How a reference recognizes that the object was not replaced.
 #[derive(Clone, Debug)]
 pub(crate) enum PartIdentity {
     /// The object never changes.
     Immutable,
-    /// The object has this ETag.
+    /// The object must have this ETag.
     ETag(Arc<str>),
-    /// The object was not modified after this time, in seconds since 1970.
+    /// The object must not be modified after this time, in seconds since 1970.
     NotModifiedAfter(u32),
-    /// The reference does not identify the version; it is the version of the object.
+    /// The reference does not say which version of the object it means.
     Unknown,
 }
 
 impl Part {
-    /// Returns the length of the range. If the range goes up to the object's end, requests the object's length.
+    /// Returns the length of the range. If the range ends with the object, the object's length is requested.
     pub(super) fn length(&self, context: &RequestContext, targets: &Targets) -> Result<u64> {
         match self.length {
             Some(length) => Ok(length),
@@ -60,7 +60,7 @@ impl Part {
         }
     }
 
-    /// Returns the metadata of the bytes.
+    /// Returns the metadata of the key's bytes.
     pub(super) fn meta(&self, context: &RequestContext, targets: &Targets) -> Result<Meta> {
         if let (Some(version), Some(size)) = (self.own_version(), self.length) {
             return Ok(Meta {
@@ -85,7 +85,7 @@ impl Part {
         })
     }
 
-    /// Returns the version if the reference alone determines it; `None` if it depends on the object.
+    /// Returns the version of the key's bytes if the reference alone determines it, or `None` if the object does.
     fn own_version(&self) -> Option<Version> {
         let identity = match &self.identity {
             PartIdentity::Immutable => "immutable",
@@ -96,21 +96,21 @@ impl Part {
         Some(Version::of(self.name(identity).as_bytes()))
     }
 
-    /// Returns the version of the range, given the version of the whole object.
+    /// Returns the version of the key's bytes, given the version of the whole object.
     pub(super) fn version(&self, object: Version) -> Version {
         let of_object = || object.of_part(self.name("").as_bytes());
         self.own_version().unwrap_or_else(of_object)
     }
 
-    /// Returns a text that names this range and the version of its object, which `identity` identifies.
+    /// Returns a text that identifies the range and the version of its object.
     fn name(&self, identity: &str) -> String {
         let (location, offset) = (&self.location, self.offset);
         let length = self.length.unwrap_or(u64::MAX);
         format!("{offset} {length} {identity} {}", location.name())
     }
 
-    /// Reads the range, or only the bytes of it within `span`. `Corrupt` if the object is missing, ends before the
-    /// range, or is not the one that the reference was made for.
+    /// Reads the range, or only the bytes of it within `span`. The error is `Corrupt` if the object is missing, too
+    /// short, or not the one for which the reference was made.
     pub(super) fn read(
         &self,
         context: &RequestContext,
@@ -140,7 +140,7 @@ impl Part {
         })
     }
 
-    /// Reads like `read`, but from a block if `blocks` is given.
+    /// Reads the range, or only the bytes of it within `span`, through the cache `blocks` if it is given.
     pub(super) fn read_from(
         &self,
         context: &RequestContext,
@@ -156,13 +156,13 @@ impl Part {
         self.read(context, targets, span)
     }
 
-    /// Returns `Corrupt` if the object is not the one that the reference was made for.
+    /// Returns `Corrupt` if the object is not the one for which the reference was made.
     fn check_identity(&self, target: &Target, object: &Object) -> Result<()> {
         let is_same = match &self.identity {
             PartIdentity::Immutable | PartIdentity::Unknown => true,
             PartIdentity::ETag(etag) => {
                 let expected = opaque_tag(etag).map(|tag| Version::of(tag.as_bytes()));
-                // Local files and some servers send no ETag: a change of the object is then not detected here.
+                // Local files and some servers have no ETags, so a replaced object is not detected there.
                 let has_etag = !target.is_local() && object.version.is_lasting();
                 !has_etag || expected.is_none_or(|expected| object.version == expected)
             }
@@ -183,7 +183,7 @@ impl Part {
 }
 
 impl Location {
-    /// Returns the key or URL.
+    /// Returns the object's key or URL.
     fn name(&self) -> String {
         match self {
             Location::Repository(key) => key.to_string(),
@@ -192,14 +192,14 @@ impl Location {
     }
 }
 
-/// Reads a range of an object.
+/// Reads the range of an object that contains a key's bytes.
 pub(super) struct PartReader {
     pub(super) part: Part,
-    /// The blocks to read from; `None` if the range is read alone.
+    /// The cache through which the range is read; `None` if it is requested alone.
     pub(super) blocks: Option<Arc<Blocks>>,
     pub(super) targets: Arc<Targets>,
     pub(super) key: Key,
-    /// The metadata at the time when the key was opened.
+    /// The metadata of the key's bytes when the key was opened.
     pub(super) meta: Meta,
 }
 
@@ -227,14 +227,14 @@ impl Reader for PartReader {
     }
 }
 
-/// A range of at least this length, in bytes, is read alone.
+/// A range of at least this length, in bytes, is requested alone, not with its neighbours.
 const SMALL: u64 = 64 << 10;
 
-/// The distance between the starts of two blocks, in bytes: at 100 Mbit/s their transfer takes as long as a request at
-/// 20 ms latency. A block is longer by `SMALL`, so that it contains the end of the last range that begins in it.
+/// Distance between the starts of two cached blocks, in bytes: at 100 Mbit/s its transfer takes as long as a request at
+/// 20 ms latency. A block is longer by `SMALL`, to contain the end of the last range that begins in it.
 const BLOCK: u64 = 256 << 10;
 
-/// Blocks of objects, in memory.
+/// Caches blocks of objects that contain many small ranges.
 pub(super) struct Blocks {
     cache: Arc<Cache<BlockId, Arc<Block>>>,
 }
@@ -243,7 +243,7 @@ pub(super) struct Blocks {
 struct BlockId {
     url: Arc<str>,
     number: u64,
-    /// The version of the object, which the store below caches for its TTL.
+    /// The object's version, so that a replaced object gets a new block.
     version: Version,
 }
 
@@ -255,15 +255,14 @@ struct Block {
 }
 
 impl Blocks {
-    /// Creates an empty cache of blocks.
     pub(super) fn new(memory: &Arc<MemoryBudget>) -> Blocks {
         Blocks {
             cache: Cache::new(memory.clone(), Priority::Speculative, None),
         }
     }
 
-    /// Reads a small range, or only the bytes of it within `span`, from the block in which it begins. Returns `None` if
-    /// the range has to be read alone.
+    /// Reads a small range, or only the bytes of it within `span`, from the cached block in which it begins. Returns
+    /// `None` if the range must be requested alone.
     pub(super) fn read(
         &self,
         context: &RequestContext,
@@ -319,7 +318,7 @@ impl Blocks {
     }
 }
 
-/// Whether a range is small and directly before or behind the range of a chunk next to `key`. `find` finds a key.
+/// Whether the range of `key` is small and adjacent to the range of a neighbouring chunk. `find` returns references.
 pub(super) fn is_side_by_side(
     key: &Key,
     part: &Part,

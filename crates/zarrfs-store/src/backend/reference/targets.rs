@@ -1,6 +1,6 @@
-//! The objects outside a repository that references may name.
+//! Opens the objects outside a repository to which references lead.
 //!
-//! Repositories and reference files come from anybody, and a reference may name any object: a local file, a server
+//! Repositories and reference files come from anybody, and a reference may lead to any object: a local file, a server
 //! that only this machine reaches. An object is therefore read only below a prefix that the user allows
 //! (`--virtual-chunks`). The store of a prefix is opened when its first object is read.
 
@@ -19,27 +19,26 @@ use crate::sync::single_flight::{JOIN_TIMEOUT, SingleFlight};
 use crate::{Key, Login, RemoteConfig, Store};
 use zarr_format::error::{Error, Kind, Result};
 
-/// A prefix below which references may name objects, and how its store is reached.
+/// A URL prefix below which references may lead to objects, and the options for its store.
 #[derive(Clone, Default)]
 pub struct VirtualPrefix {
-    /// The URL or local path, without a slash at the end.
+    /// The prefix: a URL or local path, without a slash at the end.
     prefix: String,
     /// Names and values of storage options; some values are secret.
     options: Vec<(String, String)>,
-    /// Whether requests carry no credentials.
+    /// Whether requests are sent without credentials.
     anonymous: bool,
     /// URL of the server, unless the cloud's default applies.
     endpoint: Option<String>,
     /// Region of the bucket.
     region: Option<String>,
-    /// Credentials for a web server.
     login: Login,
 }
 
 impl VirtualPrefix {
-    /// Parses a prefix and its options, with commas between them: `anon`, `netrc`, `endpoint=URL`, `region=NAME`,
-    /// `header=LINE`, `bearer_token_file=FILE` or a storage option `NAME=VALUE`. `Invalid` if the prefix is empty or an
-    /// option has no value.
+    /// Parses a prefix and its options, separated by commas: `anon`, `netrc`, `endpoint=URL`, `region=NAME`,
+    /// `header=LINE`, `bearer_token_file=FILE` or a storage option `NAME=VALUE`. The error is `Invalid` if the prefix
+    /// is empty or an option has no value.
     pub fn parse(text: &str) -> Result<VirtualPrefix> {
         let mut parts = text.split(',');
         let prefix = parts.next().unwrap_or_default().trim_end_matches('/');
@@ -62,7 +61,7 @@ impl VirtualPrefix {
                     parsed.options.push((name.to_string(), value.to_string()));
                 }
                 _ => {
-                    // The part may be a secret, so the error does not repeat it.
+                    // The malformed option may be a secret, so the error does not repeat it.
                     let why = "expected anon, netrc or NAME=VALUE after each comma";
                     return Err(Error::invalid(redacted(&parsed.prefix), why));
                 }
@@ -71,13 +70,13 @@ impl VirtualPrefix {
         Ok(parsed)
     }
 
-    /// Returns the URL or local path.
+    /// Returns the prefix: a URL or local path.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Returns the options for the store of this prefix: the mount's options, but with the prefix's own credentials.
-    /// The mount's credentials are only for the store that it shows.
+    /// Returns the options for the prefix's store: the mount's options, but with the prefix's own credentials. The
+    /// mount's credentials must not reach other servers.
     pub(crate) fn config(&self, mount: &RemoteConfig) -> RemoteConfig {
         RemoteConfig {
             options: self.options.clone(),
@@ -90,7 +89,7 @@ impl VirtualPrefix {
         }
     }
 
-    /// Returns the key of a URL below this prefix, or `None` if it is not below it.
+    /// Returns the key of a URL in the prefix's store, or `None` if the URL is not below the prefix.
     fn key_of(&self, url: &str) -> Option<Result<Key>> {
         let rest = url.strip_prefix(&self.prefix)?.strip_prefix('/')?;
         let is_http = url.starts_with("http://") || url.starts_with("https://");
@@ -104,13 +103,13 @@ impl VirtualPrefix {
 }
 
 impl std::fmt::Debug for VirtualPrefix {
-    /// Shows the prefix but no option, whose value may be secret.
+    /// Prints the prefix without its options, whose values may be secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("VirtualPrefix").field(&self.prefix).finish()
     }
 }
 
-/// Returns a URL or path in the form in which prefixes and references are compared.
+/// Normalizes a URL or path, so that references can be compared with prefixes.
 fn canonical(url: &str) -> Result<String> {
     if url.is_empty() {
         return Err(Error::invalid("", "the prefix is empty"));
@@ -121,20 +120,20 @@ fn canonical(url: &str) -> Result<String> {
     }
     let url = normalized(url);
     Ok(match url.split_once("://") {
-        // Other programs write this name of the scheme.
+        // Some programs write `gcs` for the scheme `gs`, or `s3a` for `s3`.
         Some(("gcs", rest)) => format!("gs://{rest}"),
         Some(("s3a" | "s3n", rest)) => format!("s3://{rest}"),
         _ => url,
     })
 }
 
-/// Opens the store of an allowed prefix. The key is that of the object that will be read first.
+/// Opens the store of an allowed prefix. The key is that of the first object to be read.
 pub(crate) type OpenPrefix =
     Box<dyn Fn(&RequestContext, &VirtualPrefix, &Key) -> Result<Arc<dyn Store>> + Send + Sync>;
 
-/// The stores of the objects that references name.
+/// Opens the stores that contain the objects to which references lead.
 pub(crate) struct Targets {
-    /// The objects of the repository itself; `None` if it has none.
+    /// The store of the repository's own objects; `None` for a reference file.
     repository: Option<Arc<dyn Store>>,
     allowed: Vec<VirtualPrefix>,
     open: OpenPrefix,
@@ -142,30 +141,28 @@ pub(crate) struct Targets {
     opening: SingleFlight<usize, OpenedStore>,
 }
 
-/// A store in the form in which `SingleFlight` shares it with waiting callers.
+/// A store, wrapped so that several callers can wait for its opening.
 #[derive(Clone)]
 struct OpenedStore(Arc<dyn Store>);
 
-/// An object that a reference names.
+/// An object to which a reference leads.
 pub(super) struct Target {
     pub(super) store: Arc<dyn Store>,
     pub(super) key: Key,
-    /// The key in the repository, or the URL without its secrets.
+    /// The object's key in the repository, or its URL without secrets.
     name: String,
 }
 
 impl Target {
-    /// Returns the name in messages.
+    /// Returns the object's name for messages.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether the object is a local file.
     pub(super) fn is_local(&self) -> bool {
         self.store.info().folder.is_some()
     }
 
-    /// Returns the error for an object that is not there.
     pub(super) fn missing(&self) -> Error {
         Error::corrupt(
             "",
@@ -173,7 +170,7 @@ impl Target {
         )
     }
 
-    /// Returns the error for an object that ends before a range.
+    /// Returns the error for an object that is shorter than a reference states.
     pub(super) fn too_short(&self, offset: u64, length: u64) -> Error {
         let name = &self.name;
         let why = format!("the bytes are {length} at {offset} of {name}, which is shorter");
@@ -182,8 +179,8 @@ impl Target {
 }
 
 impl Targets {
-    /// Allows the objects of `repository` and those below the prefixes in `allowed`. `open` opens the store of a
-    /// prefix.
+    /// Allows references to the objects of `repository` and to those below the prefixes `allowed`. `open` opens the
+    /// store of a prefix.
     pub(crate) fn new(
         repository: Option<Arc<dyn Store>>,
         allowed: Vec<VirtualPrefix>,
@@ -198,7 +195,7 @@ impl Targets {
         })
     }
 
-    /// Returns the object at a location. `Denied` if no allowed prefix contains it.
+    /// Returns the object to which a reference leads. The error is `Denied` if the object is below no allowed prefix.
     pub(super) fn resolve(&self, context: &RequestContext, location: &Location) -> Result<Target> {
         let url = match location {
             Location::Repository(key) => return self.in_repository(key),
@@ -236,7 +233,7 @@ impl Targets {
         })
     }
 
-    /// Returns the store of an allowed prefix.
+    /// Returns the store of an allowed prefix, which is opened by the first call.
     fn store(&self, context: &RequestContext, number: usize, key: &Key) -> Result<Arc<dyn Store>> {
         if let Some(store) = self.opened.lock().get(&number) {
             return Ok(store.clone());

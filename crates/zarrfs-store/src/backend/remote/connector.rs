@@ -1,7 +1,7 @@
-//! The HTTP client of all stores: counts requests and records responses.
+//! Counts the HTTP requests of all stores and records their responses.
 //!
-//! Each request on the network is counted, including retries and hedges. The client can also add a header to
-//! removals. Status and region of the response are recorded for the waiting caller (`runtime`).
+//! Each request on the network is counted, including retries and hedges (second requests for stalled ones). Status and
+//! region of the response are recorded for the waiting caller.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ tokio::task_local! {
     static REMOVAL_HEADER: (HeaderName, HeaderValue);
 }
 
-/// Adds a header to the DELETE requests that `removal` sends, for conditions that object_store cannot express. The
-/// signature of a request does not cover the header.
+/// Adds a condition header to the DELETE requests that `removal` sends, because object_store cannot express conditions
+/// of removals. The signature of a request does not cover the header.
 pub(crate) async fn with_removal_header<T>(
     header: (HeaderName, HeaderValue),
     removal: impl Future<Output = T>,
@@ -34,12 +34,12 @@ pub(crate) async fn with_removal_header<T>(
     REMOVAL_HEADER.scope(header, removal).await
 }
 
-/// Makes clients that count requests.
+/// Makes HTTP clients that count their requests.
 #[derive(Clone)]
 pub(crate) struct Connector {
     stats: Arc<Stats>,
     below: Arc<dyn HttpConnector>,
-    /// Time limit of a response.
+    /// Time limit of a response. It also determines when a stalled request is sent again.
     time: Duration,
 }
 
@@ -53,7 +53,7 @@ impl Connector {
         }
     }
 
-    /// Returns the connector with credentials that are added to each request.
+    /// Returns a connector whose clients add the credentials to each request.
     pub(crate) fn with_login(self, login: Arc<OriginLogin>) -> Connector {
         let login = Some(login);
         Connector {
@@ -62,7 +62,6 @@ impl Connector {
         }
     }
 
-    /// Wraps another connector.
     #[cfg(test)]
     pub(crate) fn over(
         below: Arc<dyn HttpConnector>,
@@ -86,7 +85,7 @@ impl HttpConnector for Connector {
     }
 }
 
-/// Makes clients that count requests but do not hedge.
+/// Makes HTTP clients that count their requests and never send a second one for a stalled request.
 struct CountingConnector {
     stats: Arc<Stats>,
     below: Arc<dyn HttpConnector>,
@@ -121,7 +120,7 @@ impl HttpService for CountingClient {
         }
         let host = request.uri().host().map(str::to_string);
         let response = self.below.execute(request).await;
-        // A response that is going to be retried does not count as an arrival.
+        // A response that will be retried is no progress, so it does not extend the request's time limit.
         let is_answer = |response: &HttpResponse| !is_transient_status(response.status().as_u16());
         if response.as_ref().is_ok_and(is_answer) {
             record_arrival();

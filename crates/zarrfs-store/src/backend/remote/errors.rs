@@ -1,7 +1,7 @@
-//! Converts errors of object_store to errors of the store, without secrets.
+//! Converts errors of object_store to errors of zarrfs, without secrets.
 //!
 //! URLs, headers and bodies are left out, since they may contain secrets. Only the status and the server's error code
-//! are kept.
+//! are reported.
 
 use std::fmt::Display;
 
@@ -12,16 +12,15 @@ use super::runtime::LastResponse;
 use super::tls::TRUSTS_NONE;
 use zarr_format::error::{Error, Kind};
 
-/// Maximum length of a cause in a message, in characters.
+/// Maximum length of an error's cause in a message, in characters.
 const MAX_CAUSE: usize = 200;
 
-/// Returns the error for a request about `subject`.
+/// Converts object_store's error of a request into an error about `subject`.
 pub(crate) fn request_error(fault: &Fault, last: &LastResponse, subject: impl Display) -> Error {
     let kind = kind(fault, last);
     Error::new(kind, subject, describe(fault, last, kind))
 }
 
-/// Returns the error for a request that timed out.
 pub(crate) fn timed_out(subject: impl Display, seconds: f32) -> Error {
     Error::unavailable(
         subject,
@@ -37,7 +36,7 @@ fn kind(fault: &Fault, last: &LastResponse) -> Kind {
         (Fault::NotSupported { .. } | Fault::NotImplemented { .. }, _) => Kind::Unsupported,
         (Fault::AlreadyExists { .. }, _) => Kind::Exists,
         (Fault::InvalidPath { .. }, _) => Kind::Corrupt,
-        // For a failed listing object_store tells no kind of error: only the status of the response does.
+        // For a failed listing, object_store does not say what failed, so the response's status decides.
         (_, Some(401 | 403)) => Kind::Denied,
         (_, Some(404)) => Kind::NotFound,
         (_, Some(412)) => Kind::Changed,
@@ -48,7 +47,7 @@ fn kind(fault: &Fault, last: &LastResponse) -> Kind {
     }
 }
 
-/// Whether the error code is one of those that S3 sends with status 400 for expired credentials.
+/// Whether S3 has refused expired credentials. It sends status 400, so only the error code tells.
 fn is_expired(fault: &Fault) -> bool {
     matches!(
         code(fault).trim(),
@@ -78,7 +77,7 @@ fn describe(fault: &Fault, last: &LastResponse, kind: Kind) -> String {
     }
 }
 
-/// Returns the reason why `name` returned no credentials; `last` is its last response.
+/// Returns the reason why the issuer `name` returned no credentials; `last` is the issuer's last response.
 pub(crate) fn without_credentials(name: &str, fault: &Fault, last: &LastResponse) -> String {
     let why = match last.status {
         Some(status) if status >= 300 => format!("status {status}{}", code(fault)),
@@ -90,7 +89,7 @@ pub(crate) fn without_credentials(name: &str, fault: &Fault, last: &LastResponse
 /// Prefix of errors about missing credentials.
 const NO_CREDENTIALS: &str = "no credentials from ";
 
-/// Returns the cause of a failed request, with the host in front if its name cannot be resolved.
+/// Adds the host, if its name cannot be resolved, to the cause of a failed request.
 pub(crate) fn with_host(host: Option<&str>, cause: String) -> String {
     match host {
         Some(host) if is_name_lookup(&cause) && !cause.starts_with(PROXY) => {
@@ -100,40 +99,38 @@ pub(crate) fn with_host(host: Option<&str>, cause: String) -> String {
     }
 }
 
-/// Whether the cause is that a host name cannot be resolved.
 fn is_name_lookup(cause: &str) -> bool {
     cause.contains("failed to lookup address information")
 }
 
-/// Returns the cause of a request whose proxy, at this address, cannot be reached.
+/// Returns the cause of an error for a proxy, at `address`, that cannot be reached.
 pub(super) fn with_proxy(address: &str, cause: &str) -> String {
     format!("{PROXY}{address}: {cause}")
 }
 
-/// Prefix of causes about a proxy that cannot be reached.
 const PROXY: &str = "the proxy ";
 
-/// Whether an error is from TLS, after the connection was made.
+/// Whether an error is from TLS, which means that a connection was made.
 pub(super) fn is_of_tls(fault: &(dyn std::error::Error + 'static)) -> bool {
     let text = root_cause(fault).to_string();
     text.starts_with(CERTIFICATE) || text.starts_with(NO_TLS)
 }
 
-/// Whether the cause already names the server that failed: the store's address in the message would mislead.
+/// Whether an error's cause already names the server that failed. The store's address would then mislead.
 pub(crate) fn names_server(cause: &str) -> bool {
     is_name_lookup(cause) || cause.starts_with(NO_CREDENTIALS) || cause.starts_with(PROXY)
 }
 
-/// Whether the cause is a transient status.
+/// Whether an error's cause is a transient status, such as 503.
 pub(crate) fn is_busy(cause: &str) -> bool {
     let status = cause.strip_prefix(ANSWERED).and_then(|rest| rest.get(..3));
     status.is_some_and(|status| status.parse().is_ok_and(is_transient_status))
 }
 
-/// Prefix of causes with an error status.
+/// Begins the text of an error for an HTTP error status.
 pub(crate) const ANSWERED: &str = "the server answered ";
 
-/// Returns the error code in an XML response, after a space, or an empty string.
+/// Returns the error code in an XML error response, after a space, or an empty string.
 fn code(fault: &Fault) -> String {
     let text = root_cause(fault).to_string();
     let after = text.split_once("<Code>").map(|(_, after)| after);
@@ -144,7 +141,7 @@ fn code(fault: &Fault) -> String {
     code.map(|code| format!(" {code}")).unwrap_or_default()
 }
 
-/// Returns the message of the innermost cause, cut before any URL.
+/// Returns the message of an error's innermost cause, cut before any URL, since a URL may contain secrets.
 pub(crate) fn innermost(fault: &(dyn std::error::Error + 'static)) -> String {
     let text = root_cause(fault).to_string();
     if let Some(why) = text.strip_prefix(CERTIFICATE) {
@@ -160,15 +157,15 @@ pub(crate) fn innermost(fault: &(dyn std::error::Error + 'static)) -> String {
     text.chars().take(MAX_CAUSE).collect()
 }
 
-/// Prefix of the error for a response that is not TLS.
+/// Begins rustls's error for a response that is not TLS.
 const NO_TLS: &str = "received corrupt message of type InvalidContentType";
 
-/// Prefix of the error for a server's certificate.
+/// Begins rustls's error for a server's certificate that is not accepted.
 const CERTIFICATE: &str = "invalid peer certificate: ";
 
-/// Describes the problem with a server's certificate, with a hint if no authority here signed it.
+/// Describes why a server's certificate is not accepted, with a hint if no trusted authority signed it.
 fn untrusted(why: &str) -> String {
-    // The TLS library wraps causes that have no variant of their own like this.
+    // rustls wraps causes so if its error type has no variant for them.
     let bare = why.strip_prefix("Other(OtherError(");
     let bare = bare.and_then(|why| why.strip_suffix("))"));
     let why: String = bare.unwrap_or(why).chars().take(MAX_CAUSE).collect();

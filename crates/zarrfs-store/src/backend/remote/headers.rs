@@ -1,4 +1,4 @@
-//! Interprets the response headers Retry-After, Content-Encoding and ETag.
+//! Parses the response headers Retry-After, Content-Encoding and ETag.
 
 use std::fmt::Display;
 use std::time::{Duration, SystemTime};
@@ -7,7 +7,7 @@ use http::{HeaderMap, StatusCode};
 
 use zarr_format::error::{Error, Result};
 
-/// Returns the pause that the server asks for (RFC 9110, section 10.2.3: seconds or a date), or `None`.
+/// Returns how long a busy server asks to wait (Retry-After; RFC 9110, section 10.2.3), or `None`.
 pub(crate) fn retry_after(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     if !matches!(status.as_u16(), 429 | 503) {
         return None;

@@ -29,16 +29,16 @@ use super::headers::opaque_tag;
 use super::runtime::record_bytes;
 use crate::backend::opaque_debug;
 
-/// A client that hedges.
+/// An HTTP client that sends a second request if the first one stalls.
 pub(super) struct HedgingClient(Arc<Connections>);
 
 struct Connections {
-    /// Makes clients that keep their connections.
+    /// Makes HTTP clients that pool their connections.
     below: Arc<dyn HttpConnector>,
     options: ClientOptions,
-    /// The client for first requests.
+    /// The client for first requests, which pools its connections.
     pooled: Mutex<Arc<HttpClient>>,
-    /// A client that keeps no connections.
+    /// The client for second requests, which opens a new connection for each.
     unpooled: HttpClient,
     /// How long to wait for a response, or for the next piece of its body, before the second request is sent.
     delay: Duration,
@@ -47,7 +47,7 @@ struct Connections {
 opaque_debug!(HedgingClient);
 
 impl HedgingClient {
-    /// Wraps the clients that `below` makes; `time` is the time limit of a response.
+    /// Creates a client that hedges with the clients that `below` makes; `time` is the time limit of a response.
     pub(super) fn over(
         below: Arc<dyn HttpConnector>,
         options: &ClientOptions,
@@ -61,19 +61,19 @@ impl HedgingClient {
             unpooled: below.connect(&unpooled)?,
             below,
             options: options.clone(),
-            // A fifth of the time limit, at most 5 s: this leaves most of the limit for the second request.
+            // A fifth of the time limit, at most 5 s, leaves most of the limit for the second request.
             delay: (time / 5).min(Duration::from_secs(5)),
         })))
     }
 }
 
 impl Connections {
-    /// Replaces the client `lost` and so drops its connections, unless another request has done that already.
+    /// Replaces the client `lost` to drop its pooled connections, unless another request has replaced it already.
     fn replace_pooled(&self, lost: &Arc<HttpClient>) {
         if !Arc::ptr_eq(&self.pooled.lock(), lost) {
             return;
         }
-        // This reads certificates, so it takes a while and is not done under the lock.
+        // Making a client reads certificates, which takes too long to do under the lock.
         match self.below.connect(&self.options) {
             Ok(new) => {
                 let mut pooled = self.pooled.lock();
@@ -86,7 +86,8 @@ impl Connections {
     }
 
     /// Requests an object again and skips the `received` bytes. Returns the rest of the body once it starts to arrive,
-    /// if the object is the same as before. The whole object is requested, since a signature may cover the range.
+    /// if the object is the same as before. The whole object is requested, since a signature may cover the range
+    /// header.
     async fn resume(
         &self,
         again: HttpRequest,
@@ -140,7 +141,7 @@ impl HttpService for HedgingClient {
     }
 }
 
-/// Wraps the body of a response, which continues with a second request if it stalls.
+/// Wraps a response so that its body continues with a second request if it stalls.
 fn with_hedged_body(
     response: HttpResponse,
     again: HttpRequest,
@@ -167,12 +168,12 @@ fn with_hedged_body(
     })
 }
 
-/// The properties by which two responses are known to have the same body.
+/// Status and headers that show whether two responses have the same body.
 #[derive(PartialEq)]
 struct BodyIdentity(u16, [Option<String>; 4]);
 
 impl BodyIdentity {
-    /// Returns `None` if the properties do not suffice to identify the body.
+    /// Returns `None` if the response lacks the headers that identify its body.
     fn of(response: &HttpResponse) -> Option<BodyIdentity> {
         let text = |name: &str| {
             let value = response.headers().get(name)?.to_str().ok()?;
@@ -188,11 +189,11 @@ impl BodyIdentity {
     }
 }
 
-/// A body that continues with a second request if it stalls.
+/// A response body that continues with a second request if it stalls.
 struct HedgedBody {
     pieces: BoxStream<'static, Result<Bytes, HttpError>>,
     received: u64,
-    /// The request to repeat, and the properties that its response must have; `None` once the second request was sent.
+    /// The request to repeat, and the identity that its response's body must have; `None` once it was repeated.
     second: Option<(HttpRequest, BodyIdentity)>,
     connections: Arc<Connections>,
     pooled: Arc<HttpClient>,
@@ -211,7 +212,7 @@ impl HedgedBody {
         piece
     }
 
-    /// Waits for the next piece, from the first or the second request.
+    /// Waits for the next bytes of the body, from the first or the second request.
     async fn next_after_stall(&mut self) -> Option<Result<Bytes, HttpError>> {
         let Some((again, head)) = self.second.take() else {
             return self.pieces.next().await;
@@ -235,7 +236,7 @@ impl HedgedBody {
     }
 }
 
-/// Makes a stream `Sync`, as bodies have to be; only one thread uses it at a time.
+/// Makes a stream `Sync`, which object_store requires of bodies. Only one thread uses the stream at a time.
 struct Shared<S>(Mutex<S>);
 
 impl<S: Stream + Unpin> Stream for Shared<S> {
@@ -258,16 +259,16 @@ mod tests {
 
     const BODY: &[u8] = b"0123456789";
 
-    /// The data that a client's connections deliver.
+    /// What the connections of a test client deliver.
     #[derive(Clone, Copy, Debug)]
     enum Bring {
         All,
-        /// This many bytes of the body arrive, and then nothing more.
+        /// The first bytes of the body, this many, and then nothing more.
         Begin(usize),
         Nothing,
     }
 
-    /// Makes clients by a plan, with the last entry repeated. The second client is the one that keeps no connections.
+    /// Makes test clients as `plan` says, repeating its last entry. The second client makes new connections.
     #[derive(Clone, Debug)]
     struct Planned {
         plan: &'static [(Bring, &'static str)],
@@ -307,8 +308,7 @@ mod tests {
         }
     }
 
-    /// Reads a body several times with clients of a plan. Returns each body if it arrives, and the number of clients
-    /// that were made.
+    /// Reads a body `tries` times with test clients. Returns each body that arrives, and how many clients were made.
     fn read(plan: &'static [(Bring, &'static str)], tries: usize) -> (Vec<Option<Bytes>>, usize) {
         let planned = Planned {
             plan,
@@ -340,7 +340,7 @@ mod tests {
             &[(Bring::Begin(7), "a"), (Bring::All, "a")],
         ];
         for plan in plans {
-            // A third client is made once, when the pooled connections are dropped.
+            // Two clients are made at first. The third one replaces the client whose pooled connections are dropped.
             assert_eq!(
                 read(plan, 3),
                 (vec![whole(), whole(), whole()], 3),

@@ -1,4 +1,4 @@
-//! Builds the HTTP client: the settings of object_store, but other rules for redirects.
+//! Builds HTTP clients with object_store's settings, but with other rules for redirects.
 //!
 //! object_store's own client follows every redirect, and has no setting to prevent that. So the client is built here,
 //! from the settings that `--storage-option` accepts and the defaults of object_store. `redirect` follows redirects.
@@ -30,10 +30,10 @@ use crate::backend::opaque_debug;
 use crate::edit_distance::nearest;
 use zarr_format::error::Error;
 
-/// Makes clients that use the network.
+/// Makes HTTP clients that use the network.
 #[derive(Debug, Default)]
 pub(super) struct NetworkConnector {
-    /// The credentials of a store on a web server.
+    /// The user's credentials for a web server, added to each request.
     pub(super) login: Option<Arc<OriginLogin>>,
 }
 
@@ -53,7 +53,7 @@ impl HttpConnector for NetworkConnector {
     }
 }
 
-/// The settings of a client, as text.
+/// Reads the HTTP settings of object_store, which are stored as text.
 struct ClientSettings<'a>(&'a ClientOptions);
 
 impl ClientSettings<'_> {
@@ -96,7 +96,7 @@ impl ClientSettings<'_> {
         Ok(builder)
     }
 
-    /// Sets the trusted certificates and the proxy.
+    /// Configures the trusted certificates and the proxy of a client.
     fn with_trust(&self, mut builder: ClientBuilder) -> object_store::Result<ClientBuilder> {
         let proxy = self.text(ClientConfigKey::ProxyUrl);
         let others = match &proxy {
@@ -125,7 +125,7 @@ impl ClientSettings<'_> {
         Ok(builder.proxy(proxy))
     }
 
-    /// Returns the additional certificates that a proxy is verified with.
+    /// Returns the certificates that are trusted for the proxy only.
     fn certificates_of_proxy(&self) -> object_store::Result<Vec<CertificateDer<'static>>> {
         let text = self
             .text(ClientConfigKey::ProxyCaCertificate)
@@ -164,7 +164,7 @@ impl ClientSettings<'_> {
     }
 }
 
-/// Returns the error for settings from which no client can be built. Its text has none of their values.
+/// Returns the error for unusable HTTP settings. Its text has no values, since they may be secret.
 fn refused(error: &dyn Display) -> object_store::Error {
     object_store::Error::Generic {
         store: "HTTP client",
@@ -172,7 +172,7 @@ fn refused(error: &dyn Display) -> object_store::Error {
     }
 }
 
-/// Resolves host names. The addresses of a host are rotated, so that all of them are used equally.
+/// Resolves host names, and rotates the addresses of a host so that all its servers are used equally.
 #[derive(Default)]
 struct SpreadResolver {
     lookups: AtomicUsize,
@@ -192,17 +192,17 @@ impl Resolve for SpreadResolver {
     }
 }
 
-/// A client whose errors name a proxy that cannot be reached.
+/// An HTTP client whose errors name the proxy that cannot be reached.
 ///
-/// reqwest says why a connection failed, but not to which host. The requests that go through a proxy are found here by
-/// the same rules as in curl.
+/// reqwest says why a connection failed, but not to which host. Whether a request goes through a proxy is decided here
+/// by the same rules as in curl.
 struct ProxiedClient {
     below: HttpClient,
     proxies: Matcher,
 }
 
 impl ProxiedClient {
-    /// Wraps a client with these settings. If they name no proxy, the proxy in the environment is used.
+    /// Wraps a client that has `settings`. If they name no proxy, the proxy in the environment is used.
     fn new(below: HttpClient, settings: &ClientSettings<'_>) -> ProxiedClient {
         let proxies = match settings.text(ClientConfigKey::ProxyUrl) {
             Some(url) => {
@@ -226,7 +226,7 @@ impl HttpService for ProxiedClient {
         answer.map_err(|error| match proxy {
             Some(proxy) if is_of_connection(&error) => {
                 let uri = proxy.uri();
-                // Only host and port are named: a password may stand before them in the URL.
+                // The error names only the proxy's host and port, since its URL may contain a password.
                 let port = uri.port().map(|port| format!(":{port}"));
                 let address = [uri.host().unwrap_or_default(), &port.unwrap_or_default()].concat();
                 let text = errors::with_proxy(&address, &errors::innermost(&error));
@@ -237,8 +237,8 @@ impl HttpService for ProxiedClient {
     }
 }
 
-/// Whether the proxy could not be reached. An error of TLS comes from a connection through the proxy, so the proxy was
-/// reached.
+/// Whether a request failed because the proxy could not be reached. A TLS error comes through the proxy, so it does not
+/// count.
 fn is_of_connection(error: &HttpError) -> bool {
     let is_of_connection = matches!(
         error.kind(),
@@ -272,7 +272,7 @@ pub(crate) fn check_option(name: &str) -> zarr_format::error::Result<()> {
     Err(unknown_option(name, &CLIENT_OPTIONS))
 }
 
-/// Returns the error for an option that is not in `known`, with the nearest known name.
+/// Returns the error for an unknown storage option, which suggests the nearest name in `known`.
 pub(crate) fn unknown_option(name: &str, known: &[&'static str]) -> Error {
     if name == "profile" {
         return Error::invalid("--profile", "only s3:// URLs have profiles");
@@ -287,8 +287,8 @@ pub(crate) fn unknown_option(name: &str, known: &[&'static str]) -> Error {
     )
 }
 
-/// Returns the default settings of every client. The client's own limits for requests and reads are disabled (1 day):
-/// they would include bodies, whose time depends on their length. The effective limits are in `limits`.
+/// Returns the default settings of HTTP clients. The client's own time limits are disabled (1 day), because they would
+/// include bodies, whose time depends on their length. zarrfs limits requests itself.
 pub(crate) fn defaults(config: &RemoteConfig) -> [(ClientConfigKey, String); 4] {
     let milliseconds = |duration: Duration| format!("{}ms", duration.as_millis().max(1));
     [

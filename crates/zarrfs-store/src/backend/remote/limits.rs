@@ -1,4 +1,4 @@
-//! Limits the requests to one server: their number, their memory and their time.
+//! Limits the number, memory and time of the requests to one server.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -14,26 +14,26 @@ use super::runtime::{first_arrival, last_arrival};
 use zarr_format::error::Error;
 use zarr_format::model::document;
 
-/// Minimum speed of the link over which bodies are sent, in bytes per second.
+/// The slowest upload that is not a timeout, in bytes per second.
 const MIN_SENT_PER_SECOND: u64 = 32 << 10;
 
-/// Minimum time for which a stalled request keeps its permit.
+/// Minimum time without bytes after which a request releases its permit, so that others can start.
 const MIN_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A new response has the weight 1/8 in the moving average of latencies.
 const LATENCY_WEIGHT: u32 = 8;
 
-/// The purpose of a request. Each has its own permits, so that stalled data requests do not delay metadata.
+/// What a request is for. Each purpose has its own permits, so that stalled data requests do not delay metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Lookups, listings and metadata documents.
+    /// Lookups, listings and reads of Zarr metadata documents.
     Metadata,
-    /// All other reads, and changes.
+    /// All other reads, puts and removals.
     Data,
 }
 
 impl Purpose {
-    /// Returns the purpose of reading an object with this name.
+    /// Returns the purpose of a read of the object with this name.
     pub(crate) fn of(name: &[u8]) -> Purpose {
         if document::is_document(name) {
             Purpose::Metadata
@@ -45,9 +45,9 @@ impl Purpose {
 
 /// The limits of all requests to one store.
 pub(crate) struct RequestLimits {
-    /// Time limit for a response, or for a piece of its body.
+    /// Time limit for a response, or for the next bytes of its body.
     pub(crate) time: Duration,
-    /// Memory for the bodies that are sent.
+    /// Memory for the bodies of puts.
     pub(crate) uploads: UploadBudget,
     metadata: Semaphore,
     data: Semaphore,
@@ -56,8 +56,8 @@ pub(crate) struct RequestLimits {
 }
 
 impl RequestLimits {
-    /// Limits each response to `time`, and the concurrent requests for each purpose to `concurrency`, not counting
-    /// stalled ones.
+    /// Limits each response to `time`, and the concurrent requests of each purpose to `concurrency`. Stalled requests
+    /// do not count.
     pub(crate) fn new(time: Duration, concurrency: usize) -> RequestLimits {
         RequestLimits {
             time,
@@ -68,8 +68,8 @@ impl RequestLimits {
         }
     }
 
-    /// Returns the time for which a stalled request keeps its permit: twice the usual latency. With a fixed time, a
-    /// server that always responds slowly, as from tape, would get more and more requests at once.
+    /// Returns how long a request may receive no bytes before it releases its permit: twice the usual latency. After a
+    /// fixed time, a server that always responds slowly, as from tape, would get more and more requests at once.
     fn patience(&self) -> Duration {
         let twice = *self.usual_latency.lock() * 2;
         twice.max(MIN_PATIENCE).min(self.time)
@@ -80,9 +80,9 @@ impl RequestLimits {
         *usual = (*usual * (LATENCY_WEIGHT - 1) + took) / LATENCY_WEIGHT;
     }
 
-    /// Runs a request with its retries and its body once it has a permit. Returns `None` if no bytes arrive within the
-    /// time limit of a response. The permit is released once no bytes have arrived for longer than usual, so that
-    /// stalled requests do not delay other requests.
+    /// Runs a request, with its retries and its body, once it has a permit. Returns `None` if no bytes arrive within
+    /// the time limit. The permit is released if no bytes arrive for longer than usual, so that stalled requests do not
+    /// delay others.
     pub(crate) async fn with_permit<T>(
         &self,
         purpose: Purpose,
@@ -109,7 +109,7 @@ impl RequestLimits {
                 return Some(done);
             }
             let has_arrived = last_arrival().is_some_and(|arrival| arrival > last);
-            // The usual latency may have grown since the wait began.
+            // The server's usual latency may have grown during the wait, so waiting longer may be normal.
             let is_usual = permit.is_some() && self.patience() > patience;
             if !has_arrived && !is_usual && permit.take().is_none() {
                 return None;
@@ -117,15 +117,14 @@ impl RequestLimits {
         }
     }
 
-    /// Runs a change once it has a permit, which it keeps to the end.
+    /// Runs a put or removal once it has a permit, which is not released if the request stalls.
     pub(crate) async fn change_with_permit<T>(&self, change: impl Future<Output = T>) -> T {
         let _permit = self.data.acquire().await;
         change.await
     }
 
-    /// Waits for the response to a request that sends a body, or returns `None` on a timeout. All bodies in flight
-    /// share the link, so each request may take as long as all of them take over a slow link (`MIN_SENT_PER_SECOND`),
-    /// plus the time limit of a response.
+    /// Waits for the response to a put, or returns `None` on a timeout. All bodies in flight share the link, so each
+    /// put may take as long as all of them take over a slow link, plus the time limit of a response.
     pub(crate) async fn within_send_time<T>(&self, request: impl Future<Output = T>) -> Option<T> {
         let mut request = pin!(request);
         let start = Instant::now();
@@ -136,7 +135,7 @@ impl RequestLimits {
             if let Ok(done) = timeout_at(start + time, request.as_mut()).await {
                 return Some(done);
             }
-            // More bodies may be in flight by now.
+            // Other puts may have started meanwhile, which slows this put down.
             let now = self.uploads.in_flight();
             if now <= in_flight || time == self.body_time_limit() {
                 return None;
@@ -151,13 +150,12 @@ impl RequestLimits {
         self.time.saturating_mul(20)
     }
 
-    /// Returns the error for a request that timed out.
     pub(crate) fn timeout_error(&self, subject: impl Display) -> Error {
         errors::timed_out(subject, self.time.as_secs_f32())
     }
 }
 
-/// Maximum total size of the bodies in flight, in bytes. A larger body is sent alone.
+/// Maximum total size, in bytes, of the bodies of concurrent puts. A larger body is sent alone.
 const UPLOAD_BUDGET: u64 = 128 << 20;
 
 /// The memory for the bodies of the puts of one store.
@@ -167,7 +165,7 @@ const UPLOAD_BUDGET: u64 = 128 << 20;
 pub(crate) struct UploadBudget {
     left: Mutex<u64>,
     freed: Condvar,
-    /// Held by the first put in the queue, so that small bodies cannot starve a large one.
+    /// Held by the first put that waits for memory, so that small bodies cannot starve a large one.
     turn: Mutex<()>,
 }
 
@@ -182,12 +180,12 @@ impl Default for UploadBudget {
 }
 
 impl UploadBudget {
-    /// Returns the total size of the bodies in flight.
+    /// Returns the total size of the bodies of all current puts, in bytes.
     fn in_flight(&self) -> u64 {
         UPLOAD_BUDGET - *self.left.lock()
     }
 
-    /// Reserves `bytes` bytes, and waits until they are free.
+    /// Reserves memory for a put's body, and waits until it is free.
     pub(crate) fn reserve(&self, bytes: u64) -> UploadReservation<'_> {
         let bytes = bytes.min(UPLOAD_BUDGET);
         let _turn = self.turn.lock();
@@ -203,7 +201,7 @@ impl UploadBudget {
     }
 }
 
-/// A reservation, released on drop.
+/// Memory for a put's body, released on drop.
 pub(crate) struct UploadReservation<'a> {
     budget: &'a UploadBudget,
     bytes: u64,
@@ -225,7 +223,7 @@ mod tests {
     use crate::backend::remote::runtime::{record_arrival, wait};
     use crate::request_context::UNLIMITED;
 
-    /// Whether a request that takes this many milliseconds is answered in time.
+    /// Whether a put that takes this many milliseconds finishes within the time limit.
     fn is_in_time(limits: &RequestLimits, milliseconds: u64) -> bool {
         let request = async {
             let answer = tokio::time::sleep(Duration::from_millis(milliseconds));
@@ -235,7 +233,6 @@ mod tests {
         done.flatten().is_some()
     }
 
-    /// Runs a request for a purpose. Returns whether it finished.
     fn finishes(
         limits: &RequestLimits,
         purpose: Purpose,

@@ -135,7 +135,7 @@ fn absolute(url: &str, container: &dyn Fn(&str) -> Result<Option<String>>) -> Re
     Ok(url.to_string())
 }
 
-/// The references of an array in a manifest, in the order of their coordinates.
+/// The chunk references of one array in an Icechunk manifest, sorted by the chunks' coordinates.
 #[derive(Clone, Copy)]
 pub(super) struct ArrayReferences<'a> {
     chunks: Vector<'a>,
@@ -148,13 +148,12 @@ impl<'a> ArrayReferences<'a> {
         })
     }
 
-    /// Returns `Corrupt` if the references are not in the order of their coordinates, since a binary search would miss
-    /// some.
+    /// Fails with `Corrupt` if chunk references are not sorted by coordinates, since a binary search would miss some.
     fn check_order(&self) -> Result<()> {
         let mut before: Option<Numbers<'_>> = None;
         for index in 0..self.chunks.len() {
             let found = self.coordinates(index)?;
-            // No array has more than 256 dimensions.
+            // More than 256 coordinates mean a hostile manifest, since no array has so many dimensions.
             if found.len() > 256 {
                 return Err(damaged());
             }
@@ -167,7 +166,7 @@ impl<'a> ArrayReferences<'a> {
         Ok(())
     }
 
-    /// Returns the reference of the chunk at these coordinates, or `None` if it is missing.
+    /// Returns the reference of the chunk at the coordinates `wanted`, or `None` if the chunk is missing.
     pub(super) fn find(&self, wanted: &[u32]) -> Result<Option<Table<'a>>> {
         let index = self.first_from(wanted)?;
         if index == self.chunks.len() || self.compare(index, wanted)? != Ordering::Equal {
@@ -176,7 +175,7 @@ impl<'a> ArrayReferences<'a> {
         self.chunks.table(index).map(Some)
     }
 
-    /// Whether the coordinates of a reference begin with `prefix` and continue with a coordinate below `end`.
+    /// Whether a chunk's coordinates begin with `prefix` and continue with a coordinate below `end`.
     pub(super) fn has_child(&self, prefix: &[u32], end: u32) -> Result<bool> {
         let first = [prefix, &[0]].concat();
         Ok(self
@@ -184,8 +183,8 @@ impl<'a> ArrayReferences<'a> {
             .is_some_and(|child| child < end))
     }
 
-    /// Returns the coordinates that follow `prefix` in all references that begin with it, ascending, without
-    /// repetitions, and below `end`.
+    /// Returns the coordinates below `end` that follow `prefix` in the coordinates of any chunk, sorted without
+    /// repetitions.
     pub(super) fn children(&self, prefix: &[u32], end: u32) -> Result<Vec<u32>> {
         let mut children = Vec::new();
         let mut wanted = [prefix, &[0]].concat();
@@ -198,8 +197,8 @@ impl<'a> ArrayReferences<'a> {
             index += 1;
             let is_same = index < self.chunks.len()
                 && child_of(&self.coordinates(index)?, prefix) == Some(child);
-            // The other references with the same child are skipped by a search, which costs as much as looking at some
-            // twenty references.
+            // A binary search skips the other chunks with the same coordinate. It costs as much as looking at some
+            // twenty chunks.
             if is_same {
                 let Some(next) = child.checked_add(1) else {
                     break;
@@ -213,8 +212,8 @@ impl<'a> ArrayReferences<'a> {
         Ok(children)
     }
 
-    /// Returns the coordinate that follows `prefix` in the first reference that is not before `wanted`; `None` if that
-    /// reference does not begin with `prefix`.
+    /// Returns the coordinate that follows `prefix` in the first chunk at or after the coordinates `wanted`, or `None`
+    /// if that chunk's coordinates do not begin with `prefix`.
     fn child_from(&self, prefix: &[u32], wanted: &[u32]) -> Result<Option<u32>> {
         let index = self.first_from(wanted)?;
         if index == self.chunks.len() {
@@ -223,7 +222,7 @@ impl<'a> ArrayReferences<'a> {
         Ok(child_of(&self.coordinates(index)?, prefix))
     }
 
-    /// Returns the index of the first reference whose coordinates are not before `wanted`.
+    /// Returns the index of the first reference whose chunk coordinates are not before `wanted`.
     fn first_from(&self, wanted: &[u32]) -> Result<usize> {
         let (mut low, mut high) = (0, self.chunks.len());
         while low < high {
@@ -237,19 +236,18 @@ impl<'a> ArrayReferences<'a> {
         Ok(low)
     }
 
-    /// Compares the coordinates of a reference with `wanted`.
     fn compare(&self, index: usize, wanted: &[u32]) -> Result<Ordering> {
         let found = self.coordinates(index)?;
         Ok(found.iter().cmp(wanted.iter().copied()))
     }
 
-    /// Returns the coordinates of a reference.
+    /// Returns the chunk coordinates of the reference at an index.
     fn coordinates(&self, index: usize) -> Result<Numbers<'a>> {
         self.chunks.table(index)?.u32s(0)?.ok_or_else(damaged)
     }
 }
 
-/// Returns the coordinate that follows `prefix`, or `None` if the coordinates do not begin with it.
+/// Returns the chunk coordinate that follows `prefix`, or `None` if the coordinates do not begin with `prefix`.
 fn child_of(coordinates: &Numbers<'_>, prefix: &[u32]) -> Option<u32> {
     let begins = coordinates
         .iter()

@@ -1,7 +1,7 @@
-//! Icechunk repositories as stores: one snapshot, or all branches, tags and snapshots.
+//! Opens Icechunk repositories as stores: one snapshot, or all branches, tags and snapshots.
 //!
-//! Specifications 1, 2 and 2.1 of the format are read. The format is FlatBuffers tables in compressed files; our own
-//! reader checks every position, since repositories come from anybody.
+//! Specifications 1, 2 and 2.1 of the format are read. The format is FlatBuffers tables in compressed files. zarrfs has
+//! its own reader that checks every position, since repositories come from anybody.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,15 +31,15 @@ use repository::Repository;
 pub(crate) use repository::is_repository;
 use snapshot::Snapshot;
 
-/// The stores that a repository's files are in.
+/// The stores through which an Icechunk repository's files are read. Their caches differ, since some files change.
 pub(crate) struct RepositoryStores {
-    /// The store of branches, tags and the `repo` file, which change.
+    /// The store for branches, tags and the `repo` file, which change.
     pub(crate) heads: Arc<dyn Store>,
-    /// The store of all other files, which never change once written.
+    /// The store for all other files, which never change once written.
     pub(crate) objects: Arc<dyn Store>,
 }
 
-/// An open repository.
+/// An Icechunk repository that was opened at one revision.
 pub struct Icechunk {
     repository: Arc<Repository>,
     revision: Revision,
@@ -47,7 +47,7 @@ pub struct Icechunk {
 }
 
 impl Icechunk {
-    /// Opens a repository at a revision. `targets` has the store of its files and the allowed virtual chunks.
+    /// Opens an Icechunk repository at a revision. `targets` has the store of its files and the allowed virtual chunks.
     pub(crate) fn new(
         stores: RepositoryStores,
         revision: Revision,
@@ -62,12 +62,12 @@ impl Icechunk {
         }
     }
 
-    /// Returns the store of the revision; `NotFound` if there is no such branch, tag or snapshot.
+    /// Returns the revision as a Zarr store. The error is `NotFound` if there is no such branch, tag or snapshot.
     pub(crate) fn store(&self, context: &RequestContext) -> Result<Arc<dyn Store>> {
         self.store_of(context, &self.revision)
     }
 
-    /// Returns the store of any revision.
+    /// Returns any revision of the repository as a Zarr store.
     fn store_of(&self, context: &RequestContext, revision: &Revision) -> Result<Arc<dyn Store>> {
         let source = RevisionSource {
             repository: self.repository.clone(),
@@ -83,7 +83,7 @@ impl Icechunk {
         Ok(Arc::new(ReferenceStore::new(current, targets, info)))
     }
 
-    /// Describes the store of a revision.
+    /// Returns the properties of a revision's store. A tag or snapshot never changes, so its metadata has no TTL.
     fn info(&self, revision: &Revision) -> StoreInfo {
         let base = self.repository.heads().info();
         let freshness = match revision {
@@ -112,7 +112,8 @@ impl Icechunk {
         Arc::new(RefsStore::new(self.clone(), memory, info))
     }
 
-    /// Returns the history as text, the latest commit first: identifier, time and first line of the message.
+    /// Returns the history of the revision as text, the latest commit first: identifier, time and first line of the
+    /// message.
     pub fn log(&self, context: &RequestContext) -> Result<String> {
         let commits = self.repository.history(context, &self.revision)?;
         let line = |commit: &repository::Commit| {
@@ -121,7 +122,7 @@ impl Icechunk {
         Ok(commits.iter().map(line).collect())
     }
 
-    /// Returns the revision that the repository was opened at.
+    /// Returns the revision at which the repository was opened.
     pub fn revision(&self) -> &Revision {
         &self.revision
     }
@@ -131,15 +132,15 @@ impl Icechunk {
     }
 }
 
-/// Returns a time in microseconds since 1970 as `2026-11-30T09:00:00Z`.
+/// Formats a time, in microseconds since 1970, like `2026-11-30T09:00:00Z`.
 fn utc(microseconds: u64) -> String {
-    // The last second of the year 9999: later times have no such text.
+    // A time after the year 9999 has no such text, so it is shown as that year's last second.
     let seconds = (microseconds / 1_000_000).min(253_402_300_799);
     let time = UNIX_EPOCH + Duration::from_secs(seconds);
     humantime::format_rfc3339_seconds(time).to_string()
 }
 
-/// Reads the snapshot of a revision.
+/// Reads the snapshot that a revision of an Icechunk repository names.
 struct RevisionSource {
     repository: Arc<Repository>,
     revision: Revision,
@@ -165,14 +166,15 @@ impl Source for RevisionSource {
         self.repository.heads().info()
     }
 
-    /// Follows the tip of a branch. A tag never moves.
+    /// Reads the snapshot again if the revision is a branch and the branch has a new commit.
     fn refresh(&self, context: &RequestContext, old: &Arc<Snapshot>) -> Result<Arc<Snapshot>> {
         if !matches!(self.revision, Revision::Branch(_)) {
             return Ok(old.clone());
         }
         let id = self.repository.resolve(context, &self.revision);
         let id = id.map_err(|error| match error.kind() {
-            // A branch that was deleted does not make its chunks missing.
+            // A branch that was deleted does not make its chunks missing, since missing chunks would read as the fill
+            // value.
             Kind::NotFound => Error::unavailable(&self.revision, error.detail()),
             _ => error,
         })?;
@@ -183,14 +185,14 @@ impl Source for RevisionSource {
     }
 }
 
-/// The version of a repository to read.
+/// The version of an Icechunk repository that is read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Revision {
-    /// The tip of a branch, which moves.
+    /// The latest snapshot of a branch, which changes with each commit.
     Branch(String),
     /// The snapshot that a tag names.
     Tag(String),
-    /// A snapshot, by its identifier.
+    /// The snapshot that has this identifier.
     Snapshot(String),
 }
 
@@ -201,8 +203,8 @@ impl Default for Revision {
 }
 
 impl Revision {
-    /// Parses the query of a URL: `branch=NAME`, `tag=NAME` or `snapshot=ID`. Returns `None` if it names no version;
-    /// `Invalid` if it names two, or an empty one.
+    /// Parses the revision in a URL's query: `branch=NAME`, `tag=NAME` or `snapshot=ID`. Returns `None` if the query
+    /// names none; the error is `Invalid` if it names two, or an empty one.
     pub fn in_query(query: &str) -> Result<Option<Revision>> {
         let mut named = query.split('&').filter_map(|part| {
             let (kind, name) = part.split_once('=')?;
@@ -228,7 +230,7 @@ impl Revision {
         first.checked().map(Some)
     }
 
-    /// Returns the revision; `Invalid` if its name cannot be one.
+    /// Checks the name of a branch, tag or snapshot. The error is `Invalid` if the name is not possible.
     pub fn checked(self) -> Result<Revision> {
         let name = self.name();
         if name.is_empty() || name.contains('/') || name == "." || name == ".." {
@@ -256,7 +258,7 @@ impl Revision {
 }
 
 impl fmt::Display for Revision {
-    /// Writes the revision as in a URL: `branch=main`.
+    /// Writes the revision as it stands in a URL, such as `branch=main`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}={}", self.kind(), self.name())
     }

@@ -1,4 +1,4 @@
-//! All branches, tags and snapshots of a repository as directories of one store.
+//! Shows all branches, tags and snapshots of an Icechunk repository as directories of one store.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,24 +16,24 @@ use zarr_format::error::{Error, Kind, Result};
 use super::Icechunk;
 use super::Revision;
 
-/// The directories of the store.
+/// The directories at the root of a store that shows all revisions.
 const KINDS: [&str; 3] = ["branch", "tag", "snapshot"];
 
-/// A store with the keys `branch/NAME/KEY`, `tag/NAME/KEY` and `snapshot/ID/KEY`.
+/// Shows all revisions as one store, with the keys `branch/NAME/KEY`, `tag/NAME/KEY` and `snapshot/ID/KEY`.
 pub(super) struct RefsStore {
     repository: Arc<Icechunk>,
-    /// The open stores by revision. Their snapshots are charged to the memory budget.
+    /// Cached stores, one for each revision that was read. Their snapshots count toward the memory budget.
     open: Arc<Cache<Revision, Arc<dyn Store>>>,
     info: StoreInfo,
 }
 
-/// What a key of the store names.
+/// What a key means in a store that shows all revisions.
 enum Place {
-    /// The root, or the directory of a kind of revision.
+    /// The store's root (`None`), or the directory of all branches, tags or snapshots.
     Directory(Option<&'static str>),
-    /// A key in a revision.
+    /// A key inside one revision: the revision's store, and the key in it.
     Inside(Arc<dyn Store>, Key),
-    /// The key names nothing.
+    /// The key does not exist, because no revision contains it.
     Missing,
 }
 
@@ -50,7 +50,7 @@ impl RefsStore {
         }
     }
 
-    /// Finds what a key names.
+    /// Finds out which revision a key is in.
     fn place(&self, context: &RequestContext, key: &Key) -> Result<Place> {
         let mut names = key.names();
         let Some(first) = names.next() else {
@@ -80,14 +80,13 @@ impl RefsStore {
         }
     }
 
-    /// Returns the store of a revision.
     fn store(&self, context: &RequestContext, revision: Revision) -> Result<Arc<dyn Store>> {
         let deadline = Instant::now() + JOIN_TIMEOUT;
         let open = || self.repository.store_of(context, &revision);
         self.open.load(context, &revision, deadline, open)
     }
 
-    /// Runs a query in the store of the revision that a key is in, or returns `None` if the key is in no revision.
+    /// Runs a query in the store of the key's revision. Returns `None` if the key is in no revision.
     fn inside<T>(
         &self,
         context: &RequestContext,

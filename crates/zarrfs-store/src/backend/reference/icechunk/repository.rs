@@ -1,8 +1,8 @@
-//! A repository: its branches and tags, and its files by identifier.
+//! Reads the branches, tags and other files of an Icechunk repository.
 //!
 //! Specification 2 has branches, tags and history in one file, `repo`; specification 1 has an object for each branch
-//! and tag. All other files never change once written, so they are read through a separate store whose caches keep them
-//! without a TTL.
+//! and tag. All other files never change once written, so they are read through a separate store whose caches have no
+//! TTL.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,52 +26,52 @@ use super::flatbuffer::{FlexValue, Table, damaged};
 use super::manifest::Manifest;
 use super::snapshot::Snapshot;
 
-/// The file of specification 2.
+/// The file in which Icechunk specification 2 stores branches, tags and history.
 const REPO_FILE: &str = "repo";
 
-/// The number of commits that the history shows.
+/// Maximum number of commits in the history.
 const MAX_HISTORY: usize = 10_000;
 
-/// Maximum time for which the read of a file waits for memory.
+/// Maximum time for which the read of an Icechunk file waits for memory.
 const MEMORY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A repository.
+/// Reads and caches the files of an Icechunk repository.
 pub(crate) struct Repository {
-    /// Branches, tags and the `repo` file, which change.
+    /// The store for branches, tags and the `repo` file, which change.
     heads: Arc<dyn Store>,
-    /// Files by identifier, which never change.
+    /// The store for all other files, which never change.
     objects: Arc<dyn Store>,
     memory: Arc<MemoryBudget>,
     manifests: Arc<Cache<Id, Arc<Manifest>>>,
     repo_file: Mutex<Option<Arc<RepoFile>>>,
-    /// The history that was read last.
+    /// The history that was computed last.
     history: Mutex<Option<History>>,
 }
 
-/// The `repo` file of specification 2.
+/// The `repo` file of Icechunk specification 2, which has branches, tags and history.
 struct RepoFile {
     version: Version,
     buffer: Bytes,
     _memory: Reservation,
 }
 
-/// A commit in the history.
+/// A commit in the history of an Icechunk repository.
 pub(crate) struct Commit {
     pub(crate) id: String,
-    /// Microseconds since 1970.
+    /// Time of the commit, in microseconds since 1970.
     pub(crate) time: u64,
-    /// The first line of the message.
+    /// The first line of the commit message.
     pub(crate) title: String,
 }
 
-/// The commits that led to a snapshot.
+/// The commits that led to the snapshot `first`.
 #[derive(Clone)]
 struct History {
     first: Id,
     commits: Arc<Vec<Commit>>,
 }
 
-/// Returns the first line of a message, without control characters, at most 200 characters of it.
+/// Returns the first line of a commit message, without control characters, at most 200 characters of it.
 fn title(message: &str) -> String {
     let line = message.lines().next().unwrap_or_default();
     line.chars()
@@ -80,14 +80,14 @@ fn title(message: &str) -> String {
         .collect()
 }
 
-/// The decompressed content of a file, and the reservation of its memory.
+/// The decompressed content of an Icechunk file, and the reservation of the memory for it.
 struct Content {
     buffer: Vec<u8>,
     memory: Reservation,
 }
 
 impl Repository {
-    /// Opens the repository whose changing files are in `heads` and whose other files are in `objects`.
+    /// Opens the repository whose changing files are in `heads` and whose immutable files are in `objects`.
     pub(crate) fn new(
         heads: Arc<dyn Store>,
         objects: Arc<dyn Store>,
@@ -103,17 +103,16 @@ impl Repository {
         }
     }
 
-    /// Returns the memory budget for everything of the repository that is in memory.
+    /// Returns the memory budget for the repository's snapshots and manifests.
     pub(super) fn memory(&self) -> &Arc<MemoryBudget> {
         &self.memory
     }
 
-    /// Returns the store of the files that change.
     pub(super) fn heads(&self) -> &Arc<dyn Store> {
         &self.heads
     }
 
-    /// Returns the snapshot that a revision names; `NotFound` if there is no such branch, tag or snapshot.
+    /// Returns the identifier of the revision's snapshot. The error is `NotFound` if there is no such branch or tag.
     pub(super) fn resolve(&self, context: &RequestContext, revision: &Revision) -> Result<Id> {
         if let Revision::Snapshot(name) = revision {
             let why = "is no identifier of a snapshot, which has 20 digits and capital letters";
@@ -125,7 +124,7 @@ impl Repository {
         }
     }
 
-    /// Returns the snapshot of a branch or tag, or `None` if it does not exist.
+    /// Returns the identifier of the snapshot of a branch or tag, or `None` if the branch or tag does not exist.
     fn find(&self, context: &RequestContext, revision: &Revision) -> Result<Option<Id>> {
         let is_known = self.repo_file.lock().is_some();
         if is_known || !context.may_wait() {
@@ -134,14 +133,15 @@ impl Repository {
                 None => self.resolve_ref(context, revision),
             };
         }
-        // The requests for both specifications are made at once, since each takes a round trip to the server.
+        // It is unknown which specification the repository has. The requests for both are sent concurrently, since each
+        // takes a round trip to the server.
         let (file, found) = thread::scope(|scope| {
             let resolve = || self.resolve_ref(context, revision);
             let started = thread::Builder::new().spawn_scoped(scope, resolve);
             let file = self.repo_file(context);
             let found = match started.map(|thread| thread.join()) {
                 Ok(Ok(found)) => found,
-                // If no thread could be started or the thread panicked, the request is made here.
+                // The thread could not be started or panicked, so the request is sent again from this thread.
                 Ok(Err(_)) | Err(_) => resolve(),
             };
             (file, found)
@@ -152,7 +152,7 @@ impl Repository {
         }
     }
 
-    /// Returns the error for a branch or tag that does not exist.
+    /// Returns the error for a missing branch or tag, which names the existing ones.
     fn no_such(&self, context: &RequestContext, revision: &Revision) -> Error {
         let kind = revision.kind();
         let names = self.names(context, kind).unwrap_or_default();
@@ -173,13 +173,14 @@ impl Repository {
         Error::new(Kind::NotFound, revision, why)
     }
 
-    /// Whether a listing shows a branch of specification 1.
+    /// Whether the repository has a branch as specification 1 stores it.
     fn has_branch(&self, context: &RequestContext) -> bool {
         self.names(context, "branch")
             .is_ok_and(|names| !names.is_empty())
     }
 
-    /// Returns the snapshot of a branch or tag of specification 1, or `None` if it does not exist.
+    /// Returns the snapshot of a branch or tag as specification 1 stores it, or `None` if the branch or tag does not
+    /// exist.
     fn resolve_ref(&self, context: &RequestContext, revision: &Revision) -> Result<Option<Id>> {
         let folder = Key::new(format!("refs/{}.{}", revision.kind(), revision.name()))?;
         if matches!(revision, Revision::Tag(_)) {
@@ -189,7 +190,7 @@ impl Repository {
             }
         }
         let key = folder.child(b"ref.json")?;
-        // No document of a branch or tag is longer than 64 KiB.
+        // A valid `ref.json` contains only an identifier, far less than 64 KiB.
         let Some(object) = self.heads.get(context, &key, 64 << 10)? else {
             return Ok(None);
         };
@@ -202,7 +203,7 @@ impl Repository {
             .ok_or_else(|| Error::corrupt(&key, "names no snapshot"))
     }
 
-    /// Returns the names of the branches, tags or snapshots, sorted; `kind` is the word for them.
+    /// Returns the sorted names of all branches, tags or snapshots; `kind` is `branch`, `tag` or `snapshot`.
     pub(super) fn names(&self, context: &RequestContext, kind: &str) -> Result<Vec<String>> {
         if let Some(file) = self.repo_file(context)? {
             return file.names(kind);
@@ -222,8 +223,8 @@ impl Repository {
             let Some(name) = name.strip_prefix(&prefix) else {
                 continue;
             };
-            // A deleted tag still has a folder, with a mark. A local folder of a branch may remain without the file of
-            // the branch.
+            // A directory does not prove that the tag or branch exists: that of a deleted tag contains a mark, and a
+            // local directory of a deleted branch may remain.
             let revision = match kind {
                 "tag" => Some(Revision::Tag(name.to_string())),
                 "branch" if self.heads.info().folder.is_some() => {
@@ -242,7 +243,7 @@ impl Repository {
         Ok(names)
     }
 
-    /// Returns the `repo` file in its present version, or `None` in a repository of specification 1.
+    /// Returns the current `repo` file, or `None` in a repository of specification 1.
     fn repo_file(&self, context: &RequestContext) -> Result<Option<Arc<RepoFile>>> {
         let key = Key::new(REPO_FILE)?;
         let last = self.repo_file.lock().clone();
@@ -265,8 +266,8 @@ impl Repository {
         Ok(Some(file))
     }
 
-    /// Returns the URL prefix of a container of virtual chunks, or `None` if the repository does not define it. Makes a
-    /// request only if the last `repo` file that was read does not define it.
+    /// Returns the URL prefix of a container of virtual chunks, or `None` if the repository does not define it. Sends a
+    /// request only if the cached `repo` file does not define it.
     pub(super) fn container(&self, context: &RequestContext, name: &str) -> Result<Option<String>> {
         let last = self.repo_file.lock().clone();
         if let Some(prefix) = last.and_then(|last| last.container(name)) {
@@ -276,7 +277,7 @@ impl Repository {
         Ok(file.and_then(|file| file.container(name)))
     }
 
-    /// Reads a snapshot.
+    /// Reads the snapshot that has the identifier `id`.
     pub(super) fn snapshot(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -287,20 +288,21 @@ impl Repository {
         let snapshot = Snapshot::new(content.buffer, self.clone(), content.memory);
         let snapshot = snapshot.map_err(|error| error.about(&key))?;
         if snapshot.id != id {
-            // The versions of keys contain the identifier in the snapshot, so they would be those of another snapshot.
+            // The versions of keys are made from the identifier inside the snapshot, so they would be those of another
+            // snapshot.
             let why = format!("is the snapshot {}, under another name", snapshot.id);
             return Err(Error::corrupt(&key, why));
         }
         Ok(Arc::new(snapshot))
     }
 
-    /// Whether the file of a snapshot exists.
+    /// Whether the repository has the file of a snapshot.
     pub(super) fn has_snapshot(&self, context: &RequestContext, id: Id) -> Result<bool> {
         let key = Key::new(format!("snapshots/{id}"))?;
         Ok(self.objects.version(context, &key)?.is_some())
     }
 
-    /// Returns a manifest, from memory if it is there.
+    /// Returns a manifest, from the cache if possible.
     pub(super) fn manifest(&self, context: &RequestContext, id: Id) -> Result<Arc<Manifest>> {
         let deadline = Instant::now() + JOIN_TIMEOUT;
         self.manifests.load(context, &id, deadline, || {
@@ -311,7 +313,8 @@ impl Repository {
         })
     }
 
-    /// Reads and decompresses a file; `Unavailable` if it is missing, since another file of the repository names it.
+    /// Reads and decompresses a file. The error is `Unavailable` if the file is missing, because the repository refers
+    /// to it.
     fn read(&self, context: &RequestContext, key: &Key, kind: FileKind) -> Result<Content> {
         let object = self.objects.get(context, key, self.memory.limit())?;
         let object = object.ok_or_else(|| {
@@ -323,13 +326,13 @@ impl Repository {
             .map_err(|error| error.about(key))
     }
 
-    /// Decompresses a file within the memory budget.
+    /// Decompresses an Icechunk file within the memory budget.
     fn content(&self, file: &[u8], kind: FileKind) -> Result<Content> {
         let deadline = Instant::now() + MEMORY_TIMEOUT;
         let (mut memory, mut reserved) = match content_len(file) {
             Some(length) => (self.memory.reserve(length, deadline)?, length),
             None => {
-                // The file does not state its decompressed length: 8 times the compressed length is tried first.
+                // The file does not state its decompressed length, so 8 times the compressed length is tried first.
                 let length = (file.len() as u64).saturating_mul(8);
                 let length = length.min(self.memory.limit() / 2);
                 (self.memory.reserve(length, deadline)?, length)
@@ -337,8 +340,8 @@ impl Repository {
         };
         loop {
             match content(file, kind, reserved) {
-                // The file is decompressed again with twice the memory, but only if that is free now: files that wait
-                // for more memory while they hold some could wait for each other.
+                // The content was longer, so the file is decompressed again with twice the memory. That memory must be
+                // free now: files that wait for memory while they have some could wait for each other.
                 Err(error) if error.kind() == Kind::TooLarge => {
                     drop(memory);
                     reserved = reserved.saturating_mul(2);
@@ -353,13 +356,13 @@ impl Repository {
         }
     }
 
-    /// Reserves memory for data that is computed from manifests.
+    /// Reserves memory for names that are computed from manifests.
     pub(super) fn reserve(&self, bytes: usize) -> Result<Reservation> {
         self.memory
             .reserve(bytes as u64, Instant::now() + MEMORY_TIMEOUT)
     }
 
-    /// Returns the commits that led to a snapshot, the latest first, at most 10,000.
+    /// Returns the commits that led to a revision, the latest first, at most 10,000.
     pub(crate) fn history(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -382,7 +385,7 @@ impl Repository {
         Ok(commits)
     }
 
-    /// Returns the history of a repository of specification 1, in which each snapshot names its parent.
+    /// Returns the history in specification 1, in which each snapshot names its parent.
     fn history_of_parents(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -394,7 +397,7 @@ impl Repository {
                 break;
             }
             let snapshot = match self.snapshot(context, id) {
-                // The snapshots before this one have expired: the history ends here.
+                // Icechunk has expired the older snapshots, so the history ends here.
                 Err(error) if error.kind() == Kind::Unavailable && !commits.is_empty() => break,
                 snapshot => snapshot?,
             };
@@ -414,7 +417,7 @@ impl RepoFile {
         Table::root(&self.buffer)
     }
 
-    /// Returns the snapshot of a branch or tag, or `None` if it does not exist.
+    /// Returns the identifier of the snapshot of a branch or tag, or `None` if the branch or tag does not exist.
     fn resolve(&self, revision: &Revision) -> Result<Option<Id>> {
         let root = self.root()?;
         let refs = root.tables(match revision {
@@ -446,8 +449,8 @@ impl RepoFile {
                 .iter_tables()
             {
                 let name = named?.required_text(0)?;
-                // In a valid file each name has its own bytes. A hostile file may let many names share bytes, so that a
-                // small file would give endless names: their total length is limited.
+                // A hostile file may let many names share bytes, so that a small file would give endless names. So the
+                // names' total length is limited; in a valid file each name has its own bytes.
                 length += name.len();
                 if length > self.buffer.len() {
                     return Err(damaged());
@@ -479,7 +482,7 @@ impl RepoFile {
             matches!(found, Ok(Some(id)) if Id(id) == first)
         });
         while let Some(index) = next {
-            // The limit also ends a history that contains a loop.
+            // The maximum length also ends a hostile history that contains a cycle.
             if commits.len() == MAX_HISTORY.min(snapshots.len()) {
                 break;
             }
@@ -495,7 +498,7 @@ impl RepoFile {
     }
 }
 
-/// Whether a store holds a repository at its root. Looks for directories, so the result is false for a store that
+/// Whether an Icechunk repository is at the root of a store. The test looks for directories, so it fails if the store
 /// cannot list names.
 pub(crate) fn is_repository(context: &RequestContext, store: &dyn Store) -> Result<bool> {
     let is = |name: &str, kind| -> Result<bool> {

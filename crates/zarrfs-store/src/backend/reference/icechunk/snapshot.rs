@@ -1,7 +1,7 @@
-//! A snapshot: the nodes of a hierarchy and the manifests of their chunks.
+//! Reads an Icechunk snapshot: the nodes of a hierarchy and the manifests of their chunks.
 //!
 //! A key is a node's `zarr.json`, which the snapshot contains, or a chunk `c/0/1`, whose reference is in a manifest.
-//! The manifests of an array cover boxes of its chunk grid, in any order.
+//! Each manifest of an array covers a box of its chunk grid; the boxes are in any order.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,7 +20,7 @@ use super::flatbuffer::{Table, Vector, damaged};
 use super::manifest::NodeId;
 use super::repository::Repository;
 
-/// A snapshot in memory.
+/// The buffer of an Icechunk snapshot, checked.
 pub(super) struct Snapshot {
     pub(super) id: Id,
     buffer: Bytes,
@@ -28,32 +28,32 @@ pub(super) struct Snapshot {
     _memory: Reservation,
 }
 
-/// A node of a snapshot.
+/// An array or group in an Icechunk snapshot.
 struct Node<'a> {
     table: Table<'a>,
 }
 
-/// An array of a snapshot.
+/// An array in an Icechunk snapshot.
 struct ArrayNode<'a> {
     id: NodeId,
-    /// The number of chunks along each dimension.
+    /// The number of chunks along each dimension of the array.
     grid: Vec<u32>,
     manifests: Vector<'a>,
 }
 
-/// A manifest and the box of the chunk grid that it covers: the whole grid if there are no extents.
+/// A manifest and the box of the chunk grid that it covers; without extents it covers the whole grid.
 struct ManifestBox<'a> {
     id: Id,
     extents: Option<Vector<'a>>,
 }
 
-/// The coordinates of a chunk, or the first ones of them.
+/// The coordinates in a key such as `c/0/1`: those of a chunk, or the first ones of several chunks.
 struct ChunkPath {
     coordinates: Vec<u32>,
 }
 
 impl Snapshot {
-    /// Checks a buffer: the nodes must be in the order of their paths.
+    /// Checks a snapshot's buffer: the arrays and groups must be sorted by path.
     pub(super) fn new(
         buffer: Vec<u8>,
         repository: Arc<Repository>,
@@ -68,8 +68,8 @@ impl Snapshot {
                 let why = "the nodes of a snapshot are not in order";
                 return Err(Error::corrupt("", why));
             }
-            // In a valid snapshot each path has its own bytes. A hostile one may let many paths share bytes, so that
-            // the check of a small file would never end: their total length is limited.
+            // A hostile snapshot may let many paths share bytes, so that the check of a small file would never end. So
+            // the total length of the paths is limited; in a valid snapshot each path has its own bytes.
             length += path.len();
             if length > buffer.len() {
                 return Err(damaged());
@@ -92,22 +92,22 @@ impl Snapshot {
         self.root()?.tables(2)
     }
 
-    /// Returns the identifier of the parent, which snapshots of specification 1 have.
+    /// Returns the identifier of the parent snapshot, which only specification 1 stores.
     pub(super) fn parent(&self) -> Result<Option<Id>> {
         Ok(self.root()?.fixed(1)?.map(Id))
     }
 
-    /// Returns the time of the commit, in microseconds since 1970.
+    /// Returns the time of the snapshot's commit, in microseconds since 1970.
     pub(super) fn flushed_at(&self) -> Result<u64> {
         self.root()?.u64(3)
     }
 
-    /// Returns the message of the commit.
+    /// Returns the message of the snapshot's commit.
     pub(super) fn message(&self) -> Result<&str> {
         self.root()?.required_text(4)
     }
 
-    /// Returns the position of the first node whose path is not before `path`.
+    /// Returns the index of the first array or group whose path is not before `path`.
     fn first_from(&self, path: &str) -> Result<usize> {
         let nodes = self.nodes()?;
         let (mut low, mut high) = (0, nodes.len());
@@ -122,7 +122,7 @@ impl Snapshot {
         Ok(low)
     }
 
-    /// Returns the node at a path, or `None` if there is none.
+    /// Returns the array or group at a path, or `None` if there is none.
     fn node(&self, path: &str) -> Result<Option<Node<'_>>> {
         let nodes = self.nodes()?;
         let position = self.first_from(path)?;
@@ -133,7 +133,7 @@ impl Snapshot {
         Ok((table.required_text(1)? == path).then_some(Node { table }))
     }
 
-    /// Returns the node with this key, or `None` if there is none.
+    /// Returns the array or group whose path is the key, or `None` if there is none.
     fn node_of(&self, key: &Key) -> Result<Option<Node<'_>>> {
         match std::str::from_utf8(key.as_bytes()) {
             Ok(path) => self.node(&format!("/{path}")),
@@ -141,8 +141,8 @@ impl Snapshot {
         }
     }
 
-    /// Returns the array that contains a key, and the coordinates that the key names in it; `None` if the key names no
-    /// coordinates within the grid.
+    /// Returns the array that contains a key, and the chunk coordinates in the key. Returns `None` if the key has no
+    /// coordinates within the array's chunk grid.
     fn chunk_path(&self, key: &Key) -> Result<Option<(ArrayNode<'_>, ChunkPath)>> {
         let mut above = Some(key.clone());
         while let Some(prefix) = above {
@@ -159,7 +159,7 @@ impl Snapshot {
         Ok(None)
     }
 
-    /// Finds the chunk at `path`, or whether there are chunks below it.
+    /// Finds the chunk at the coordinates `path`, or, if they are incomplete, whether any chunk begins with them.
     fn find_chunk(
         &self,
         context: &RequestContext,
@@ -185,7 +185,7 @@ impl Snapshot {
             }
             let mut found = references.find(&path.coordinates)?;
             if found.is_none() && path.coordinates.is_empty() {
-                // Older writers gave the only chunk of a scalar a coordinate.
+                // Older Icechunk writers gave the only chunk of a scalar array a coordinate.
                 found = references.find(&[0])?;
             }
             if let Some(chunk) = found {
@@ -199,7 +199,7 @@ impl Snapshot {
         Ok(Entry::default())
     }
 
-    /// Lists the coordinates that follow `path` in the chunks of an array.
+    /// Lists the coordinates that follow the first coordinates `path` in the chunks of an array.
     fn list_chunks(
         &self,
         context: &RequestContext,
@@ -215,7 +215,7 @@ impl Snapshot {
                 names.append(&mut references.children(&path.coordinates, end)?);
             }
         }
-        // Manifests are in no order, and several may have chunks with the same next coordinate.
+        // Manifests are in no order, and several may contain chunks with the same next coordinate.
         if !names.is_sorted_by(|before, after| before < after) {
             names.sort_unstable();
             names.dedup();
@@ -234,12 +234,11 @@ impl Snapshot {
 }
 
 impl<'a> Node<'a> {
-    /// Returns the bytes of `zarr.json`.
+    /// Returns the content of the node's `zarr.json`.
     fn document(&self) -> Result<&'a [u8]> {
         self.table.bytes(2)?.ok_or_else(damaged)
     }
 
-    /// Returns the array, or `None` if the node is a group.
     fn array(&self) -> Result<Option<ArrayNode<'a>>> {
         if self.table.u8(3)? != 1 {
             return Ok(None);
@@ -253,7 +252,6 @@ impl<'a> Node<'a> {
     }
 }
 
-/// Returns the number of chunks along each dimension of an array.
 fn grid(data: Table<'_>) -> Result<Vec<u32>> {
     if let Some(shape) = data.vector(3, 4)? {
         let dimensions = shape.iter_tables();
@@ -269,27 +267,27 @@ fn grid(data: Table<'_>) -> Result<Vec<u32>> {
         } else {
             length.div_ceil(chunk)
         };
-        // Coordinates have 32 bits.
+        // Icechunk has 32 bits for a coordinate, so chunks beyond that cannot be stored.
         Ok(u32::try_from(chunks).unwrap_or(u32::MAX))
     };
     (0..shape.len()).map(count).collect()
 }
 
-/// Splits 16 bytes into two numbers.
+/// Splits 16 bytes into two `u64` numbers, in little-endian order.
 fn halves(bytes: [u8; 16]) -> [u64; 2] {
     let whole = u128::from_le_bytes(bytes);
     [0, 64].map(|shift| u64::try_from((whole >> shift) & u128::from(u64::MAX)).unwrap_or(u64::MAX))
 }
 
 impl<'a> ArrayNode<'a> {
-    /// Whether a chunk or a prefix of chunks is inside the grid.
+    /// Whether the coordinates are inside the array's chunk grid.
     fn contains(&self, path: &ChunkPath) -> bool {
         let coordinates = &path.coordinates;
         let mut pairs = coordinates.iter().zip(&self.grid);
         coordinates.len() <= self.grid.len() && pairs.all(|(at, count)| at < count)
     }
 
-    /// Returns the manifests that may have a chunk whose coordinates begin with those of `path`.
+    /// Returns the manifests that may contain a chunk whose coordinates begin with `path`.
     fn manifests_of<'b>(
         &self,
         path: &'b ChunkPath,
@@ -313,13 +311,13 @@ impl<'a> ManifestBox<'a> {
         })
     }
 
-    /// Whether the box may have a chunk whose coordinates begin with those of `path`.
+    /// Whether the manifest may contain a chunk whose coordinates begin with `path`.
     fn meets(&self, path: &ChunkPath) -> Result<bool> {
         let Some(extents) = self.extents else {
             return Ok(true);
         };
         for (dimension, at) in path.coordinates.iter().take(extents.len()).enumerate() {
-            // The start and the end, four bytes each.
+            // An extent is its start and its end, four bytes each.
             let extent = u64::from_le_bytes(extents.fixed(dimension)?);
             let half = |bits: u64| u32::try_from(bits & 0xffff_ffff).unwrap_or(u32::MAX);
             if !(half(extent)..half(extent >> 32)).contains(at) {
@@ -331,7 +329,7 @@ impl<'a> ManifestBox<'a> {
 }
 
 impl ChunkPath {
-    /// Parses `c`, `c/0`, `c/0/1`; `None` for anything else.
+    /// Parses a key such as `c`, `c/0` or `c/0/1` below an array. Returns `None` for any other key.
     fn parse(key: &Key) -> Option<ChunkPath> {
         let mut names = key.names();
         if names.next()? != b"c" {
@@ -340,7 +338,7 @@ impl ChunkPath {
         let coordinates = names.map(|name| {
             let text = std::str::from_utf8(name).ok()?;
             let number = text.parse::<u32>().ok()?;
-            // `01` and `+1` are not the names of chunks, although they parse as numbers.
+            // `01` and `+1` parse as numbers, but they are not names of chunks.
             (number.to_string() == text).then_some(number)
         });
         Some(ChunkPath {
@@ -413,7 +411,8 @@ impl ReferenceTable for Snapshot {
     }
 }
 
-/// Lists the coordinates of chunks along one dimension. The cursor of a name is its position, counted from 1.
+/// Lists the coordinates of chunks along one dimension. The cursor (the position that a caller may seek to) of a name
+/// is its number, counted from 1.
 struct ChunkListing {
     _memory: Reservation,
     names: Vec<u32>,
@@ -445,7 +444,8 @@ impl Listing for ChunkListing {
     }
 }
 
-/// Lists the children of a group, and then its document. The cursor of a name is the position after its node.
+/// Lists the children of an Icechunk group, and then its `zarr.json`. The cursor (the position that a caller may seek
+/// to) of a name is the index of the node after it.
 struct NodeListing {
     snapshot: Arc<Snapshot>,
     /// The path of the group, with a slash at the end.
@@ -474,7 +474,7 @@ impl NodeListing {
         })
     }
 
-    /// Returns the name of the next child, and moves to the node after it.
+    /// Returns the name of the group's next child, and moves to the node after the child.
     fn next_child(&mut self) -> Result<Option<String>> {
         while self.position < self.count {
             let node = self.snapshot.nodes()?.table(self.position)?;
@@ -484,15 +484,14 @@ impl NodeListing {
                 break;
             };
             match rest.split_once('/') {
-                // The node is the root itself, which is not its own child.
+                // The group itself is not one of its children.
                 None if rest.is_empty() => self.position += 1,
                 None => {
                     let name = rest.to_string();
                     self.position += 1;
                     return Ok(Some(name));
                 }
-                // Skips the nodes below the child, which directly follow each other: `0` is the character after the
-                // slash.
+                // The nodes below the child follow it directly, and are skipped. `0` is the character after the slash.
                 Some((child, _)) => {
                     let after = format!("{}{child}0", self.prefix);
                     self.position = self.snapshot.first_from(&after)?.max(self.position + 1);

@@ -1,4 +1,4 @@
-//! A reference file: the object of a store that contains references as JSON.
+//! Opens a kerchunk reference file: an object that contains chunk references as JSON.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -15,21 +15,21 @@ use super::references::ReferenceText;
 use super::table::{Table, TableBuilder};
 use super::targets::TargetBase;
 
-/// A reference file.
+/// A kerchunk reference file, and how to read it.
 pub(super) struct ReferenceFile {
     pub(super) base: Arc<dyn Store>,
     pub(super) key: Key,
-    /// The prefix of the references that is shown as the root of the store.
+    /// The group in the reference file that is shown as the root of the store.
     pub(super) inner: Key,
-    /// The folder that relative targets are relative to.
+    /// The folder against which relative URLs in the references are resolved.
     pub(super) folder: TargetBase,
     pub(super) memory: Arc<MemoryBudget>,
     pub(super) hidden: Arc<HiddenEntries>,
-    /// The name of the file in messages.
+    /// The file's name in error messages.
     pub(super) display_name: String,
 }
 
-/// One version of a reference file.
+/// The references of one version of a kerchunk reference file.
 pub(super) struct References {
     table: Arc<Table>,
     inner: Key,
@@ -37,7 +37,7 @@ pub(super) struct References {
 }
 
 impl ReferenceFile {
-    /// Reads the references.
+    /// Reads the reference file, piece by piece.
     pub(super) fn read(&self, context: &RequestContext) -> Result<Arc<References>> {
         let read = || {
             let reader = self.base.open(context, &self.key, None)?;
@@ -73,7 +73,8 @@ impl Source for ReferenceFile {
 
     fn refresh(&self, context: &RequestContext, old: &Arc<References>) -> Result<Arc<References>> {
         let name = &self.display_name;
-        // If the file is missing or still being written, its chunks are neither missing nor corrupt but unavailable.
+        // While the reference file is missing or being written, its chunks are unavailable, neither missing nor
+        // corrupt.
         let failed = |error: Error| match error.kind() {
             Kind::NotFound | Kind::Corrupt => Error::unavailable(name, error.detail()),
             _ => error,
@@ -88,7 +89,7 @@ impl Source for ReferenceFile {
 }
 
 impl References {
-    /// Converts a key of the store to a key of the table.
+    /// Prepends to a key the group that is shown as the root of the store.
     fn full(&self, key: &Key) -> Result<Key> {
         match (self.inner.is_root(), key.is_root()) {
             (true, _) => Ok(key.clone()),
@@ -118,7 +119,7 @@ impl ReferenceTable for References {
     }
 }
 
-/// The bytes of a reference file, piece by piece.
+/// Reads a kerchunk reference file piece by piece.
 struct FilePieces<'a> {
     context: &'a RequestContext,
     file: &'a ReferenceFile,
@@ -128,7 +129,7 @@ struct FilePieces<'a> {
 }
 
 impl FilePieces<'_> {
-    /// Returns the rest of the file. The server sends the file only as a whole.
+    /// Returns the unread rest of the file, for servers that send the file only as a whole.
     fn rest(&mut self) -> Result<Vec<u8>> {
         let limit = self.file.memory.limit() / 2;
         let object = self.file.base.get(self.context, &self.file.key, limit)?;
@@ -147,7 +148,7 @@ impl Pieces for FilePieces<'_> {
         {
             return self.rest();
         }
-        // Long files are read in pieces.
+        // Up to 4 MiB are read at once, because a reference file may be longer than the memory budget.
         let length = usize::try_from(left.min(4 << 20)).unwrap_or(0);
         if length == 0 {
             return Ok(Vec::new());

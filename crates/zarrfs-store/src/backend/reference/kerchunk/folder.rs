@@ -1,8 +1,8 @@
-//! A folder of Parquet files with references, as fsspec writes it.
+//! Opens a folder of Parquet files with chunk references, as fsspec writes it.
 //!
 //! `.zmetadata` has the metadata documents and the number of references in a file, `record_size`. The references of an
-//! array's chunks are in `ARRAY/refs.N.parq`, in the order of their coordinates. A file is read when one of its
-//! references is needed. If a file is missing, its chunks have no references.
+//! array's chunks are in `ARRAY/refs.N.parq`, in the order of their coordinates. A Parquet file is read when one of its
+//! references is needed. If it is missing, its chunks have no references.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,23 +25,24 @@ use super::records::Records;
 use super::table::{Table, TableBuilder, TableListing};
 use super::targets::TargetBase;
 
-/// Maximum number of references in a file.
+/// Maximum number of chunk references in a Parquet file.
 const MAX_RECORD: u64 = 1 << 24;
 
-/// This bit is set in the cursors of chunks. A listing returns the documents first, then the chunks.
+/// This bit marks the cursors (positions for a seek) of chunks. A listing returns metadata documents first, then
+/// chunks.
 const OF_CHUNK: u64 = 1 << 62;
 
-/// A folder of references.
+/// A folder of Parquet files with chunk references, and how to read it.
 pub(super) struct ParquetFolder {
     pub(super) base: Arc<dyn Store>,
     pub(super) targets: TargetBase,
     pub(super) memory: Arc<MemoryBudget>,
     pub(super) hidden: Arc<HiddenEntries>,
-    /// The name of the folder in messages.
+    /// The folder's name in error messages.
     pub(super) display_name: String,
 }
 
-/// One version of a folder.
+/// The chunk references of one version of a folder of Parquet files.
 pub(super) struct ParquetReferences {
     folder: Arc<ParquetFolder>,
     documents: Arc<Table>,
@@ -50,21 +51,21 @@ pub(super) struct ParquetReferences {
     records: Arc<Cache<RecordId, Arc<Records>>>,
 }
 
-/// Identifies a file of references of an array.
+/// Identifies a Parquet file with references to an array's chunks.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct RecordId {
     array: Key,
     number: u64,
 }
 
-/// The content of `.zmetadata`.
+/// The content of `.zmetadata` in a folder of Parquet files.
 struct FolderMetadata {
     documents: Table,
     record_size: u64,
 }
 
 impl ParquetFolder {
-    /// Reads `.zmetadata`; `None` if it is missing or is not that of a folder of references.
+    /// Reads `.zmetadata`. Returns `None` if it is missing or is the consolidated metadata of an ordinary Zarr store.
     pub(super) fn read(
         self: &Arc<ParquetFolder>,
         context: &RequestContext,
@@ -72,8 +73,7 @@ impl ParquetFolder {
         let key = Key::new(ZMETADATA)?;
         let limit = self.memory.limit() / 4;
         let object = match self.base.get(context, &key, limit) {
-            // A file this long is taken for that of an ordinary store, which is never read as a whole: each group needs
-            // a part.
+            // So long a `.zmetadata` is taken for that of an ordinary Zarr store, which zarrfs never reads as a whole.
             Err(error) if error.kind() == Kind::TooLarge => return Ok(None),
             object => object?,
         };
@@ -94,7 +94,7 @@ impl ParquetFolder {
         }))
     }
 
-    /// Parses `.zmetadata`; `None` if it has no `record_size`.
+    /// Parses `.zmetadata`; `None` if it has no `record_size`, which every folder of Parquet files states.
     fn metadata(&self, text: Vec<u8>) -> Result<Option<FolderMetadata>> {
         let word: &[u8] = b"\"record_size\"";
         if !text.windows(word.len()).any(|part| part == word) {
@@ -141,7 +141,7 @@ fn parse_size(text: &[u8]) -> Result<u64> {
     })
 }
 
-/// Reads a folder of references again when it changes.
+/// Reads a folder of Parquet files again when it changes.
 pub(super) struct FolderSource(pub(super) Arc<ParquetFolder>);
 
 impl Source for FolderSource {
@@ -166,7 +166,7 @@ impl Source for FolderSource {
         }
         let gone = || Error::unavailable(display_name, "the references are gone");
         match self.0.read(context) {
-            // If a file is still being written, its chunks are unavailable, not corrupt.
+            // While `.zmetadata` is being written, the chunks are unavailable, not corrupt.
             Err(error) if error.kind() == Kind::Corrupt => {
                 Err(Error::unavailable(display_name, error.detail()))
             }
@@ -188,7 +188,7 @@ impl ParquetReferences {
         }
     }
 
-    /// Returns the references in a file, which are none if the file is missing.
+    /// Returns the chunk references in a Parquet file; none if the file is missing.
     fn records(&self, context: &RequestContext, id: &RecordId) -> Result<Arc<Records>> {
         let deadline = Instant::now() + JOIN_TIMEOUT;
         self.records.load(context, id, deadline, || {
@@ -209,7 +209,7 @@ impl ParquetReferences {
         })
     }
 
-    /// Returns the numbers of the files of an array that may have references, in order.
+    /// Returns the sorted numbers of an array's Parquet files that may have references.
     fn record_numbers(
         &self,
         context: &RequestContext,
@@ -219,7 +219,7 @@ impl ParquetReferences {
         let base = &self.folder.base;
         let count = grid.count().div_ceil(self.record_size);
         if !base.info().lists {
-            // Each of these files would be requested.
+            // Without a listing, each possible file must be requested, so their number is limited.
             if count > 10_000 {
                 let why = format!(
                     "the server lists no names, and there may be {count} files of references"
@@ -296,16 +296,16 @@ impl ReferenceTable for ParquetReferences {
     }
 }
 
-/// Lists the documents of an array, and then its chunks.
+/// Lists the metadata documents of an array, and then its chunks.
 struct ArrayListing {
     references: Arc<ParquetReferences>,
     array: Key,
     grid: ChunkGrid,
-    /// The numbers of the files that exist.
+    /// The sorted numbers of the array's Parquet files.
     files: Vec<u64>,
-    /// The documents; `None` after the last one.
+    /// The listing of the metadata documents; `None` after its end.
     documents: Option<TableListing>,
-    /// The number of the next chunk.
+    /// Number of the next chunk, in C order.
     next: u64,
 }
 
@@ -371,16 +371,15 @@ impl Listing for ArrayListing {
     }
 }
 
-/// The number of chunks along each dimension.
+/// The chunk grid of an array: the number of chunks along each dimension.
 #[derive(Debug, PartialEq)]
 struct ChunkGrid {
     counts: Vec<u64>,
-    /// The number of all chunks.
     count: u64,
 }
 
 impl ChunkGrid {
-    /// Reads `shape` and `chunks` of a `.zarray`.
+    /// Computes the chunk grid from `shape` and `chunks` in a `.zarray`.
     fn parse(document: &[u8]) -> Result<ChunkGrid> {
         let mut reader = JsonReader::new(WholeText(document.to_vec()), document.len() as u64);
         let (mut is_first, mut name, mut value) = (true, Vec::new(), Vec::new());
@@ -410,7 +409,7 @@ impl ChunkGrid {
             .zip(chunks)
             .map(|(length, chunk)| length.div_ceil(*chunk))
             .collect();
-        // The number of a chunk must not reach the bits that mark cursors.
+        // A cursor contains a chunk's number and a bit that marks chunks, so numbers must stay below that bit.
         let count = counts
             .iter()
             .try_fold(1u64, |product, count| product.checked_mul(*count));
@@ -418,12 +417,12 @@ impl ChunkGrid {
         Some(ChunkGrid { counts, count })
     }
 
-    /// Returns the number of chunks.
     fn count(&self) -> u64 {
         self.count
     }
 
-    /// Returns the number of the chunk with a name such as `0.1`; `None` if no chunk has the name.
+    /// Returns the number, in C order, of the chunk with a name such as `0.1`. Returns `None` if the grid has no such
+    /// chunk.
     fn number(&self, name: &[u8]) -> Option<u64> {
         let name = std::str::from_utf8(name).ok()?;
         if self.counts.is_empty() {
@@ -434,7 +433,7 @@ impl ChunkGrid {
         for &count in &self.counts {
             let text = names.next()?;
             let at = text.parse::<u64>().ok()?;
-            // `01` and `+1` are not the names of chunks, although they parse as numbers.
+            // `01` and `+1` parse as numbers, but they are not names of chunks.
             if at >= count || at.to_string() != text {
                 return None;
             }
@@ -443,7 +442,7 @@ impl ChunkGrid {
         names.next().is_none().then_some(number)
     }
 
-    /// Returns the name of a chunk.
+    /// Returns the name, such as `0.1`, of the chunk with a number.
     fn name(&self, number: u64) -> String {
         let (mut names, mut rest) = (Vec::new(), number);
         for &count in self.counts.iter().rev() {

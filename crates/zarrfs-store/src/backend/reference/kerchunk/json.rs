@@ -1,17 +1,17 @@
-//! Reads JSON text piece by piece: members of objects, strings, and values as written.
+//! Reads JSON text piece by piece, without building a tree.
 //!
-//! A reference file may have a gigabyte. So no tree of it is built, and its text is never in memory as a whole. Values
-//! are returned as written, since Python writes NaN into metadata, which is not JSON.
+//! A reference file may have a gigabyte, so its text is never in memory as a whole. Values are returned as written,
+//! since Python writes NaN into metadata, which is not JSON.
 
 use zarr_format::error::{Error, Result};
 
-/// The source of a text.
+/// Gives a JSON text piece by piece.
 pub(super) trait Pieces {
-    /// Returns the next piece of the text; empty at the end.
+    /// Returns the next piece of the JSON text; empty at its end.
     fn next(&mut self) -> Result<Vec<u8>>;
 }
 
-/// A text in memory.
+/// A JSON text that is in memory as a whole.
 pub(super) struct WholeText(pub(super) Vec<u8>);
 
 impl Pieces for WholeText {
@@ -20,28 +20,28 @@ impl Pieces for WholeText {
     }
 }
 
-/// Reads a text.
+/// Reads a JSON text piece by piece.
 pub(super) struct JsonReader<P> {
     pieces: P,
     piece: Vec<u8>,
-    /// The position in the piece.
+    /// The position in the current piece.
     at: usize,
-    /// The total length of the earlier pieces.
+    /// The total length of the pieces before the current one.
     before: u64,
     /// Maximum length of a string or value, in bytes.
     limit: u64,
 }
 
-/// The kind of a value in an array. The value itself is in the caller's buffer.
+/// Whether a JSON value is a string. The value itself is in the caller's buffer.
 pub(super) enum Scalar {
     /// A string, without its quotes and escapes.
     Text,
-    /// Any other value, as it is written.
+    /// Any value except a string, as it is written.
     Other,
 }
 
 impl<P: Pieces> JsonReader<P> {
-    /// Reads a text of which no string or value is longer than `limit` bytes.
+    /// Starts to read a JSON text. A string or value longer than `limit` bytes is an error.
     pub(super) fn new(pieces: P, limit: u64) -> JsonReader<P> {
         JsonReader {
             pieces,
@@ -52,13 +52,13 @@ impl<P: Pieces> JsonReader<P> {
         }
     }
 
-    /// Returns the error for a text that has something else than expected at the present position.
+    /// Returns the error for a damaged JSON text, which names the current position.
     pub(super) fn damaged(&self, what: &str) -> Error {
         let position = self.before.saturating_add(self.at as u64);
         Error::corrupt("", format!("{what} at byte {position}"))
     }
 
-    /// Returns the rest of the piece, which is empty only at the end of the text.
+    /// Returns the unread rest of the current piece. It is empty only at the end of the JSON text.
     fn rest(&mut self) -> Result<&[u8]> {
         if self.at >= self.piece.len() {
             self.before = self.before.saturating_add(self.piece.len() as u64);
@@ -75,7 +75,7 @@ impl<P: Pieces> JsonReader<P> {
         Ok(byte)
     }
 
-    /// Skips white space and returns the next byte without consuming it; `None` at the end of the text.
+    /// Skips white space and returns the next byte without consuming it; `None` at the end of the JSON text.
     fn peek(&mut self) -> Result<Option<u8>> {
         loop {
             let rest = self.rest()?;
@@ -106,7 +106,7 @@ impl<P: Pieces> JsonReader<P> {
         Ok(())
     }
 
-    /// Returns an error unless the text ends here.
+    /// Skips white space, and fails unless the JSON text ends.
     pub(super) fn end(&mut self) -> Result<()> {
         match self.peek()? {
             None => Ok(()),
@@ -114,8 +114,8 @@ impl<P: Pieces> JsonReader<P> {
         }
     }
 
-    /// Moves to the next element of an object or array that ends with `close`; false if there is none. `is_first` is
-    /// true before the first element, since no comma stands there, and is set to false.
+    /// Moves to the next element of a JSON object or array that ends with `close`. Returns false at its end. `is_first`
+    /// says that no comma precedes the element, and is set to false.
     pub(super) fn next_item(&mut self, close: u8, is_first: &mut bool) -> Result<bool> {
         let byte = self.begins()?;
         if byte == close {
@@ -129,7 +129,7 @@ impl<P: Pieces> JsonReader<P> {
         Ok(true)
     }
 
-    /// Moves to the value of the next member of an object and reads its name; false if there is none.
+    /// Moves to the next name-value pair of a JSON object and reads the name. Returns false at the object's end.
     pub(super) fn next_member(&mut self, is_first: &mut bool, name: &mut Vec<u8>) -> Result<bool> {
         if !self.next_item(b'}', is_first)? {
             return Ok(false);
@@ -139,7 +139,7 @@ impl<P: Pieces> JsonReader<P> {
         Ok(true)
     }
 
-    /// Reads a string into `out`.
+    /// Reads a JSON string into `out`.
     pub(super) fn string(&mut self, out: &mut Vec<u8>) -> Result<()> {
         out.clear();
         self.expect(b'"')?;
@@ -152,7 +152,7 @@ impl<P: Pieces> JsonReader<P> {
         }
     }
 
-    /// Copies bytes up to the first one that `ends` accepts, which is not consumed.
+    /// Copies bytes to `out` up to the first one that `ends` accepts, which is not consumed.
     fn copy_until(&mut self, out: &mut Vec<u8>, ends: impl Fn(u8) -> bool) -> Result<()> {
         loop {
             let limit = self.limit;
@@ -171,7 +171,7 @@ impl<P: Pieces> JsonReader<P> {
         }
     }
 
-    /// Reads an escape after its backslash.
+    /// Reads an escape such as `\n` in a JSON string, after its backslash.
     fn escape(&mut self, out: &mut Vec<u8>) -> Result<()> {
         let byte = match self.next_byte()? {
             b'n' => b'\n',
@@ -187,7 +187,8 @@ impl<P: Pieces> JsonReader<P> {
         Ok(())
     }
 
-    /// Reads the digits of `\u1234`, and a second escape if this one is the first half of a surrogate pair.
+    /// Reads the digits of `\u1234`. After the first half of a surrogate pair, also reads the escape of the second
+    /// half.
     fn unicode(&mut self, out: &mut Vec<u8>) -> Result<()> {
         let mut code = self.hex()?;
         if (0xd800..0xdc00).contains(&code) {
@@ -218,7 +219,7 @@ impl<P: Pieces> JsonReader<P> {
         Ok(code)
     }
 
-    /// Reads a value into `out` as it is written. Brackets are counted but not matched.
+    /// Reads a JSON value into `out` as it is written. Brackets are counted, but their kinds are not compared.
     pub(super) fn value(&mut self, out: &mut Vec<u8>) -> Result<()> {
         out.clear();
         let (mut depth, mut in_string) = (0u64, false);
@@ -249,7 +250,7 @@ impl<P: Pieces> JsonReader<P> {
         }
     }
 
-    /// Reads a number or a name such as `true`.
+    /// Reads a JSON number, or a word such as `true`.
     fn word(&mut self, out: &mut Vec<u8>) -> Result<()> {
         let ends = |byte: u8| !(byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'));
         self.copy_until(out, ends)?;
@@ -259,7 +260,7 @@ impl<P: Pieces> JsonReader<P> {
         Ok(())
     }
 
-    /// Reads a string, or another value as it is written.
+    /// Reads a JSON string, or another value as it is written.
     pub(super) fn scalar(&mut self, out: &mut Vec<u8>) -> Result<Scalar> {
         if self.begins()? == b'"' {
             self.string(out)?;
@@ -270,7 +271,7 @@ impl<P: Pieces> JsonReader<P> {
     }
 }
 
-/// Returns the error for a string or value of more than `limit` bytes.
+/// Returns the error for a JSON string or value of more than `limit` bytes.
 fn too_long(limit: u64) -> Error {
     let why = format!("a value has more than {limit} bytes: give more --memory");
     Error::too_large("", why)
@@ -280,7 +281,6 @@ fn too_long(limit: u64) -> Error {
 mod tests {
     use super::*;
 
-    /// Returns a text in pieces of `size` bytes.
     struct Small<'a>(&'a [u8], usize);
 
     impl Pieces for Small<'_> {

@@ -1,8 +1,8 @@
-//! Reference files as stores: kerchunk's JSON, and fsspec's folders of Parquet files.
+//! Opens reference files as stores: kerchunk's JSON, and fsspec's folders of Parquet files.
 //!
-//! A reference file names, for each key of a hierarchy, a range of another object, such as a netCDF file, or contains
-//! the bytes. A file may have millions of references, so that it is read piece by piece into a compressed table
-//! (`pages`) within the memory budget; the files of a Parquet folder are read when their references are needed.
+//! A reference file states, for each key of a hierarchy, a range of another object, such as a netCDF file, or contains
+//! the bytes. A file may have millions of references, so it is read piece by piece into a compressed table within the
+//! memory budget. The Parquet files of a folder are read when their references are needed.
 
 use std::sync::Arc;
 
@@ -32,33 +32,31 @@ use folder::{FolderSource, ParquetFolder};
 use json::{JsonReader, WholeText};
 use targets::TargetBase;
 
-/// How much of a file is read to tell what it is, in bytes.
+/// Number of bytes of a JSON file that are read to tell whether it is a reference file.
 pub(crate) const HEAD: usize = 4096;
 
-/// Where a reference file or folder is.
+/// Where a kerchunk reference file or a folder of Parquet files is.
 pub(crate) struct ReferenceLocation<'a> {
-    /// The store that holds it.
+    /// The store that contains the reference file or is the folder of Parquet files.
     pub(crate) base: Arc<dyn Store>,
-    /// The path or URL of the folder that contains the file, or of the folder of Parquet files itself. Relative targets
-    /// are relative to the folder that contains the file or the Parquet folder.
+    /// The path or URL of the folder against which relative URLs in the references are resolved.
     pub(crate) folder: &'a str,
-    /// The prefix of the references that is shown as the root of the store.
+    /// The group in the references that is shown as the root of the store.
     pub(crate) inner: Key,
-    /// The name in messages.
     pub(crate) display_name: &'a str,
 }
 
-/// The objects and resources with which references are read.
+/// Which objects references may lead to, and the resources for reading them.
 pub(crate) struct ReferenceOptions {
-    /// The objects that references may name.
+    /// Opens the objects that references lead to, if the user allows it.
     pub(crate) targets: Arc<Targets>,
     pub(crate) memory: Arc<MemoryBudget>,
-    /// Number of keys to request concurrently.
+    /// Maximum number of keys whose bytes are requested concurrently.
     pub(crate) concurrency: usize,
 }
 
-/// Opens the reference file that is the object `key`. `NotFound` if the file or `inner` is missing, `Corrupt` if the
-/// file is no reference file.
+/// Opens the object `key` as a reference file. The error is `NotFound` if the file or the group `inner` is missing, and
+/// `Corrupt` if the file is no reference file.
 pub(crate) fn open_file(
     context: &RequestContext,
     location: ReferenceLocation<'_>,
@@ -92,7 +90,7 @@ pub(crate) fn open_file(
     Ok(Arc::new(store))
 }
 
-/// Opens the folder of Parquet files that is the store `location.base`; `None` if `base` is an ordinary store.
+/// Opens the store `location.base` as a folder of Parquet files. Returns `None` if it is an ordinary Zarr store.
 pub(crate) fn open_folder(
     context: &RequestContext,
     location: ReferenceLocation<'_>,
@@ -124,7 +122,7 @@ pub(crate) fn open_folder(
     Ok(Some(Arc::new(store)))
 }
 
-/// Describes a store whose references are in the store `base`.
+/// Returns the properties of a store of references that are read from the store `base`.
 fn info(base: &dyn Store, hidden_entries: Arc<HiddenEntries>, concurrency: usize) -> StoreInfo {
     let base = base.info();
     StoreInfo {
@@ -140,12 +138,12 @@ fn info(base: &dyn Store, hidden_entries: Arc<HiddenEntries>, concurrency: usize
     }
 }
 
-/// The kind of a JSON file, judged by its first bytes.
+/// What a JSON file contains, judged by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JsonContent {
-    /// References.
+    /// Kerchunk references.
     References,
-    /// A metadata document of a Zarr node.
+    /// A Zarr metadata document.
     Document,
     /// Another JSON object, or too few bytes to tell.
     Unknown,

@@ -1,20 +1,20 @@
-//! A sorted table of keys and the places of their bytes, compressed into pages.
+//! Stores sorted keys, and where their bytes are, in compressed pages.
 //!
-//! Most names begin like the name before them, and only the rest of each name is stored. A chunk of a reference file
-//! thus takes some 14 bytes instead of 60, and 10 million chunks take 140 MB. Names have a NUL for each slash, as in
-//! the index of a zip archive, so that a folder stands directly before everything below it.
+//! Most keys begin like the key before them, and only the rest of each key is stored. A chunk of a reference file thus
+//! takes some 14 bytes instead of 60, and 10 million chunks take 140 MB. Stored keys have a NUL for each slash, so that
+//! a folder stands directly before everything below it.
 
-/// Separates the components of a name.
+/// Separates the components of a stored key.
 pub(super) const SEPARATOR: u8 = 0;
 
-/// Where the bytes of a key are.
+/// Where the bytes of a key are, as the table stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In a block of `Values`.
+    /// In the reference file itself, copied to a block of memory.
     Inline { block: u32, start: u32, length: u32 },
-    /// Nowhere, since the reference is damaged. `reason` is the number of the text that says why.
+    /// Nowhere, since the reference is damaged. `reason` is the index of the message.
     Damaged { reason: u32 },
-    /// In a range of the object that has the number `url`; up to its end if there is no length.
+    /// In a range of another object; `url` is the index of its URL. Without a length, the range ends with the object.
     Part {
         url: u32,
         offset: u64,
@@ -22,39 +22,39 @@ pub(super) enum Place {
     },
 }
 
-/// Sorted names and places.
+/// Sorted keys and the places of their bytes, in compressed pages.
 #[derive(Default)]
 pub(super) struct Pages {
     pages: Vec<Box<[u8]>>,
 }
 
-/// Writes pages. Names must be pushed in order.
+/// Compresses keys into pages. Keys must be added in order.
 #[derive(Default)]
 pub(super) struct PageWriter {
     pages: Vec<Box<[u8]>>,
     page: Vec<u8>,
     last: Vec<u8>,
-    /// The length of all pages.
+    /// Number of bytes in use by the complete pages.
     length: u64,
 }
 
-/// An entry of the pages, and the position after it.
+/// An entry of the pages (a key and the place of its bytes), and the position of the next entry.
 #[derive(Clone, Default)]
 pub(super) struct Cursor {
     page: usize,
-    /// The number of the entry in its page.
+    /// Index of the entry in its page.
     index: u32,
-    /// Where the next entry begins in the page.
+    /// Where the next entry begins in the page, in bytes.
     next: usize,
     pub(super) name: Vec<u8>,
-    /// `None` after the last entry.
+    /// The place of the key's bytes; `None` after the last entry.
     pub(super) place: Option<Place>,
 }
 
 impl PageWriter {
-    /// Adds an entry.
+    /// Adds a key and the place of its bytes.
     pub(super) fn push(&mut self, name: &[u8], place: Place) {
-        // A page is complete at 2 KiB: a search then reads one page, in a few microseconds.
+        // A page ends at 2 KiB, because a search decodes one page, which should take only a few microseconds.
         if self.page.len() >= 2 << 10 {
             self.flush();
         }
@@ -78,19 +78,18 @@ impl PageWriter {
 
     fn flush(&mut self) {
         if !self.page.is_empty() {
-            // The page itself, and about 32 bytes for its pointer and its allocation.
+            // A page also needs about 32 bytes for its pointer and its allocation.
             self.length += self.page.len() as u64 + 32;
             self.pages.push(self.page.as_slice().into());
             self.page.clear();
         }
     }
 
-    /// Returns the bytes of memory in use.
+    /// Returns the number of bytes in use by the complete pages.
     pub(super) fn held(&self) -> u64 {
         self.length
     }
 
-    /// Returns the pages.
     pub(super) fn finish(mut self) -> Pages {
         self.flush();
         Pages { pages: self.pages }
@@ -146,7 +145,7 @@ impl Place {
     }
 }
 
-/// Appends a number in groups of 7 bits, as few as the number needs; the lowest group comes first.
+/// Appends a number as a varint (LEB128): groups of 7 bits, the lowest first.
 fn write_number(out: &mut Vec<u8>, mut number: u64) {
     loop {
         let group = (number & 0x7f).to_le_bytes()[0];
@@ -158,7 +157,7 @@ fn write_number(out: &mut Vec<u8>, mut number: u64) {
     }
 }
 
-/// Reads a number; `None` if the bytes end.
+/// Reads a varint (LEB128); `None` if the bytes end too early.
 fn read_number(bytes: &mut &[u8]) -> Option<u64> {
     let (mut number, mut shift) = (0, 0);
     loop {
@@ -173,19 +172,18 @@ fn read_number(bytes: &mut &[u8]) -> Option<u64> {
 }
 
 impl Pages {
-    /// Returns the bytes of memory in use.
+    /// Returns the number of bytes in use by the pages.
     pub(super) fn held(&self) -> u64 {
         self.pages.iter().map(|page| page.len() as u64 + 32).sum()
     }
 
-    /// Returns the first entry.
     pub(super) fn first(&self) -> Cursor {
         let mut cursor = Cursor::default();
         self.enter(&mut cursor, 0);
         cursor
     }
 
-    /// Moves to the first entry of a page.
+    /// Moves the cursor to the first entry of a page.
     fn enter(&self, cursor: &mut Cursor, page: usize) {
         cursor.page = page;
         cursor.next = 0;
@@ -193,7 +191,7 @@ impl Pages {
         self.read(cursor);
     }
 
-    /// Reads the entry at `next` of the cursor's page.
+    /// Decodes the entry at the cursor's position `next`.
     fn read(&self, cursor: &mut Cursor) {
         cursor.place = None;
         let Some(page) = self.pages.get(cursor.page) else {
@@ -204,7 +202,7 @@ impl Pages {
         cursor.next = page.len() - bytes.len();
     }
 
-    /// Moves to the next entry.
+    /// Moves the cursor to the next entry.
     pub(super) fn advance(&self, cursor: &mut Cursor) {
         let is_last = self
             .pages
@@ -217,7 +215,7 @@ impl Pages {
         self.read(cursor);
     }
 
-    /// Returns the first entry whose name is not before `name`.
+    /// Returns the first entry whose key is not before `name`.
     pub(super) fn first_from(&self, name: &[u8]) -> Cursor {
         let after = self.pages.partition_point(|page| first_name(page) <= name);
         let mut cursor = Cursor::default();
@@ -251,7 +249,8 @@ impl Pages {
     }
 }
 
-/// Reads an entry. `name` contains the name of the entry before, and is changed to the name of this one.
+/// Decodes an entry. `name` has the previous entry's key, of which the entry stores only the difference, and is
+/// changed.
 fn read_entry(bytes: &mut &[u8], name: &mut Vec<u8>) -> Option<Place> {
     let shared = usize::try_from(read_number(bytes)?).ok()?;
     let length = usize::try_from(read_number(bytes)?).ok()?;
@@ -262,7 +261,7 @@ fn read_entry(bytes: &mut &[u8], name: &mut Vec<u8>) -> Option<Place> {
     Place::read(bytes)
 }
 
-/// Returns the name of the first entry of a page.
+/// Returns the key of a page's first entry, which is stored in full.
 fn first_name(page: &[u8]) -> &[u8] {
     let mut bytes = page;
     let mut name = || {
@@ -274,14 +273,14 @@ fn first_name(page: &[u8]) -> &[u8] {
 }
 
 impl Cursor {
-    /// Returns a number for the position; it grows from entry to entry.
+    /// Returns the entry's position as a number, which grows from entry to entry.
     pub(super) fn position(&self) -> u64 {
-        // An entry has at least 4 bytes, so that a page has less than 2^16.
+        // A page has fewer than 2^16 entries, since each takes at least 4 bytes.
         (self.page as u64) << 16 | u64::from(self.index)
     }
 }
 
-/// Iterates over the entries of pages. Each page is freed after its last entry.
+/// Iterates over compressed entries. Each page is freed after its last entry.
 pub(super) struct Entries {
     rest: std::vec::IntoIter<Box<[u8]>>,
     page: Pages,
@@ -289,7 +288,7 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    /// Moves to the next entry; the first call moves to the first entry. Returns the bytes that were freed with a page.
+    /// Moves to the next entry, at first to the first one. Returns the number of bytes freed with a page.
     pub(super) fn advance(&mut self) -> u64 {
         if self.cursor.place.is_some() {
             self.page.advance(&mut self.cursor);

@@ -1,4 +1,4 @@
-//! A Parquet file of references: those of consecutive chunks of one array.
+//! Reads a Parquet file of references: those of consecutive chunks of one array.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::backend::reference::Reference;
 use crate::sync::budget::MemoryBudget;
 use zarr_format::error::{Error, Result};
 
-/// References by their position in the file.
+/// The chunk references of a Parquet file, by row.
 pub(super) struct Records {
     places: Vec<Option<Place>>,
     values: Values,
@@ -18,7 +18,7 @@ pub(super) struct Records {
     _memory: GrowingMemory,
 }
 
-/// The row of a file that is being read.
+/// A row of a Parquet file of chunk references.
 #[derive(Clone, Copy, Default)]
 struct Row {
     url: Option<u32>,
@@ -29,15 +29,15 @@ struct Row {
 }
 
 impl Records {
-    /// Reads a file with at most `count` references.
+    /// Reads a Parquet file with at most `count` chunk references.
     pub(super) fn new(
         file: &[u8],
         count: u64,
         base: &TargetBase,
         budget: &Arc<MemoryBudget>,
     ) -> Result<Records> {
-        // The budget must hold the file itself, one decompressed column and its dictionary, so the column gets a small
-        // part of it.
+        // The memory budget must also suffice for the file itself and a dictionary, so a decompressed column gets a
+        // small part.
         let limit = usize::try_from(budget.limit() / 16).unwrap_or(usize::MAX);
         let mut memory = GrowingMemory::new(budget);
         memory.hold(file.len() as u64)?;
@@ -97,7 +97,7 @@ impl Records {
         })
     }
 
-    /// Returns the references of a file that is missing.
+    /// Returns no references, as for a missing Parquet file.
     pub(super) fn none(budget: &Arc<MemoryBudget>) -> Records {
         Records {
             places: Vec::new(),
@@ -107,7 +107,7 @@ impl Records {
         }
     }
 
-    /// Whether there is a reference at a position.
+    /// Whether the row has a chunk reference.
     pub(super) fn has(&self, position: u64) -> bool {
         self.place(position).is_some()
     }
@@ -116,7 +116,7 @@ impl Records {
         *self.places.get(usize::try_from(position).ok()?)?
     }
 
-    /// Returns the reference at a position, or `None` if there is none.
+    /// Returns the chunk reference in a row, or `None` if the row has none.
     pub(super) fn get(&self, position: u64) -> Result<Option<Reference>> {
         Ok(Some(match self.place(position) {
             None => return Ok(None),
@@ -139,7 +139,7 @@ impl Records {
 }
 
 impl Row {
-    /// Returns the place of the bytes, or `None` if the row has none.
+    /// Returns where the chunk's bytes are, or `None` if the row has no reference.
     fn place(&self) -> Option<Place> {
         if self.raw.is_some() {
             return self.raw;
@@ -158,13 +158,13 @@ impl Row {
         Some(Place::Part {
             url,
             offset,
-            // A row for a whole object has 0 as offset and as length.
+            // In a reference to a whole object, offset and length are 0.
             length: (offset > 0 || length > 0).then_some(length),
         })
     }
 }
 
-/// The rows of a file. Each column fills its field in all of them.
+/// The rows of a Parquet file while it is read. Each column fills its own field in all rows.
 struct Rows {
     rows: Vec<Row>,
     /// Maximum number of rows.
@@ -173,7 +173,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// Returns the next row.
+    /// Returns the next row for the current column, or fails if the file has too many rows.
     fn next(&mut self) -> Result<&mut Row> {
         if self.next as u64 >= self.count {
             let why = format!(
@@ -195,7 +195,7 @@ impl Rows {
     }
 }
 
-/// Files of fastparquet and pyarrow. Each has 8 rows: five ranges, a value, nothing, a whole object.
+/// Tests files of fastparquet and pyarrow with 8 rows each: five ranges, inline bytes, no reference, a whole object.
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,7 +206,7 @@ mod tests {
     const SAMPLES: [&[u8]; 3] = [
         include_bytes!("parquet/samples/fastparquet.parq"),
         include_bytes!("parquet/samples/pyarrow.parq"),
-        // Pages of version 2 with snappy, in two groups of rows.
+        // This file has pages of version 2 with snappy, in two row groups.
         include_bytes!("parquet/samples/pages_2.parq"),
     ];
 

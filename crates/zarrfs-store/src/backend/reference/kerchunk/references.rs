@@ -1,7 +1,7 @@
-//! The text of a reference file: keys and references, of version 0 or 1.
+//! Reads the JSON text of a kerchunk reference file, of version 0 or 1.
 //!
-//! In version 0 the file is a JSON object of references. In version 1 the member `refs` has the references, `templates`
-//! has templates for their URLs, and `gen` has rules that generate more references. The members come in any order.
+//! In version 0 the file is a JSON object of references. In version 1 the field `refs` has the references, `templates`
+//! has templates for their URLs, and `gen` has rules that generate more references. The fields come in any order.
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
@@ -15,20 +15,20 @@ use super::table::{Damage, Table, TableBuilder};
 use super::targets::TargetBase;
 use super::template::{Names, Templates, Value};
 
-/// Base64 as Python reads it, with or without the padding.
+/// Decodes base64 as Python does, with or without padding.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Maximum length of the text of `templates` and of `gen`.
+/// Maximum length of the JSON text of `templates` and of `gen`, in bytes.
 const MAX_RULES: usize = 16 << 20;
 
-/// Reads the text of a reference file.
+/// Reads the JSON text of a kerchunk reference file into a table.
 pub(super) struct ReferenceText<P> {
     reader: JsonReader<P>,
     table: TableBuilder,
-    /// The present key and value. Their memory is reused for the next ones.
+    /// The current key and its value. The buffers are reused for the next key.
     key: Vec<u8>,
     value: Vec<u8>,
     decoded: Vec<u8>,
@@ -37,7 +37,6 @@ pub(super) struct ReferenceText<P> {
 }
 
 impl<P: Pieces> ReferenceText<P> {
-    /// Reads the text of `pieces` into a table.
     pub(super) fn new(pieces: P, table: TableBuilder) -> ReferenceText<P> {
         ReferenceText {
             reader: JsonReader::new(pieces, table.limit()),
@@ -50,7 +49,7 @@ impl<P: Pieces> ReferenceText<P> {
         }
     }
 
-    /// Returns the table. `base` is the folder that relative targets are relative to.
+    /// Reads the text and returns the table. Relative URLs are resolved against the folder `base`.
     pub(super) fn table(mut self, base: &TargetBase) -> Result<Table> {
         let (mut is_first, mut has_refs) = (true, false);
         self.reader.expect(b'{')?;
@@ -78,7 +77,7 @@ impl<P: Pieces> ReferenceText<P> {
             values: &[],
         };
         let expand = |target: &str| {
-            // Without templates, braces are part of a name.
+            // In a file without templates, braces are part of a URL.
             if self.templates.is_empty() {
                 return Ok(base.resolve(target));
             }
@@ -87,7 +86,7 @@ impl<P: Pieces> ReferenceText<P> {
         self.table.finish(expand)
     }
 
-    /// Reads the members of `refs`.
+    /// Reads the references in `refs`.
     fn references(&mut self) -> Result<()> {
         let mut is_first = true;
         self.reader.expect(b'{')?;
@@ -98,7 +97,7 @@ impl<P: Pieces> ReferenceText<P> {
         Ok(())
     }
 
-    /// Reads the reference of the key; `begins` is its first byte.
+    /// Reads the reference of the current key. `begins` is the reference's first byte.
     fn reference(&mut self, begins: u8) -> Result<()> {
         match begins {
             b'"' => self.text(),
@@ -114,7 +113,7 @@ impl<P: Pieces> ReferenceText<P> {
         }
     }
 
-    /// Reads bytes: text, or `base64:` and base64.
+    /// Reads a reference that contains the key's bytes: text, or `base64:` and base64.
     fn text(&mut self) -> Result<()> {
         self.reader.string(&mut self.value)?;
         let Some(encoded) = self.value.strip_prefix(b"base64:") else {
@@ -127,7 +126,7 @@ impl<P: Pieces> ReferenceText<P> {
         }
     }
 
-    /// Reads `[URL]` or `[URL, OFFSET, LENGTH]`.
+    /// Reads a reference to another object: `[URL]` or `[URL, OFFSET, LENGTH]`.
     fn part(&mut self) -> Result<()> {
         let (mut is_first, mut count, mut damage) = (true, 0, None);
         let mut range = [None, None];
@@ -162,7 +161,7 @@ impl<P: Pieces> ReferenceText<P> {
         added
     }
 
-    /// Reads the value of `templates` or `gen`, at most `MAX_RULES` bytes.
+    /// Reads the value of `templates` or `gen`. The error is `TooLarge` beyond `MAX_RULES` bytes.
     fn rules(&mut self) -> Result<Json> {
         self.reader.value(&mut self.value)?;
         if self.value.len() > MAX_RULES {
@@ -186,7 +185,7 @@ impl<P: Pieces> ReferenceText<P> {
     }
 }
 
-/// Parses a number from 0 to 2^63 - 1, which may be written as `1000.0`.
+/// Parses an offset or length from 0 to 2^63 - 1. Python may write it as `1000.0`.
 fn number(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
     let whole = text.strip_suffix(".0").unwrap_or(text);
@@ -194,25 +193,24 @@ fn number(text: &[u8]) -> Option<u64> {
     (number <= i64::MAX.unsigned_abs()).then_some(number)
 }
 
-/// Maximum number of references that a file may generate.
+/// Maximum number of references that the rules of a reference file may generate.
 const MAX_REFERENCES: u64 = 20_000_000;
 
-/// A rule of `gen`.
+/// A rule in `gen`, which generates references from templates.
 struct Rule<'a> {
     key: &'a str,
     url: &'a str,
-    /// Templates of the offset and length; `None` means the whole object.
+    /// Templates of the range's offset and length; `None` means the whole object.
     range: Option<RangeTexts>,
     dimensions: Vec<Dimension>,
 }
 
-/// Templates of an offset and a length.
 struct RangeTexts {
     offset: String,
     length: String,
 }
 
-/// A name and the values that it takes.
+/// A variable in a rule's templates, and the values that it takes.
 struct Dimension {
     name: String,
     values: DimensionValues,
@@ -223,7 +221,7 @@ enum DimensionValues {
     Counted { start: i64, step: i64, count: u64 },
 }
 
-/// Adds the references of the rules in `generators`.
+/// Adds the references that the rules `generators` generate.
 fn add_generated(table: &mut TableBuilder, generators: &Json, templates: &Templates) -> Result<()> {
     let rules = generators
         .as_array()
@@ -281,7 +279,7 @@ impl Rule<'_> {
         })
     }
 
-    /// Adds the reference of one combination of values. The last dimension changes fastest.
+    /// Adds one of the rule's references. `number` selects a combination of values; the last variable changes fastest.
     fn add(&self, table: &mut TableBuilder, number: u64, templates: &Templates) -> Result<()> {
         let (mut values, mut rest) = (Vec::new(), number);
         for dimension in self.dimensions.iter().rev() {

@@ -1,7 +1,7 @@
-//! A table of references: keys in order, the objects that they name, and bytes of its own.
+//! Stores the references of a kerchunk file, sorted by key.
 //!
-//! References come in any order. They are sorted in batches, and the batches are merged, so that the table takes hardly
-//! more memory while it is built than afterwards. If a key has several references, the last one is used.
+//! References come in any order. They are sorted in batches, and the batches are merged, so that building the table
+//! takes hardly more memory than the table itself. If a key has several references, the last one is used.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use super::pages::{Cursor, Entries, PageWriter, Pages, Place, SEPARATOR};
 use super::targets::{Target, TargetNames};
 use crate::backend::reference::{Entry, Location, Part, PartIdentity, Reference};
 
-/// The texts for `Damage`, by number.
+/// The messages for damaged references, indexed by `Damage`.
 const REASONS: [&str; 4] = [
     "the reference is neither text nor [URL] nor [URL, OFFSET, LENGTH]",
     "the offset or length of the reference is not a number from 0 on",
@@ -25,7 +25,7 @@ const REASONS: [&str; 4] = [
     "the URL of the reference is not UTF-8",
 ];
 
-/// What is wrong with a reference.
+/// What is wrong with a damaged reference.
 #[derive(Clone, Copy)]
 pub(super) enum Damage {
     NoReference,
@@ -34,7 +34,7 @@ pub(super) enum Damage {
     NoUtf8,
 }
 
-/// Sorted references.
+/// The references of a kerchunk file, sorted by key.
 pub(super) struct Table {
     pages: Pages,
     values: Values,
@@ -42,7 +42,7 @@ pub(super) struct Table {
     _memory: GrowingMemory,
 }
 
-/// Collects references.
+/// Collects references in any order, and sorts them.
 pub(super) struct TableBuilder {
     memory: GrowingMemory,
     names: Vec<u8>,
@@ -55,7 +55,7 @@ pub(super) struct TableBuilder {
     hidden: Arc<HiddenEntries>,
 }
 
-/// A reference whose key is in `names`.
+/// A reference in the current batch. `start` and `length` locate its key in `names`.
 struct Record {
     start: u32,
     length: u32,
@@ -63,13 +63,13 @@ struct Record {
 }
 
 impl TableBuilder {
-    /// Begins an empty table. Keys that are not valid paths are recorded in `hidden`.
+    /// Creates an empty builder. Keys that are not valid paths are left out and recorded in `hidden`.
     pub(super) fn new(memory: &Arc<MemoryBudget>, hidden: &Arc<HiddenEntries>) -> TableBuilder {
         TableBuilder {
             memory: GrowingMemory::new(memory),
             names: Vec::new(),
             records: Vec::new(),
-            // A batch has at most 48 MiB of names and of records.
+            // A batch (references that are sorted together) takes at most 48 MiB.
             batch: (memory.limit() / 8).min(48 << 20),
             runs: Vec::new(),
             runs_held: 0,
@@ -79,18 +79,17 @@ impl TableBuilder {
         }
     }
 
-    /// Returns the maximum length of a value, in bytes.
+    /// Returns the maximum length, in bytes, of a value in a reference file.
     pub(super) fn limit(&self) -> u64 {
         self.memory.budget().limit() / 2
     }
 
-    /// Removes all references.
     pub(super) fn clear(&mut self) {
         let (memory, hidden) = (self.memory.budget().clone(), self.hidden.clone());
         *self = TableBuilder::new(&memory, &hidden);
     }
 
-    /// Adds bytes under a key.
+    /// Adds a key whose bytes are in the reference file.
     pub(super) fn add_value(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.memory.hold(self.held() + value.len() as u64)?;
         let place = self.values.add(value);
@@ -98,7 +97,7 @@ impl TableBuilder {
         self.add(key, place)
     }
 
-    /// Adds a range of an object, up to its end if there is no length.
+    /// Adds a key whose bytes are a range of another object. Without a length, the range ends with the object.
     pub(super) fn add_part(
         &mut self,
         key: &[u8],
@@ -116,14 +115,14 @@ impl TableBuilder {
         self.add(key, place)
     }
 
-    /// Adds a reference that cannot be read.
+    /// Adds a key whose reference is damaged. Reading the key will report `damage`.
     pub(super) fn add_damaged(&mut self, key: &[u8], damage: Damage) -> Result<()> {
         let reason = damage as u32;
         self.add(key, Place::Damaged { reason })
     }
 
     fn add(&mut self, key: &[u8], place: Place) -> Result<()> {
-        // VirtualiZarr gives the only chunk of a scalar no index: `time/`.
+        // VirtualiZarr names the only chunk of a scalar array `time/`, without an index; Zarr names it `time/0`.
         let scalar = key.strip_suffix(b"/").filter(|array| !array.is_empty());
         let scalar = scalar.map(|array| [array, b"/0"].concat());
         let key = scalar.as_deref().unwrap_or(key);
@@ -148,13 +147,13 @@ impl TableBuilder {
         self.memory.hold(self.held())
     }
 
-    /// Returns the bytes of memory in use.
+    /// Returns the number of bytes in use.
     fn held(&self) -> u64 {
         let batch = self.names.capacity() + self.records.capacity() * size_of::<Record>();
         batch as u64 + self.runs_held + self.values.held() + self.targets.held()
     }
 
-    /// Sorts the batch and appends it to the runs.
+    /// Sorts the current batch and compresses it.
     fn close_batch(&mut self) {
         if self.records.is_empty() {
             return;
@@ -165,7 +164,7 @@ impl TableBuilder {
             let name = names.get(start..start + record.length as usize);
             name.unwrap_or_default()
         };
-        // The sort is stable: of several references with the same key, the last one stays the last.
+        // The sort is stable, so the last of several references with the same key stays the last.
         self.records.sort_by(|a, b| name(a).cmp(name(b)));
         let mut writer = PageWriter::default();
         let mut records = self.records.iter().peekable();
@@ -182,8 +181,8 @@ impl TableBuilder {
         self.records.clear();
     }
 
-    /// Sorts the references and returns the table. `expand` converts the text of a target to a URL, or returns why it
-    /// cannot.
+    /// Sorts the references and returns the table. `expand` converts a reference's URL template to a URL, or returns
+    /// why that is impossible.
     pub(super) fn finish(
         mut self,
         expand: impl Fn(&str) -> std::result::Result<String, String>,
@@ -209,7 +208,7 @@ impl TableBuilder {
         })
     }
 
-    /// Merges the runs. If several runs have a key, the place in the last of them is used.
+    /// Merges the sorted batches. If several batches have a key, the reference in the last one is used.
     fn merge(&mut self) -> Result<Pages> {
         let runs = std::mem::take(&mut self.runs);
         let mut runs: Vec<Entries> = runs.into_iter().map(Pages::into_entries).collect();
@@ -247,7 +246,7 @@ impl TableBuilder {
 }
 
 impl Table {
-    /// Finds a key.
+    /// Returns what the table contains about a key.
     pub(super) fn find(&self, key: &Key) -> Result<Entry> {
         if key.is_root() {
             return Ok(Entry {
@@ -269,7 +268,7 @@ impl Table {
         Ok(entry)
     }
 
-    /// Returns the reference at a place; `Corrupt` if it is damaged.
+    /// Returns the reference for a stored place of bytes. The error is `Corrupt` if the reference is damaged.
     fn reference(&self, place: Place) -> Result<Reference> {
         match place {
             Place::Inline {
@@ -309,13 +308,12 @@ impl Table {
     }
 }
 
-/// Returns the error for a damaged reference.
 pub(super) fn damaged_reference(damage: Damage) -> Error {
     let reason = REASONS.get(damage as usize).copied().unwrap_or_default();
     Error::corrupt("", reason)
 }
 
-/// Returns the reference to a range of a target; `Corrupt` if the target has no URL.
+/// Returns a reference to a range of another object. The error is `Corrupt` if no URL can be made for the object.
 pub(super) fn part(
     targets: &[Target],
     url: u32,
@@ -335,7 +333,7 @@ pub(super) fn part(
     }))
 }
 
-/// Returns the name of a key in the table.
+/// Returns a key as the table stores it, with a NUL for each slash.
 fn name_of(key: &Key) -> Vec<u8> {
     key.as_bytes().iter().map(|&byte| name_byte(byte)).collect()
 }
@@ -349,17 +347,18 @@ fn is_below(name: &[u8], folder: &[u8]) -> bool {
         .is_some_and(|rest| rest.first() == Some(&SEPARATOR))
 }
 
-/// Lists the children of a prefix. The cursor of a name is the position of the entry after it, counted from 1.
+/// Lists the children of a prefix in the table. The cursor (the position that a caller may seek to) of a name is the
+/// position of the entry after it, counted from 1.
 pub(super) struct TableListing {
     table: Arc<Table>,
-    /// The prefix, with a separator at the end.
+    /// The listed prefix, with a separator at the end.
     prefix: Vec<u8>,
     start: u64,
     next: Cursor,
 }
 
 impl TableListing {
-    /// Returns the next child, and moves to the entry after everything below it.
+    /// Returns the next child, and moves to the entry after all keys below the child.
     fn next_child(&mut self) -> Option<(Vec<u8>, EntryKind)> {
         self.next.place?;
         let pages = &self.table.pages;
@@ -401,7 +400,7 @@ impl Listing for TableListing {
     }
 }
 
-/// The memory of a table while it grows, reserved in steps.
+/// Reserves the memory of a growing table, in steps.
 pub(super) struct GrowingMemory {
     budget: Arc<MemoryBudget>,
     parts: Vec<Reservation>,
@@ -409,7 +408,6 @@ pub(super) struct GrowingMemory {
 }
 
 impl GrowingMemory {
-    /// Reserves nothing yet.
     pub(super) fn new(budget: &Arc<MemoryBudget>) -> GrowingMemory {
         GrowingMemory {
             budget: budget.clone(),
@@ -418,7 +416,6 @@ impl GrowingMemory {
         }
     }
 
-    /// Returns the budget.
     pub(super) fn budget(&self) -> &Arc<MemoryBudget> {
         &self.budget
     }
@@ -427,7 +424,7 @@ impl GrowingMemory {
         self.parts.len() as u64 * self.step
     }
 
-    /// Makes sure that `bytes` are reserved; `TooLarge` if the budget has no room for them.
+    /// Ensures that `bytes` bytes are reserved. The error is `TooLarge` if the memory budget has no more.
     pub(super) fn hold(&mut self, bytes: u64) -> Result<()> {
         let limit = self.budget.limit();
         let too_large = || {
@@ -442,7 +439,7 @@ impl GrowingMemory {
         }
         let mut more = Vec::new();
         while self.reserved() + more.len() as u64 * self.step < bytes {
-            // References cannot be evicted, so it seldom helps to wait for memory for long.
+            // Waiting longer seldom helps, since references cannot be evicted to free memory.
             let part = self
                 .budget
                 .reserve(self.step, Instant::now() + Duration::from_secs(5));
@@ -452,7 +449,7 @@ impl GrowingMemory {
         Ok(())
     }
 
-    /// Releases all but `bytes`, rounded up to a step.
+    /// Releases the reservation beyond `bytes` bytes, rounded up to a step.
     pub(super) fn release_to(&mut self, bytes: u64) {
         let parts = bytes.div_ceil(self.step);
         self.parts
@@ -460,18 +457,18 @@ impl GrowingMemory {
     }
 }
 
-/// Bytes that a reference file contains itself. They are in blocks, which readers share without a copy.
+/// The bytes that a reference file itself contains for some keys. They are in blocks that readers share without a copy.
 #[derive(Default)]
 pub(super) struct Values {
     blocks: Vec<Bytes>,
     length: u64,
-    /// The last block, to which values are still added.
+    /// The last block, to which bytes are still added.
     last: Vec<u8>,
 }
 
 impl Values {
-    /// Adds a value, to a block of 1 MiB unless the value is longer. Returns `None` if its position does not fit in a
-    /// `Place`.
+    /// Adds a key's bytes to a block of 1 MiB, or to a block of their own if they are longer. Returns `None` beyond 4
+    /// GiB.
     pub(super) fn add(&mut self, value: &[u8]) -> Option<Place> {
         if !self.last.is_empty() && self.last.len().saturating_add(value.len()) > 1 << 20 {
             self.close();
@@ -485,19 +482,19 @@ impl Values {
         Some(place)
     }
 
-    /// Closes the last block.
+    /// Completes the last block, so that readers can share it.
     pub(super) fn close(&mut self) {
         let block = std::mem::take(&mut self.last).into_boxed_slice();
         self.length += block.len() as u64 + 64;
         self.blocks.push(Bytes::from(block));
     }
 
-    /// Returns the bytes of memory in use.
+    /// Returns the number of bytes in use.
     pub(super) fn held(&self) -> u64 {
         self.length + self.last.capacity() as u64
     }
 
-    /// Returns a value of a closed block.
+    /// Returns bytes in a completed block, or `None` if the block does not contain them.
     pub(super) fn get(&self, block: u32, start: u32, length: u32) -> Option<Bytes> {
         let block = self.blocks.get(usize::try_from(block).ok()?)?;
         let start = usize::try_from(start).ok()?;

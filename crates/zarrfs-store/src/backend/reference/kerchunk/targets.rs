@@ -1,14 +1,14 @@
-//! The objects that the references of a table name.
+//! Resolves the URLs of the objects that references lead to.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::location::{local_folder, normalized};
 
-/// The memory of a target besides its text, in bytes: an entry of the map and one of the list.
+/// The memory of a URL besides its text, in bytes: an entry of the map and one of the list.
 const OVERHEAD: u64 = 64;
 
-/// The texts of targets as the reference file has them, each once.
+/// The URLs in a reference file, each stored once, as the file writes them.
 #[derive(Default)]
 pub(super) struct TargetNames {
     numbers: HashMap<Arc<str>, u32>,
@@ -16,23 +16,23 @@ pub(super) struct TargetNames {
     length: u64,
 }
 
-/// The object that a text names.
+/// The object that a URL in a reference file leads to.
 pub(super) enum Target {
-    /// The object at this URL or absolute path.
+    /// The object's absolute URL or path.
     Url(Arc<str>),
-    /// There is no object; the text says why.
+    /// The URL is unusable; the text says why.
     Damaged(Arc<str>),
 }
 
-/// Targets by number.
+/// The resolved URLs of a reference file, in the order of their indexes.
 pub(super) struct ExpandedTargets {
     pub(super) list: Vec<Target>,
-    /// The bytes of memory in use.
+    /// Number of bytes in use.
     pub(super) held: u64,
 }
 
 impl TargetNames {
-    /// Returns the number of a text; `None` if there are too many.
+    /// Returns the index of a URL, which is added if it is new. Returns `None` beyond 2^32 URLs.
     pub(super) fn number(&mut self, text: &str) -> Option<u32> {
         if let Some(number) = self.numbers.get(text) {
             return Some(*number);
@@ -45,12 +45,11 @@ impl TargetNames {
         Some(number)
     }
 
-    /// Returns the bytes of memory in use.
     pub(super) fn held(&self) -> u64 {
         self.length
     }
 
-    /// Converts the texts to targets. An error of `expand` says why a text names no object.
+    /// Resolves all URLs. An error of `expand` says why a URL is unusable.
     pub(super) fn expand(
         &mut self,
         expand: impl Fn(&str) -> Result<String, String>,
@@ -72,12 +71,11 @@ impl TargetNames {
     }
 }
 
-/// The folder of a reference file, which relative targets are relative to.
+/// The folder of a reference file, against which relative URLs are resolved.
 #[derive(Clone, Debug)]
 pub(super) struct TargetBase(String);
 
 impl TargetBase {
-    /// Takes the path or URL of a folder.
     pub(super) fn new(folder: &str) -> TargetBase {
         let folder = match local_folder(folder) {
             Some(path) => {
@@ -92,14 +90,14 @@ impl TargetBase {
         TargetBase(folder.trim_end_matches('/').to_string())
     }
 
-    /// Returns the folder that contains this one.
+    /// Returns the folder that contains this folder.
     pub(super) fn parent(&self) -> TargetBase {
         TargetBase(self.join("..").trim_end_matches('/').to_string())
     }
 
-    /// Returns the URL or absolute path of a target.
+    /// Returns the absolute URL or path for a URL in a reference file.
     pub(super) fn resolve(&self, target: &str) -> String {
-        // fsspec's chains, such as simplecache::s3://, end with the object.
+        // In fsspec's chained URLs, such as simplecache::s3://, the object comes last.
         let target = target.rsplit("::").next().unwrap_or_default();
         let target = normalized(target);
         if let Some(rest) = target.strip_prefix("local://") {
@@ -114,9 +112,9 @@ impl TargetBase {
         }
     }
 
-    /// Returns the path below the folder, with `.` and `..` resolved.
+    /// Appends a relative path to the folder, and resolves `.` and `..`.
     fn join(&self, path: &str) -> String {
-        // `..` never removes the host or bucket.
+        // `..` never removes the host or bucket, so a reference cannot leave the server.
         let root = match self.0.find("://") {
             Some(scheme) => {
                 let rest = self.0.get(scheme + 3..).unwrap_or_default();
@@ -147,7 +145,7 @@ impl TargetBase {
     }
 }
 
-/// The characters of a path that are escaped in a URL.
+/// The characters that must be escaped in the path of a URL.
 const ENCODED: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS
     .add(b' ')
     .add(b'"')

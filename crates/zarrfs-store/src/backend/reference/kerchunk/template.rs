@@ -1,38 +1,38 @@
-//! Templates of reference files of version 1: `{{name}}` in URLs, and arithmetic in generated references.
+//! Renders the templates of kerchunk reference files: `{{name}}` in URLs, and arithmetic.
 //!
-//! fsspec renders them with Jinja. This supports only the expressions that the specification shows: names, calls such
+//! fsspec renders them with Jinja. Supported are only the expressions that the specification shows: names, calls such
 //! as `{{f(c='text')}}`, whole numbers, `+ - * // %` and parentheses.
 
 use std::collections::HashMap;
 
-/// Maximum length of the text that a template gives, in bytes.
+/// Maximum length of a rendered template, in bytes.
 const MAX_TEXT: usize = 64 << 10;
 
-/// Maximum nesting of parentheses and calls.
+/// Maximum nesting of parentheses and calls in a template.
 const MAX_DEPTH: usize = 16;
 
-/// The value of a name or an expression.
+/// The value of a variable or expression in a template.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     Text(String),
     Number(i64),
 }
 
-/// Templates by name.
+/// The templates of a reference file, by name.
 pub(super) type Templates = HashMap<String, String>;
 
-/// The names that a template may use, with their values.
+/// The templates and variables that a template may use.
 #[derive(Clone, Copy)]
 pub(super) struct Names<'a> {
     pub(super) templates: &'a Templates,
     pub(super) values: &'a [(String, Value)],
 }
 
-/// Why a text cannot be rendered.
+/// Why a template cannot be rendered.
 pub(super) type Reason = String;
 
 impl Names<'_> {
-    /// Replaces every `{{...}}` in a text.
+    /// Replaces every `{{...}}` in a text by the value of the expression.
     pub(super) fn render(&self, text: &str) -> Result<String, Reason> {
         self.render_at(text, 0)
     }
@@ -58,7 +58,7 @@ impl Names<'_> {
         Ok(out)
     }
 
-    /// Evaluates the text between `{{` and `}}`.
+    /// Evaluates the expression between `{{` and `}}`.
     fn evaluate(&self, expression: &str, depth: usize) -> Result<Value, Reason> {
         let mut parser = Parser {
             names: *self,
@@ -76,7 +76,7 @@ impl Names<'_> {
         }
     }
 
-    /// Returns the value of a name.
+    /// Returns the value of a variable, or else the template of that name, rendered.
     fn value(&self, name: &str, depth: usize) -> Result<Value, Reason> {
         let mut values = self.values.iter();
         if let Some((_, value)) = values.find(|(own, _)| own == name) {
@@ -85,7 +85,7 @@ impl Names<'_> {
         self.call(name, &[], depth)
     }
 
-    /// Renders a template with values for its names.
+    /// Renders the template `name` with `values` as its arguments.
     fn call(&self, name: &str, values: &[(String, Value)], depth: usize) -> Result<Value, Reason> {
         let template = self.templates.get(name);
         let template =
@@ -104,12 +104,11 @@ impl Names<'_> {
     }
 }
 
-/// Returns the beginning of a text, for messages.
 fn shortened(text: &str) -> String {
     text.chars().take(60).collect()
 }
 
-/// Parses an expression and evaluates it at the same time. An error without a reason is a syntax error.
+/// Parses a template expression and evaluates it at the same time. An error without a reason is a syntax error.
 struct Parser<'a> {
     names: Names<'a>,
     rest: &'a str,
@@ -119,7 +118,7 @@ struct Parser<'a> {
 type Evaluated = Result<Value, Option<Reason>>;
 
 impl<'a> Parser<'a> {
-    /// Consumes one of these operators and returns it, or returns `None` if another text follows.
+    /// Consumes and returns one of the operators, or returns `None` if something else follows.
     fn operator(&mut self, operators: &[&'static str]) -> Option<&'static str> {
         let found = operators
             .iter()
@@ -172,7 +171,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// Parses a nested expression, one level deeper.
+    /// Parses a nested expression, and fails if the nesting is too deep.
     fn nested(&mut self, parse: impl FnOnce(&mut Self) -> Evaluated) -> Evaluated {
         if self.depth >= MAX_DEPTH {
             return Err(None);
@@ -183,7 +182,7 @@ impl<'a> Parser<'a> {
         value
     }
 
-    /// Consumes a name or number.
+    /// Consumes a name or number, or returns `None` if neither follows.
     fn word(&mut self) -> Option<&'a str> {
         let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
         let end = self
@@ -195,7 +194,7 @@ impl<'a> Parser<'a> {
         (!word.is_empty()).then_some(word)
     }
 
-    /// Parses `name=value, name=value)`.
+    /// Parses the arguments of a template call: `name=value, name=value)`.
     fn arguments(&mut self) -> Result<Vec<(String, Value)>, Option<Reason>> {
         let mut values = Vec::new();
         while self.operator(&[")"]).is_none() {
@@ -212,7 +211,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Calculates with two numbers.
+/// Applies an arithmetic operator to two numbers.
 fn calculated(operator: &str, left: &Value, right: &Value) -> Evaluated {
     let (Value::Number(left), Value::Number(right)) = (left, right) else {
         return Err(Some("a template calculates with text".to_string()));

@@ -1,4 +1,4 @@
-//! Tests of tables that are made from the text of reference files.
+//! Tests tables that are made from the text of kerchunk reference files.
 
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ impl Made {
                 ""
             };
             names.push(String::from_utf8_lossy(&name.name).into_owned() + slash);
-            // A listing can continue after every name.
+            // A listing that seeks to a name's cursor must continue with the next name.
             let rest = |listing: &mut dyn Listing| listing.next(&UNLIMITED).unwrap();
             let mut again = self.table.clone().list(&Key::new(prefix).unwrap());
             again.seek(&UNLIMITED, name.cursor).unwrap();
@@ -147,7 +147,7 @@ fn references_of_version_0_are_found() {
     assert_eq!(text("{}").unwrap().names(""), [""; 0]);
 }
 
-/// A reference file with chunks of two arrays.
+/// Generates the text of a reference file with `count` chunks in two arrays.
 struct Chunks {
     next: u64,
     count: u64,

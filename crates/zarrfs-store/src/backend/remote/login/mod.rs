@@ -1,8 +1,8 @@
-//! Credentials that a user gives for web servers: headers, a token, netrc.
+//! Reads the credentials that a user gives for web servers: headers, a token, netrc.
 //!
 //! `Login` has the credentials, and `OriginLogin` binds them to the server of one store. `netrc` and `token_file` read
 //! the files. `SentLogin` names the credentials of a request, for the message if the server refuses it. No error, log
-//! message or `Debug` output here has a secret.
+//! message or `Debug` output here contains a secret.
 
 use std::env;
 use std::fs::{File, OpenOptions};
@@ -27,8 +27,8 @@ mod token_file;
 /// Maximum length of a file with credentials, in bytes.
 const MAX_FILE: u64 = 64 << 10;
 
-/// Credentials for web servers. They are sent to the server of a store, and not to a server that it redirects to.
-/// Credentials from netrc name their server.
+/// Credentials for web servers. Headers and tokens are sent only to the store's server, not to a server that it
+/// redirects to. A netrc file states a server for each of its passwords.
 #[derive(Clone, Default)]
 pub struct Login {
     headers: Vec<(HeaderName, HeaderValue)>,
@@ -39,8 +39,8 @@ pub struct Login {
 opaque_debug!(Login);
 
 impl Login {
-    /// Adds the header `Name: value`, or with `@FILE` the headers in a file, one a line. `Invalid` if a header is
-    /// malformed, or if zarrfs sets it itself.
+    /// Adds the header `Name: value`, or with `@FILE` the headers in a file, one a line. The error is `Invalid` if a
+    /// header is malformed, or if zarrfs sets the header itself.
     pub fn add_headers(&mut self, text: &str) -> Result<()> {
         let Some(path) = text.strip_prefix('@') else {
             let header = parse_header(text);
@@ -55,7 +55,7 @@ impl Login {
         self.check()
     }
 
-    /// Sends the token in this file as `Authorization: Bearer TOKEN`. `Invalid` if the file has no token.
+    /// Sends the token in a file as `Authorization: Bearer TOKEN`. The error is `Invalid` if the file has no token.
     pub fn set_bearer_token_file(&mut self, path: &Path) -> Result<()> {
         let file = TokenFile::open(path)
             .map_err(|error| error.about(format!("--bearer-token-file {}", path.display())))?;
@@ -63,7 +63,7 @@ impl Login {
         self.check()
     }
 
-    /// Sends the user and password that a netrc file has for a server.
+    /// Sends the user and password that a netrc file has for the requested server.
     pub fn set_netrc(&mut self, path: &Path) -> Result<()> {
         let text =
             read_file(path).map_err(|error| error.about(format!("--netrc {}", path.display())))?;
@@ -71,7 +71,7 @@ impl Login {
         Ok(())
     }
 
-    /// Fails with `Invalid` if there are several values for the header `Authorization`.
+    /// Fails with `Invalid` if several credentials would set the header `Authorization`.
     fn check(&self) -> Result<()> {
         let values = self
             .headers
@@ -91,7 +91,7 @@ impl Login {
         }
     }
 
-    /// Returns the first option with credentials, or `None` if there are no credentials.
+    /// Returns the name of the first command-line option that gives credentials, or `None` if none does.
     pub fn first_option(&self) -> Option<&'static str> {
         let given = [
             (!self.headers.is_empty(), "--header"),
@@ -102,7 +102,7 @@ impl Login {
         first.map(|(_, option)| option)
     }
 
-    /// Whether there are credentials for a host.
+    /// Whether the user has given credentials for a host.
     pub(crate) fn is_for(&self, host: &str) -> bool {
         let has_entry = |netrc: &Arc<Netrc>| netrc.authorization(host, None, true).is_some();
         !self.headers.is_empty()
@@ -110,12 +110,12 @@ impl Login {
             || self.netrc.as_ref().is_some_and(has_entry)
     }
 
-    /// Returns the names of the headers.
+    /// Returns the names of the headers that the user gives for requests.
     pub fn header_names(&self) -> impl Iterator<Item = &str> {
         self.headers.iter().map(|(name, _)| name.as_str())
     }
 
-    /// Returns the path of the file with the token.
+    /// Returns the path of the file with the bearer token.
     pub fn bearer_token_file(&self) -> Option<&Path> {
         self.token.as_ref().map(|file| file.path())
     }
@@ -126,7 +126,7 @@ impl Login {
     }
 }
 
-/// Returns the path of the netrc file: that in the environment variable NETRC, or `~/.netrc`.
+/// Returns the default path of the netrc file: the environment variable NETRC, or `~/.netrc`.
 pub fn default_netrc() -> Result<PathBuf> {
     let given = env::var_os("NETRC").filter(|path| !path.is_empty());
     let home = || env::home_dir().map(|home| home.join(".netrc"));
@@ -137,8 +137,8 @@ pub fn default_netrc() -> Result<PathBuf> {
     std::path::absolute(&path).map_err(|error| Error::os(path.display(), error))
 }
 
-/// Reads a small file with credentials. A pipe is refused, since it can be read only once, and another process of
-/// zarrfs reads the file again.
+/// Reads a small file with credentials. A pipe is refused, because it can be read only once but a second zarrfs process
+/// reads the file again.
 fn read_file(path: &Path) -> Result<String> {
     let unreadable = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::NotFound => {
@@ -152,7 +152,7 @@ fn read_file(path: &Path) -> Result<String> {
         _ => Error::os("", error),
     };
     let mut options = OpenOptions::new();
-    // A pipe without a writer would block.
+    // Without O_NONBLOCK, the open of a pipe without a writer would block.
     options.read(true).custom_flags(libc::O_NONBLOCK);
     let file: File = options.open(path).map_err(unreadable)?;
     let facts = file.metadata().map_err(unreadable)?;
@@ -173,11 +173,11 @@ fn read_file(path: &Path) -> Result<String> {
     }
 }
 
-/// Parses a header, `Name: value`. The error does not repeat the value.
+/// Parses a header, `Name: value`. The error does not repeat the value, which may be secret.
 fn parse_header(text: &str) -> Result<(HeaderName, HeaderValue)> {
     let malformed = || Error::invalid("", "write a header as 'Name: value'");
     let (name, value) = text.split_once(':').ok_or_else(malformed)?;
-    // The error does not contain the name: if the colon is in the wrong place, it may be a secret.
+    // If the colon is in the wrong place, the name may be a secret, so the error does not contain it.
     let name: HeaderName = name.trim().parse().map_err(|_| malformed())?;
     if let Some(instead) = replacement_of(name.as_str()) {
         let why = format!("the header {name} cannot be set: {instead}");
@@ -198,7 +198,7 @@ fn parse_header(text: &str) -> Result<(HeaderName, HeaderValue)> {
     Ok((name, value))
 }
 
-/// Parses the lines of a file of headers. Empty lines, and lines that begin with `#`, are skipped.
+/// Parses a file with one header a line. Empty lines, and lines that begin with `#`, are skipped.
 fn parse_headers(text: &str) -> Result<Vec<(HeaderName, HeaderValue)>> {
     let lines = text
         .lines()
@@ -218,12 +218,12 @@ fn parse_headers(text: &str) -> Result<Vec<(HeaderName, HeaderValue)>> {
     Ok(headers)
 }
 
-/// Returns what to do in place of a header that zarrfs sets, or `None` for other headers.
+/// Returns what the user should do instead of setting a header that zarrfs sets itself, or `None` for other headers.
 fn replacement_of(name: &str) -> Option<&'static str> {
     match name {
         "user-agent" => Some("use --storage-option user_agent=NAME"),
         _ if name.starts_with("proxy-") => Some("use --storage-option proxy_url=URL"),
-        // These belong to a single request or connection.
+        // The HTTP client sets these headers, since they belong to a single request or connection.
         "accept-encoding" | "connection" | "content-encoding" | "content-length"
         | "content-range" | "content-type" | "depth" | "destination" | "expect" | "host" | "if"
         | "keep-alive" | "overwrite" | "range" | "te" | "trailer" | "transfer-encoding"
@@ -233,27 +233,26 @@ fn replacement_of(name: &str) -> Option<&'static str> {
     }
 }
 
-/// The credentials that were sent with a request. It is an extension of the response.
+/// Which credentials were sent with a request. The value is an extension of the response, for error messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum SentLogin {
-    /// No credentials.
     #[default]
     Nothing,
-    /// `--header`.
+    /// Headers from `--header`.
     Header,
-    /// `--bearer-token-file`.
+    /// The token from `--bearer-token-file`.
     Token,
-    /// `--netrc`.
+    /// User and password from `--netrc`.
     Netrc,
-    /// The user and password in the URL.
+    /// User and password from the URL.
     Url,
 }
 
-/// The options that give credentials, for messages.
+/// The command-line options that give credentials, as messages list them.
 pub(crate) const LOGIN_OPTIONS: &str = "--bearer-token-file, --header or --netrc";
 
 impl SentLogin {
-    /// Returns the next step after a refusal with this status.
+    /// Returns what the user can do after the server has refused the credentials with this status.
     pub(crate) fn hint(self, status: u16) -> String {
         let name = match self {
             SentLogin::Nothing if status == 401 => {

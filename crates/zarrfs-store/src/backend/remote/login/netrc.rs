@@ -12,30 +12,29 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 
-/// A netrc file.
+/// The users and passwords in a netrc file.
 pub(super) struct Netrc {
     path: PathBuf,
     entries: Vec<Entry>,
 }
 
-/// The user and password of a host.
+/// The user and password that a netrc file has for a host.
 #[derive(Default)]
 struct Entry {
-    /// `None` for `default`.
+    /// The host; `None` for the entry `default`.
     machine: Option<String>,
     login: Option<String>,
     password: Option<String>,
 }
 
 impl fmt::Debug for Netrc {
-    /// Shows no user and no password.
+    /// Prints the path of the netrc file, but no user and no password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Netrc").field(&self.path).finish()
     }
 }
 
 impl Netrc {
-    /// Parses the text of the file at `path`.
     pub(super) fn parse(path: &Path, text: &str) -> Netrc {
         let mut words = Words(text.chars().peekable());
         let mut entries: Vec<Entry> = Vec::new();
@@ -65,13 +64,12 @@ impl Netrc {
         }
     }
 
-    /// Returns the path of the file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the header `Authorization` for a host, or `None` if the file has no entry for it. With `user`, the entry
-    /// must have this user. With `with_default`, the entry `default` may be used too.
+    /// Returns the header `Authorization` for a host, or `None` if the netrc file has no entry for the host. With
+    /// `user`, the entry must have this user. With `with_default`, the entry `default` counts too.
     pub(super) fn authorization(
         &self,
         host: &str,
@@ -96,7 +94,7 @@ impl Netrc {
     }
 }
 
-/// Returns a host without the brackets of an IPv6 address and without the dot of a full name.
+/// Removes the brackets of an IPv6 address, or the final dot of a host name.
 fn bare(host: &str) -> &str {
     let host = host.strip_prefix('[').unwrap_or(host);
     let host = host.strip_suffix(']').unwrap_or(host);
@@ -107,8 +105,7 @@ fn bare(host: &str) -> &str {
 struct Words<'a>(Peekable<Chars<'a>>);
 
 impl Words<'_> {
-    /// Returns the next word where a keyword is expected. A word that begins with `#` starts a comment there, which is
-    /// skipped.
+    /// Returns the next word of a netrc file where a keyword may stand. There `#` starts a comment, which is skipped.
     fn keyword(&mut self) -> Option<String> {
         loop {
             self.skip_spaces();
@@ -119,7 +116,8 @@ impl Words<'_> {
         }
     }
 
-    /// Returns the next word where a value is expected. Here `#` does not start a comment.
+    /// Returns the next word of a netrc file where a value stands, such as a password. There `#` does not start a
+    /// comment.
     fn value(&mut self) -> Option<String> {
         self.skip_spaces();
         self.word()
@@ -141,7 +139,7 @@ impl Words<'_> {
         }
     }
 
-    /// Returns the rest of a quoted word.
+    /// Returns a quoted word of a netrc file, after its first quote.
     fn quoted(&mut self) -> String {
         let mut word = String::new();
         while let Some(letter) = self.0.next() {
@@ -160,7 +158,7 @@ impl Words<'_> {
         word
     }
 
-    /// Skips a macro: its name, and all lines up to an empty one.
+    /// Skips a macro of a netrc file: its name, and all lines up to an empty one.
     fn skip_macro(&mut self) {
         self.skip_line();
         while self.0.peek().is_some() && self.skip_line() {}
@@ -188,7 +186,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Returns `user:password` of a host.
+    /// Returns the credentials `user:password` that a netrc file has for a host.
     fn pair(text: &str, host: &str, user: Option<&str>, with_default: bool) -> Option<String> {
         let netrc = Netrc::parse(Path::new("netrc"), text);
         let value = netrc.authorization(host, user, with_default)?;

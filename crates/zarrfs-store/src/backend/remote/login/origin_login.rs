@@ -1,8 +1,9 @@
-//! Adds the credentials for each server that a request goes to.
+//! Adds to a request the credentials for the server that receives it.
 //!
-//! Headers, the token and the user of the URL belong to the store's own server: scheme, host and port. netrc has
-//! credentials by host, so the target of a redirect gets the credentials of its own host. The store's server chose that
-//! host, so the entry `default` does not count there. After a change from https to http nothing is sent.
+//! Headers, the token and the user of the URL are sent only to the store's own server: same scheme, host and port.
+//! netrc has credentials by host, so the target of a redirect gets the credentials of its own host. The store's server
+//! chose that host, so netrc's entry `default` does not count there. After a redirect from https to http nothing is
+//! sent.
 
 use std::sync::Arc;
 
@@ -15,16 +16,16 @@ use super::Login;
 use super::SentLogin;
 use crate::backend::opaque_debug;
 
-/// The user in the URL of a store.
+/// User and password in the URL of a store.
 #[derive(Clone, Default)]
 pub(crate) struct UrlUser {
-    /// The name, unescaped; `None` if the URL has no user.
+    /// The user's name, unescaped; `None` if the URL has no user.
     pub(crate) name: Option<String>,
     /// The value of the header `Authorization`; `None` if the URL has neither user nor password.
     pub(crate) authorization: Option<HeaderValue>,
 }
 
-/// The credentials of a store.
+/// The credentials for a store, bound to the store's server.
 pub(crate) struct OriginLogin {
     login: Login,
     origin: Origin,
@@ -34,15 +35,15 @@ pub(crate) struct OriginLogin {
 opaque_debug!(OriginLogin);
 opaque_debug!(UrlUser);
 
-/// A server that a request is sent to.
+/// A URL that a request is sent to: the first one or the target of a redirect.
 pub(crate) struct Hop<'a> {
     pub(crate) url: &'a Url,
-    /// Whether an earlier URL of this request was encrypted and this one is not.
+    /// Whether a redirect of this request has led from https to http.
     pub(crate) is_downgraded: bool,
 }
 
 impl OriginLogin {
-    /// Binds credentials to the server with this origin.
+    /// Binds credentials to the server with the scheme, host and port `origin`.
     pub(crate) fn new(login: &Login, origin: Origin, user: UrlUser) -> OriginLogin {
         OriginLogin {
             login: login.clone(),
@@ -51,7 +52,7 @@ impl OriginLogin {
         }
     }
 
-    /// Adds the credentials for a server to the headers of a request. Returns the kind of credentials that were added.
+    /// Adds the server's credentials to a request's headers. Returns which credentials were added.
     pub(crate) async fn sign(&self, headers: &mut HeaderMap, hop: &Hop<'_>) -> SentLogin {
         if hop.is_downgraded {
             return SentLogin::Nothing;
@@ -90,20 +91,20 @@ impl OriginLogin {
         }
     }
 
-    /// Returns the value that netrc has for the store's own server.
+    /// Returns the header `Authorization` that the netrc file gives for the store's own server.
     fn own_netrc(&self, url: &Url) -> Option<HeaderValue> {
         let netrc = self.login.netrc.as_ref()?;
         netrc.authorization(url.host_str()?, self.user.name.as_deref(), true)
     }
 
-    /// Returns a new token for a request whose token was refused (401), or `None` if there is no other token.
+    /// Returns a renewed token after the server has refused the token (401), or `None` if the token file has no other.
     pub(crate) async fn renewed_token(&self, refused: &HeaderMap) -> Option<HeaderValue> {
         let token = self.login.token.as_ref()?;
         token.renewed(refused.get(AUTHORIZATION)?).await
     }
 
-    /// Returns a digest of the credentials, by which the disk cache distinguishes stores; `None` if there are no
-    /// credentials except those in the URL. The path of the token's file stands for a token, since the token itself is
+    /// Returns a digest of the credentials, by which the disk cache distinguishes stores, or `None` if the only
+    /// credentials are those in the URL. A token is replaced by the path of its file, since the token itself is
     /// renewed.
     pub(crate) fn identity(&self, url: &Url) -> Option<Arc<str>> {
         let mut digest = Sha256::new();
@@ -161,7 +162,6 @@ mod tests {
         OriginLogin::new(login, Url::parse(STORE).unwrap().origin(), user)
     }
 
-    /// The user `me` in a URL.
     fn me() -> UrlUser {
         UrlUser {
             name: Some("me".to_string()),
@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    /// Returns the kind of the credentials for a URL, and the headers.
+    /// Returns which credentials are sent to a URL, and the request's headers.
     fn sent(login: &OriginLogin, url: &str, is_downgraded: bool) -> (SentLogin, String) {
         let runtime = Builder::new_current_thread().build().unwrap();
         let url = Url::parse(url).unwrap();

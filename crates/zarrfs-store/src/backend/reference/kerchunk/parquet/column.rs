@@ -1,4 +1,4 @@
-//! Reads the values of one column in a row group, page by page.
+//! Reads the values of one Parquet column in a row group, page by page.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -7,27 +7,27 @@ use super::thrift::Thrift;
 use super::{ColumnChunk, SchemaField, damaged, read_varint, unsupported};
 use zarr_format::error::{Error, Result};
 
-/// A value of a column.
+/// The value of a Parquet column in one row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in super::super) enum CellValue<'a> {
     Number(i64),
     Bytes(&'a [u8]),
 }
 
-/// Reads a column.
+/// Reads the values of one Parquet column in a row group.
 pub(super) struct ColumnReader<'a> {
-    /// The file from the first page on.
+    /// The bytes of the Parquet file from the next page on.
     rest: &'a [u8],
     codec: i64,
     physical: Physical,
     is_optional: bool,
-    /// The number of rows that are left.
+    /// The number of rows that are not read yet.
     rows: u64,
-    /// How many bytes the remaining pages may have in total when decompressed.
+    /// Maximum total length of the remaining pages when decompressed, in bytes.
     limit: usize,
 }
 
-/// The types of values that are read.
+/// The Parquet types that zarrfs reads.
 #[derive(Clone, Copy)]
 enum Physical {
     Int32,
@@ -35,7 +35,7 @@ enum Physical {
     ByteArray,
 }
 
-/// The kinds of pages.
+/// The kinds of Parquet pages.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum PageKind {
     #[default]
@@ -57,23 +57,23 @@ impl PageKind {
     }
 }
 
-/// A page in the file.
+/// A Parquet page: its header, and its bytes as the file stores them.
 struct Page<'a> {
     header: PageHeader,
     stored: &'a [u8],
 }
 
-/// The header of a page.
+/// The header of a Parquet page.
 #[derive(Clone, Copy, Default)]
 struct PageHeader {
     kind: PageKind,
-    /// Length when decompressed.
+    /// Length of the decompressed page, in bytes.
     size: u64,
-    /// Length in the file.
+    /// Length of the page in the file, in bytes.
     stored: u64,
     values: u64,
     encoding: i64,
-    /// Lengths in bytes of the definition and repetition levels in a page of version 2, which are not compressed.
+    /// Lengths, in bytes, of the definition and repetition levels in a page of version 2, which are never compressed.
     definition_levels: u64,
     repetition_levels: u64,
     is_compressed: bool,
@@ -86,7 +86,7 @@ impl<'a> ColumnReader<'a> {
         chunk: &ColumnChunk<'_>,
         limit: usize,
     ) -> Result<ColumnReader<'a>> {
-        // Some writers put 0 where there is no dictionary.
+        // Some writers state 0 as the offset of a dictionary that does not exist.
         let dictionary = chunk.dictionary.filter(|&at| at > 0 && at < chunk.data);
         let start = dictionary.unwrap_or(chunk.data);
         let end = start.checked_add(chunk.length).ok_or_else(damaged)?;
@@ -106,7 +106,7 @@ impl<'a> ColumnReader<'a> {
         })
     }
 
-    /// Calls `each` for every row.
+    /// Calls `each` with the column's value in every row, or with `None` for a row without a value.
     pub(super) fn read(
         mut self,
         mut each: impl FnMut(Option<CellValue<'_>>) -> Result<()>,
@@ -140,7 +140,7 @@ impl<'a> ColumnReader<'a> {
         Ok(())
     }
 
-    /// Returns the next page; `None` after the last row.
+    /// Returns the next Parquet page, or `None` after the last row.
     fn next_page(&mut self) -> Result<Option<Page<'a>>> {
         if self.rows == 0 {
             return Ok(None);
@@ -153,7 +153,7 @@ impl<'a> ColumnReader<'a> {
         Ok(Some(Page { header, stored }))
     }
 
-    /// Returns the decompressed content of a page; without the levels in a page of version 2.
+    /// Returns the decompressed values of a Parquet page, without the levels that a page of version 2 begins with.
     fn content(&mut self, header: &PageHeader, stored: &'a [u8]) -> Result<Cow<'a, [u8]>> {
         let levels = header
             .definition_levels
@@ -168,7 +168,7 @@ impl<'a> ColumnReader<'a> {
             )
         })?;
         let content = match self.codec {
-            // An empty page may have a compressed form of some bytes, or no bytes at all.
+            // Writers differ in how they compress an empty page, so its stored bytes are ignored.
             _ if size == 0 => return Ok(Cow::default()),
             _ if !header.is_compressed => return Ok(Cow::Borrowed(stored)),
             0 => return Ok(Cow::Borrowed(stored)),
@@ -193,7 +193,7 @@ impl<'a> ColumnReader<'a> {
         Ok(Cow::Owned(content))
     }
 
-    /// Reads the values of a page.
+    /// Calls `each` with the values of a Parquet data page.
     fn data_page(
         &mut self,
         page: &Page<'a>,
@@ -235,7 +235,7 @@ impl<'a> ColumnReader<'a> {
     }
 }
 
-/// Splits off the bytes that follow their length in 4 bytes, and returns them and the rest.
+/// Splits bytes that begin with their own length (4 bytes) into the bytes of that length and the rest.
 fn prefixed(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     rest.split_at_checked(u32::from_le_bytes(*length) as usize)
@@ -282,7 +282,7 @@ impl PageHeader {
     }
 }
 
-/// The values of a page.
+/// Decodes the values of a Parquet page.
 enum Values<'a> {
     Plain(Plain<'a>),
     Indexed {
@@ -291,7 +291,7 @@ enum Values<'a> {
     },
 }
 
-/// Values one after the other.
+/// Values in Parquet's PLAIN encoding, one after the other.
 struct Plain<'a> {
     bytes: &'a [u8],
     physical: Physical,
@@ -307,7 +307,7 @@ impl<'a> Values<'a> {
         match encoding {
             0 => Ok(Values::Plain(Plain { bytes, physical })),
             2 | 8 => {
-                // A page without values does not even have a width.
+                // A page without values lacks even the byte that states the width of dictionary indexes.
                 let (width, bytes) = bytes.split_first().unwrap_or((&0, &[]));
                 Ok(Values::Indexed {
                     indexes: Runs::new(bytes, (*width).into())?,
@@ -356,14 +356,14 @@ impl<'a> Plain<'a> {
     }
 }
 
-/// Runs of numbers of `width` bits, repeated or packed: definition levels and indexes into dictionaries.
+/// Decodes Parquet's run-length and bit-packed numbers of `width` bits: definition levels and dictionary indexes.
 struct Runs<'a> {
     bytes: &'a [u8],
     width: u32,
     run: Run<'a>,
 }
 
-/// The rest of a run.
+/// The numbers of the current run that are not read yet.
 enum Run<'a> {
     Repeated {
         value: u32,
@@ -377,7 +377,7 @@ enum Run<'a> {
 }
 
 impl<'a> Runs<'a> {
-    /// Reads runs of numbers of at most 32 bits.
+    /// Creates a decoder for numbers of `width` bits, at most 32.
     fn new(bytes: &'a [u8], width: u32) -> Result<Runs<'a>> {
         if width > 32 {
             return Err(damaged());
@@ -389,7 +389,6 @@ impl<'a> Runs<'a> {
         })
     }
 
-    /// Returns the next number.
     fn next(&mut self) -> Result<u32> {
         loop {
             match &mut self.run {
@@ -424,7 +423,7 @@ impl<'a> Runs<'a> {
                 .fold(0u32, |value, &byte| value << 8 | u32::from(byte));
             return Ok(Run::Repeated { value, left: count });
         }
-        // Groups of 8 numbers. Some writers leave out the end of the last group.
+        // A bit-packed run consists of groups of 8 numbers. Some writers leave out the end of the last group.
         let length = count.checked_mul(self.width.into()).ok_or_else(damaged)?;
         let length = usize::try_from(length)
             .unwrap_or(usize::MAX)
@@ -440,7 +439,7 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// Returns the number of `width` bits that begins at bit `bit`. The lowest bit of a byte comes first.
+/// Returns the bit-packed number of `width` bits that begins at bit `bit`. A byte's lowest bit comes first.
 fn packed(bytes: &[u8], bit: u64, width: u32) -> Option<u32> {
     if width == 0 {
         return Some(0);
@@ -467,7 +466,7 @@ mod tests {
 
     #[test]
     fn repeated_and_packed_runs_are_decoded() {
-        // The example of the specification: 0 to 7 in 3 bits.
+        // The specification's example of bit packing: the numbers 0 to 7, in 3 bits each.
         let packed = [0b11, 0b1000_1000, 0b1100_0110, 0b1111_1010];
         assert_eq!(numbers(&packed, 3, 8).unwrap(), [0, 1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(numbers(&[6, 9, 4, 1], 4, 5).unwrap(), [9, 9, 9, 1, 1]);

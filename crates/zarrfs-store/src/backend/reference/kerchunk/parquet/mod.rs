@@ -1,6 +1,6 @@
-//! Parquet files of references: flat columns of numbers and bytes.
+//! Reads Parquet files of chunk references: flat columns of numbers and bytes.
 //!
-//! This reads the encodings PLAIN and dictionary, in pages of version 1 and 2, uncompressed or compressed by zstd or
+//! Supported are the encodings PLAIN and dictionary, in pages of version 1 and 2, uncompressed or compressed by zstd or
 //! snappy: pyarrow and fastparquet write these for fsspec. The crate `parquet` is not used, since these files come from
 //! anybody: it allocates whatever length a page's header states, up to 2 GiB beyond any budget, and has hundreds of
 //! assertions.
@@ -14,18 +14,18 @@ pub(super) use column::CellValue;
 use column::ColumnReader;
 use thrift::Thrift;
 
-/// The magic bytes at the beginning and end of a file.
+/// The magic bytes at the beginning and end of a Parquet file.
 const MAGIC: &[u8] = b"PAR1";
 
-/// A file, with its columns.
+/// A Parquet file, with its schema and its columns.
 pub(super) struct ParquetFile<'a> {
     bytes: &'a [u8],
     fields: Vec<SchemaField<'a>>,
-    /// The columns of all groups of rows.
+    /// The columns of all row groups.
     chunks: Vec<ColumnChunk<'a>>,
 }
 
-/// A node of the schema.
+/// A field of the Parquet schema.
 #[derive(Default)]
 struct SchemaField<'a> {
     name: &'a [u8],
@@ -35,7 +35,7 @@ struct SchemaField<'a> {
     children: i64,
 }
 
-/// A column in a group of rows.
+/// One column in one row group of a Parquet file.
 #[derive(Default)]
 struct ColumnChunk<'a> {
     name: &'a [u8],
@@ -43,11 +43,10 @@ struct ColumnChunk<'a> {
     values: u64,
     data: u64,
     dictionary: Option<u64>,
-    /// The total compressed length of its pages.
+    /// Total length of the column's pages in the file, in bytes.
     length: u64,
 }
 
-/// Returns the error for bytes that violate the format.
 fn damaged() -> Error {
     Error::corrupt("", "the Parquet file is damaged")
 }
@@ -60,7 +59,7 @@ fn unsupported(what: &str) -> Error {
     )
 }
 
-/// Reads a number in groups of 7 bits; `None` if the bytes end or it has more than 64 bits.
+/// Reads a varint (LEB128). Returns `None` if the bytes end too early or the number has more than 64 bits.
 fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     let (mut number, mut shift) = (0, 0);
     loop {
@@ -75,7 +74,7 @@ fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
 }
 
 impl<'a> ParquetFile<'a> {
-    /// Reads the footer of a file.
+    /// Reads the footer of a Parquet file.
     pub(super) fn new(bytes: &'a [u8]) -> Result<ParquetFile<'a>> {
         let footer = bytes
             .strip_suffix(MAGIC)
@@ -99,7 +98,7 @@ impl<'a> ParquetFile<'a> {
             }
             Ok(true)
         })?;
-        // The first field is the root of the schema, whose children are the columns.
+        // The schema's first field is the root, whose children are the columns.
         if fields
             .iter()
             .skip(1)
@@ -114,8 +113,8 @@ impl<'a> ParquetFile<'a> {
         })
     }
 
-    /// Calls `each` with the value of a column in every row, or with `None` if the row has no value. If the column is
-    /// missing, `each` is never called. All pages together may have `limit` bytes when decompressed.
+    /// Calls `each` with the value of a column in every row, or with `None` for a row without a value. If the column is
+    /// missing, `each` is never called. The column's pages may have `limit` bytes in total when decompressed.
     pub(super) fn read_column(
         &self,
         name: &str,
@@ -154,7 +153,7 @@ impl<'a> SchemaField<'a> {
     }
 }
 
-/// Reads the columns of a group of rows.
+/// Reads the columns' metadata in a Parquet row group.
 fn read_row_group<'a>(thrift: &mut Thrift<'a>, chunks: &mut Vec<ColumnChunk<'a>>) -> Result<()> {
     thrift.structure(|thrift, field| {
         if field.id != 1 {

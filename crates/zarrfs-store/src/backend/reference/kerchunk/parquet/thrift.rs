@@ -1,17 +1,17 @@
-//! Thrift's compact protocol: the headers of Parquet files.
+//! Reads Thrift's compact protocol, in which the headers of Parquet files are encoded.
 //!
 //! Structures are read field by field. Unknown fields are skipped, so that files of later versions open.
 
 use super::damaged;
 use zarr_format::error::Result;
 
-/// Reads values from bytes.
+/// Reads values in Thrift's compact encoding.
 #[derive(Clone, Copy)]
 pub(super) struct Thrift<'a> {
     bytes: &'a [u8],
 }
 
-/// A field of a structure.
+/// The header of a field in a Thrift structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Field {
     pub(super) id: i16,
@@ -23,7 +23,6 @@ impl<'a> Thrift<'a> {
         Thrift { bytes }
     }
 
-    /// Returns the bytes that are not read yet.
     pub(super) fn rest(&self) -> &'a [u8] {
         self.bytes
     }
@@ -34,24 +33,23 @@ impl<'a> Thrift<'a> {
         Ok(byte)
     }
 
-    /// Reads an unsigned number.
     fn unsigned(&mut self) -> Result<u64> {
         super::read_varint(&mut self.bytes).ok_or_else(damaged)
     }
 
-    /// Reads a number.
+    /// Reads a signed number.
     pub(super) fn number(&mut self) -> Result<i64> {
         let coded = self.unsigned()?;
-        // The sign is the lowest bit.
+        // The lowest bit is the sign (zigzag encoding).
         Ok((coded >> 1).cast_signed() ^ -(coded & 1).cast_signed())
     }
 
-    /// Reads a number that must not be negative.
+    /// Reads a signed number, and fails if it is negative.
     pub(super) fn count(&mut self) -> Result<u64> {
         u64::try_from(self.number()?).map_err(|_| damaged())
     }
 
-    /// Reads a string of bytes.
+    /// Reads a byte string.
     pub(super) fn text(&mut self) -> Result<&'a [u8]> {
         let length = usize::try_from(self.unsigned()?).map_err(|_| damaged())?;
         let (text, rest) = self.bytes.split_at_checked(length).ok_or_else(damaged)?;
@@ -59,8 +57,8 @@ impl<'a> Thrift<'a> {
         Ok(text)
     }
 
-    /// Reads the header of a field. `last` is the identifier of the field before. Returns `None` at the end of the
-    /// structure.
+    /// Reads the header of a Thrift field; `last` is the previous field's identifier, since the difference is encoded.
+    /// Returns `None` at the end of the structure.
     fn field(&mut self, last: i16) -> Result<Option<Field>> {
         let byte = self.byte()?;
         if byte == 0 {
@@ -76,8 +74,8 @@ impl<'a> Thrift<'a> {
         }))
     }
 
-    /// Reads a structure, and calls `read` for each field. `read` reads the value and returns true, or returns false to
-    /// have the value skipped.
+    /// Reads a Thrift structure, and calls `read` for each field. `read` reads the value, or returns false to have it
+    /// skipped.
     pub(super) fn structure(
         &mut self,
         mut read: impl FnMut(&mut Thrift<'a>, Field) -> Result<bool>,
@@ -92,7 +90,7 @@ impl<'a> Thrift<'a> {
         Ok(())
     }
 
-    /// Reads a list: calls `read` for each element.
+    /// Reads a Thrift list: calls `read` for each element.
     pub(super) fn list(
         &mut self,
         mut read: impl FnMut(&mut Thrift<'a>) -> Result<()>,
@@ -104,27 +102,27 @@ impl<'a> Thrift<'a> {
         Ok(())
     }
 
-    /// Returns the number of elements of a list, and their type.
+    /// Reads a Thrift list's number of elements and their type.
     fn list_header(&mut self) -> Result<(u64, u8)> {
         let byte = self.byte()?;
         let count = match byte >> 4 {
             15 => self.unsigned()?,
             count => count.into(),
         };
-        // Every element takes at least one byte.
+        // Every element takes at least one byte, so a larger number is damage.
         if count > self.bytes.len() as u64 {
             return Err(damaged());
         }
         Ok((count, byte & 0xf))
     }
 
-    /// Skips a value. Unknown structures may be nested 16 deep.
+    /// Skips a Thrift value. It may contain structures up to 16 deep, so that a hostile file cannot exhaust the stack.
     fn skip(&mut self, kind: u8, depth: u32) -> Result<()> {
         if depth > 16 {
             return Err(damaged());
         }
         match kind {
-            // True and false: the type of the field is the value, and no bytes follow.
+            // The types 1 and 2 are the values true and false, and no bytes follow.
             1 | 2 => {}
             3 => {
                 self.byte()?;
@@ -139,7 +137,7 @@ impl<'a> Thrift<'a> {
             9 | 10 => {
                 let (count, kind) = self.list_header()?;
                 for _ in 0..count {
-                    // In a list, each true or false takes a byte.
+                    // In a list, true or false takes a byte, unlike in a field.
                     self.skip(if kind <= 2 { 3 } else { kind }, depth + 1)?;
                 }
             }
@@ -157,7 +155,7 @@ impl<'a> Thrift<'a> {
 }
 
 impl Field {
-    /// Returns the value of a field that is true or false.
+    /// Returns the value of a boolean field, which is in its type.
     pub(super) fn flag(self) -> bool {
         self.kind == 1
     }
