@@ -15,13 +15,13 @@ use zarr_format::error::{Kind, Result};
 
 /// Reads the object that describes all keys of a read-only store, such as the directory of a zip archive.
 pub(super) trait Source: Send + Sync {
-    /// What was read from one version of the object: the keys of the store.
+    /// The store's keys, as read from one version of the object that describes them.
     type Content: Send + Sync;
 
-    /// Returns the properties of the store that contains the object, which have the clock and the TTL.
+    /// Returns the clock, TTL and other properties of the store that contains the object with the keys.
     fn info(&self) -> &StoreInfo;
 
-    /// Reads the object again if it has changed since `old` was read from it, else returns `old`.
+    /// Reads the store's keys again if they have changed since `old` was read, else returns `old`.
     fn refresh(
         &self,
         context: &RequestContext,
@@ -32,7 +32,6 @@ pub(super) trait Source: Send + Sync {
 /// The current keys of a read-only store, checked again after each TTL.
 pub(super) struct Current<S: Source> {
     source: S,
-    /// Counts how often the store's keys were replaced.
     replacements: Arc<ArchiveGeneration>,
     last: Mutex<Checked<S::Content>>,
     checks: SingleFlight<(), Checked<S::Content>>,

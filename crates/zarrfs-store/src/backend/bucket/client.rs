@@ -1,4 +1,4 @@
-//! Blocking requests to one bucket or container, limited in number and time.
+//! Sends blocking requests to one bucket or container, limited in number and time.
 //!
 //! Every request of a store goes through `Client`, so that the number of concurrent requests, their time limits and
 //! their error messages are decided in one place. A whole body has no time limit, but the wait for each piece of it has
@@ -322,7 +322,6 @@ pub(super) fn version(meta: &ObjectMeta) -> Version {
     }
 }
 
-/// Returns the metadata of an object.
 pub(super) fn describe(meta: &ObjectMeta, kind: EntryKind) -> Meta {
     Meta {
         kind,

@@ -36,7 +36,7 @@ pub(super) struct BuilderKeys<K: 'static> {
     skip_signature: K,
 }
 
-/// A builder of object_store, one for each kind of bucket.
+/// An object_store builder for the buckets of one cloud.
 pub(super) trait CloudBuilder: Sized {
     type Key: FromStr + Copy + PartialEq + 'static;
     fn keys() -> BuilderKeys<Self::Key>;
@@ -49,7 +49,6 @@ pub(super) trait CloudBuilder: Sized {
         keys.iter().any(has)
     }
 
-    /// Returns the address of the server, or `None` if no setting has it.
     fn endpoint(&self) -> Option<String> {
         Self::keys().endpoints.iter().find_map(|key| self.get(key))
     }
@@ -86,7 +85,6 @@ pub(super) trait CloudBuilder: Sized {
         }
     }
 
-    /// Sets the address of the server.
     fn set_endpoint(self, value: &str) -> Self {
         let keys = Self::keys().endpoints.iter();
         keys.fold(self, |builder, key| builder.set(*key, value))
@@ -219,7 +217,7 @@ cloud_builder!(
 /// Parses the name of a storage option. The error is `Invalid` and suggests the nearest known name.
 fn parse_option<K: FromStr>(kind: CloudKind, name: &str) -> Result<K> {
     let lower = name.to_ascii_lowercase();
-    // Optional prefixes, taken from the environment variables.
+    // Option names may have the prefixes that the clouds' environment variables have.
     let prefixes = ["aws_", "google_", "azure_storage_", "azure_"];
     let bare = prefixes
         .iter()
@@ -293,7 +291,7 @@ fn check_endpoint(from: impl Display, text: &str) -> Result<Url> {
     let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     url.ok_or_else(|| {
         let server = crate::redacted(text.split('?').next().unwrap_or_default());
-        // An invalid URL can contain a password too.
+        // Even an invalid URL can contain a password, so the error shows it without one.
         let server = server.rsplit('@').next().unwrap_or_default();
         Error::invalid(
             format!("{from}{server}"),

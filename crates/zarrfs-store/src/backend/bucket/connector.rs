@@ -1,6 +1,6 @@
-//! The HTTP client of buckets, which repairs listings and waits for busy servers.
+//! Makes the HTTP client of buckets, which repairs listings and waits for busy servers.
 //!
-//! If a server sends another status for a missing object (`--missing-is`), the client turns that status into 404.
+//! If a server sends another status than 404 for a missing object (`--missing-is`), the client turns it into 404.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Credential sources for object_store: some read rotated files again, some are named in errors.
+//! Gives object_store credentials: some are read again after a change, some are named in errors.
 
 use std::fmt;
 use std::fs;
@@ -125,8 +125,7 @@ impl<T: fmt::Debug + Send + Sync + 'static> CredentialProvider for NamedCredenti
     async fn get_credential(&self) -> object_store::Result<Arc<T>> {
         let (answer, last) = with_last_response(self.source.get_credential()).await;
         answer.map_err(|error| {
-            // Clears the recorded response, because it came from the bucket. Otherwise the error would name the
-            // bucket's status.
+            // Clears the recorded response, because it came from an earlier request to the bucket, not from the issuer.
             record_response(LastResponse::default());
             let text = errors::without_credentials(&self.name, &error, &last);
             object_store::Error::Generic {

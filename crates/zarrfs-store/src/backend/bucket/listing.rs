@@ -16,7 +16,6 @@ use crate::request_context::RequestContext;
 use crate::{EntryKind, FlatListing, Key, Listing, Meta, Name};
 use zarr_format::error::{Error, Kind, Result};
 
-/// Maximum number of names on a page.
 pub(super) const PAGE_SIZE: usize = 1000;
 
 #[derive(Clone)]
@@ -55,8 +54,7 @@ impl NextPage {
     }
 
     /// Returns the page if the listing can continue after it. The error is `Corrupt` if the next page has the same
-    /// token as this page, so that the listing would never end, or if the token contains a fault
-    /// (`listing_page::fault`).
+    /// token as this page, so that the listing would never end, or if the token says why the listing cannot continue.
     pub(super) fn check(
         &self,
         key: &Key,
@@ -143,8 +141,8 @@ impl Pages {
     /// Records the names of a listing page. The error is `Corrupt` if the server starts the listing again.
     fn record(&mut self, key: &Key, page: &PaginatedListResult) -> Result<()> {
         let names = PageNames::of(page);
-        // Some servers limit the keys of a page and count the keys behind a prefix too. They repeat a prefix with many
-        // keys on the next page.
+        // Some servers count the keys behind a prefix toward the page's limit, so they repeat a prefix with many keys
+        // on the next page.
         let is_prefix_again = page.result.objects.is_empty()
             && page.result.common_prefixes.len() == 1
             && names == self.last;
@@ -346,7 +344,6 @@ pub(super) struct PageRange<'a> {
     pub(super) delimiter: bool,
     /// The name after which the first page starts.
     pub(super) after: Option<&'a str>,
-    /// Maximum number of names on the page.
     pub(super) max_names: usize,
 }
 
@@ -373,7 +370,6 @@ impl<'a> PageRange<'a> {
         }
     }
 
-    /// Fetches a page of the listing.
     pub(super) fn fetch(
         &self,
         context: &RequestContext,

@@ -1,4 +1,4 @@
-//! Buckets and containers of S3, Google Cloud Storage and Azure, through object_store.
+//! Reads and writes buckets of S3, Google Cloud Storage and Azure, through object_store.
 //!
 //! An object is one key. A prefix of keys is a directory, even if an object has the same name. Keys that are not valid
 //! paths are hidden (`listing_page`). A key that is not UTF-8 cannot be requested and counts as missing. Every request
@@ -69,8 +69,8 @@ pub(super) struct BucketStore {
 }
 
 impl BucketStore {
-    /// Opens `scheme:rest`, called `display_name` in messages. Fails within seconds with `Denied`, `NotFound`,
-    /// `Invalid` or `Unavailable` if the store is missing or cannot be read.
+    /// Opens the bucket at the URL `scheme:rest`; messages call it `display_name`. Fails within seconds with `Denied`,
+    /// `NotFound`, `Invalid` or `Unavailable` if the store is missing or cannot be read.
     pub(super) fn open(
         scheme: &str,
         rest: &str,
@@ -85,8 +85,8 @@ impl BucketStore {
         BucketStore::open_address(&address, display_name, config, stats)
     }
 
-    /// Opens the bucket of a plain HTTPS URL of its cloud, or returns `None` if the URL is not one or the bucket cannot
-    /// be read.
+    /// Opens the bucket that an HTTPS URL of its cloud names, or returns `None` if the URL names no bucket or the
+    /// bucket cannot be read.
     pub(super) fn open_cloud_url(
         url: &str,
         display_name: &str,
@@ -235,7 +235,6 @@ impl BucketStore {
         self.client.fetch(context, key, options, u64::MAX)
     }
 
-    /// Returns the metadata of an object, or `None` if it is missing.
     fn object(&self, context: &RequestContext, key: &Key) -> Result<Option<Meta>> {
         let found = self.client.head(context, key)?;
         Ok(found.map(|meta| describe(&meta, EntryKind::File)))
@@ -432,8 +431,7 @@ impl Store for BucketStore {
         if !self.info.lists || !self.is_ordered || self.client.name(prefix).is_none() {
             return Ok(None);
         }
-        // A listing of the whole prefix needs no start name, since all keys below the prefix sort after it. Some
-        // servers refuse a start name without the final slash.
+        // A listing of the whole prefix needs no start name, since all keys below the prefix sort after it.
         let after = self.client.name(from).filter(|_| from != prefix);
         Ok(Some(Box::new(BucketFlatListing {
             client: self.client.clone(),

@@ -32,9 +32,7 @@ use zarr_format::error::{Error, Result};
 /// An object_store client for one bucket. `objects`, `pages` and `parts` are one client, as different traits.
 pub(super) struct CloudHandles {
     pub(super) objects: Arc<dyn ObjectStore>,
-    /// The client, as a lister of pages.
     pub(super) pages: Arc<dyn PaginatedListStore>,
-    /// The client, as an uploader of parts.
     pub(super) parts: Arc<dyn MultipartStore>,
     /// Removes Azure blobs, if the container's URL is known.
     pub(super) azure: Option<Arc<AzureContainer>>,

@@ -32,7 +32,6 @@ fn part_length(length: u64) -> u64 {
         .max(MIN_PART)
 }
 
-/// A multipart upload of one object.
 pub(super) struct MultipartUpload<'a> {
     writer: &'a Writer,
     target: &'a ObjectTarget<'a>,

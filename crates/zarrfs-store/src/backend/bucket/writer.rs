@@ -90,7 +90,6 @@ impl LazyWriter {
     }
 }
 
-/// Puts and removes objects in a bucket.
 pub(super) struct Writer {
     pub(super) client: Arc<Client>,
     /// Clients that never retry, because zarrfs itself decides which puts and removals to retry.
@@ -100,7 +99,6 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Returns the ETag of an object, or `None` if it is missing.
     pub(super) fn etag(&self, target: &ObjectTarget<'_>) -> Result<Option<ETag>> {
         let current = self.client.head(&UNLIMITED, target.key)?;
         Ok(current.map(|meta| etag_of(self.kind, &meta)))
@@ -458,7 +456,6 @@ impl AzureContainer {
         Ok(self.http.get_or_init(|| http))
     }
 
-    /// Returns the URL of an Azure blob.
     fn blob(&self, path: &Path) -> object_store::Result<http::Uri> {
         let mut url = self.url.clone();
         match url.path_segments_mut() {

@@ -39,7 +39,7 @@ use crate::{ByteRange, Key, Meta, RemoteConfig, check_length};
 use zarr_format::buffer;
 use zarr_format::error::{Error, Kind, Result};
 
-/// A folder of a web server, with the client and limits for its requests.
+/// Sends requests to the URLs below a directory of a web server.
 pub(super) struct HttpEndpoint {
     pub(super) urls: UrlSpace,
     http: HttpClient,
@@ -171,7 +171,8 @@ impl BodyExtent {
 }
 
 impl HttpEndpoint {
-    /// Creates the client of a web folder, with the time limit and number of retries for opening a store.
+    /// Creates the client for a directory of a web server, with the time limit and number of retries for opening a
+    /// store.
     pub(super) fn connect(
         urls: UrlSpace,
         config: &RemoteConfig,

@@ -65,7 +65,6 @@ impl ObservedETag {
         })
     }
 
-    /// Whether two responses about an object differ only in the ETag.
     fn differs_by_tag(&self, other: &ObservedETag) -> bool {
         self.tag != other.tag && (self.modified, self.size) == (other.modified, other.size)
     }

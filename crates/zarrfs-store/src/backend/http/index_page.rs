@@ -98,7 +98,8 @@ fn checked(name: Vec<u8>) -> Option<Vec<u8>> {
 /// Reads a JSON listing, an array of objects with a `name`. Directories have the `type` "directory" or a true `is_dir`.
 fn in_json(page: &[u8]) -> Result<Option<LinkedNames>> {
     let Ok(Value::Array(entries)) = serde_json::from_slice(page) else {
-        // The page may be a truncated listing or another document that the server sends for the directory.
+        // The response is not a JSON listing: it may be truncated, or an object that the server sends for the
+        // directory.
         return Ok(None);
     };
     let names: Option<Vec<_>> = entries.iter().map(json_entry).collect();

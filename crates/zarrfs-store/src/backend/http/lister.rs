@@ -29,7 +29,6 @@ struct ListedName {
     meta: Option<Meta>,
 }
 
-/// Lists directories of a web server.
 pub(super) struct FolderLister {
     objects: Arc<ObjectClient>,
     /// The directories that are known to contain a Zarr node, whose chunk directories need no requests for metadata.

@@ -43,7 +43,6 @@ mod urls;
 mod webdav;
 mod writer;
 
-/// How a web server lists names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ListingMethod {
     /// The server answers PROPFIND requests.
@@ -59,7 +58,6 @@ pub(super) struct HttpStore {
     objects: Arc<ObjectClient>,
     lister: FolderLister,
     writer: HttpWriter,
-    /// Metadata documents that were fetched when the store was opened.
     root_documents: RootDocuments,
     info: StoreInfo,
 }
@@ -278,7 +276,6 @@ struct HttpReader {
     whole: Mutex<Option<Whole>>,
 }
 
-/// The bytes of a whole object.
 type Whole = Arc<Vec<u8>>;
 
 impl HttpReader {

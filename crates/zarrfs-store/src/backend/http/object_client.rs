@@ -22,21 +22,18 @@ use crate::request_context::RequestContext;
 use crate::{ByteRange, Key, Meta, Object};
 use zarr_format::error::{Error, Kind, Result};
 
-/// The result of the lookup of a key on a web server.
 pub(super) enum LookupResult {
     Object(Meta),
     Folder,
     Missing,
 }
 
-/// The response to a request for bytes of an object.
 enum Fetched {
     Range(RequestedRange),
     OutOfRange,
     Missing,
 }
 
-/// Looks up and fetches the objects below a URL of a web server.
 pub(super) struct ObjectClient {
     pub(super) endpoint: Arc<HttpEndpoint>,
     pub(super) listing_method: ListingMethod,
@@ -218,8 +215,8 @@ impl ObjectClient {
         if !self.refuses_heads.load(Ordering::Relaxed) {
             let response = self.endpoint.send(&RequestSpec::head(key)).await?;
             let is_conclusive = match response.status {
-                // A server may refuse only HEAD with 400, 401, 403, 405 or 501, so they prove nothing about the object.
-                // Nor does 416, because the HEAD asked for no range.
+                // The statuses 400, 401, 403, 405, 416 and 501 may concern only HEAD requests, so they prove nothing
+                // about the object.
                 400 | 401 | 403 | 405 | 416 | 501 => response.origin == ResponseOrigin::Folder,
                 200..=299 => {
                     self.supports_heads.store(true, Ordering::Relaxed);

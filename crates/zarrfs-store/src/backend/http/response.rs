@@ -1,4 +1,4 @@
-//! Interprets a response's status and headers: whether it is an object, which version, and which range.
+//! Interprets a response's status and headers: object or not, version, and range.
 
 use std::ops::Range;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -175,7 +175,6 @@ impl ResponseHead {
         })
     }
 
-    /// Returns ETag and Last-Modified of the response.
     pub(super) fn validators(&self) -> Validators {
         let tag = self.text("etag").filter(|tag| opaque_tag(tag).is_some());
         let time = self.text("last-modified");
@@ -192,8 +191,8 @@ impl ResponseHead {
             // A redirect to the URL with a slash proves that the key is a directory, even if the server refuses to list
             // it.
             (ResponseOrigin::Folder, 200..=299 | 401 | 403 | 404) => Ok(ResponseKind::Folder),
-            // The store's server knows the key and redirects to another server, which has lost the object. Taken for a
-            // missing key, its chunk would read as the fill value.
+            // The store's server knows the key and redirects to another server, which has lost the object. That is an
+            // error, since a missing key would read as the fill value.
             (ResponseOrigin::OtherServer, 404) => {
                 let text =
                     "the server redirects to another server, which does not have the object (404)";

@@ -1,4 +1,4 @@
-//! Detects how a web directory is listed, and fetches the metadata documents of its root.
+//! Detects how a web server lists names, and fetches the root's metadata documents.
 //!
 //! Listing is tried with WebDAV and then with an index page; a failure of these attempts is not reported. A server that
 //! supports neither is accepted if it has a metadata document or a directory at the URL. Otherwise the open fails.

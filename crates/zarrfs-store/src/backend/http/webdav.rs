@@ -86,7 +86,6 @@ fn resolved(entity: &BytesRef<'_>) -> Result<String> {
     known.ok_or_else(|| broken("unknown entity"))
 }
 
-/// The state of the parser of multistatus documents.
 #[derive(Default)]
 struct MultistatusParser {
     /// Nesting depth of the current XML element.

@@ -71,7 +71,6 @@ impl RemoteKey for KeyChange<'_> {
     }
 }
 
-/// Puts and removes objects and directories on a web server.
 pub(super) struct HttpWriter {
     objects: Arc<ObjectClient>,
     /// Finds out by a trial whether the server enforces conditions.
@@ -302,8 +301,8 @@ impl HttpWriter {
             404 | 410 if self.objects.listing_method == ListingMethod::WebDav || !exists()? => {
                 Err(Error::not_found(key))
             }
-            // Such a status proves no removal: a server that removed the object sends it, but so does a server that
-            // only followed a redirect.
+            // A success other than 204 proves no removal: a server that removed the object may send it, but so may a
+            // server that only followed a redirect.
             200..=299 if exists()? => {
                 Err(self.ignored(key, response.status, "but still has the object"))
             }

@@ -19,12 +19,10 @@ use crate::Version;
 /// Prefix of the names of temporary files. 16 hexadecimal digits follow.
 const TEMP_PREFIX: &str = ".zarrfs-arriving-";
 
-/// Returns the temporary name for a file with the final name `name`.
 fn temp_name_of(name: &[u8]) -> String {
     format!("{TEMP_PREFIX}{:016x}", Version::of(name).number())
 }
 
-/// Whether a name has the form of a temporary file's name.
 pub(super) fn is_temp_name(name: &[u8]) -> bool {
     name.strip_prefix(TEMP_PREFIX.as_bytes())
         .is_some_and(|rest| rest.len() == 16 && rest.iter().all(u8::is_ascii_hexdigit))

@@ -60,7 +60,6 @@ impl StoreDirectory {
         self.root.path()
     }
 
-    /// Whether the root directory is inside a zarrfs mount.
     pub(super) fn is_in_our_mount(&self) -> bool {
         self.root.is_in_our_mount()
     }
@@ -182,7 +181,6 @@ impl StoreDirectory {
             && (stays_inside(key, target) || opened.is_ok())
     }
 
-    /// Returns the target of a key's symbolic link.
     pub(super) fn link_target(&self, key: &Key) -> Result<Vec<u8>> {
         let parent = key.parent().unwrap_or_default();
         let parent = self

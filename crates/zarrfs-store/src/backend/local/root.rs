@@ -106,7 +106,6 @@ impl CurrentRoot {
         })
     }
 
-    /// Returns the path of the root directory, made absolute.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -124,7 +123,6 @@ impl CurrentRoot {
         self.existing().ok_or(GONE)
     }
 
-    /// Whether the root directory is inside a zarrfs mount.
     pub(super) fn is_in_our_mount(&self) -> bool {
         let root = self.existing();
         root.is_some_and(|root| is_fuse(&root.fd) && is_our_mount(&root))
@@ -161,8 +159,7 @@ impl CurrentRoot {
                 }
             }
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => None,
-            // An error other than ENOENT does not mean that the root is gone: there may be no free descriptor, or no
-            // permission to enter its parent.
+            // Such an error, for example EMFILE or EACCES, does not mean that the root directory is gone.
             Err(error) => {
                 log::debug!("{}: {error}", self.path.display());
                 return;

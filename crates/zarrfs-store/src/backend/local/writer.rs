@@ -47,7 +47,8 @@ pub(super) fn put(
             folder: &folder,
         };
         match target.put(body, condition) {
-            // Another process has removed the directory while it was empty, before the file got its name: try again.
+            // Another process has removed the directory while it was empty, before the file got its name: the put is
+            // tried again.
             Err(error) if error.kind() == Kind::NotFound => {}
             done => return done,
         }
@@ -142,7 +143,6 @@ fn make_folder(directory: &StoreDirectory, key: &Key) -> Result<OwnedFd> {
     ))
 }
 
-/// A key that is written, and its open directory.
 struct WriteTarget<'a> {
     directory: &'a StoreDirectory,
     key: &'a Key,

@@ -1,4 +1,4 @@
-//! Reads the range of an object that contains a key's bytes, alone or with its neighbours.
+//! Reads a key's bytes from a range of another object, alone or with neighbours.
 //!
 //! Variables with tiny chunks are common in netCDF files. At 20 ms latency, 1,000 chunks of 4 KiB took 1,000 requests
 //! and 2.3 s from a web server in Python, although 32 run at a time. So if a small range is adjacent to the range of a

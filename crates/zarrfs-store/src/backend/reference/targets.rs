@@ -154,7 +154,6 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Returns the object's name for messages.
     pub(super) fn name(&self) -> &str {
         &self.name
     }

@@ -86,7 +86,6 @@ pub(crate) fn without_credentials(name: &str, fault: &Fault, last: &LastResponse
     format!("{NO_CREDENTIALS}{name}: {why}")
 }
 
-/// Prefix of errors about missing credentials.
 const NO_CREDENTIALS: &str = "no credentials from ";
 
 /// Adds the host, if its name cannot be resolved, to the cause of a failed request.
@@ -130,7 +129,7 @@ pub(crate) fn is_busy(cause: &str) -> bool {
 /// Begins the text of an error for an HTTP error status.
 pub(crate) const ANSWERED: &str = "the server answered ";
 
-/// Returns the error code in an XML error response, after a space, or an empty string.
+/// Returns the error code in an XML error response, with a space before it, or an empty string.
 fn code(fault: &Fault) -> String {
     let text = root_cause(fault).to_string();
     let after = text.split_once("<Code>").map(|(_, after)| after);
@@ -179,7 +178,6 @@ fn untrusted(why: &str) -> String {
     format!("the server's certificate is not trusted ({why}){hint}")
 }
 
-/// Returns the innermost cause of an error.
 pub(crate) fn root_cause<'a>(
     fault: &'a (dyn std::error::Error + 'static),
 ) -> &'a (dyn std::error::Error + 'static) {

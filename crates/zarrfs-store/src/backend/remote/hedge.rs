@@ -268,7 +268,7 @@ mod tests {
         Nothing,
     }
 
-    /// Makes test clients as `plan` says, repeating its last entry. The second client makes new connections.
+    /// Makes test clients as `plan` says, repeating its last entry. The second client pools no connections.
     #[derive(Clone, Debug)]
     struct Planned {
         plan: &'static [(Bring, &'static str)],

@@ -14,7 +14,7 @@ use super::runtime::{first_arrival, last_arrival};
 use zarr_format::error::Error;
 use zarr_format::model::document;
 
-/// The slowest upload that is not a timeout, in bytes per second.
+/// The upload speed, in bytes per second, below which a put may time out.
 const MIN_SENT_PER_SECOND: u64 = 32 << 10;
 
 /// Minimum time without bytes after which a request releases its permit, so that others can start.

@@ -1,4 +1,4 @@
-//! Credentials that are replaced while a bucket is open.
+//! Tests credentials that are replaced while a bucket is open.
 
 use std::fs;
 use std::sync::Arc;

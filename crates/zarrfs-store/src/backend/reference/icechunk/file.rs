@@ -13,7 +13,6 @@ pub(super) const HEADER_LEN: usize = 39;
 /// The digits of Crockford's base 32, in which Icechunk writes identifiers.
 const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
-/// The kinds of files in an Icechunk repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileKind {
     Snapshot = 1,

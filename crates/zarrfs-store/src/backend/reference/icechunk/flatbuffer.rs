@@ -187,7 +187,6 @@ impl<'a> Vector<'a> {
         Table::at(self.bytes, follow(self.bytes, self.start + 4 * index)?)
     }
 
-    /// Returns all elements of a vector of tables.
     pub(super) fn iter_tables(self) -> impl Iterator<Item = Result<Table<'a>>> {
         (0..self.length).map(move |index| self.table(index))
     }
@@ -218,8 +217,8 @@ pub(super) fn damaged() -> Error {
     Error::corrupt("", "the file is damaged: an offset in it leads nowhere")
 }
 
-/// A FlexBuffers value. Icechunk encodes the configuration of a repository so. Methods return `None` for bytes outside
-/// the buffer.
+/// A FlexBuffers value, as in the configuration of an Icechunk repository. Methods return `None` for bytes outside the
+/// buffer.
 #[derive(Clone, Copy)]
 pub(super) struct FlexValue<'a> {
     bytes: &'a [u8],

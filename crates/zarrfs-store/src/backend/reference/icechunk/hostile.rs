@@ -203,7 +203,7 @@ fn fixtures_read_without_errors() {
     }
 }
 
-/// If a file of a repository is truncated, all answers of the store are right or errors.
+/// If a file of a repository is truncated, every answer of the store is right or an error.
 #[test]
 fn truncated_files_give_errors_and_no_wrong_answers() {
     for fixture_name in ["expired1", "expired2"] {

@@ -74,7 +74,7 @@ impl Manifest {
             (Location::Url(url.into()), checksum(chunk)?)
         } else {
             let bytes = chunk.bytes(1)?.ok_or_else(damaged)?;
-            // The bytes are copied: a slice of the buffer would keep the whole buffer in memory.
+            // A chunk inside the manifest is copied, because a slice would keep the manifest's whole buffer in memory.
             return Ok(Reference::Inline(Bytes::copy_from_slice(bytes)));
         };
         Ok(Reference::Part(Part {
@@ -103,7 +103,7 @@ impl Manifest {
     }
 }
 
-/// Returns the ETag or time by which a virtual chunk's object is recognized as unchanged.
+/// Returns how a virtual chunk's object is recognized as unchanged: by an ETag, by a time, or not at all.
 fn checksum(chunk: Table<'_>) -> Result<PartIdentity> {
     if let Some(etag) = chunk.text(6)? {
         return Ok(PartIdentity::ETag(etag.into()));
@@ -241,7 +241,6 @@ impl<'a> ArrayReferences<'a> {
         Ok(found.iter().cmp(wanted.iter().copied()))
     }
 
-    /// Returns the chunk coordinates of the reference at an index.
     fn coordinates(&self, index: usize) -> Result<Numbers<'a>> {
         self.chunks.table(index)?.u32s(0)?.ok_or_else(damaged)
     }

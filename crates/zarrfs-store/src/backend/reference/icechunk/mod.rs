@@ -83,7 +83,7 @@ impl Icechunk {
         Ok(Arc::new(ReferenceStore::new(current, targets, info)))
     }
 
-    /// Returns the properties of a revision's store. A tag or snapshot never changes, so its metadata has no TTL.
+    /// Returns the properties of a revision's store. A tag or snapshot never changes, so it may be cached forever.
     fn info(&self, revision: &Revision) -> StoreInfo {
         let base = self.repository.heads().info();
         let freshness = match revision {

@@ -50,7 +50,7 @@ impl RefsStore {
         }
     }
 
-    /// Finds out which revision a key is in.
+    /// Finds out what a key means: a directory of revisions, or a key inside a revision.
     fn place(&self, context: &RequestContext, key: &Key) -> Result<Place> {
         let mut names = key.names();
         let Some(first) = names.next() else {

@@ -37,9 +37,7 @@ const MEMORY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Reads and caches the files of an Icechunk repository.
 pub(crate) struct Repository {
-    /// The store for branches, tags and the `repo` file, which change.
     heads: Arc<dyn Store>,
-    /// The store for all other files, which never change.
     objects: Arc<dyn Store>,
     memory: Arc<MemoryBudget>,
     manifests: Arc<Cache<Id, Arc<Manifest>>>,
@@ -277,7 +275,6 @@ impl Repository {
         Ok(file.and_then(|file| file.container(name)))
     }
 
-    /// Reads the snapshot that has the identifier `id`.
     pub(super) fn snapshot(
         self: &Arc<Self>,
         context: &RequestContext,
@@ -296,7 +293,6 @@ impl Repository {
         Ok(Arc::new(snapshot))
     }
 
-    /// Whether the repository has the file of a snapshot.
     pub(super) fn has_snapshot(&self, context: &RequestContext, id: Id) -> Result<bool> {
         let key = Key::new(format!("snapshots/{id}"))?;
         Ok(self.objects.version(context, &key)?.is_some())

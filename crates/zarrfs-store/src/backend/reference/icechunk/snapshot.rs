@@ -33,7 +33,6 @@ struct Node<'a> {
     table: Table<'a>,
 }
 
-/// An array in an Icechunk snapshot.
 struct ArrayNode<'a> {
     id: NodeId,
     /// The number of chunks along each dimension of the array.
@@ -102,7 +101,6 @@ impl Snapshot {
         self.root()?.u64(3)
     }
 
-    /// Returns the message of the snapshot's commit.
     pub(super) fn message(&self) -> Result<&str> {
         self.root()?.required_text(4)
     }
@@ -491,7 +489,8 @@ impl NodeListing {
                     self.position += 1;
                     return Ok(Some(name));
                 }
-                // The nodes below the child follow it directly, and are skipped. `0` is the character after the slash.
+                // The nodes below the child directly follow each other, and are skipped: `0` is the character after the
+                // slash.
                 Some((child, _)) => {
                     let after = format!("{}{child}0", self.prefix);
                     self.position = self.snapshot.first_from(&after)?.max(self.position + 1);

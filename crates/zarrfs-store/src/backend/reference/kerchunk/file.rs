@@ -25,7 +25,6 @@ pub(super) struct ReferenceFile {
     pub(super) folder: TargetBase,
     pub(super) memory: Arc<MemoryBudget>,
     pub(super) hidden: Arc<HiddenEntries>,
-    /// The file's name in error messages.
     pub(super) display_name: String,
 }
 
@@ -148,7 +147,7 @@ impl Pieces for FilePieces<'_> {
         {
             return self.rest();
         }
-        // Up to 4 MiB are read at once, because a reference file may be longer than the memory budget.
+        // A long file is read in pieces of 4 MiB, so that it is never in memory as a whole.
         let length = usize::try_from(left.min(4 << 20)).unwrap_or(0);
         if length == 0 {
             return Ok(Vec::new());

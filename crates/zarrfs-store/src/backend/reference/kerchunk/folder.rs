@@ -38,7 +38,6 @@ pub(super) struct ParquetFolder {
     pub(super) targets: TargetBase,
     pub(super) memory: Arc<MemoryBudget>,
     pub(super) hidden: Arc<HiddenEntries>,
-    /// The folder's name in error messages.
     pub(super) display_name: String,
 }
 
@@ -73,7 +72,8 @@ impl ParquetFolder {
         let key = Key::new(ZMETADATA)?;
         let limit = self.memory.limit() / 4;
         let object = match self.base.get(context, &key, limit) {
-            // So long a `.zmetadata` is taken for that of an ordinary Zarr store, which zarrfs never reads as a whole.
+            // A `.zmetadata` of more than a quarter of the memory budget is taken for that of an ordinary Zarr store,
+            // which zarrfs never reads as a whole.
             Err(error) if error.kind() == Kind::TooLarge => return Ok(None),
             object => object?,
         };
@@ -176,7 +176,6 @@ impl Source for FolderSource {
 }
 
 impl ParquetReferences {
-    /// Returns the chunk grid of an array, or `None` if there is no such array.
     fn grid(&self, array: &Key) -> Result<Option<ChunkGrid>> {
         let document = self.documents.find(&array.child(b".zarray")?)?;
         match document.reference {

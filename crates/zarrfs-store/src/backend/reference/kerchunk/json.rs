@@ -20,7 +20,6 @@ impl Pieces for WholeText {
     }
 }
 
-/// Reads a JSON text piece by piece.
 pub(super) struct JsonReader<P> {
     pieces: P,
     piece: Vec<u8>,
@@ -271,7 +270,6 @@ impl<P: Pieces> JsonReader<P> {
     }
 }
 
-/// Returns the error for a JSON string or value of more than `limit` bytes.
 fn too_long(limit: u64) -> Error {
     let why = format!("a value has more than {limit} bytes: give more --memory");
     Error::too_large("", why)

@@ -202,7 +202,6 @@ impl Pages {
         cursor.next = page.len() - bytes.len();
     }
 
-    /// Moves the cursor to the next entry.
     pub(super) fn advance(&self, cursor: &mut Cursor) {
         let is_last = self
             .pages
@@ -239,7 +238,6 @@ impl Pages {
         cursor
     }
 
-    /// Iterates over the entries, and frees each page after its last entry.
     pub(super) fn into_entries(self) -> Entries {
         Entries {
             rest: self.pages.into_iter(),

@@ -107,7 +107,6 @@ impl Records {
         }
     }
 
-    /// Whether the row has a chunk reference.
     pub(super) fn has(&self, position: u64) -> bool {
         self.place(position).is_some()
     }

@@ -101,7 +101,6 @@ fn bare(host: &str) -> &str {
     host.strip_suffix('.').unwrap_or(host)
 }
 
-/// The words of a netrc file.
 struct Words<'a>(Peekable<Chars<'a>>);
 
 impl Words<'_> {
@@ -139,7 +138,7 @@ impl Words<'_> {
         }
     }
 
-    /// Returns a quoted word of a netrc file, after its first quote.
+    /// Returns the rest of a quoted word of a netrc file, whose first quote was consumed.
     fn quoted(&mut self) -> String {
         let mut word = String::new();
         while let Some(letter) = self.0.next() {

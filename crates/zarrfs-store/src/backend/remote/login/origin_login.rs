@@ -1,9 +1,8 @@
 //! Adds to a request the credentials for the server that receives it.
 //!
 //! Headers, the token and the user of the URL are sent only to the store's own server: same scheme, host and port.
-//! netrc has credentials by host, so the target of a redirect gets the credentials of its own host. The store's server
-//! chose that host, so netrc's entry `default` does not count there. After a redirect from https to http nothing is
-//! sent.
+//! netrc has credentials by host, so the target of a redirect gets those of its own host. The store's server chose that
+//! host, so netrc's entry `default` does not count there. After a redirect from https to http nothing is sent.
 
 use std::sync::Arc;
 

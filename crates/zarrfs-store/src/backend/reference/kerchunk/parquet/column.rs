@@ -14,7 +14,6 @@ pub(in super::super) enum CellValue<'a> {
     Bytes(&'a [u8]),
 }
 
-/// Reads the values of one Parquet column in a row group.
 pub(super) struct ColumnReader<'a> {
     /// The bytes of the Parquet file from the next page on.
     rest: &'a [u8],
@@ -35,7 +34,6 @@ enum Physical {
     ByteArray,
 }
 
-/// The kinds of Parquet pages.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum PageKind {
     #[default]
@@ -63,7 +61,6 @@ struct Page<'a> {
     stored: &'a [u8],
 }
 
-/// The header of a Parquet page.
 #[derive(Clone, Copy, Default)]
 struct PageHeader {
     kind: PageKind,
